@@ -1,0 +1,167 @@
+"""What the loop expects of the world: the contracts that models, graders, editors and stores keep.
+
+One method each; whatever has it qualifies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from .core.engine import Perform
+from .core.records import Candidate, Comparison, Feedback, Message, Task, Usage
+from .core.trace import Trace
+
+__all__ = [
+    "Ask",
+    "Call",
+    "Check",
+    "Comparer",
+    "Edit",
+    "Editor",
+    "Format",
+    "Grader",
+    "Model",
+    "Perform",
+    "Reply",
+    "Request",
+    "Requirement",
+    "Store",
+]
+
+Format: TypeAlias = Literal["json_schema", "json_object", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a model is asked. `schema` is a JSON schema that the answer must follow, `format` how to ask for it.
+
+    `look` tells repeated asks of the same words apart (drafts, looks), so that a cache keeps each. `nonce` is a text
+    in the messages that is new in every call and means nothing; a cache ignores it.
+    """
+
+    messages: tuple[Message, ...]
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    schema: Mapping[str, Any] | None = None
+    format: Format = "text"
+    look: int = 0
+    nonce: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered. `finish` is "stop", "length" (it was cut off) or what else the endpoint says, None if nothing."""
+
+    text: str
+    usage: Usage = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+    finish: str | None = "stop"
+    reasoning: str | None = None
+
+    @property
+    def truncated(self) -> bool:
+        return self.finish == "length"
+
+
+Call: TypeAlias = Callable[[Request], Awaitable[Reply]]
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Turns messages into text. Raises a ModelError for what it cannot answer.
+
+    `name` is how people call it; `identity` is all that decides what it would answer beside the request
+    (endpoint, model, extra parameters): the cache's key.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    async def complete(self, request: Request) -> Reply: ...
+
+
+class Ask(Protocol):
+    """A grader's way to the judge model: metered, retried and remembered like every other call."""
+
+    async def __call__(self, prompt: str | Iterable[Message]) -> str:
+        """The model's answer to a prompt or to chat messages."""
+        ...
+
+    async def complete(self, request: Request) -> Reply:
+        """The same with everything that can be asked for."""
+        ...
+
+
+@runtime_checkable
+class Grader(Protocol):
+    """Gives its view of one candidate. What it raises becomes a `Failure`; it never invents a score."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback: ...
+
+
+@runtime_checkable
+class Comparer(Protocol):
+    """Ranks candidates, best first."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: Ask) -> Comparison: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a requirement measured: whether it is kept, and the measurement in words ("112 words")."""
+
+    ok: bool
+    measured: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A changed text, what was done to it in words, and whether something of it was lost (a sentence, its case)."""
+
+    text: str
+    note: str
+    lossy: bool = False
+
+
+@runtime_checkable
+class Requirement(Protocol):
+    """A checkable demand on a text. `spec` is its string form, `demand` says it in words ("at most 100 words")."""
+
+    @property
+    def spec(self) -> str: ...
+
+    @property
+    def demand(self) -> str: ...
+
+    def check(self, text: str) -> Check: ...
+
+    def repairs(self, text: str) -> Iterable[Edit]:
+        """Changed texts that may keep it; none where form alone does not allow it."""
+        ...
+
+
+class Editor(Protocol):
+    """Repairs text without a model."""
+
+    def repair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
+        """One repair that keeps more requirements than before and breaks none; None when there is none."""
+        ...
+
+
+class Store(Protocol):
+    """Keeps traces."""
+
+    def append(self, trace: Trace) -> None:
+        """Keep what of a trace is not kept yet. Called with every new record, before anybody is told of it."""
+        ...

@@ -1,0 +1,125 @@
+"""Draft, repair what needs no model, grade, and refine the best until a rule says stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConfigError
+from ..prompts import advise
+from ..records import Candidate, StopReason
+from ..steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
+from ..stopping import StopRule, done, max_iterations, patience, target
+from ..trace import Trace
+
+
+def best_so_far(trace: Trace) -> Candidate | None:
+    """The default parent of a refinement."""
+    return trace.best
+
+
+@dataclass(frozen=True)
+class SelfRefine:
+    """Draft `drafts` answers, let the editor repair each (`repairs`), grade them all, refine `parent` until `stop`.
+
+    A candidate is graded as soon as it is there. One that the editor repaired is replaced by its repair before
+    anything is paid for it; a given response is always graded in full, so that gains are measured against it.
+    """
+
+    stop: StopRule = target(0.9) | done() | patience(2) | max_iterations(3)
+    drafts: int = 1
+    repairs: bool = True
+    parent: Callable[[Trace], Candidate | None] = best_so_far
+
+    def __post_init__(self) -> None:
+        if isinstance(self.drafts, bool) or not isinstance(self.drafts, int) or self.drafts < 1:
+            raise ConfigError(f"drafts must be a whole number >= 1, got {self.drafts!r}")
+
+    def __call__(self, trace: Trace) -> Sequence[Step]:
+        if trace.task.response is not None:
+            drafting: list[Any] = []
+        else:
+            drafting = trace.lacks(Generate(i, trace.task.messages) for i in range(self.drafts))
+        checks = self.grades(trace, trace.candidates, free=True)
+        mending = self.mend(trace, waiting=bool(drafting or checks)) if self.repairs else Mending()
+        judging = self.grades(trace, [c for c in trace.candidates if c.id not in mending.open], free=False)
+        return [*drafting, *checks, *mending.steps, *judging] or self.rank(trace, mending) or self.conclude(trace)
+
+    def grades(self, trace: Trace, candidates: Sequence[Candidate], *, free: bool) -> list[Grade]:
+        """The looks that graders of this kind still owe."""
+        seats = [(s, look) for s in trace.scoring if s.free is free for look in range(s.looks)]
+        return trace.lacks(
+            Grade(seat.grader, trace.task, c, look)
+            for c in candidates
+            if not (trace.scores[c.id] is not None or trace.unchanged(c))
+            for seat, look in seats
+        )
+
+    def mend(self, trace: Trace, *, waiting: bool) -> Mending:
+        """The next repair, and which candidates are not to be judged: those being repaired and those replaced.
+
+        Repairs cost nothing, so they are made one at a time and only when the drafts are in: their ids then do not
+        depend on which draft came first.
+        """
+        replaced = {c.parent for c in trace.candidates if c.role == "repair" and not trace.unchanged(c)}
+        tried = {c.parent for c in trace.candidates if c.role == "repair"}
+        given_up = any(f.role == "repair" for f in trace.failures.values())
+        broken = [c for c in trace.candidates if c.id not in tried and not trace.unchanged(c) and needs_repair(trace, c)]
+        if given_up:
+            broken = []
+        steps = [Repair(trace.next_id, trace.task, broken[0])] if broken and not waiting else []
+        spared = {c.id for c in trace.candidates if c.by == "given"}
+        return Mending(steps, frozenset(replaced | {c.id for c in broken}) - spared)
+
+    def rank(self, trace: Trace, mending: Mending) -> list[Compare]:
+        """The rankings that are due once every candidate is in and scored."""
+        field = tuple(c for c in trace.candidates if c.id not in mending.open and not trace.unchanged(c))
+        seats = [s for s in trace.panel if s.compares] if field else []
+        return trace.lacks(Compare(s.grader, trace.task, field, look) for s in seats for look in range(s.looks))
+
+    def conclude(self, trace: Trace) -> Sequence[Step]:
+        """Stop, with the reason, or refine once more."""
+        best = trace.best.id if trace.best else None
+        if trace.graded and (ending := self.stop(trace)):
+            return [Stop(best, *ending)]
+        if trouble := trace.trouble:
+            return [Stop(best, trouble.ends or StopReason.FAILED, trouble.message)]
+        parent = self.parent(trace)
+        if parent is None or not trace.graded:
+            return [Stop(best, StopReason.FAILED, "nothing could be graded" if trace.candidates else "no answer could be had")]
+        return [Refine(trace.next_id, advise(trace, parent), parent.id)]
+
+
+@dataclass(frozen=True, slots=True)
+class Mending:
+    """The repairs to make now, and the candidates that are still open or were replaced by a repair."""
+
+    steps: Sequence[Repair] = ()
+    open: frozenset[int | None] = frozenset()
+
+
+def needs_repair(trace: Trace, candidate: Candidate) -> bool:
+    """Whether a requirement that the editor knows how to repair found something."""
+    broken = (trace.seat_score(candidate.id, seat) for seat in trace.scoring if seat.editable)
+    return any(score is not None and score < 1 for score in broken)
+
+
+@dataclass(frozen=True)
+class BestOfN:
+    """Draft `n` answers at once, grade them all, keep the best. `converged` tells whether it reached `target_score`."""
+
+    n: int = 4
+    target_score: float = 0.9
+    repairs: bool = True
+
+    def __post_init__(self) -> None:
+        self.rules  # noqa: B018  (a wrong argument is said at once)
+
+    @property
+    def rules(self) -> SelfRefine:
+        return SelfRefine(target(self.target_score) | max_iterations(0), self.n, self.repairs)
+
+    def __call__(self, trace: Trace) -> Sequence[Step]:
+        return self.rules(trace)
+

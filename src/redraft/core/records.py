@@ -1,0 +1,295 @@
+"""What happened: immutable records.
+
+A record and the step that asked for it share a `slot`; resuming, replaying and de-duplicating are look-ups by slot.
+Nothing is stored here that can be computed from the trace (see `trace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import isfinite
+from typing import Any, TypeAlias
+
+Slot: TypeAlias = tuple[Any, ...]
+Message: TypeAlias = Mapping[str, Any]
+
+
+class StopReason(StrEnum):
+    """Why the work ended."""
+
+    TARGET = "target"
+    DONE = "done"
+    PATIENCE = "patience"
+    MAX_ITERATIONS = "max_iterations"
+    BUDGET = "budget"
+    DEADLINE = "deadline"
+    GAIN = "gain"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def converged(self) -> bool:
+        """Whether the work ended because there was nothing better to expect."""
+        return self in {StopReason.TARGET, StopReason.DONE, StopReason.PATIENCE, StopReason.GAIN}
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the work was cut short, so that going on makes sense."""
+        return self in {StopReason.BUDGET, StopReason.DEADLINE, StopReason.FAILED, StopReason.CANCELLED}
+
+
+def _plus(a: float | None, b: float | None) -> Any:
+    return None if a is None or b is None else a + b
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What calls consumed. Unknown is None, never 0, and a sum with an unknown part is unknown.
+
+    `calls` counts every model call made, failed and repeated ones included; `retried_calls` says how many of them
+    were retries or re-asks. `cost` is in USD. `cached_calls` were answered from a cache: they cost nothing and are
+    not in `calls`.
+    """
+
+    calls: int = 0
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
+    cached_calls: int = 0
+    retried_calls: int = 0
+    cost: float | None = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.calls + other.calls,
+            _plus(self.input_tokens, other.input_tokens),
+            _plus(self.output_tokens, other.output_tokens),
+            self.cached_calls + other.cached_calls,
+            self.retried_calls + other.retried_calls,
+            _plus(self.cost, other.cost),
+        )
+
+
+NOTHING = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thing to be answered well.
+
+    `messages` may be given as a prompt or as chat messages (`{"role", "content"}`). With a `response`, that becomes
+    candidate 0. `reference`, `context` and `tests` are for graders that read them. `requirements` are specs such as
+    "words:80-200", or objects with such a `spec`. Raises ValueError for messages that are no messages.
+    """
+
+    messages: tuple[Message, ...]
+    response: str | None = None
+    reference: str | None = None
+    context: str | None = None
+    tests: str | None = None
+    requirements: tuple[str, ...] = ()
+    id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        messages: str | Iterable[Message],
+        response: str | None = None,
+        *,
+        reference: str | None = None,
+        context: str | None = None,
+        tests: str | None = None,
+        requirements: Iterable[Any] = (),
+        id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        if response is not None and not isinstance(response, str):
+            raise ValueError(f"response must be text or None, got {response!r}")
+        given = dict(
+            messages=tuple(as_messages(messages)),
+            response=response,
+            reference=reference,
+            context=context,
+            tests=tests,
+            requirements=tuple(r if isinstance(r, str) else str(r.spec) for r in requirements),
+            id=id,
+            metadata=dict(metadata or {}),
+        )
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def prompt(self) -> str:
+        """The text of the last user message."""
+        return next((text_of(m) for m in reversed(self.messages) if m["role"] == "user"), "")
+
+
+def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
+    """Chat messages from a prompt, or a checked copy of the messages given."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    if not isinstance(prompt, Iterable) or isinstance(prompt, Mapping):
+        raise ValueError(f"a task is a prompt or a list of messages, got {prompt!r}")
+    messages = []
+    for message in prompt:
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
+            raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r}')
+        messages.append(dict(message))
+    if not messages:
+        raise ValueError("a task needs at least one message, got none")
+    return messages
+
+
+def text_of(message: Message) -> str:
+    """The text in a message whose content is text or a list of parts."""
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list | tuple) else ()
+    return "\n".join(str(p["text"]) for p in parts if isinstance(p, Mapping) and "text" in p)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One response, the candidate it came from, and who made it (`by`: a model, "editor" or "given").
+
+    `truncated` says that the model was cut off; `reasoning` is what it thought aloud, which is no part of the answer;
+    `note` says in words what an editor did. `seconds` is how long it took.
+    """
+
+    id: int
+    text: str
+    parent: int | None = None
+    by: str = "given"
+    role: str = "given"
+    truncated: bool = False
+    reasoning: str | None = None
+    note: str = ""
+    lossy: bool = False
+    usage: Usage = NOTHING
+    seconds: float | None = None
+
+    @property
+    def slot(self) -> Slot:
+        return ("candidate", self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One line of a grader's view: a criterion, its score in [0, 1], the evidence quoted, and what to change."""
+
+    name: str
+    score: float
+    evidence: str = ""
+    action: str = ""
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_score(self.score, f"the score of criterion {self.name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """One grader's view of one candidate.
+
+    `score` is in [0, 1], higher is better, or None: unknown. `actions` say what to change; `done` whether the grader
+    would stop here (None: it does not say). A grader fills the first five; the loop fills in who looked at what.
+    Raises ValueError for a score that is none: it is never clamped.
+    """
+
+    score: float | None
+    reason: str = ""
+    actions: tuple[str, ...] = ()
+    done: bool | None = None
+    criteria: tuple[Criterion, ...] = ()
+    candidate: int = 0
+    grader: str = ""
+    look: int = 0
+    by: str = ""
+    usage: Usage = NOTHING
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.score is not None:
+            _check_score(self.score, "a score")
+            object.__setattr__(self, "score", float(self.score))
+        if isinstance(self.actions, str):
+            raise ValueError(f"actions must be a list of texts, got the text {self.actions!r}")
+        object.__setattr__(self, "actions", tuple(self.actions))
+        object.__setattr__(self, "criteria", tuple(self.criteria))
+
+    @property
+    def slot(self) -> Slot:
+        return ("feedback", self.candidate, self.grader, self.look)
+
+
+def _check_score(score: Any, what: str) -> None:
+    number = isinstance(score, int | float) and not isinstance(score, bool)
+    if not number or not isfinite(score) or not 0 <= score <= 1:
+        raise ValueError(f"{what} must be a number in [0, 1], got {score!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One grader's ranking of several candidates: `ranking` holds their ids, best first."""
+
+    ranking: tuple[int, ...]
+    reason: str = ""
+    actions: tuple[str, ...] = ()
+    done: bool | None = None
+    grader: str = ""
+    look: int = 0
+    by: str = ""
+    usage: Usage = NOTHING
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ranking", tuple(self.ranking))
+        object.__setattr__(self, "actions", tuple(self.actions))
+
+    @property
+    def slot(self) -> Slot:
+        return ("comparison", tuple(sorted(self.ranking)), self.grader, self.look)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A step that could not be carried out, and why. It fills no slot: a rerun tries it again.
+
+    `of` is the slot that stays empty, `role` the kind of step, `error` the name of the error. `ends` is set where it
+    ends the work: the budget or the deadline.
+    """
+
+    of: Slot
+    role: str
+    error: str
+    message: str = ""
+    ends: StopReason | None = None
+    by: str = ""
+    usage: Usage = NOTHING
+    seconds: float | None = None
+
+    @property
+    def slot(self) -> Slot:
+        return ("failure", *self.of)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Which candidate was kept (None: there was none) and why the work ended; `note` says it in words."""
+
+    best: int | None
+    reason: StopReason
+    note: str = ""
+
+    @property
+    def slot(self) -> Slot:
+        return ("outcome",)
+
+    @property
+    def usage(self) -> Usage:
+        return NOTHING
+
+
+Record: TypeAlias = Candidate | Feedback | Comparison | Failure | Outcome

@@ -1,0 +1,107 @@
+"""Records as JSON and back. One flat object a record, defaults left out; the schema version stands in the header.
+
+Texts survive as they are, lone surrogates and NUL included: JSON's own escapes carry them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from .errors import StoreError
+from .records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, Record, Slot, StopReason, Task, Usage
+
+SCHEMA = 1
+KINDS: dict[str, type] = {
+    "candidate": Candidate,
+    "feedback": Feedback,
+    "comparison": Comparison,
+    "failure": Failure,
+    "outcome": Outcome,
+}
+NAMES = {cls: kind for kind, cls in KINDS.items()}
+
+
+def pack(value: Any) -> dict[str, Any]:
+    """A dataclass as a JSON object, without the fields that hold their default."""
+    out: dict[str, Any] = {}
+    for f in fields(value):
+        held = getattr(value, f.name)
+        default = f.default_factory() if f.default_factory is not MISSING else f.default
+        if held != default:
+            out[f.name] = _plain(held)
+    return out
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    if isinstance(value, Usage | Criterion):
+        return pack(value)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def unpack(cls: type, data: Mapping[str, Any]) -> Any:
+    """The dataclass that `pack` wrote. Raises StoreError when the data do not make one."""
+    try:
+        return cls(**{name: RESTORE.get(name, _same)(value) for name, value in data.items()})
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise StoreError(f"not a {cls.__name__}: {error} (in {json.dumps(data)[:200]})") from error
+
+
+def _same(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _slot(value: Any) -> Slot:
+    return tuple(_slot(v) if isinstance(v, list) else v for v in value)
+
+
+RESTORE: dict[str, Any] = {
+    "usage": lambda v: unpack(Usage, v),
+    "criteria": lambda v: tuple(unpack(Criterion, c) for c in v),
+    "of": _slot,
+    "ends": lambda v: v and StopReason(v),
+}
+
+
+def record_to_json(record: Record) -> str:
+    """One line."""
+    return json.dumps({"kind": NAMES[type(record)], **pack(record)})
+
+
+def record_from_json(line: str) -> Record:
+    """The record on a line. Raises StoreError for anything else."""
+    data = loads(line)
+    cls = KINDS.get(str(data.pop("kind", None)))
+    if cls is None:
+        raise StoreError(f"not a record of any known kind ({', '.join(KINDS)}): {line[:200]!r}")
+    record = unpack(cls, data)
+    return Outcome(record.best, StopReason(record.reason), record.note) if isinstance(record, Outcome) else record
+
+
+def task_from_json(data: Mapping[str, Any]) -> Task:
+    """The task in a header."""
+    task: Task = unpack(Task, data)
+    return task
+
+
+def loads(text: str) -> dict[str, Any]:
+    """A JSON object. Raises StoreError for anything else."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"not JSON: {error} (in {text[:200]!r})") from error
+    if not isinstance(data, dict):
+        raise StoreError(f"expected a JSON object, got {text[:200]!r}")
+    return data
+
+
+def check_version(data: Mapping[str, Any]) -> None:
+    """Raise StoreError unless a header's schema is one this release reads."""
+    found = data.get("redraft")
+    if found != SCHEMA:
+        problem = "no Redraft trace" if found is None else f"a trace of schema {found!r}"
+        raise StoreError(f"{problem}; this release reads schema {SCHEMA}" + ("" if found is None else ": use the Redraft that wrote it, or a newer one"))

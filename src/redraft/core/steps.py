@@ -1,0 +1,99 @@
+"""What can be asked for next. Each step names the slot that its record will fill.
+
+Steps are self-contained: whoever performs one needs nothing else, so it can be carried out on another machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from .records import Candidate, Message, Slot, StopReason, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Ask a model for a first draft."""
+
+    role: ClassVar[str] = "generate"
+    id: int
+    messages: tuple[Message, ...]
+
+    @property
+    def slot(self) -> Slot:
+        return ("candidate", self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Refine:
+    """Ask a model for a better version of `parent`."""
+
+    role: ClassVar[str] = "refine"
+    id: int
+    messages: tuple[Message, ...]
+    parent: int
+
+    @property
+    def slot(self) -> Slot:
+        return ("candidate", self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Let the editor repair what it can of `parent` without a model."""
+
+    role: ClassVar[str] = "repair"
+    id: int
+    task: Task
+    parent: Candidate
+
+    @property
+    def slot(self) -> Slot:
+        return ("candidate", self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """Ask a grader for its view of one candidate. `look` tells repeated looks apart."""
+
+    role: ClassVar[str] = "grade"
+    grader: str
+    task: Task
+    candidate: Candidate
+    look: int = 0
+
+    @property
+    def slot(self) -> Slot:
+        return ("feedback", self.candidate.id, self.grader, self.look)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Ask a grader to rank candidates."""
+
+    role: ClassVar[str] = "compare"
+    grader: str
+    task: Task
+    candidates: tuple[Candidate, ...]
+    look: int = 0
+
+    @property
+    def slot(self) -> Slot:
+        return ("comparison", tuple(sorted(c.id for c in self.candidates)), self.grader, self.look)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Keep `best` and end the work."""
+
+    role: ClassVar[str] = "stop"
+    best: int | None
+    reason: StopReason
+    note: str = ""
+
+    @property
+    def slot(self) -> Slot:
+        return ("outcome",)
+
+
+Step: TypeAlias = Generate | Refine | Repair | Grade | Compare | Stop

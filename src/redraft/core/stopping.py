@@ -1,0 +1,112 @@
+"""When to stop. A rule reads a trace and says why it is finished, or None. Rules join with `|`: the first to speak decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import isnan
+from typing import NamedTuple
+
+from .errors import ConfigError
+from .records import StopReason
+from .trace import Trace
+
+TOLERANCE = 1e-9  # a lift of exactly min_delta is no lift, whatever the last bits say
+
+
+class Ending(NamedTuple):
+    """Why the work is finished, as a reason and in words."""
+
+    reason: StopReason
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """A reason to stop: `target(0.9) | patience(2)`."""
+
+    why: Callable[[Trace], Ending | None]
+
+    def __call__(self, trace: Trace) -> Ending | None:
+        return self.why(trace)
+
+    def __or__(self, other: StopRule) -> StopRule:
+        return StopRule(partial(_either, self, other))
+
+
+def _either(one: StopRule, other: StopRule, trace: Trace) -> Ending | None:
+    return one(trace) or other(trace)
+
+
+def target(score: float) -> StopRule:
+    """Stop when the best candidate scores at least `score` (in [0, 1]) and keeps every must."""
+    if isinstance(score, bool) or not isinstance(score, int | float) or isnan(score) or not 0 <= score <= 1:
+        raise ConfigError(f"target_score must be a number in [0, 1], got {score!r}")
+    return StopRule(partial(_target, score))
+
+
+def _target(score: float, trace: Trace) -> Ending | None:
+    best = trace.best
+    if best is None or (got := trace.score) is None or got < score or not trace.kept(best.id):
+        return None
+    return Ending(StopReason.TARGET, f"the best scores {got:.2f}, the target is {score:g}")
+
+
+def done() -> StopRule:
+    """Stop when every grader that says anything about `done` says so of the best candidate."""
+    return StopRule(_done)
+
+
+def _done(trace: Trace) -> Ending | None:
+    if trace.best is None:
+        return None
+    said = [f.done for f in trace.feedback[trace.best.id]]
+    said += [c.done for c in trace.comparisons[-1:] if c.ranking[0] == trace.best.id]
+    said = [word for word in said if word is not None]
+    return Ending(StopReason.DONE, "the graders want no more changes") if said and all(said) else None
+
+
+def patience(n: int, min_delta: float = 0.01) -> StopRule:
+    """Stop when `n` (>= 1) refinements in a row did not lift the best score by more than `min_delta` (>= 0)."""
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ConfigError(f"patience must be a whole number >= 1, got {n!r}")
+    if isinstance(min_delta, bool) or not isinstance(min_delta, int | float) or not 0 <= min_delta < float("inf"):
+        raise ConfigError(f"min_delta must be a number >= 0, got {min_delta!r}")
+    return StopRule(partial(_patience, n, min_delta))
+
+
+def _patience(n: int, min_delta: float, trace: Trace) -> Ending | None:
+    if (tries := stale(trace, min_delta)) < n:
+        return None
+    return Ending(StopReason.PATIENCE, f"{tries} refinement{'s' * (tries > 1)} in a row brought no gain over {min_delta:g}")
+
+
+def stale(trace: Trace, min_delta: float) -> int:
+    """How many refinements in a row did not lift the best score; where graders only rank, how many came after the best."""
+    if not trace.scoring:
+        best = trace.best.id if trace.best else 0
+        return sum(c.role == "refine" and c.id > best for c in trace.candidates)
+    count, kept, top = 0, False, -1.0
+    for c in trace.candidates:
+        score, keeps = trace.scores[c.id], trace.kept(c.id)
+        count += c.role == "refine"
+        if score is None or (kept and not keeps):
+            continue
+        if (keeps and not kept) or score > top + min_delta + TOLERANCE:
+            count = 0
+        kept, top = keeps, (score if keeps and not kept else max(top, score))
+    return count
+
+
+def max_iterations(n: int) -> StopRule:
+    """Stop after `n` (>= 0) refinements. The first draft is none."""
+    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+        raise ConfigError(f"max_iterations must be a whole number >= 0, got {n!r}")
+    return StopRule(partial(_max_iterations, n))
+
+
+def _max_iterations(n: int, trace: Trace) -> Ending | None:
+    if trace.iterations < n:
+        return None
+    return Ending(StopReason.MAX_ITERATIONS, f"{n} refinement{'s' * (n != 1)} made" if n else "no refinement by a model was asked for")

@@ -1,0 +1,283 @@
+"""A task and everything recorded about it so far: append-only, immutable.
+
+All else is a view computed from the records, keyed and sorted, so that nothing depends on the order in which they
+arrived. Steps, plans and stop rules see the world only through this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+from .records import (
+    NOTHING,
+    Candidate,
+    Comparison,
+    Failure,
+    Feedback,
+    Outcome,
+    Record,
+    Slot,
+    StopReason,
+    Task,
+    Usage,
+)
+from .serial import SCHEMA, check_version, loads, pack, record_from_json, record_to_json, task_from_json, unpack
+
+
+class Slotted(Protocol):
+    """What names the slot it fills, or wants filled."""
+
+    @property
+    def slot(self) -> Slot: ...
+
+
+S = TypeVar("S", bound=Slotted)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A grader's place on the panel: how much it weighs, and what a plan must know of it.
+
+    `must`: a candidate that it does not score 1 loses to any that it does. `free`: it calls no model. `editable`: an
+    editor can repair what it finds. `compares`: it ranks candidates instead of scoring one. `looks`: how often it is
+    asked about each candidate; its score is their mean.
+    """
+
+    grader: str
+    weight: float = 1.0
+    must: bool = False
+    free: bool = False
+    editable: bool = False
+    compares: bool = False
+    looks: int = 1
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A task, the panel of graders, and the records so far.
+
+    Records before index `since` belong to an earlier run: its failures, and an outcome that cut the work short, no
+    longer count, so that they are tried again; everything else does.
+    """
+
+    task: Task
+    panel: tuple[Seat, ...] = ()
+    records: tuple[Record, ...] = ()
+    since: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def __add__(self, record: Record) -> Trace:
+        return Trace(self.task, self.panel, (*self.records, record), self.since, self.settings)
+
+    def reopened(self) -> Trace:
+        """The same trace for a new run: what failed or was cut short may be tried again."""
+        return replace(self, since=len(self.records))
+
+    def lacks(self, steps: Iterable[S]) -> list[S]:
+        """The steps nobody has carried out yet, nor failed at in this run."""
+        return [step for step in steps if step.slot not in self.filled and step.slot not in self.failures]
+
+    @cached_property
+    def filled(self) -> dict[Slot, Record]:
+        """Every record that fills a slot, by slot."""
+        return {r.slot: r for r in self.records if not isinstance(r, Failure)}
+
+    @cached_property
+    def failures(self) -> dict[Slot, Failure]:
+        """What failed in this run and is still missing, by the slot that stayed empty."""
+        recent = (r for r in self.records[self.since :] if isinstance(r, Failure))
+        return {f.of: f for f in recent if f.of not in self.filled}
+
+    @cached_property
+    def outcome(self) -> Outcome | None:
+        """How the work ended, or None while it goes on."""
+        for i in range(len(self.records) - 1, -1, -1):
+            record = self.records[i]
+            if isinstance(record, Outcome):
+                return None if i < self.since and record.reason.resumable else record
+        return None
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """All candidates, oldest first."""
+        return sorted((r for r in self.records if isinstance(r, Candidate)), key=lambda c: c.id)
+
+    @cached_property
+    def by_id(self) -> dict[int, Candidate]:
+        return {c.id: c for c in self.candidates}
+
+    def unchanged(self, candidate: Candidate) -> bool:
+        """Whether it is the same text as its parent: it is not graded again, its parent's feedback is its own."""
+        parent = self.by_id.get(candidate.parent) if candidate.parent is not None else None
+        return parent is not None and parent.text == candidate.text
+
+    @cached_property
+    def feedback(self) -> dict[int, tuple[Feedback, ...]]:
+        """What graders said of each candidate, sorted by grader and look."""
+        views: defaultdict[int, list[Feedback]] = defaultdict(list)
+        for record in self.records:
+            if isinstance(record, Feedback):
+                views[record.candidate].append(record)
+        told: dict[int, tuple[Feedback, ...]] = {}
+        for c in self.candidates:
+            if self.unchanged(c) and c.parent is not None:
+                told[c.id] = told[c.parent]
+            else:
+                told[c.id] = tuple(sorted(views[c.id], key=lambda f: (f.grader, f.look)))
+        return told
+
+    def seat_score(self, candidate: int, seat: Seat) -> float | None:
+        """The mean of a grader's looks at a candidate; None while one is missing or unknown."""
+        scores = [f.score for f in self.feedback[candidate] if f.grader == seat.grader]
+        known = [s for s in scores if s is not None]
+        return sum(known) / len(known) if known and len(known) == len(scores) >= seat.looks else None
+
+    def _aggregate(self, candidate: int) -> tuple[bool, float | None]:
+        kept, total, weight = True, 0.0, 0.0
+        known = bool(self.scoring)
+        for seat in self.scoring:
+            score = self.seat_score(candidate, seat)
+            kept = kept and not (seat.must and score != 1)
+            known = known and score is not None
+            total += seat.weight * (score or 0.0)
+            weight += seat.weight
+        return kept, (total / weight if known and weight else None)
+
+    @cached_property
+    def scoring(self) -> tuple[Seat, ...]:
+        """The graders that give scores (not those that rank)."""
+        return tuple(s for s in self.panel if not s.compares)
+
+    @cached_property
+    def _standing(self) -> dict[int, tuple[bool, float | None]]:
+        return {c.id: self._aggregate(c.id) for c in self.candidates}
+
+    @cached_property
+    def scores(self) -> dict[int, float | None]:
+        """The weighted mean score of every candidate, by id; None where a part is missing."""
+        return {id: score for id, (_, score) in self._standing.items()}
+
+    def kept(self, candidate: int) -> bool:
+        """Whether a candidate keeps every `must`."""
+        return self._standing[candidate][0]
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """All comparisons; the widest last."""
+        found = (r for r in self.records if isinstance(r, Comparison))
+        return sorted(found, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.look))
+
+    @cached_property
+    def graded(self) -> list[Candidate]:
+        """The candidates that have a score; or, where graders only rank, a place in the widest ranking."""
+        if self.scoring:
+            return [c for c in self.candidates if self.scores[c.id] is not None]
+        return [self.by_id[i] for i in self.comparisons[-1].ranking] if self.comparisons else []
+
+    @cached_property
+    def best(self) -> Candidate | None:
+        """What to return: musts kept first, then the highest score, then the earliest.
+
+        Graders that only rank decide by their widest ranking; where both are seated, it breaks ties of score. With
+        nothing graded it is the last text at hand.
+        """
+        if not self.graded:
+            return self.candidates[-1] if self.candidates else None
+        places = {id: i for i, id in enumerate(self.comparisons[-1].ranking)} if self.comparisons else {}
+        last = len(places)
+
+        def rank(c: Candidate) -> tuple[bool, float, int, int]:
+            score = self.scores[c.id]
+            return self.kept(c.id), -1.0 if score is None else score, -places.get(c.id, last), -c.id
+
+        return max(self.graded, key=rank)
+
+    @property
+    def score(self) -> float | None:
+        """The score of the best candidate; None if it was never scored."""
+        return self.scores[self.best.id] if self.best else None
+
+    @property
+    def iterations(self) -> int:
+        """How many refinements a model made. The first draft is none, nor is an editor's repair."""
+        return sum(c.role == "refine" for c in self.candidates)
+
+    @cached_property
+    def score_history(self) -> list[float | None]:
+        """The scores of the candidates in order, without those that an editor's repair replaced before they were graded."""
+        replaced = {c.parent for c in self.candidates if c.role == "repair" and not self.unchanged(c)}
+        return [
+            self.scores[c.id]
+            for c in self.candidates
+            if not (c.role == "repair" and self.unchanged(c)) and not (c.id in replaced and self.scores[c.id] is None)
+        ]
+
+    @property
+    def next_id(self) -> int:
+        """The id of the candidate to come."""
+        taken = [c.id for c in self.candidates[-1:]] + [f.of[1] for f in self.failures.values() if f.of[0] == "candidate"]
+        return max(taken, default=-1) + 1
+
+    @property
+    def usage(self) -> Usage:
+        """What all recorded steps consumed, failed ones included."""
+        return sum((r.usage for r in self.records), NOTHING)
+
+    @property
+    def usage_by(self) -> dict[tuple[str, str], Usage]:
+        """Usage by (role, model); roles are generate, refine, grade and compare."""
+        sums: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+        for role, by, usage in self._spending():
+            sums[role, by] += usage
+        return dict(sums)
+
+    def _spending(self) -> Iterator[tuple[str, str, Usage]]:
+        for r in self.records:
+            if r.usage != NOTHING and not isinstance(r, Outcome):
+                yield ROLES.get(type(r)) or r.role, r.by, r.usage  # type: ignore[union-attr]
+
+    @property
+    def trouble(self) -> Failure | None:
+        """The failure for which the world would carry out no more in this run, if there is one.
+
+        Used-up money or time ends the work; so does a refinement that failed: it would be asked for in the same words.
+        """
+        final = [f for f in self.failures.values() if f.ends or f.role == "refine"]
+        return min(final, key=lambda f: (f.ends is None, str(f.ends), str(f.of)), default=None)
+
+    def header(self) -> dict[str, Any]:
+        """What stands before the records when a trace is written."""
+        return {
+            "redraft": SCHEMA,
+            "task": pack(self.task),
+            "panel": [pack(seat) for seat in self.panel],
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def from_header(cls, data: Mapping[str, Any]) -> Trace:
+        """A trace without records. Raises StoreError for a foreign or unknown format."""
+        check_version(data)
+        panel = tuple(unpack(Seat, seat) for seat in data.get("panel", ()))
+        return cls(task_from_json(data.get("task", {})), panel, settings=data.get("settings", {}))
+
+    def to_json(self) -> str:
+        """The whole trace as one JSON document, the schema version inside."""
+        records = ",".join(map(record_to_json, self.records))
+        return f'{json.dumps(self.header())[:-1]}, "since": {self.since}, "records": [{records}]}}'
+
+    @classmethod
+    def from_json(cls, text: str) -> Trace:
+        """The trace that `to_json` wrote. Raises StoreError for anything else, and for an unknown schema version."""
+        data = loads(text)
+        trace = cls.from_header(data)
+        records = tuple(record_from_json(json.dumps(r)) for r in data.get("records", ()))
+        return replace(trace, records=records, since=data.get("since", 0))
+
+
+ROLES: dict[type, str] = {Feedback: "grade", Comparison: "compare"}
