@@ -1,3 +1,90 @@
-"""Redraft makes LLM answers better and proves it."""
+"""Redraft makes LLM answers better and proves it: generate, grade, feed back, redraft, grade again, keep the best.
+
+Importing this does nothing: each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import refine, refine_many, refine_sync, stream
+    from .around import Budget
+    from .core.plans.self_refine import BestOfN, SelfRefine
+    from .core.plans.story import told
+    from .core.records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, StopReason, Task, Usage
+    from .core.trace import Trace
+    from .graders import Judge, Ranker, must, weighted
+    from .models import ScriptedModel, connect
+    from .result import Result
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "BestOfN": "core.plans.self_refine",
+    "Budget": "around",
+    "Candidate": "core.records",
+    "Comparison": "core.records",
+    "Criterion": "core.records",
+    "Failure": "core.records",
+    "Feedback": "core.records",
+    "Judge": "graders",
+    "Outcome": "core.records",
+    "Ranker": "graders",
+    "Result": "result",
+    "ScriptedModel": "models",
+    "SelfRefine": "core.plans.self_refine",
+    "StopReason": "core.records",
+    "Task": "core.records",
+    "Trace": "core.trace",
+    "Usage": "core.records",
+    "connect": "models",
+    "must": "graders",
+    "refine": "api",
+    "refine_many": "api",
+    "refine_sync": "api",
+    "stream": "api",
+    "told": "core.plans.story",
+    "weighted": "graders",
+}
+
+__all__ = [
+    "BestOfN",
+    "Budget",
+    "Candidate",
+    "Comparison",
+    "Criterion",
+    "Failure",
+    "Feedback",
+    "Judge",
+    "Outcome",
+    "Ranker",
+    "Result",
+    "ScriptedModel",
+    "SelfRefine",
+    "StopReason",
+    "Task",
+    "Trace",
+    "Usage",
+    "connect",
+    "must",
+    "refine",
+    "refine_many",
+    "refine_sync",
+    "stream",
+    "told",
+    "weighted",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'redraft' has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__", "errors"]

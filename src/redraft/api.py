@@ -1,0 +1,246 @@
+"""The doors for people: refine one task, watch it grow, or refine many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from threading import Thread
+from time import monotonic
+from typing import Any, Unpack
+
+from .casting import Desk, cast_for, seat_all
+from .contracts import Model, Perform
+from .core.engine import advance
+from .core.errors import ConfigError, RedraftError
+from .core.plans import Plan
+from .core.records import Candidate, Message, Outcome, StopReason, Task
+from .core.steps import Stop
+from .core.trace import Trace
+from .models import find
+from .options import Options, Settings
+from .perform import door
+from .result import Result, concluded
+from .around import observe
+
+Given = str | Iterable[Message] | Task | Trace
+
+
+async def refine(
+    task: Given,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    **settings: Unpack[Settings],
+) -> Result:
+    """Answer a task as well as the settings allow, and return the best answer with all that led to it.
+
+    `task`: a prompt, chat messages, a `Task`, or a `Trace` to be continued. `model`: a name such as
+    "openai:gpt-4o-mini", a Model, or a callable `(messages) -> str`; None looks for one (see `redraft models`), and
+    works with the editor alone where there is none. `graders`: a name, a requirement's spec, a function, a Grader, or a
+    list of them; None is the LLM judge. `judge`: the model that LLM graders ask; None: `model`. The settings are those
+    of `redraft.options.Options`.
+
+    Raises ConfigError for what cannot be; ModelError when no answer could be had; GradingError when none could be
+    graded; BudgetExhaustedError when money or time ran out before anything was. Each carries `.result`, the best so
+    far, where there is one. When cancelled with something graded, it returns that with `stop="cancelled"`.
+    """
+    options = Options.of(settings)
+    job = await prepare(task, model, graders, judge, options)
+    return await finish(job)
+
+
+def refine_sync(
+    task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
+) -> Result:
+    """`refine` without await; works where an event loop is running, too. Ctrl-C returns the best so far."""
+    return _sync(refine(task, model, graders, judge, **settings))
+
+
+async def stream(
+    task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
+) -> AsyncIterator[Trace]:
+    """The trace after every new record, ending with one that has an outcome. Arguments and errors as `refine`'s, but
+    what ends a run early is no error here: it stands in the outcome."""
+    job = await prepare(task, model, graders, judge, Options.of(settings))
+    async with aclosing(drive(job)) as growing:
+        async for trace in growing:
+            yield trace
+
+
+async def refine_many(
+    tasks: Iterable[Given], model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
+) -> list[Result]:
+    """Refine many tasks with one limit on what is in flight and one budget; results in the order of the tasks.
+
+    A task that fails does not stop the others: its result carries the `error`. Bad arguments raise ConfigError.
+    """
+    options = Options.of(settings)
+    chosen = model if model is not None else await _found()
+    desk = Desk(options)
+    rows = asyncio.Semaphore(2 * options.max_in_flight)
+
+    async def one(task: Given) -> Result:
+        async with rows:
+            job = _job(task, chosen, graders, judge, desk)
+            try:
+                return await finish(replace(job, owned=False))
+            except RedraftError as error:
+                return Result(error.result.trace if error.result else job.trace, error)
+
+    try:
+        return await asyncio.gather(*map(one, tasks))
+    finally:
+        await desk.close()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One refinement, ready to run."""
+
+    trace: Trace
+    plan: Plan
+    perform: Perform
+    desk: Desk
+    owned: bool = True
+
+
+async def prepare(task: Given, model: Any, graders: Any, judge: Any, options: Options) -> Job:
+    """Everything a refinement needs, checked before anything is asked. Raises ConfigError."""
+    chosen = model if model is not None else await _found()
+    return _job(task, chosen, graders, judge, Desk(options))
+
+
+async def _found() -> Model | None:
+    return (await find()).model
+
+
+def _job(given: Given, model: Any, graders: Any, judge: Any, desk: Desk) -> Job:
+    trace = given if isinstance(given, Trace) else Trace(_task(given))
+    options = desk.options
+    seats = seat_all(trace.task, graders, has_model=model is not None or judge is not None)
+    cast = cast_for(desk, seats, model, judge)
+    if cast.writer is None and trace.task.response is None and not trace.candidates:
+        raise ConfigError(NO_MODEL)
+    if cast.editor is None:
+        seats = [(replace(seat, editable=False), grader) for seat, grader in seats]
+    trace = replace(trace, panel=tuple(seat for seat, _ in seats))
+    if trace.task.response is not None and not trace.candidates:
+        trace += Candidate(0, trace.task.response)
+    plan = options.make_plan(writes=cast.writer is not None)
+    deadline = None if options.deadline is None else monotonic() + options.deadline
+    perform = door(cast, deadline)
+    if options.on_step:
+        perform = observe(perform, begun=options.on_step)
+    return Job(reconsidered(trace, plan), plan, perform, desk)
+
+
+NO_MODEL = (
+    "no model was found, so nothing can be written: Redraft looked for REDRAFT_MODEL, OPENAI_API_KEY, and local servers of "
+    "Ollama, LM Studio, llama.cpp and vLLM (`redraft models` tells more). Name one as `model`, or give a `response` and "
+    "requirements: the built-in editor can repair an answer, but it never invents one"
+)
+
+
+def _task(given: str | Iterable[Message] | Task) -> Task:
+    if isinstance(given, Task):
+        return given
+    try:
+        return Task(given)
+    except ValueError as error:
+        raise ConfigError(f"task: {error}") from error
+
+
+def reconsidered(trace: Trace, plan: Plan) -> Trace:
+    """A finished trace as it is when the plan would end it again; else without its outcome, to go on."""
+    if trace.outcome is None:
+        return trace
+    opened = replace(trace, records=tuple(r for r in trace.records if not isinstance(r, Outcome)))
+    ends = [step.reason for step in plan(opened.reopened()) if isinstance(step, Stop)]
+    return trace if ends == [trace.outcome.reason] else opened
+
+
+async def drive(job: Job) -> AsyncIterator[Trace]:
+    """Carry a job out: every record is stored, then told, then the trace is handed on."""
+    trace = job.trace
+    if job.desk.options.store:
+        job.desk.options.store.append(trace)
+    try:
+        async with aclosing(advance(trace, job.plan, job.perform)) as growing:
+            async for trace in growing:
+                keep(job, trace)
+                yield trace
+        if not trace.outcome:
+            trace = ended(trace)
+            keep(job, trace)
+            yield trace
+    finally:
+        if job.owned:
+            await job.desk.close()
+
+
+def keep(job: Job, trace: Trace) -> None:
+    """Store the newest record, then tell of it."""
+    options = job.desk.options
+    if options.store:
+        options.store.append(trace)
+    if options.on_record:
+        options.on_record(trace.records[-1])
+
+
+def ended(trace: Trace, reason: StopReason | None = None, note: str = "") -> Trace:
+    """The trace with an outcome, for plans that end without one and for work that was cut short."""
+    trouble = trace.trouble
+    if reason is None and trouble is not None:
+        reason, note = trouble.ends or StopReason.FAILED, trouble.message
+    if reason is None:
+        reason, note = (StopReason.DONE, "the plan has no more steps") if trace.graded else (StopReason.FAILED, "nothing could be graded")
+    return trace + Outcome(trace.best.id if trace.best else None, reason, note)
+
+
+async def finish(job: Job) -> Result:
+    """Run a job to its end and conclude."""
+    trace = job.trace
+    try:
+        async with aclosing(drive(job)) as growing:
+            async for trace in growing:
+                pass
+    except asyncio.CancelledError:
+        if not trace.graded:
+            raise
+        _uncancel()
+        trace = ended(trace, StopReason.CANCELLED, "interrupted")
+        keep(job, trace)
+    except RedraftError as error:
+        error.result = Result(trace) if trace.candidates else None
+        raise
+    return concluded(trace, strict=job.desk.options.strict_budget)
+
+
+def _uncancel() -> None:
+    current = asyncio.current_task()
+    while current and current.cancelling():
+        current.uncancel()
+
+
+def _sync(coroutine: Any) -> Any:
+    """Run a coroutine to its end: here, or in a thread of its own where an event loop is running."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    box: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            box["result"] = asyncio.run(coroutine)
+        except BaseException as error:  # noqa: BLE001  (handed to whoever waits)
+            box["error"] = error
+
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+    if "error" in box:
+        raise box["error"]
+    return box["result"]

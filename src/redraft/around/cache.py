@@ -1,0 +1,65 @@
+"""Identical calls are made once, even when asked at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from dataclasses import replace
+from hashlib import sha256
+
+import orjson
+
+from ..contracts import Call, Reply, Request
+from ..core.records import Usage
+
+
+def key_of(identity: str, request: Request) -> str:
+    """The sha256 of all that decides the answer: model, endpoint, messages, parameters, schema, which look."""
+    asked = (
+        identity,
+        request.messages,
+        request.temperature,
+        request.max_tokens,
+        request.seed,
+        request.schema,
+        request.format,
+        request.look,
+    )
+    text = orjson.dumps(_storable(asked), option=orjson.OPT_SORT_KEYS)
+    if request.nonce:
+        text = text.replace(request.nonce.encode(), b"")
+    return sha256(text).hexdigest()
+
+
+def _storable(value: object) -> object:
+    """The same in types that orjson takes; lone surrogates become escapes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode() if not value.isascii() else value
+    if isinstance(value, dict):
+        return {str(k): _storable(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [_storable(v) for v in value]
+    return value
+
+
+def cache(call: Call, memory: MutableMapping[str, Reply], identity: str) -> Call:
+    """Answer from `memory` what was answered before; a hit consumes nothing and counts as one cached call.
+
+    Failed and truncated answers are not kept.
+    """
+    asking: dict[str, asyncio.Lock] = {}
+
+    async def cached(request: Request) -> Reply:
+        key = key_of(identity, request)
+        async with asking.setdefault(key, asyncio.Lock()):
+            if (known := memory.get(key)) is not None:
+                return replace(known, usage=Usage(cached_calls=1))
+            try:
+                reply = await call(request)
+            finally:
+                asking.pop(key, None)
+            if not reply.truncated:
+                memory[key] = reply
+            return reply
+
+    return cached

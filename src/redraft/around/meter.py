@@ -1,0 +1,123 @@
+"""Money, tokens and calls: reserved before a call, settled after it, so that calls in flight cannot overshoot together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Protocol
+
+from ..contracts import Call, Reply, Request
+from ..core.errors import BudgetExhaustedError, ConfigError, ModelError
+from ..core.records import Usage, text_of
+
+CHARS_PER_TOKEN = 3  # a cautious estimate: English has about 4, other scripts fewer
+OUTPUT_GUESS = 1024  # tokens reserved for an answer when max_tokens is not set
+LIMITS = ("calls", "input_tokens", "output_tokens", "usd")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What may be spent: `calls` (retries count), `input_tokens`, `output_tokens`, `usd`. None: no limit.
+
+    Raises ConfigError for a negative, infinite or NaN limit.
+    """
+
+    calls: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    usd: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in LIMITS:
+            given = getattr(self, name)
+            kinds = int | float if name == "usd" else int
+            if given is not None and (isinstance(given, bool) or not isinstance(given, kinds) or not isfinite(given) or given < 0):
+                raise ConfigError(f"budget: {name} must be a number >= 0 or None, got {given!r}")
+
+
+class Rate(Protocol):
+    """What a model's tokens cost."""
+
+    def cost(self, usage: Usage) -> float | None: ...
+
+
+class Purse:
+    """A budget being spent: what is settled, and what is reserved for calls under way."""
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.budget = budget or Budget()
+        self.spent: dict[str, float] = dict.fromkeys(LIMITS, 0.0)
+        self.reserved: dict[str, float] = dict.fromkeys(LIMITS, 0.0)
+        self._settled = asyncio.Event()
+
+    def lacking(self, need: Mapping[str, float], *, reserved: bool) -> str | None:
+        """The first limit that `need` would break, or None."""
+        for name in LIMITS:
+            most = getattr(self.budget, name)
+            taken = self.spent[name] + (self.reserved[name] if reserved else 0.0)
+            if most is not None and need[name] > 0 and taken + need[name] > most + 1e-12:
+                return name
+        return None
+
+    async def reserve(self, need: Mapping[str, float]) -> None:
+        """Set `need` aside. Waits while calls under way may yet turn out cheaper; raises BudgetExhaustedError when not."""
+        while self.lacking(need, reserved=True):
+            if what := self.lacking(need, reserved=False):
+                raise BudgetExhaustedError(self._complaint(what, need), what=what)
+            self._settled.clear()
+            await self._settled.wait()
+        for name in LIMITS:
+            self.reserved[name] += need[name]
+
+    def settle(self, need: Mapping[str, float], used: Mapping[str, float | None]) -> None:
+        """Replace what was reserved by what was used; what is not known to be less counts as reserved."""
+        for name in LIMITS:
+            self.reserved[name] -= need[name]
+            known = used[name]
+            self.spent[name] += need[name] if known is None else known
+        self._settled.set()
+
+    def _complaint(self, what: str, need: Mapping[str, float]) -> str:
+        most = getattr(self.budget, what)
+        unit = {"usd": "USD", "calls": "calls"}.get(what, what.replace("_", " "))
+        return f"the budget of {most:g} {unit} is used up: {self.spent[what]:g} spent, the next call may take {need[what]:g}"
+
+
+def meter(call: Call, purse: Purse, rate: Rate | None = None) -> Call:
+    """Reserve before and settle after each call, and put what it cost in USD on its usage (None: the price is unknown)."""
+
+    async def metered(request: Request) -> Reply:
+        need = estimate(request, rate)
+        await purse.reserve(need)
+        used: Usage | None = None
+        try:
+            reply = await call(request)
+            used = _priced(reply.usage, rate)
+            return replace(reply, usage=used)
+        except ModelError as error:
+            used = error.usage = _priced(error.usage, rate)
+            raise
+        finally:
+            purse.settle(need, _used(used))
+
+    return metered
+
+
+def estimate(request: Request, rate: Rate | None) -> dict[str, float]:
+    """What a call may take: its prompt's length in tokens, and `max_tokens` of output."""
+    chars = sum(len(text_of(m)) for m in request.messages)
+    usage = Usage(1, chars // CHARS_PER_TOKEN + 1, request.max_tokens or OUTPUT_GUESS)
+    usd = rate.cost(usage) if rate else None
+    return {"calls": 1, "input_tokens": usage.input_tokens or 0, "output_tokens": usage.output_tokens or 0, "usd": usd or 0.0}
+
+
+def _priced(usage: Usage, rate: Rate | None) -> Usage:
+    return replace(usage, cost=rate.cost(usage)) if rate and usage.cost is None else usage
+
+
+def _used(usage: Usage | None) -> dict[str, float | None]:
+    if usage is None:
+        return {"calls": 1, "input_tokens": None, "output_tokens": None, "usd": None}
+    return {"calls": usage.calls, "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "usd": usage.cost}

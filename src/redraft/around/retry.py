@@ -1,0 +1,57 @@
+"""Try again what may succeed later, after a wait that nobody else chooses at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from ..contracts import Call, Reply, Request
+from ..core.errors import BadResponseError, ModelError
+from ..core.records import NOTHING, Usage
+
+
+def retry(
+    call: Call,
+    *,
+    attempts: int = 4,
+    base: float = 0.5,
+    cap: float = 20.0,
+    longest: float = 120.0,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    chance: Callable[[], float] = random.random,
+) -> Call:
+    """Repeat a call that failed with a retryable ModelError, up to `attempts` times in all.
+
+    Waits follow full jitter: uniform in [0, min(cap, base * 2**n)] seconds, on top of what the server asked
+    for. A server that asks for more than `longest` seconds is not waited for. An unreadable answer is asked for once more
+    only. What failed attempts consumed is added to the reply, or to the error that is raised in the end.
+    """
+
+    async def retried(request: Request) -> Reply:
+        spent = NOTHING
+        for attempt in range(attempts):
+            try:
+                reply = await call(request)
+            except ModelError as error:
+                spent += _counted(error.usage, attempt)
+                error.usage = spent
+                if attempt + 1 >= attempts or not _worth_it(error, attempt, longest):
+                    raise
+                await sleep((error.retry_after or 0.0) + chance() * min(cap, base * 2**attempt))
+            else:
+                return reply if attempt == 0 else replace(reply, usage=spent + _counted(reply.usage, attempt))
+        raise AssertionError("unreachable: attempts is at least 1")
+
+    return retried
+
+
+def _worth_it(error: ModelError, attempt: int, longest: float) -> bool:
+    if isinstance(error, BadResponseError) and attempt >= 1:
+        return False
+    return error.retryable and (error.retry_after or 0.0) <= longest
+
+
+def _counted(usage: Usage, attempt: int) -> Usage:
+    return replace(usage, retried_calls=usage.calls) if attempt else usage

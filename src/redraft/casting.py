@@ -1,0 +1,141 @@
+"""From what a user names to a panel and a cast: which grader sits where, which model each asks, through what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .around import Limiter, Purse, cache, limit, meter, retry, step_down, timeout
+from .contracts import Editor, Model
+from .core.errors import ConfigError
+from .core.records import Task
+from .core.trace import Seat
+from .editors import FormEditor
+from .graders import NAMED, RequirementGrader, as_grader, must
+from .graders.seating import as_seated
+from .models import connect
+from .models.prices import Price, price_of
+from .options import Options
+from .perform import Cast, Line, Sampling
+
+
+@dataclass
+class Desk:
+    """Where calls are arranged: one purse and one limit for all models of a run, one stack of wrappers for each."""
+
+    options: Options
+    purse: Purse = field(init=False)
+    _limiter: Limiter = field(init=False)
+    _lines: dict[int, tuple[Model, Line]] = field(default_factory=dict)
+    _owned: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.purse = Purse(self.options.budget)
+        self._limiter = Limiter(self.options.max_in_flight)
+
+    def line(self, model: Any) -> Line:
+        """The way to call a model: its own call within timeout, limit, meter, step-down, retry and cache."""
+        connected = connect(model)
+        if connected is not model:
+            self._owned.append(connected)
+        if id(connected) not in self._lines:
+            self._lines[id(connected)] = (connected, self._wrap(connected))
+        return self._lines[id(connected)][1]
+
+    def _wrap(self, model: Model) -> Line:
+        options = self.options
+        call = timeout(model.complete, options.timeout)
+        call = limit(call, self._limiter)
+        call = meter(call, self.purse, self._price(model))
+        call = step_down(call, model.identity)
+        call = retry(call, attempts=options.retries + 1)
+        if options.cache is not None:
+            call = cache(call, options.cache, model.identity)
+        return Line(model.name, call)
+
+    def _price(self, model: Model) -> Price | None:
+        given = (self.options.prices or {}).get(model.name)
+        price = Price(*given) if given else price_of(model)
+        if price is None and self.options.budget and self.options.budget.usd is not None:
+            raise ConfigError(
+                f"budget: usd cannot be kept, the price of {model.name!r} is unknown; "
+                f"give it as prices={{{model.name!r}: (USD per million input tokens, USD per million output tokens)}}"
+            )
+        return price
+
+    async def close(self) -> None:
+        """Close the models that were made here."""
+        for model in self._owned:
+            if closes := getattr(model, "aclose", None):
+                await closes()
+
+
+def seat_all(task: Task, graders: Any, *, has_model: bool) -> list[tuple[Seat, Any]]:
+    """The seats in order: the task's requirements as musts, then the graders. Raises ConfigError when nobody can grade."""
+    chosen = [must(spec) for spec in task.requirements]
+    if graders is None:
+        chosen += [as_seated(NAMED["judge"][0]())] if has_model else []
+    else:
+        chosen += [as_seated(g) for g in _listed(graders)]
+    if not chosen:
+        raise ConfigError(
+            "there is nothing to grade with: give `graders` or requirements"
+            if has_model
+            else "no model was found, and without one only requirements or functions can grade: give some, or a model"
+        )
+    seats: list[tuple[Seat, Any]] = []
+    for seated in chosen:
+        grader = as_grader(seated.grader)
+        name = _fresh(getattr(grader, "name", type(grader).__name__), [s.grader for s, _ in seats])
+        seats.append((_seat(name, grader, seated), grader))
+    return seats
+
+
+def _listed(graders: Any) -> Iterable[Any]:
+    return graders if isinstance(graders, list | tuple) else [graders]
+
+
+def _fresh(name: str, taken: list[str]) -> str:
+    n, fresh = 1, name
+    while fresh in taken:
+        n += 1
+        fresh = f"{name}#{n}"
+    return fresh
+
+
+def _seat(name: str, grader: Any, seated: Any) -> Seat:
+    return Seat(
+        name,
+        float(seated.weight),
+        seated.must,
+        free=bool(getattr(grader, "free", False)),
+        editable=bool(getattr(grader, "editable", False)),
+        compares=not hasattr(grader, "grade"),
+        looks=seated.looks,
+    )
+
+
+def cast_for(desk: Desk, seats: list[tuple[Seat, Any]], writer: Any, judge: Any) -> Cast:
+    """Who plays which part. A grader with a `model` of its own asks that; else the judge; else the writer."""
+    options = desk.options
+    writing = desk.line(writer) if writer is not None else None
+    judging = desk.line(judge) if judge is not None else writing
+    lines = {seat.grader: _line_of(desk, grader, judging, free=seat.free) for seat, grader in seats}
+    requirements = [g.requirement for _, g in seats if isinstance(g, RequirementGrader)]
+    sampling = Sampling(options.temperature, options.max_tokens, options.seed)
+    return Cast(writing, {s.grader: g for s, g in seats}, lines, _editor(options), requirements, sampling)
+
+
+def _line_of(desk: Desk, grader: Any, judging: Line | None, *, free: bool) -> Line | None:
+    own = getattr(grader, "model", None)
+    line = desk.line(own) if own is not None else judging
+    if line is None and not free:
+        raise ConfigError(f"grader {getattr(grader, 'name', grader)!r} asks a model and none was found: give `model` or `judge`")
+    return line
+
+
+def _editor(options: Options) -> Editor | None:
+    if isinstance(options.editor, bool):
+        return FormEditor() if options.editor else None
+    return options.editor

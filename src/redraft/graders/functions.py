@@ -1,0 +1,78 @@
+"""Plain functions as graders: `(text)`, `(text, task)` or `(text, model)`, sync or async.
+
+They return a score in [0, 1], a bool, `Feedback`, or `(score, reason)`. Anything else is an error, never a score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..contracts import Ask
+from ..core.errors import ConfigError
+from ..core.records import Candidate, Feedback, Task
+
+MODEL_NAMES = {"model", "llm", "judge", "provider", "client", "ask"}
+TEXT_ONLY, WITH_TASK, WITH_MODEL = "text", "task", "model"
+
+
+@dataclass(frozen=True)
+class FunctionGrader:
+    """A function that grades. A second parameter named model, llm, judge, provider, client or ask gets the model
+    (`await model(prompt_or_messages) -> str`), any other the `Task`. Sync functions run in a thread."""
+
+    function: Callable[..., Any]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            named = getattr(self.function, "__name__", type(self.function).__name__)
+            object.__setattr__(self, "name", "function" if named == "<lambda>" else named)
+        self.takes  # noqa: B018  (a function that cannot be called so is said at once)
+
+    @property
+    def takes(self) -> str:
+        """What the function is handed beside the text: nothing, the task or the model. Raises ConfigError."""
+        try:
+            parameters = inspect.signature(self.function).parameters.values()
+        except ValueError:
+            return TEXT_ONLY  # a builtin that does not say
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        required = [p for p in positional if p.default is p.empty]
+        if not positional and not any(p.kind is p.VAR_POSITIONAL for p in parameters) or len(required) > 2:
+            raise ConfigError(f"grader {self.name!r} must take (text), (text, task) or (text, model), got {inspect.signature(self.function)}")
+        if len(required) < 2:
+            return TEXT_ONLY
+        return WITH_MODEL if positional[1].name in MODEL_NAMES else WITH_TASK
+
+    @property
+    def free(self) -> bool:
+        return self.takes != WITH_MODEL
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+        """What the function says. Raises TypeError or ValueError when that is no grade."""
+        extra = {TEXT_ONLY: (), WITH_TASK: (task,), WITH_MODEL: (ask,)}[self.takes]
+        if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(getattr(self.function, "__call__", None)):  # noqa: B004
+            said = await self.function(candidate.text, *extra)
+        else:
+            said = await asyncio.to_thread(self.function, candidate.text, *extra)
+            if inspect.isawaitable(said):
+                said = await said
+        return as_feedback(said, self.name)
+
+
+def as_feedback(said: Any, name: str) -> Feedback:
+    """Feedback from what a function returned."""
+    match said:
+        case Feedback():
+            return said
+        case bool() | None:
+            return Feedback(None if said is None else float(said))
+        case int() | float():
+            return Feedback(said)
+        case (bool() | int() | float() as score, str() as reason):
+            return Feedback(float(score) if isinstance(score, bool) else score, reason)
+    raise TypeError(f"grader {name!r} returned {said!r}; it must return a score in [0, 1], a bool, Feedback or (score, reason)")

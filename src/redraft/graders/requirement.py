@@ -1,0 +1,30 @@
+"""Requirements as graders: 1 when kept, 0 when not, and the measured value beside the demand."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from ..contracts import Ask, Requirement
+from ..core.records import Candidate, Feedback, Task
+
+
+@dataclass(frozen=True)
+class RequirementGrader:
+    """A requirement's view of a candidate. Its `done` is False while the demand is not met, and None otherwise."""
+
+    requirement: Requirement
+
+    free = True
+    editable = True
+
+    @property
+    def name(self) -> str:
+        return self.requirement.spec
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+        """1 or 0, with the measured value as the reason and the demand as what to change."""
+        check = await asyncio.to_thread(self.requirement.check, candidate.text)
+        if check.ok:
+            return Feedback(1.0, check.measured)
+        return Feedback(0.0, check.measured, (f"{check.measured}; {self.requirement.demand}",), done=False)

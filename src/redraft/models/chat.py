@@ -1,0 +1,304 @@
+"""The client of every endpoint that speaks OpenAI's chat protocol.
+
+One `complete` is one HTTP call. It knows nothing of retries, limits, budgets, caches or of stepping down to another
+format: those are wrapped around it. What it raises is a ModelError with all that such a wrapper needs to know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from io import BytesIO
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import orjson
+
+from ..contracts import Reply, Request
+from ..core.errors import ConfigError, ModelError, ModelUnavailableError
+from .reading import Events, Pieces, Said, Spoken, parsed, read_refusal, read_reply, refused, shorten
+from .wire import CAP, REFUSED, Route, Timeouts, exchange, fetch
+
+__all__ = ["Chat", "Timeouts"]
+
+OPENAI = "https://api.openai.com/v1"
+_SECRET_HEADER = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECASE)
+_UNSUPPORTED = {"unsupported_parameter", "unsupported_value"}
+
+
+class Chat:
+    """A model behind an OpenAI-compatible URL.
+
+    `key` is sent as bearer token, to this URL and nowhere else, and shown nowhere; it may also stand in the URL as
+    `http://:KEY@host/v1`. `extra_body` is merged into every request; None in it takes a parameter out. With `stream`
+    the answer is fetched in parts, so that a stalled one is noticed by `timeouts.idle`. `proxy` is a URL, or "env" to
+    use what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say; without it there is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str = OPENAI,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        stream: bool = False,
+        timeouts: Timeouts = Timeouts(),
+        proxy: str | None = None,
+    ) -> None:
+        if not name:
+            raise ConfigError("a model needs a name, got ''")
+        at, in_url = endpoint(base_url)
+        self.name = name
+        self.base_url = at.geturl()
+        self.host = at.netloc
+        self._key = clean_key(key or in_url)
+        self._extra = dict(extra_body or {})
+        self._streams = stream
+        self._proxy = proxy
+        self._secrets = _secrets(self._key, headers, proxy)
+        self._unsupported = {"max_tokens"} if at.hostname == urlsplit(OPENAI).hostname else set[str]()
+        url = at._replace(path=f"{at.path}/chat/completions").geturl()
+        self._route = Route(url, _headers(self._key, headers), timeouts, proxy)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self._shown_url!r})"
+
+    @property
+    def _shown_url(self) -> str:
+        return self.base_url.partition("?")[0]
+
+    @property
+    def identity(self) -> str:
+        """Endpoint, model and extra parameters; never the key."""
+        extra = orjson.dumps(self._extra, option=orjson.OPT_SORT_KEYS).decode() if self._extra else ""
+        return f"{self._shown_url}#{self.name}{extra}"
+
+    async def complete(self, request: Request) -> Reply:
+        """One call, one answer."""
+        if self._streams:
+            return await self._last(request)
+        asked = self._asked(request)
+        try:
+            status, headers, body = await fetch(self._route, "POST", _sendable(asked))
+            return self._read(asked, status, headers, body)
+        except ModelError as error:
+            raise self._told(error) from None
+
+    async def stream(self, request: Request) -> AsyncGenerator[str | Reply, None]:
+        """The answer's text as it comes, and the whole Reply as the last item.
+
+        A leading `<think>` block is held back; the Reply's text is the authority on what is answer and what thought.
+        """
+        try:
+            async with aclosing(self._streamed(request)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except ModelError as error:
+            raise self._told(error) from None
+
+    async def models(self) -> list[str]:
+        """The names of the models this endpoint says it serves."""
+        route = Route(
+            self._route.url.replace("/chat/completions", "/models"), self._route.headers, self._route.timeouts, self._proxy
+        )
+        try:
+            status, headers, body = await fetch(route)
+            if status >= 300:
+                raise self._no(status, headers, read_refusal(body))
+            return model_names(parsed(body, headers.get("Content-Type", ""))) or []
+        except ModelError as error:
+            raise self._told(error) from None
+
+    async def _last(self, request: Request) -> Reply:
+        last: Any = None
+        async with aclosing(self.stream(request)) as pieces:
+            async for last in pieces:
+                pass
+        assert isinstance(last, Reply)
+        return last
+
+    async def _streamed(self, request: Request) -> AsyncGenerator[str | Reply, None]:
+        asked = self._asked(request) | {"stream": True, "stream_options": {"include_usage": True}}
+        asked = _without_none(asked | self._extra)
+        async with exchange(self._route, "POST", _sendable(asked), cap=8 * CAP) as (under_way, response):
+            if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+                under_way.cap = CAP
+                body = b"".join([part async for part in under_way.parts(response)])
+                reply = self._read(asked, response.status, response.headers, body)
+                yield reply.text
+                yield reply
+                return
+            async with aclosing(under_way.parts(response)) as parts, aclosing(_deltas(parts)) as deltas:
+                async for delta in deltas:
+                    yield delta
+
+    def _asked(self, request: Request) -> dict[str, Any]:
+        """The body of the call, as an object."""
+        limit = "max_completion_tokens" if "max_tokens" in self._unsupported else "max_tokens"
+        asked = {
+            "model": self.name,
+            "messages": [dict(m) for m in request.messages],
+            "temperature": request.temperature,
+            limit: request.max_tokens,
+            "seed": request.seed,
+            "response_format": response_format(request),
+        }
+        asked = {k: v for k, v in asked.items() if k not in self._unsupported}
+        return _without_none(asked | self._extra)
+
+    def _read(self, asked: Mapping[str, Any], status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        if 200 <= status < 300:
+            return read_reply(parsed(body, headers.get("Content-Type", "")))
+        said = read_refusal(body)
+        error = self._no(status, headers, said)
+        if said.codes & _UNSUPPORTED and said.param in asked and said.param not in {"model", "messages"}:
+            self._unsupported.add(said.param)
+            error.retryable, error.retry_after = True, 0.0
+        return error_raised(error)
+
+    def _no(self, status: int, headers: Mapping[str, str], said: Said) -> ModelError:
+        if status < 400:
+            to = endpoint_shown(headers.get("Location", ""))
+            why = "redirects are not followed, so that a key stays where it belongs"
+            return ModelUnavailableError(f"status {status} sends us to {to}: {why}", status=status, usage=REFUSED)
+        return refused(status, said, headers)
+
+    def _told(self, error: ModelError) -> ModelError:
+        """The error with the model and the host in front, and no secret in it, whoever put it there."""
+        told = f"{self.name} at {self.host}: {error}"
+        for secret in self._secrets:
+            told = told.replace(secret, "***")
+        error.args = (told,)
+        return error
+
+
+def error_raised(error: ModelError) -> Reply:
+    raise error
+
+
+async def _deltas(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[str | Reply, None]:
+    """The texts in a stream of events, and the Reply they make."""
+    events, pieces, spoken = Events(), Pieces(), Spoken()
+    async for part in parts:
+        found = events.feed(part)
+        for text in _texts(found, pieces, spoken):
+            yield text
+        if any(data.strip() == b"[DONE]" for _, data in found):
+            break
+    else:
+        for text in _texts(events.end(), pieces, spoken):
+            yield text
+    reply = pieces.reply()
+    if rest := spoken.rest():
+        yield rest
+    yield reply
+
+
+def _texts(found: list[tuple[str, bytes]], pieces: Pieces, spoken: Spoken) -> list[str]:
+    texts = []
+    for name, data in found:
+        if data.strip() == b"[DONE]":
+            break
+        event = parsed(data)
+        texts.append(spoken.add(pieces.add({"error": event} if name == "error" else event)))
+    return [text for text in texts if text]
+
+
+def response_format(request: Request) -> dict[str, Any] | None:
+    """How the protocol asks for the request's format."""
+    if request.format == "text":
+        return None
+    if request.format == "json_object" or request.schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema, "strict": True}}
+
+
+def model_names(data: Any, key: str = "data") -> list[str] | None:
+    """The names in a model list; None when it is no model list."""
+    entries = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(e, dict) and isinstance(e.get("id"), str) for e in entries):
+        return None
+    return [entry["id"] for entry in entries]
+
+
+# ---- addresses and keys
+
+
+def endpoint(base_url: str) -> tuple[SplitResult, str | None]:
+    """A base URL without its user info, and the key that stood there. Raises ConfigError for what is no such URL."""
+    try:
+        parts = urlsplit(base_url.strip())
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ConfigError("a base URL is http(s)://host:port/v1: this one cannot be read") from None
+    if parts.scheme not in {"http", "https"} or not host:
+        raise ConfigError(f"a base URL is http(s)://host:port/v1, got {endpoint_shown(base_url)!r}")
+    path = parts.path.rstrip("/").removesuffix("/chat/completions")
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2].lower(), path=path, fragment="")
+    return bare, unquote(parts.password or parts.username or "") or None
+
+
+def endpoint_shown(url: str) -> str:
+    """A URL as it may be shown: no user info, no query."""
+    scheme, slashes, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    shown = f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else url.rpartition("@")[2]
+    return shorten(re.split(r"[?#]", shown)[0], 200)
+
+
+def clean_key(key: str | None) -> str | None:
+    """A key without the white space that files leave around it. Raises ConfigError for what no header can carry."""
+    key = (key or "").strip()
+    if not key.isascii() or not key.isprintable():
+        raise ConfigError("the API key has characters in it that no key has (it is not shown here)")
+    return key or None
+
+
+def _headers(key: str | None, given: Mapping[str, str] | None) -> dict[str, str]:
+    headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip", "User-Agent": "redraft"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    return headers | dict(given or {})
+
+
+def _secrets(key: str | None, headers: Mapping[str, str] | None, proxy: str | None) -> list[str]:
+    """All that must not appear in a message, longest first."""
+    found = {key or "", (urlsplit(proxy).password or "") if proxy else ""}
+    found |= {value for name, value in (headers or {}).items() if _SECRET_HEADER.search(name)}
+    found |= {value.rpartition(" ")[2] for value in found}
+    return sorted((s for s in found if len(s) > 3), key=len, reverse=True)
+
+
+# ---- bodies
+
+
+def _without_none(body: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in body.items() if v is not None}
+
+
+def _sendable(asked: Mapping[str, Any]) -> bytes | BytesIO:
+    """The body as bytes (as a file when large: aiohttp would complain)."""
+    try:
+        body = _dumped(asked)
+    except TypeError as error:
+        raise ConfigError(f"the request cannot be written as JSON: {error}") from None
+    return body if len(body) < 2**20 else BytesIO(body)
+
+
+def _dumped(asked: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(asked)
+    except TypeError:
+        return orjson.dumps(_mended(asked))
+
+
+def _mended(value: Any) -> Any:
+    """The value with half surrogate pairs, which are no characters, replaced by U+FFFD and whole ones joined."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {_mended(k): _mended(v) for k, v in value.items()}
+    return [_mended(v) for v in value] if isinstance(value, list | tuple) else value

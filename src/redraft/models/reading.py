@@ -1,0 +1,448 @@
+"""Reading what an OpenAI-compatible endpoint sent: an answer, a refusal, or something that is neither.
+
+Nothing here touches the network: it turns parsed or unparsed bodies into a Reply or raises the ModelError they
+deserve. The HTTP client and the in-process engine share it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from ..contracts import Reply
+from ..core.errors import (
+    AuthenticationError,
+    BadResponseError,
+    ContentFilterError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    RateLimitError,
+)
+from ..core.records import Usage
+from .wire import PERHAPS_BILLED, REFUSED
+
+TRANSIENT = frozenset({408, 409, 425, 429, *range(500, 600)})
+_OUT_OF_QUOTA = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
+_TOO_LONG = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large"}
+_TOO_LONG_WORDS = re.compile(
+    r"context (length|size|window)|maximum context|prompt is too long|too many (input )?tokens|input is too long"
+    r"|(prompt|input|request)[^.]{0,60} exceeds? [^.]{0,60}tokens",
+    re.IGNORECASE,
+)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]+")
+
+
+def shorten(text: str, limit: int = 300) -> str:
+    """A foreign text on one line, without control characters, and not long."""
+    line = " ".join(_CONTROL.sub(" ", text[: 4 * limit]).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+# ---- bodies that are answers
+
+
+def parsed(body: bytes, content_type: str = "") -> Any:
+    """The JSON in a body. Raises BadResponseError naming what came instead."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadResponseError(_no_json(body, content_type, str(error)), retryable=not _html(body), usage=PERHAPS_BILLED) from None
+
+
+def _html(body: bytes) -> bool:
+    return body[:200].lstrip().lower().startswith((b"<!doctype", b"<html", b"<head", b"<?xml"))
+
+
+def _no_json(body: bytes, content_type: str, error: str) -> str:
+    if not body.strip():
+        return "sent an empty body"
+    if _html(body):
+        return f"sent a web page where an answer was expected: {shorten(page_text(body))!r}"
+    try:
+        body.decode()
+    except UnicodeDecodeError as bad:
+        return f"sent text that is not UTF-8 (byte {bad.start})"
+    kind = f" ({shorten(content_type, 60)})" if content_type and "json" not in content_type else ""
+    return f"sent broken or cut off JSON{kind}: {shorten(error, 100)}"
+
+
+def page_text(body: bytes) -> str:
+    """What a page says, tags taken out."""
+    page = body[:4000].decode("utf-8", "replace")
+    return re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL | re.IGNORECASE)
+
+
+def read_reply(data: Any) -> Reply:
+    """The Reply in a chat completion. Raises for what is none."""
+    if not isinstance(data, dict):
+        raise _bad(f"sent {_kind(data)} where a chat completion was expected")
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices:
+        raise _no_choices(data, choices)
+    choice = choices[0]
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
+        raise _bad(f"sent a choice without a message: {shorten(repr(choice), 100)}")
+    return _judged(message, choice.get("finish_reason"), read_usage(data.get("usage")))
+
+
+def _bad(what: str, *, retryable: bool = False, usage: Usage = PERHAPS_BILLED) -> ModelError:
+    return BadResponseError(what, retryable=retryable, usage=usage)
+
+
+def _kind(value: Any) -> str:
+    kinds = {type(None): "null", list: "a list", dict: "an object", str: "a text", bool: "true or false"}
+    return kinds.get(type(value), "a number")
+
+
+def _no_choices(data: Mapping[str, Any], choices: Any) -> ModelError:
+    if data.get("error"):
+        said = Said(data)
+        return _bad(f"sent an error in place of an answer: {said.text}", retryable=said.status in TRANSIENT)
+    if choices == []:
+        return _bad("sent an answer with an empty list of choices")
+    if "choices" in data:
+        return _bad(f"sent {_kind(choices)} as choices")
+    return _bad(f"sent an object without choices, with {shorten(', '.join(map(str, data)), 100) or 'nothing'}")
+
+
+def _judged(message: Mapping[str, Any], finish: Any, usage: Usage) -> Reply:
+    """A Reply from a message, unless it is a refusal or empty."""
+    text, thoughts = _content(message.get("content"), usage)
+    text, inline = without_thoughts(text)
+    thought = [*thoughts, *(t for t in (_thought(message), inline) if t)]
+    finish = finish if isinstance(finish, str) else None
+    _check_refusal(message, finish, usage)
+    if not text.strip():
+        raise _empty(message, finish, bool(thought), usage)
+    return Reply(text, usage, finish, "\n".join(thought) or None)
+
+
+def _thought(message: Mapping[str, Any]) -> str:
+    said = (message.get(name) for name in ("reasoning_content", "reasoning"))
+    return next((t for t in said if isinstance(t, str) and t), "")
+
+
+def _content(content: Any, usage: Usage) -> tuple[str, list[str]]:
+    """Text, and thoughts, of a content that is text, nothing, or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or "", []
+    if not isinstance(content, list):
+        raise _bad(f"sent {_kind(content)} as the content of its message", usage=usage)
+    texts: list[str] = []
+    thoughts: list[str] = []
+    for part in content:
+        _sort_part(part, texts, thoughts, usage)
+    return "".join(texts), thoughts
+
+
+def _sort_part(part: Any, texts: list[str], thoughts: list[str], usage: Usage) -> None:
+    if not isinstance(part, dict):
+        raise _bad(f"sent a content with {_kind(part)} in it", usage=usage)
+    if part.get("type") == "thinking":
+        thoughts.append(_content(part.get("thinking"), usage)[0])
+    elif isinstance(part.get("text"), str):
+        texts.append(part["text"])
+
+
+def _check_refusal(message: Mapping[str, Any], finish: str | None, usage: Usage) -> None:
+    refusal = message.get("refusal")
+    if isinstance(refusal, str) and refusal.strip():
+        raise ContentFilterError(f"refused: {shorten(refusal)}", usage=usage)
+    if finish == "content_filter":
+        raise ContentFilterError("the answer was withheld by a content filter (finish_reason content_filter)", usage=usage)
+
+
+def _empty(message: Mapping[str, Any], finish: str | None, thought: bool, usage: Usage) -> ModelError:  # noqa: FBT001
+    if calls := message.get("tool_calls"):
+        return _bad(f"asked for a tool in place of an answer: {_tool_names(calls)}", retryable=True, usage=usage)
+    if thought and finish == "length":
+        return _bad("used up its tokens on reasoning: no answer came (raise max_tokens)", retryable=True, usage=usage)
+    what = "reasoning but no answer" if thought else "an empty answer"
+    return _bad(f"sent {what} (finish_reason {finish!r})", retryable=True, usage=usage)
+
+
+def _tool_names(calls: Any) -> str:
+    functions = (c.get("function") for c in calls if isinstance(c, dict)) if isinstance(calls, list) else ()
+    return shorten(", ".join(str(f.get("name")) for f in functions if isinstance(f, dict)), 100) or "unnamed"
+
+
+def read_usage(usage: Any) -> Usage:
+    """One call's usage. What is missing, negative or no whole number is unknown."""
+    given = usage if isinstance(usage, dict) else {}
+    return replace(
+        PERHAPS_BILLED,
+        input_tokens=_count(given.get("prompt_tokens")),
+        output_tokens=_count(given.get("completion_tokens")),
+    )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+# ---- thinking aloud
+
+_BLOCK = re.compile(r"<think>(.*?)</think>\s*", re.DOTALL)
+_ORPHAN = re.compile(r"(.*?)^[ \t]*</think>\s*", re.DOTALL | re.MULTILINE)
+
+
+def without_thoughts(text: str) -> tuple[str, str]:
+    """An answer without its `<think>` blocks, and what stood in them. A leading one that never ends is all there is.
+
+    A template may open the block in the prompt: then the answer begins after a line that begins with `</think>`.
+    Blocks quoted in code are part of the answer.
+    """
+    if "think>" not in text:
+        return text, ""
+    if "<think>" not in text and (orphan := _ORPHAN.match(text)):
+        return text[orphan.end() :], orphan[1].strip()
+    thoughts: list[str] = []
+    rest = _BLOCK.sub(lambda block: _taken(block, thoughts), text)
+    if rest.lstrip().startswith("<think>"):
+        thoughts.append(rest.lstrip().removeprefix("<think>"))
+        rest = ""
+    thought = "\n".join(t.strip() for t in thoughts)
+    return (rest.lstrip() if thoughts else rest), thought
+
+
+def _taken(block: re.Match[str], thoughts: list[str]) -> str:
+    before = block.string[: block.start()]
+    quoted = before.count("```") % 2 or before.rpartition("\n")[2].count("`") % 2
+    if not quoted:
+        thoughts.append(block[1])
+    return block[0] if quoted else ""
+
+
+# ---- bodies that say no
+
+
+class Said:
+    """What the server says in an error: its words, its codes, the parameter it names."""
+
+    def __init__(self, data: Any) -> None:
+        error = data.get("error", data) if isinstance(data, dict) else data
+        if isinstance(error, list) and error:
+            error = error[0]
+        self._fields: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
+        detail = self._fields.get("detail")
+        words = self._fields.get("message") or detail or self._fields.get("error") or ""
+        self.text = shorten(words if isinstance(words, str) else str(words))
+
+    @property
+    def status(self) -> int | None:
+        code = self._fields.get("code")
+        return int(code) if str(code).isdecimal() else None
+
+    @property
+    def codes(self) -> set[str]:
+        return {str(self._fields[k]) for k in ("code", "type") if self._fields.get(k)}
+
+    @property
+    def param(self) -> str | None:
+        param = self._fields.get("param")
+        return param if isinstance(param, str) else None
+
+
+def read_refusal(body: bytes) -> Said:
+    """What a body with an error status says, whatever form it has."""
+    try:
+        return Said(orjson.loads(body))
+    except orjson.JSONDecodeError:
+        return Said(page_text(body))
+
+
+def refused(status: int, said: Said, headers: Mapping[str, str] | None = None) -> ModelError:
+    """The typed error for an error status. Nothing was bought."""
+    kind, retryable = _class_of(status, said)
+    after = retry_after(headers or {}) if retryable else None
+    words = f": {said.text}" if said.text else ""
+    return kind(f"status {status}{words}", status=status, retry_after=after, retryable=retryable, usage=REFUSED)
+
+
+def _class_of(status: int, said: Said) -> tuple[type[ModelError], bool]:
+    special = _special(status, said)
+    if special is not None:
+        return special, False
+    match status:
+        case 408:
+            return ModelTimeoutError, True
+        case 429:
+            return RateLimitError, True
+        case 409 | 425:
+            return ModelUnavailableError, True
+    return (ModelUnavailableError, True) if status >= 500 else (ModelError, False)
+
+
+def _special(status: int, said: Said) -> type[ModelError] | None:
+    """The kinds that are told apart by more than the status, or never get better by waiting."""
+    if status in {401, 402, 403} or said.codes & _OUT_OF_QUOTA:
+        return AuthenticationError
+    if status in {404, 405, 410} or "model_not_found" in said.codes:
+        return ModelUnavailableError
+    if "content_filter" in said.codes:
+        return ContentFilterError
+    too_long = said.codes & _TOO_LONG or (status in {400, 413, 422, 500} and _TOO_LONG_WORDS.search(said.text))
+    return ContextLengthError if too_long or status == 413 else None
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """How many seconds the server asks to wait; None when it does not say, or says nonsense."""
+    if (ms := _seconds(headers.get("retry-after-ms"))) is not None:
+        return ms / 1000
+    given = headers.get("Retry-After")
+    seconds = _seconds(given)
+    return _until(given) if seconds is None and given else seconds
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _until(date: str) -> float | None:
+    from datetime import UTC, datetime
+    from email.utils import parsedate_to_datetime
+
+    try:
+        then = parsedate_to_datetime(date)
+    except (ValueError, OverflowError):
+        return None
+    seconds = (then.replace(tzinfo=then.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return seconds if seconds >= 0 else None
+
+
+# ---- answers in pieces
+
+
+class Pieces:
+    """A streamed answer put together again. `add` takes one event's data and returns the new text in it."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._refusal: list[str] = []
+        self._tools: list[Any] = []
+        self._finish: str | None = None
+        self._usage: Any = None
+        self._events = 0
+
+    def add(self, event: Any) -> str:
+        if not isinstance(event, dict):
+            raise _bad(f"sent {_kind(event)} in a stream")
+        if event.get("error"):
+            said = Said(event)
+            raise _bad(f"broke off with an error: {said.text}", retryable=said.status in {None, *TRANSIENT})
+        self._events += 1
+        self._usage = event.get("usage") or self._usage
+        choices = event.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        return self._take(choice) if isinstance(choice, dict) else ""
+
+    def _take(self, choice: Mapping[str, Any]) -> str:
+        if isinstance(choice.get("finish_reason"), str):
+            self._finish = choice["finish_reason"]
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            return ""
+        text, thoughts = _content(delta.get("content"), PERHAPS_BILLED)
+        self._text.append(text)
+        self._thoughts += [*thoughts, _thought(delta)]
+        self._refusal.append(_text(delta.get("refusal")))
+        self._tools += _list(delta.get("tool_calls"))
+        return text
+
+    def reply(self) -> Reply:
+        """The whole answer. Raises unless the stream said that it was whole."""
+        if self._finish is None:
+            what = "ended without a finish_reason" if self._events else "held nothing"
+            raise _bad(f"sent a stream that {what}", retryable=True)
+        message = {
+            "content": "".join(self._text),
+            "reasoning_content": "".join(self._thoughts),
+            "refusal": "".join(self._refusal),
+            "tool_calls": self._tools,
+        }
+        return _judged(message, self._finish, read_usage(self._usage))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+class Spoken:
+    """The part of a streamed text that may be shown: a leading `<think>` block is held back."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._open = False
+        self._thought = False
+
+    def add(self, text: str) -> str:
+        if self._open:
+            return text
+        self._held += text
+        self._skip_thoughts()
+        start = self._held.lstrip()
+        if "<think>".startswith(start[:7]):
+            return ""
+        self._open = True
+        return start if self._thought else self._held
+
+    def _skip_thoughts(self) -> None:
+        while self._held.lstrip().startswith("<think>") and "</think>" in self._held:
+            self._held = self._held.partition("</think>")[2]
+            self._thought = True
+
+    def rest(self) -> str:
+        """What was held back and is no thought after all."""
+        return "" if self._open or self._held.lstrip().startswith("<think>") else self._held
+
+
+class Events:
+    """Server-sent events cut out of the bytes as they come: (name, data) each."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._name = ""
+        self._data: list[bytes] = []
+
+    def feed(self, part: bytes) -> list[tuple[str, bytes]]:
+        *lines, self._tail = (self._tail + part).split(b"\n")
+        return [event for line in lines if (event := self._line(line.rstrip(b"\r")))]
+
+    def end(self) -> list[tuple[str, bytes]]:
+        """What stands in a last event that no blank line ended."""
+        return self.feed(b"\n\n")
+
+    def _line(self, line: bytes) -> tuple[str, bytes] | None:
+        if not line:
+            return self._dispatch()
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            self._data.append(value.removeprefix(b" "))
+        elif field == b"event":
+            self._name = value.strip().decode("utf-8", "replace")
+        elif field == b"error":
+            self._name = "error"
+            self._data.append(value)
+        return None
+
+    def _dispatch(self) -> tuple[str, bytes] | None:
+        event = (self._name, b"\n".join(self._data)) if self._data else None
+        self._name, self._data = "", []
+        return event

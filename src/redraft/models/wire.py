@@ -1,0 +1,263 @@
+"""HTTP, and what can go wrong with it: one session per event loop, deadlines, a cap on what is read.
+
+It knows nothing of models: not what is asked, not what an answer should look like. It raises a ModelError for what
+the network did, and hands over whatever status came. Redirects are not followed, cookies not kept, and no proxy is
+used that was not configured, so that what goes out goes to the host it was meant for and to no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
+from ..core.records import Usage
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CAP = 8 * 1024 * 1024
+"""The most bytes of a decoded body that are read."""
+
+REFUSED = Usage(calls=1)
+"""A call for which nothing was bought: the request never left, or the server refused it."""
+
+PERHAPS_BILLED = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+"""A call that may have been answered and billed, whatever reached us of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds: to connect, until the first byte of the body, between two parts of it, and for all together.
+
+    `first_byte` None: only `total` bounds it. A model that does not stream sends nothing before it has finished.
+    """
+
+    connect: float = 10.0
+    first_byte: float | None = None
+    idle: float = 60.0
+    total: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request goes and how long it may take. `proxy` is a URL, "env" for what the environment says, or None."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeouts: Timeouts = Timeouts()
+    proxy: str | None = field(default=None, repr=False)
+
+
+_SESSIONS: dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[Any, None]]] = {}
+
+
+def _new_session() -> aiohttp.ClientSession:
+    import aiohttp
+
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+    )
+
+
+async def _kept(loop: asyncio.AbstractEventLoop) -> AsyncGenerator[aiohttp.ClientSession, None]:
+    """A session that is closed when its loop shuts down its asynchronous generators: nobody has to remember it."""
+    opened = _new_session()
+    try:
+        yield opened
+    finally:
+        _SESSIONS.pop(loop, None)
+        await opened.close()
+
+
+async def session() -> aiohttp.ClientSession:
+    """The one session of the running event loop. Its connections are shared by all clients and not limited in number."""
+    loop = asyncio.get_running_loop()
+    found = _SESSIONS.get(loop)
+    if found is None or found[0].closed:
+        keeper = _kept(loop)
+        found = _SESSIONS[loop] = (await anext(keeper), keeper)
+    return found[0]
+
+
+class Exchange:
+    """One request and its response, under way. `phase` says what is waited for."""
+
+    def __init__(self, route: Route, *, cap: int = CAP) -> None:
+        self.route, self.cap = route, cap
+        self.phase = "an answer"
+        self.sent = False
+        self._start = monotonic()
+
+    async def open(self, method: str, body: bytes | None) -> aiohttp.ClientResponse:
+        """Sends the request, and returns when the head of the response has come."""
+        http = await session()
+        async with asyncio.timeout(self._left(self.route.timeouts.first_byte)):
+            return await http.request(
+                method,
+                self.route.url,
+                data=body,
+                headers=self.route.headers,
+                allow_redirects=False,
+                timeout=_connect_timeout(self.route.timeouts.connect),
+                proxy=_proxy_for(self.route),
+            )
+
+    async def parts(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """The decoded body as it comes in, up to the cap."""
+        decode, size = _decoder(response, self.cap), 0
+        limit = self._left(self.route.timeouts.first_byte)
+        while True:
+            async with asyncio.timeout(limit):
+                raw = await response.content.readany()
+            if not raw:
+                break
+            part = decode(raw)
+            size += len(part)
+            if size > self.cap:
+                raise _too_large(self.cap)
+            self.phase = "the rest of the answer"
+            limit = min(self.route.timeouts.idle, self._left(None))
+            yield part
+        decode(b"")
+
+    def _left(self, first_byte: float | None) -> float:
+        passed = monotonic() - self._start
+        limits = [self.route.timeouts.total] if first_byte is None else [self.route.timeouts.total, first_byte]
+        return min(limits) - passed
+
+    def failure(self, error: Exception) -> ModelError:
+        """The typed error for what the network did."""
+        if isinstance(error, TimeoutError):
+            return self._late(error)
+        return _broken(error)
+
+    def _late(self, error: TimeoutError) -> ModelError:
+        import aiohttp
+
+        seconds = monotonic() - self._start
+        if isinstance(error, aiohttp.ServerTimeoutError):
+            return ModelTimeoutError(f"no connection within {seconds:.3g} s", usage=REFUSED)
+        return ModelTimeoutError(f"still waiting for {self.phase} after {seconds:.3g} s", usage=PERHAPS_BILLED)
+
+
+_LIMITS: dict[float, aiohttp.ClientTimeout] = {}
+
+
+def _connect_timeout(seconds: float) -> aiohttp.ClientTimeout:
+    """Bounds the way to the server only: all other limits are ours. (Made once for each number of seconds.)"""
+    if seconds not in _LIMITS:
+        import aiohttp
+
+        _LIMITS[seconds] = aiohttp.ClientTimeout(total=None, connect=seconds, ceil_threshold=60)
+    return _LIMITS[seconds]
+
+
+def _proxy_for(route: Route) -> str | None:
+    if route.proxy != "env":
+        return route.proxy
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass
+
+    to = urlsplit(route.url)
+    return None if proxy_bypass(to.hostname or "") else getproxies().get(to.scheme)
+
+
+def _too_large(cap: int) -> ModelError:
+    return BadResponseError(f"the answer is larger than {cap // (1024 * 1024)} MiB", usage=PERHAPS_BILLED)
+
+
+class _Gunzip:
+    """Decodes gzip or deflate part by part, never into more than the cap; b"" says that all has come."""
+
+    def __init__(self, cap: int) -> None:
+        self._room = cap
+        self._began = False
+        self._inflate = zlib.decompressobj(wbits=47)
+
+    def __call__(self, raw: bytes) -> bytes:
+        if not raw:
+            return self._finish()
+        self._began = True
+        try:
+            part = self._inflate.decompress(raw, self._room + 1)
+        except zlib.error as error:
+            raise _garbled(f"a compressed body that cannot be unpacked ({error})") from None
+        self._room -= len(part)
+        return part
+
+    def _finish(self) -> bytes:
+        if self._began and not self._inflate.eof:
+            raise _garbled("a compressed body that was cut off")
+        return b""
+
+
+def _garbled(what: str) -> ModelError:
+    return BadResponseError(f"sent {what}", retryable=True, usage=PERHAPS_BILLED)
+
+
+def _decoder(response: aiohttp.ClientResponse, cap: int) -> Any:
+    """What turns the parts of a body, as they came, into decoded ones. (Not aiohttp's: it has no cap in every version.)"""
+    coding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding in {"gzip", "x-gzip", "deflate"}:
+        return _Gunzip(cap)
+    if coding in {"", "identity"}:
+        return bytes
+    raise BadResponseError(f"sent a body in the encoding {coding[:20]!r}, which was not asked for", usage=PERHAPS_BILLED)
+
+
+def _broken(error: Exception) -> ModelError:
+    import aiohttp
+
+    what = reason(error)
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
+            return ModelUnavailableError(f"no safe (TLS) connection: {what}", usage=REFUSED)
+        case aiohttp.ClientConnectorError():
+            return ModelUnavailableError(f"cannot be reached: {what}", retryable=True, usage=REFUSED)
+        case aiohttp.ClientHttpProxyError():
+            return ModelUnavailableError(f"the proxy refused: {what}", status=error.status, usage=REFUSED)
+        case aiohttp.ClientResponseError():
+            return BadResponseError(f"what came is not HTTP: {what}", retryable=True, usage=PERHAPS_BILLED)
+        case aiohttp.InvalidURL():
+            return ModelUnavailableError("its address is no address", usage=REFUSED)
+    return ModelUnavailableError(f"the connection broke: {what}", retryable=True, usage=PERHAPS_BILLED)
+
+
+def reason(error: BaseException) -> str:
+    """An error of the operating system or of a library in one short line."""
+    inner = getattr(error, "os_error", None) or getattr(error, "certificate_error", None) or error
+    text = getattr(inner, "strerror", None) or getattr(inner, "message", None) or str(inner) or type(inner).__name__
+    return " ".join(str(text).split())[:200]
+
+
+@asynccontextmanager
+async def exchange(route: Route, method: str = "GET", body: bytes | None = None, *, cap: int = CAP) -> AsyncIterator[Any]:
+    """The exchange and its response; whatever the network does to them is a ModelError."""
+    import aiohttp
+
+    under_way = Exchange(route, cap=cap)
+    response = None
+    try:
+        response = await under_way.open(method, body)
+        yield under_way, response
+    except (aiohttp.ClientError, OSError) as error:
+        raise under_way.failure(error) from None
+    finally:
+        if response is not None:
+            response.close()
+
+
+async def fetch(route: Route, method: str = "GET", body: bytes | None = None) -> tuple[int, Mapping[str, str], bytes]:
+    """Status, headers and whole decoded body of what the server sent."""
+    async with exchange(route, method, body) as (under_way, response):
+        parts = [part async for part in under_way.parts(response)]
+        return response.status, response.headers, parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,133 @@
+"""The settings of a refinement: what may be given, what it means, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from math import isfinite
+from typing import Any, Self, TypedDict
+
+from .around import Budget
+from .contracts import Editor, Reply, Store
+from .core.errors import ConfigError
+from .core.plans import Plan
+from .core.plans.self_refine import SelfRefine
+from .core.records import Record
+from .core.steps import Step
+from .core.stopping import StopRule, done, max_iterations, patience, target
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `refine`, `refine_sync`, `stream` and `refine_many`; see `Options` for their meaning."""
+
+    target_score: float
+    max_iterations: int
+    patience: int
+    min_delta: float
+    drafts: int
+    plan: Plan | None
+    budget: Budget | None
+    deadline: float | None
+    strict_budget: bool
+    editor: bool | Editor
+    store: Store | None
+    on_record: Callable[[Record], object] | None
+    on_step: Callable[[Step], object] | None
+    temperature: float | None
+    max_tokens: int | None
+    seed: int | None
+    timeout: float | None
+    retries: int
+    max_in_flight: int
+    cache: MutableMapping[str, Reply] | None
+    prices: Mapping[str, tuple[float, float]] | None
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings with their defaults, checked. Raises ConfigError naming the argument, the value and what is allowed.
+
+    `target_score` (in [0, 1]), `max_iterations` (refinements, >= 0), `patience` (>= 1), `min_delta` (>= 0) and `drafts`
+    (first drafts made at once, >= 1) shape the default plan; a `plan` replaces all five. `budget` and `deadline`
+    (seconds) bound it: at the end of either the best so far comes back, or with `strict_budget` an error. `editor`:
+    free repairs before paid calls. `store` keeps the trace, `on_record` is told of every record, `on_step` of every
+    step that begins. `temperature`, `max_tokens`, `seed` are for the model that writes. `timeout` (seconds) and
+    `retries` are a call's, `max_in_flight` the run's. `cache` maps keys to replies (a dict will do). `prices` are USD
+    per million (input, output) tokens by model name, where the known ones are missing or wrong.
+    """
+
+    target_score: float = 0.9
+    max_iterations: int = 3
+    patience: int = 2
+    min_delta: float = 0.01
+    drafts: int = 1
+    plan: Plan | None = None
+    budget: Budget | None = None
+    deadline: float | None = None
+    strict_budget: bool = False
+    editor: bool | Editor = True
+    store: Store | None = None
+    on_record: Callable[[Record], object] | None = None
+    on_step: Callable[[Step], object] | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    timeout: float | None = 600.0
+    retries: int = 3
+    max_in_flight: int = 64
+    cache: MutableMapping[str, Reply] | None = None
+    prices: Mapping[str, tuple[float, float]] | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Checked options from keyword arguments; an unknown one is a ConfigError that names its neighbours."""
+        known = [f.name for f in fields(cls)]
+        for name in settings:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                raise ConfigError(f"unknown argument {name!r}; {hint}there are {', '.join(known)}")
+        return cls(**settings)
+
+    def __post_init__(self) -> None:
+        self.rule  # noqa: B018  (checks the five that shape the plan)
+        SelfRefine(drafts=self.drafts)
+        _whole("max_tokens", self.max_tokens, 1, optional=True)
+        _whole("seed", self.seed, None, optional=True)
+        _whole("retries", self.retries, 0)
+        _whole("max_in_flight", self.max_in_flight, 1)
+        _number("deadline", self.deadline)
+        _number("timeout", self.timeout)
+        _number("temperature", self.temperature)
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ConfigError(f"budget must be a Budget, such as Budget(calls=10), got {self.budget!r}")
+        if self.plan is not None and not callable(self.plan):
+            raise ConfigError(f"plan must be a Plan: a function from a trace to steps, got {self.plan!r}")
+
+    @property
+    def rule(self) -> StopRule:
+        """When the default plan stops."""
+        return target(self.target_score) | done() | patience(self.patience, self.min_delta) | max_iterations(self.max_iterations)
+
+    def make_plan(self, *, writes: bool) -> Plan:
+        """The plan. Without a model that `writes` there is nothing to refine with, but what form allows is repaired."""
+        if self.plan is not None:
+            return self.plan
+        rule = self.rule if writes else target(self.target_score) | done() | max_iterations(0)
+        return SelfRefine(rule, self.drafts, repairs=self.max_iterations > 0)
+
+
+def _whole(name: str, value: Any, least: int | None, *, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+        bound = "" if least is None else f" >= {least}"
+        raise ConfigError(f"{name} must be a whole number{bound}{' or None' if optional else ''}, got {value!r}")
+
+
+def _number(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise ConfigError(f"{name} must be a number >= 0 or None, got {value!r}")

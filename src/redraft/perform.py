@@ -1,0 +1,171 @@
+"""The door to the world: `async (step) -> record`.
+
+A step goes in, a record comes out, always: whatever a model, a grader or an editor raises is classified here, once,
+and recorded as a `Failure`. Retries, limits, budgets and caches are not here but around the calls (see `around`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from .around import until
+from .contracts import Call, Comparer, Editor, Grader, Perform, Reply, Request, Requirement
+from .core.errors import BudgetExhaustedError, ConfigError, ModelError, RedraftError
+from .core.records import NOTHING, Candidate, Comparison, Failure, Feedback, Message, Outcome, Record, StopReason, Usage, as_messages
+from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A model's name and the way to call it, all wrappers included."""
+
+    name: str
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How drafts and refinements are sampled; None leaves it to the model."""
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who plays which part: the model that writes, the graders by name, the model each of them asks, the editor."""
+
+    writer: Line | None = None
+    graders: Mapping[str, Grader | Comparer] = field(default_factory=dict)
+    judges: Mapping[str, Line | None] = field(default_factory=dict)
+    editor: Editor | None = None
+    requirements: Sequence[Requirement] = ()
+    sampling: Sampling = Sampling()
+
+
+class Tab:
+    """One step's way to a model: what it asks for goes on its bill, answered or not."""
+
+    def __init__(self, line: Line | None, look: int = 0) -> None:
+        self._line = line
+        self._look = look
+        self.usage = NOTHING
+        self.by = ""
+
+    async def __call__(self, prompt: str | Iterable[Message]) -> str:
+        reply = await self.complete(Request(tuple(as_messages(prompt))))
+        return reply.text
+
+    async def complete(self, request: Request) -> Reply:
+        if self._line is None:
+            raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
+        self.by = self._line.name
+        try:
+            reply = await self._line.call(replace(request, look=request.look + self._look))
+        except ModelError as error:
+            self.usage += error.usage
+            raise
+        except asyncio.CancelledError:
+            self.usage += Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+            raise
+        self.usage += reply.usage
+        return reply
+
+
+def door(cast: Cast, deadline: float | None = None) -> Perform:
+    """The performer for a cast. After `deadline` (of the monotonic clock) nothing is carried out but the end itself."""
+
+    act = until(partial(_carry_out, cast), deadline)
+
+    async def perform(step: Step) -> Record:
+        if isinstance(step, Stop):
+            return Outcome(step.best, step.reason, step.note)
+        tab = Tab(_line_for(step, cast), _look_of(step))
+        started = monotonic()
+        try:
+            record = await act((step, tab))
+        except Exception as error:  # noqa: BLE001  (the one boundary: everything foreign ends here)
+            record = failure(step, error)
+        by = tab.by or record.by
+        return replace(record, by=by, usage=record.usage + tab.usage, seconds=monotonic() - started)
+
+    return perform
+
+
+def failure(step: Step, error: Exception) -> Failure:
+    """The record of a step that could not be carried out."""
+    ends = None
+    if isinstance(error, BudgetExhaustedError):
+        ends = StopReason.DEADLINE if error.what == "deadline" else StopReason.BUDGET
+    message = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
+    return Failure(step.slot, step.role, type(error).__name__, message[:2000], ends)
+
+
+def _line_for(step: Step, cast: Cast) -> Line | None:
+    return cast.judges.get(step.grader) if isinstance(step, Grade | Compare) else cast.writer
+
+
+def _look_of(step: Step) -> int:
+    if isinstance(step, Generate):
+        return step.id
+    return step.look if isinstance(step, Grade | Compare) else 0
+
+
+async def _carry_out(cast: Cast, work: tuple[Step, Tab]) -> Any:
+    step, tab = work
+    match step:
+        case Generate() | Refine():
+            return await _write(step, cast.sampling, tab)
+        case Repair():
+            return _repair(step, cast)
+        case Grade():
+            return await _grade(step, cast.graders[step.grader], tab)
+        case Compare():
+            return await _compare(step, cast.graders[step.grader], tab)
+
+
+async def _write(step: Generate | Refine, sampling: Sampling, tab: Tab) -> Candidate:
+    parent = step.parent if isinstance(step, Refine) else None
+    reply = await tab.complete(Request(step.messages, sampling.temperature, sampling.max_tokens, sampling.seed))
+    return Candidate(
+        step.id, reply.text, parent, role=step.role, truncated=reply.truncated, reasoning=reply.reasoning
+    )
+
+
+def _repair(step: Repair, cast: Cast) -> Candidate:
+    edit = cast.editor.repair(step.parent.text, cast.requirements) if cast.editor else None
+    common = dict(id=step.id, parent=step.parent.id, by="editor", role="repair")
+    if edit is None:
+        return Candidate(text=step.parent.text, note="nothing more that can be repaired without a model", **common)
+    return Candidate(text=edit.text, note=edit.note, lossy=edit.lossy, truncated=step.parent.truncated, **common)
+
+
+async def _grade(step: Grade, grader: Any, tab: Tab) -> Feedback:
+    for last in (False, True):
+        try:
+            feedback = await grader.grade(step.task, step.candidate, tab)
+            if not isinstance(feedback, Feedback):
+                raise TypeError(f"grader {step.grader!r} returned {feedback!r}; it must return Feedback")
+            return replace(feedback, candidate=step.candidate.id, grader=step.grader, look=step.look)
+        except RedraftError:
+            raise  # a model's failure was retried where it arose
+        except Exception:
+            if last:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _compare(step: Compare, grader: Any, tab: Tab) -> Comparison:
+    comparison: Comparison = await grader.compare(step.task, step.candidates, tab)
+    ids = sorted(c.id for c in step.candidates)
+    if sorted(comparison.ranking) != ids:
+        raise ValueError(f"grader {step.grader!r} ranked {comparison.ranking!r}; it must rank each of {ids} once")
+    return replace(comparison, grader=step.grader, look=step.look)
+
+

@@ -1,0 +1,174 @@
+"""Spec strings and the registry of kinds: `parse("words:80-200")`.
+
+A spec is a kind, a colon and what the kind asks for. Every kind registers itself with `kind`; nothing here knows one.
+Texts inside a spec stand as they are, or as a JSON string ("\\"a, b\\"") where they would be misread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TypeAlias
+
+from ..contracts import Requirement
+from ..core.errors import ConfigError
+from .ranges import Range, compare
+
+Parser: TypeAlias = Callable[[str], Requirement]
+
+_COUNT = re.compile(r"(?:(>=|<=|=|<|>)([0-9]{1,9})|=([0-9]{1,9})-([0-9]{1,9}))\Z")
+_DECODER = json.JSONDecoder(strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of requirement: how its argument is read, a line of help, and an example spec."""
+
+    parser: Parser
+    help: str
+    example: str
+    reads_files: bool = False
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def kind(name: str, help: str, example: str, *, reads_files: bool = False) -> Callable[[Parser], Parser]:
+    """Registers the function below it as the reader of `name:ARGUMENT`; it gets ARGUMENT ("" when there is none)."""
+
+    def register(parser: Parser) -> Parser:
+        KINDS[name] = Kind(parser, help, example, reads_files)
+        return parser
+
+    return register
+
+
+def parse(spec: str, *, files: bool = True) -> Requirement:
+    """The requirement that `spec` means.
+
+    Raises ConfigError with the value, what is allowed, and the nearest names. With `files` off no spec reads a file:
+    use that for specs that come from strangers.
+    """
+    if not isinstance(spec, str):
+        raise ConfigError(f"a requirement is a spec such as 'words:80-200', got {spec!r}")
+    name, _, argument = spec.partition(":")
+    name = name.strip()
+    if name not in KINDS:
+        raise ConfigError(f"unknown requirement {_short(spec)}: {_nearest(name)}the kinds are {', '.join(KINDS)}")
+    return _read(KINDS[name], spec, argument.strip(), files=files)
+
+
+def _read(chosen: Kind, spec: str, argument: str, *, files: bool) -> Requirement:
+    if chosen.reads_files and not files and not argument.startswith("{"):
+        raise ConfigError(f"requirement {_short(spec)} would read a file, which is not allowed here; give it inline")
+    try:
+        return chosen.parser(argument)
+    except ConfigError as error:
+        raise ConfigError(f"requirement {_short(spec)}: {error} (for example {chosen.example!r})") from None
+
+
+def _short(spec: str) -> str:
+    return repr(spec) if len(spec) <= 200 else f"{spec[:200]!r}..."
+
+
+def _nearest(name: str) -> str:
+    near = get_close_matches(name[:50].lower(), KINDS, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
+def no_argument(argument: str) -> None:
+    """Raises ConfigError when there is one."""
+    if argument:
+        raise ConfigError(f"it takes nothing after the colon, got {argument!r}")
+
+
+def as_text(argument: str) -> str:
+    """A text, bare or as a JSON string."""
+    text, rest = _first(argument, "")
+    if rest:
+        raise ConfigError(f"there is {rest!r} after the quoted text")
+    if not text.strip():
+        raise ConfigError("it needs a text after the colon")
+    return text
+
+
+def as_texts(argument: str, separator: str) -> tuple[str, ...]:
+    """Texts between separators, each bare or as a JSON string; repeats count once."""
+    texts: dict[str, None] = {}
+    rest = separator + argument
+    while rest:
+        if not rest.startswith(separator):
+            raise ConfigError(f"there is {rest!r} after the quoted text")
+        text, rest = _first(rest[len(separator) :].lstrip(), separator)
+        if not text.strip():
+            raise ConfigError(f"it needs texts with {separator!r} between them, got {argument!r}")
+        texts[text] = None
+    return tuple(texts)
+
+
+def as_counted(argument: str) -> tuple[str, Range]:
+    """A text and how often: `war` (at least once), `war>=8`, `war<3`, `war=2-4`. A text that ends like that is quoted."""
+    if argument.startswith('"'):
+        text, rest = _first(argument, "")
+        found = _COUNT.match(rest)
+        if rest and not found:
+            raise ConfigError(f"{rest!r} is no count; allowed: >=8, <=8, >8, <8, =8, =2-8")
+    else:
+        found = _COUNT.search(argument)
+        text = argument[: found.start()].rstrip() if found else argument
+    if not text.strip():
+        raise ConfigError("it needs a text after the colon")
+    return text, _counts(found) if found else Range(1)
+
+
+def _counts(found: re.Match[str]) -> Range:
+    return compare(found[1], int(found[2])) if found[1] else Range(int(found[3]), int(found[4]))
+
+
+def _first(argument: str, separator: str) -> tuple[str, str]:
+    if not argument.startswith('"'):
+        end = argument.find(separator) if separator else -1
+        return (argument, "") if end < 0 else (argument[:end].rstrip(), argument[end:])
+    try:
+        text, end = _DECODER.raw_decode(argument)
+    except ValueError as error:
+        raise ConfigError(f"{argument!r} starts a quoted text that does not end: {error}") from None
+    return text, argument[end:].lstrip()
+
+
+def bare_or_quoted(text: str, read: Callable[[str], object], bare: object) -> str:
+    """The text as it stands if reading that gives `bare` again, else as a JSON string."""
+    try:
+        if text == text.strip() and encodable(text) and read(text) == bare:
+            return text
+    except ConfigError:
+        pass
+    return json.dumps(text, ensure_ascii=not encodable(text))
+
+
+def text_spec(text: str) -> str:
+    """What `as_text` reads as `text`."""
+    return bare_or_quoted(text, as_text, text)
+
+
+def texts_spec(texts: tuple[str, ...], separator: str) -> str:
+    """What `as_texts` reads as `texts`."""
+    return separator.join(bare_or_quoted(t, lambda a: as_texts(a, separator), (t,)) for t in texts)
+
+
+def counted_spec(text: str, count: Range) -> str:
+    """What `as_counted` reads as these two."""
+    written = bare_or_quoted(text, as_counted, (text, Range(1)))
+    return written if count == Range(1) else written + count.comparison
+
+
+def encodable(text: str) -> bool:
+    """Whether it has a UTF-8 form (lone surrogates have none)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,191 @@
+"""Views of a text that requirements share: words, sentences, paragraphs, lines, and the spans that no repair may touch.
+
+A span is (start, end) in characters. Everything is linear in the length of the text, for any text. Nothing here knows
+a requirement.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+Span: TypeAlias = tuple[int, int]
+
+_FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})", re.MULTILINE)
+_CODE = re.compile(r"(?<!`)`[^`\n]+`(?!`)")
+_URL = re.compile(r"(?:\b(?:https?|ftp)://|\bwww\.)[^\s<>\"`]+", re.IGNORECASE)
+_LINE = re.compile(r"[^\r\n]+")
+_BREAK = re.compile(r"(?:\r\n|\n|\r)[^\S\r\n]*(?:(?:\r\n|\n|\r)[^\S\r\n]*)+")
+_END = re.compile(
+    r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]*_\u00bb]*+(?=\s|\Z)"
+    r"|[\u3002\uff01\uff1f\uff61]++[\u300d\u300f\u201d\u2019\uff09]*+"
+    r"|[\u0964\u0965\u061f\u06d4\u1362\u104b]++(?=\s|\Z)"
+)
+_ABBREVIATION = re.compile(
+    r"(?:\A|[\s(\"'\u201c\[])(?:(?:mr|mrs|ms|dr|prof|sr|jr|st|rev|gen|col|sgt|capt|lt|vs|etc|fig|approx|dept|inc|ltd|corp|co"
+    r"|jan|feb|mar|apr|aug|sept|sep|oct|nov|dec|e\.g|i\.e|a\.k\.a|p\.s|p\.p\.s|cf|vol|pp|ed|eds)|[a-z](?:\.[a-z])*)\.\Z",
+    re.IGNORECASE,
+)
+_NUMBERING = re.compile(r"(?:\A|[\r\n])[ \t]*(?:[#>*-]+[ \t]*)?\**(?:[0-9]{1,3}|[ivxIVX]{1,4}|[A-Za-z])\.\Z")
+
+
+@cache
+def _words() -> Any:
+    import regex
+
+    cjk = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\uff70"
+    return regex.compile(rf"(?V1)[\w&&[{cjk}]]|[\w--[{cjk}]]+")
+
+
+def words(text: str) -> list[Span]:
+    """Runs of letters, digits, marks and `_`; every Chinese character and every kana is a word of its own."""
+    return [match.span() for match in _words().finditer(text)]
+
+
+def count_words(text: str) -> int:
+    return sum(1 for _ in _words().finditer(text))
+
+
+def lines(text: str) -> list[Span]:
+    """Lines that hold more than white space, without their line ends."""
+    return [m.span() for m in _LINE.finditer(text) if not m[0].isspace()]
+
+
+def paragraphs(text: str) -> list[Span]:
+    """Stretches between blank lines; a fenced block with blank lines in it is not torn."""
+    kept = Spans(fences(text))
+    breaks = [m.span() for m in _BREAK.finditer(text) if not kept.touch(m.span())]
+    return _between(text, breaks)
+
+
+def sentences(text: str) -> list[Span]:
+    """Sentences by their closing marks, in any script that has such; a blank line ends one too.
+
+    Abbreviations, initials, list numbers and whatever stands in code or a URL end none.
+    """
+    kept = Spans(protected(text))
+    ends = [m.end() for m in _END.finditer(text) if not kept.touch((m.end() - 1, m.end())) and not _goes_on(text, m)]
+    found: list[Span] = []
+    for start, end in paragraphs(text):
+        cuts = ends[bisect_right(ends, start) : bisect_right(ends, end)]
+        found += _between(text, [(cut, cut) for cut in cuts], start, end)
+    return [span for span in found if any(c.isalnum() for c in text[slice(*span)])]
+
+
+def _goes_on(text: str, match: re.Match[str]) -> bool:
+    if match[0] != ".":
+        return False
+    before = text[max(0, match.start() - 12) : match.end()]
+    return bool(_ABBREVIATION.search(before) and match.end() < len(text)) or bool(_NUMBERING.search(before))
+
+
+def _between(text: str, cuts: Sequence[Span], start: int = 0, end: int | None = None) -> list[Span]:
+    edges = [start, *(edge for cut in cuts for edge in cut), len(text) if end is None else end]
+    trimmed = (trim(text, a, b) for a, b in zip(edges[::2], edges[1::2], strict=True))
+    return [(a, b) for a, b in trimmed if a < b]
+
+
+def trim(text: str, start: int, end: int) -> Span:
+    """The span without white space at its ends."""
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
+
+
+def fences(text: str) -> list[Span]:
+    """Fenced code blocks, fences included; one that is not closed runs to the end."""
+    found: list[Span] = []
+    start, mark = 0, ""
+    for fence in _FENCE.finditer(text):
+        if not mark:
+            start, mark = fence.start(), fence[1]
+        elif fence[1].startswith(mark):
+            found.append((start, fence.end()))
+            mark = ""
+    return [*found, (start, len(text))] if mark else found
+
+
+def protected(text: str) -> list[Span]:
+    """What no repair may touch: code fences, inline code and URLs, in order."""
+    blocks = fences(text)
+    kept = Spans(blocks)
+    small = sorted(m.span() for pattern in (_CODE, _URL) for m in pattern.finditer(text) if not kept.touch(m.span()))
+    return sorted(blocks + _merged(small))
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    merged: list[Span] = []
+    for start, end in spans:
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+class Spans:
+    """Sorted spans that do not overlap, to be asked whether another one touches them."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._starts = [start for start, _ in spans]
+        self._ends = [end for _, end in spans]
+
+    def touch(self, span: Span) -> bool:
+        """Whether any of them shares a character with `span`."""
+        index = bisect_right(self._ends, span[0])
+        return index < len(self._starts) and self._starts[index] < span[1]
+
+
+def outside(text: str, change: Callable[[str], str], kept: Sequence[Span] | None = None) -> str:
+    """The text with `change` made to every stretch that is not protected."""
+    pieces, last = [], 0
+    for start, end in protected(text) if kept is None else kept:
+        pieces += [change(text[last:start]), text[start:end]]
+        last = end
+    return "".join([*pieces, change(text[last:])])
+
+
+def droppable(text: str) -> list[Span]:
+    """Sentences that hold nothing protected; lines of their own (headings, list items) count as sentences here."""
+    kept = Spans(protected(text))
+    pieces: list[Span] = []
+    for start, end in sentences(text):
+        cuts = [(m.start(), m.end()) for m in re.finditer(r"[\r\n]+(?=[ \t]*(?:[-*+#>|]|[0-9]{1,3}[.)]))|(?<=:)[\r\n]+", text[start:end])]
+        pieces += _between(text, [(start + a, start + b) for a, b in cuts], start, end)
+    return [span for span in pieces if not kept.touch(span)]
+
+
+def without(text: str, spans: Iterable[Span]) -> str:
+    """The text without these spans; of the white space around each, the side with more line breaks stays."""
+    pieces, rest = [], len(text)
+    for start, end in sorted(spans, reverse=True):
+        before = len(text[:start].rstrip())
+        after = len(text) - len(text[end:].lstrip())
+        after = min(after, rest)
+        pieces.append(text[after:rest])
+        pieces.append(_gap(text[before:start], text[end:after], first=before == 0, last=after == len(text)))
+        rest = before
+    pieces.append(text[:rest])
+    return "".join(reversed(pieces))
+
+
+def _gap(before: str, after: str, *, first: bool, last: bool) -> str:
+    if first or last:
+        return before if first else after
+    return after if after.count("\n") > before.count("\n") else before
+
+
+def replaced(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
+    """The text with each (start, end) replaced by a new piece."""
+    pieces, last = [], 0
+    for start, end, new in sorted(changes):
+        pieces += [text[last:start], new]
+        last = end
+    return "".join([*pieces, text[last:]])
+
+
+def newline(text: str) -> str:
+    """The line end that the text uses."""
+    return "\r\n" if "\r\n" in text else "\n"

@@ -1,0 +1,130 @@
+"""What a refinement gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from .core import errors
+from .core.errors import BudgetExhaustedError, GradingError, ModelError, RedraftError
+from .core.records import StopReason, Usage
+from .core.trace import Trace
+from .text import plain
+
+
+@dataclass(frozen=True)
+class Result:
+    """The best answer, its score, why the work ended, and the whole trace behind it.
+
+    `error` is set on the results of `refine_many` that could not be had; their `value` is then the best text at hand,
+    or "".
+    """
+
+    trace: Trace
+    error: RedraftError | None = None
+
+    @property
+    def value(self) -> str:
+        """The best text."""
+        return self.trace.best.text if self.trace.best else ""
+
+    @property
+    def score(self) -> float | None:
+        """The aggregate score of the best, in [0, 1]; None if it was never scored."""
+        return self.trace.score
+
+    @property
+    def stop(self) -> StopReason:
+        """Why the work ended."""
+        return self.trace.outcome.reason if self.trace.outcome else StopReason.CANCELLED
+
+    @property
+    def usage(self) -> Usage:
+        """What all calls consumed, failed and repeated ones included."""
+        return self.trace.usage
+
+    @property
+    def cost(self) -> float | None:
+        """USD, or None when a price or a token count is unknown."""
+        return self.usage.cost
+
+    @property
+    def reason(self) -> str:
+        """What the graders say of the best answer."""
+        best = self.trace.best
+        return "; ".join(f.reason for f in self.trace.feedback[best.id] if f.reason) if best else ""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Iterations, whether it converged, the scores in order, and more that can be read off the trace."""
+        trace = self.trace
+        return {
+            "iterations": trace.iterations,
+            "converged": self.stop.converged,
+            "score_history": trace.score_history,
+            "note": trace.outcome.note if trace.outcome else "",
+            "repairs": sum(c.role == "repair" and not trace.unchanged(c) for c in trace.candidates),
+            "best": trace.best.id if trace.best else None,
+            "broken": broken_musts(trace),
+            "usage_by": {f"{role} {by}".strip(): usage for (role, by), usage in trace.usage_by.items()},
+            "failures": [f"{f.role}: {f.message}" for f in sorted(trace.failures.values(), key=lambda f: str(f.of))],
+        }
+
+    def __repr__(self) -> str:
+        return f"Result(score={shown(self.score)}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
+
+    def __rich__(self) -> Any:
+        from rich.text import Text
+
+        return Text(f"{self.summary()}\n\n{plain(self.value)}")
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self.summary())}</p><pre>{escape(plain(self.value))}</pre>"
+
+    def summary(self) -> str:
+        """One line: score, why it stopped, what it took."""
+        u = self.usage
+        scores = " -> ".join(shown(s) for s in self.trace.score_history)
+        tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
+        cost = "unknown" if u.cost is None else f"{u.cost:.4f} USD"
+        parts = [f"score {shown(self.score)} ({scores})", f"stopped: {self.stop}", f"calls {u.calls}", f"tokens {tokens}", f"cost {cost}"]
+        return " · ".join(parts)
+
+
+def shown(score: float | None) -> str:
+    """A score as people read it; what is unknown says so."""
+    return "unknown" if score is None else f"{score:.2f}"
+
+
+def broken_musts(trace: Trace) -> list[str]:
+    """The `must` graders that the best candidate does not satisfy."""
+    if trace.best is None:
+        return []
+    return [seat.grader for seat in trace.scoring if seat.must and trace.seat_score(trace.best.id, seat) != 1]
+
+
+def concluded(trace: Trace, *, strict: bool) -> Result:
+    """The result of a trace that has ended. Raises what it deserves when nothing in it was graded."""
+    result = Result(trace)
+    if problem := _problem(trace, result, strict=strict):
+        problem.result = result if trace.candidates else None
+        raise problem
+    return result
+
+
+def _problem(trace: Trace, result: Result, *, strict: bool) -> RedraftError | None:
+    note = trace.outcome.note if trace.outcome else ""
+    if result.stop in {StopReason.BUDGET, StopReason.DEADLINE} and (strict or not trace.graded):
+        what = "deadline" if result.stop == StopReason.DEADLINE else "budget"
+        return BudgetExhaustedError(note, what=what, usage=trace.usage)
+    if trace.graded:
+        return None
+    failures = sorted(trace.failures.values(), key=lambda f: str(f.of))
+    said = "; ".join(dict.fromkeys(f"{f.of[2] if f.of[0] == 'feedback' else f.role}: {f.message}" for f in failures))
+    if trace.candidates:
+        return GradingError(f"no grader could say anything: {said or note}", usage=trace.usage)
+    if not failures:
+        return ModelError(note or "no answer could be had", usage=trace.usage)
+    kind = getattr(errors, failures[0].error, ModelError)
+    return kind(failures[0].message, usage=trace.usage) if issubclass(kind, RedraftError) else ModelError(said)
