@@ -10,8 +10,9 @@ from threading import Thread
 from time import monotonic
 from typing import Any, Unpack
 
+from .around import observe
 from .casting import Desk, cast_for, seat_all
-from .contracts import Model, Perform
+from .contracts import Perform
 from .core.engine import advance
 from .core.errors import ConfigError, RedraftError
 from .core.plans import Plan
@@ -22,7 +23,6 @@ from .models import find
 from .options import Options, Settings
 from .perform import door
 from .result import Result, concluded
-from .around import observe
 
 Given = str | Iterable[Message] | Task | Trace
 
@@ -38,8 +38,8 @@ async def refine(
 
     `task`: a prompt, chat messages, a `Task`, or a `Trace` to be continued. `model`: a name such as
     "openai:gpt-4o-mini", a Model, or a callable `(messages) -> str`; None looks for one (see `redraft models`), and
-    works with the editor alone where there is none. `graders`: a name, a requirement's spec, a function, a Grader, or a
-    list of them; None is the LLM judge. `judge`: the model that LLM graders ask; None: `model`. The settings are those
+    works with the editor alone where there is none; False looks for none. `graders`: a name, a requirement's spec, a
+    function, a Grader, or a list of them; None is the LLM judge. `judge`: the model that LLM graders ask; None: `model`. The settings are those
     of `redraft.options.Options`.
 
     Raises ConfigError for what cannot be; ModelError when no answer could be had; GradingError when none could be
@@ -51,9 +51,7 @@ async def refine(
     return await finish(job)
 
 
-def refine_sync(
-    task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
-) -> Result:
+def refine_sync(task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]) -> Result:
     """`refine` without await; works where an event loop is running, too. Ctrl-C returns the best so far."""
     return _sync(refine(task, model, graders, judge, **settings))
 
@@ -62,7 +60,8 @@ async def stream(
     task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
 ) -> AsyncIterator[Trace]:
     """The trace after every new record, ending with one that has an outcome. Arguments and errors as `refine`'s, but
-    what ends a run early is no error here: it stands in the outcome."""
+    what ends a run early is no error here: it stands in the outcome.
+    """
     job = await prepare(task, model, graders, judge, Options.of(settings))
     async with aclosing(drive(job)) as growing:
         async for trace in growing:
@@ -77,7 +76,7 @@ async def refine_many(
     A task that fails does not stop the others: its result carries the `error`. Bad arguments raise ConfigError.
     """
     options = Options.of(settings)
-    chosen = model if model is not None else await _found()
+    chosen = await _chosen(model)
     desk = Desk(options)
     rows = asyncio.Semaphore(2 * options.max_in_flight)
 
@@ -108,12 +107,14 @@ class Job:
 
 async def prepare(task: Given, model: Any, graders: Any, judge: Any, options: Options) -> Job:
     """Everything a refinement needs, checked before anything is asked. Raises ConfigError."""
-    chosen = model if model is not None else await _found()
+    chosen = await _chosen(model)
     return _job(task, chosen, graders, judge, Desk(options))
 
 
-async def _found() -> Model | None:
-    return (await find()).model
+async def _chosen(model: Any) -> Any:
+    if model is None:
+        return (await find()).model
+    return model or None
 
 
 def _job(given: Given, model: Any, graders: Any, judge: Any, desk: Desk) -> Job:
@@ -195,7 +196,9 @@ def ended(trace: Trace, reason: StopReason | None = None, note: str = "") -> Tra
     if reason is None and trouble is not None:
         reason, note = trouble.ends or StopReason.FAILED, trouble.message
     if reason is None:
-        reason, note = (StopReason.DONE, "the plan has no more steps") if trace.graded else (StopReason.FAILED, "nothing could be graded")
+        reason, note = (
+            (StopReason.DONE, "the plan has no more steps") if trace.graded else (StopReason.FAILED, "nothing could be graded")
+        )
     return trace + Outcome(trace.best.id if trace.best else None, reason, note)
 
 
@@ -204,8 +207,8 @@ async def finish(job: Job) -> Result:
     trace = job.trace
     try:
         async with aclosing(drive(job)) as growing:
-            async for trace in growing:
-                pass
+            async for grown in growing:
+                trace = grown
     except asyncio.CancelledError:
         if not trace.graded:
             raise

@@ -16,7 +16,19 @@ from typing import Any
 from .around import until
 from .contracts import Call, Comparer, Editor, Grader, Perform, Reply, Request, Requirement
 from .core.errors import BudgetExhaustedError, ConfigError, ModelError, RedraftError
-from .core.records import NOTHING, Candidate, Comparison, Failure, Feedback, Message, Outcome, Record, StopReason, Usage, as_messages
+from .core.records import (
+    NOTHING,
+    Candidate,
+    Comparison,
+    Failure,
+    Feedback,
+    Message,
+    Outcome,
+    Record,
+    StopReason,
+    Usage,
+    as_messages,
+)
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 
 
@@ -80,7 +92,6 @@ class Tab:
 
 def door(cast: Cast, deadline: float | None = None) -> Perform:
     """The performer for a cast. After `deadline` (of the monotonic clock) nothing is carried out but the end itself."""
-
     act = until(partial(_carry_out, cast), deadline)
 
     async def perform(step: Step) -> Record:
@@ -133,9 +144,7 @@ async def _carry_out(cast: Cast, work: tuple[Step, Tab]) -> Any:
 async def _write(step: Generate | Refine, sampling: Sampling, tab: Tab) -> Candidate:
     parent = step.parent if isinstance(step, Refine) else None
     reply = await tab.complete(Request(step.messages, sampling.temperature, sampling.max_tokens, sampling.seed))
-    return Candidate(
-        step.id, reply.text, parent, role=step.role, truncated=reply.truncated, reasoning=reply.reasoning
-    )
+    return Candidate(step.id, reply.text, parent, role=step.role, truncated=reply.truncated, reasoning=reply.reasoning)
 
 
 def _repair(step: Repair, cast: Cast) -> Candidate:
@@ -167,5 +176,3 @@ async def _compare(step: Compare, grader: Any, tab: Tab) -> Comparison:
     if sorted(comparison.ranking) != ids:
         raise ValueError(f"grader {step.grader!r} ranked {comparison.ranking!r}; it must rank each of {ids} once")
     return replace(comparison, grader=step.grader, look=step.look)
-
-

@@ -88,7 +88,13 @@ class Result:
         scores = " -> ".join(shown(s) for s in self.trace.score_history)
         tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
         cost = "unknown" if u.cost is None else f"{u.cost:.4f} USD"
-        parts = [f"score {shown(self.score)} ({scores})", f"stopped: {self.stop}", f"calls {u.calls}", f"tokens {tokens}", f"cost {cost}"]
+        parts = [
+            f"score {shown(self.score)} ({scores})",
+            f"stopped: {self.stop}",
+            f"calls {u.calls}",
+            f"tokens {tokens}",
+            f"cost {cost}",
+        ]
         return " · ".join(parts)
 
 

@@ -24,11 +24,15 @@ class Limiter:
     async def __aenter__(self) -> None:
         await self._places.acquire()
         try:
-            while (wait := self._quiet_until - self._clock()) > 0:
-                await asyncio.sleep(wait)
+            await self._quiet()
         except BaseException:
             self._places.release()
             raise
+
+    async def _quiet(self) -> None:
+        if (wait := self._quiet_until - self._clock()) > 0:
+            await asyncio.sleep(wait)
+            await self._quiet()  # somebody may have been sent away meanwhile
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._places.release()

@@ -14,12 +14,12 @@ from ..core.records import Usage, text_of
 
 CHARS_PER_TOKEN = 3  # a cautious estimate: English has about 4, other scripts fewer
 OUTPUT_GUESS = 1024  # tokens reserved for an answer when max_tokens is not set
-LIMITS = ("calls", "input_tokens", "output_tokens", "usd")
+LIMITS = ("calls", "input_tokens", "output_tokens", "tokens", "usd")
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent: `calls` (retries count), `input_tokens`, `output_tokens`, `usd`. None: no limit.
+    """What may be spent: `calls` (retries count), `input_tokens`, `output_tokens`, `tokens` (both), `usd`. None: no limit.
 
     Raises ConfigError for a negative, infinite or NaN limit.
     """
@@ -27,6 +27,7 @@ class Budget:
     calls: int | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    tokens: int | None = None
     usd: float | None = None
 
     def __post_init__(self) -> None:
@@ -100,7 +101,7 @@ def meter(call: Call, purse: Purse, rate: Rate | None = None) -> Call:
             used = error.usage = _priced(error.usage, rate)
             raise
         finally:
-            purse.settle(need, _used(used))
+            purse.settle(need, _amounts(used))
 
     return metered
 
@@ -109,15 +110,17 @@ def estimate(request: Request, rate: Rate | None) -> dict[str, float]:
     """What a call may take: its prompt's length in tokens, and `max_tokens` of output."""
     chars = sum(len(text_of(m)) for m in request.messages)
     usage = Usage(1, chars // CHARS_PER_TOKEN + 1, request.max_tokens or OUTPUT_GUESS)
-    usd = rate.cost(usage) if rate else None
-    return {"calls": 1, "input_tokens": usage.input_tokens or 0, "output_tokens": usage.output_tokens or 0, "usd": usd or 0.0}
+    return {name: amount or 0.0 for name, amount in _amounts(replace(usage, cost=rate.cost(usage) if rate else None)).items()}
 
 
 def _priced(usage: Usage, rate: Rate | None) -> Usage:
     return replace(usage, cost=rate.cost(usage)) if rate and usage.cost is None else usage
 
 
-def _used(usage: Usage | None) -> dict[str, float | None]:
+def _amounts(usage: Usage | None) -> dict[str, float | None]:
+    """A usage by limit; None where it is unknown."""
     if usage is None:
-        return {"calls": 1, "input_tokens": None, "output_tokens": None, "usd": None}
-    return {"calls": usage.calls, "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "usd": usage.cost}
+        return {**dict.fromkeys(LIMITS), "calls": 1}
+    read, written = usage.input_tokens, usage.output_tokens
+    both = None if read is None or written is None else read + written
+    return {"calls": usage.calls, "input_tokens": read, "output_tokens": written, "tokens": both, "usd": usage.cost}

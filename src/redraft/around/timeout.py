@@ -33,14 +33,14 @@ def until(perform: Doing[S, R], moment: float | None) -> Doing[S, R]:
 
     async def bounded(asked: S) -> R:
         left = moment - monotonic()
-        try:
-            async with asyncio.timeout(max(left, 0.0)) as scope:
-                if left <= 0:
-                    raise TimeoutError
+        if left <= 0:
+            raise BudgetExhaustedError("the deadline has passed", what="deadline")
+        async with asyncio.timeout(left) as scope:
+            try:
                 return await perform(asked)
-        except TimeoutError as error:
-            if left > 0 and not scope.expired():
-                raise
-            raise BudgetExhaustedError("the deadline has passed", what="deadline") from error
+            except asyncio.CancelledError as error:
+                if not scope.expired():
+                    raise
+                raise BudgetExhaustedError("the deadline has passed", what="deadline") from error
 
     return bounded

@@ -1,18 +1,18 @@
 """Everything Redraft raises, in one tree.
 
-    RedraftError
-    +-- ConfigError             what you asked for cannot be
-    +-- ModelError              a model call failed
-    |   +-- AuthenticationError     the key is missing, wrong or out of quota
-    |   +-- RateLimitError          too many requests
-    |   +-- ContextLengthError      the prompt does not fit the model
-    |   +-- ContentFilterError      the model or its provider refused
-    |   +-- BadResponseError        an answer came, but not one that can be read
-    |   +-- ModelTimeoutError       no answer in time
-    |   +-- ModelUnavailableError   the endpoint cannot be reached, or has not that model
-    +-- GradingError            no grader could say anything
-    +-- BudgetExhaustedError    money, tokens, calls or time are used up
-    +-- StoreError              a trace cannot be read or written
+RedraftError
++-- ConfigError             what you asked for cannot be
++-- ModelError              a model call failed
+|   +-- AuthenticationError     the key is missing, wrong or out of quota
+|   +-- RateLimitError          too many requests
+|   +-- ContextLengthError      the prompt does not fit the model
+|   +-- ContentFilterError      the model or its provider refused
+|   +-- BadResponseError        an answer came, but not one that can be read
+|   +-- ModelTimeoutError       no answer in time
+|   +-- ModelUnavailableError   the endpoint cannot be reached, or has not that model
++-- GradingError            no grader could say anything
++-- BudgetExhaustedError    money, tokens, calls or time are used up
++-- StoreError              a trace cannot be read or written
 """
 
 from __future__ import annotations

@@ -104,4 +104,7 @@ def check_version(data: Mapping[str, Any]) -> None:
     found = data.get("redraft")
     if found != SCHEMA:
         problem = "no Redraft trace" if found is None else f"a trace of schema {found!r}"
-        raise StoreError(f"{problem}; this release reads schema {SCHEMA}" + ("" if found is None else ": use the Redraft that wrote it, or a newer one"))
+        raise StoreError(
+            f"{problem}; this release reads schema {SCHEMA}"
+            + ("" if found is None else ": use the Redraft that wrote it, or a newer one")
+        )

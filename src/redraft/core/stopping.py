@@ -109,4 +109,6 @@ def max_iterations(n: int) -> StopRule:
 def _max_iterations(n: int, trace: Trace) -> Ending | None:
     if trace.iterations < n:
         return None
-    return Ending(StopReason.MAX_ITERATIONS, f"{n} refinement{'s' * (n != 1)} made" if n else "no refinement by a model was asked for")
+    return Ending(
+        StopReason.MAX_ITERATIONS, f"{n} refinement{'s' * (n != 1)} made" if n else "no refinement by a model was asked for"
+    )

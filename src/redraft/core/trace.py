@@ -22,7 +22,6 @@ from .records import (
     Outcome,
     Record,
     Slot,
-    StopReason,
     Task,
     Usage,
 )

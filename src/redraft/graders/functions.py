@@ -22,7 +22,8 @@ TEXT_ONLY, WITH_TASK, WITH_MODEL = "text", "task", "model"
 @dataclass(frozen=True)
 class FunctionGrader:
     """A function that grades. A second parameter named model, llm, judge, provider, client or ask gets the model
-    (`await model(prompt_or_messages) -> str`), any other the `Task`. Sync functions run in a thread."""
+    (`await model(prompt_or_messages) -> str`), any other the `Task`. Sync functions run in a thread.
+    """
 
     function: Callable[..., Any]
     name: str = ""
@@ -42,8 +43,10 @@ class FunctionGrader:
             return TEXT_ONLY  # a builtin that does not say
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         required = [p for p in positional if p.default is p.empty]
-        if not positional and not any(p.kind is p.VAR_POSITIONAL for p in parameters) or len(required) > 2:
-            raise ConfigError(f"grader {self.name!r} must take (text), (text, task) or (text, model), got {inspect.signature(self.function)}")
+        if (not positional and not any(p.kind is p.VAR_POSITIONAL for p in parameters)) or len(required) > 2:
+            raise ConfigError(
+                f"grader {self.name!r} must take (text), (text, task) or (text, model), got {inspect.signature(self.function)}"
+            )
         if len(required) < 2:
             return TEXT_ONLY
         return WITH_MODEL if positional[1].name in MODEL_NAMES else WITH_TASK

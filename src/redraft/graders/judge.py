@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ..contracts import Ask, Reply, Request
-from ..core.errors import BadResponseError, ConfigError
-from ..core.records import Candidate, Criterion, Feedback, Message, Task, text_of
+from ..core.errors import ConfigError
+from ..core.records import Candidate, Criterion, Feedback, Task, text_of
 from . import reading
 from .asking import ask_strictly
 from .envelope import cut_middle, enclose, fresh_nonce, notice
@@ -95,7 +94,9 @@ class Judge:
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the answer."""
-        line = _object(evidence={"type": "string"}, change={"type": "string"}, score={"type": "integer", "minimum": 0, "maximum": TOP})
+        line = _object(
+            evidence={"type": "string"}, change={"type": "string"}, score={"type": "integer", "minimum": 0, "maximum": TOP}
+        )
         return _object(criteria=_object(**{c.name: line for c in self.criteria}), done={"type": "boolean"})
 
     def read(self, reply: Reply) -> Feedback:

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 
 from ..core.errors import ConfigError
 
-FIELDS = {"query": "task", "task": "task", "response": "answer", "answer": "answer", "context": "context", "reference": "reference", "tests": "tests"}
+FIELDS = {
+    "query": "task",
+    "task": "task",
+    "response": "answer",
+    "answer": "answer",
+    "context": "context",
+    "reference": "reference",
+    "tests": "tests",
+}
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.\[\]!:]*)\}")
 REQUIRED = ("response", "answer")
 

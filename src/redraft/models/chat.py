@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -57,7 +58,6 @@ class Chat:
         self._key = clean_key(key or in_url)
         self._extra = dict(extra_body or {})
         self._streams = stream
-        self._proxy = proxy
         self._secrets = _secrets(self._key, headers, proxy)
         self._unsupported = {"max_tokens"} if at.hostname == urlsplit(OPENAI).hostname else set[str]()
         url = at._replace(path=f"{at.path}/chat/completions").geturl()
@@ -65,6 +65,10 @@ class Chat:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self._shown_url!r})"
+
+    @property
+    def has_key(self) -> bool:
+        return self._key is not None
 
     @property
     def _shown_url(self) -> str:
@@ -101,9 +105,8 @@ class Chat:
 
     async def models(self) -> list[str]:
         """The names of the models this endpoint says it serves."""
-        route = Route(
-            self._route.url.replace("/chat/completions", "/models"), self._route.headers, self._route.timeouts, self._proxy
-        )
+        url = self._route.url.replace("/chat/completions", "/models")
+        route = replace(self._route, url=url)
         try:
             status, headers, body = await fetch(route)
             if status >= 300:
@@ -113,16 +116,12 @@ class Chat:
             raise self._told(error) from None
 
     async def _last(self, request: Request) -> Reply:
-        last: Any = None
         async with aclosing(self.stream(request)) as pieces:
-            async for last in pieces:
-                pass
-        assert isinstance(last, Reply)
-        return last
+            return [piece async for piece in pieces if isinstance(piece, Reply)][0]
 
     async def _streamed(self, request: Request) -> AsyncGenerator[str | Reply, None]:
         asked = self._asked(request) | {"stream": True, "stream_options": {"include_usage": True}}
-        asked = _without_none(asked | self._extra)
+        asked = without_none(asked | self._extra)
         async with exchange(self._route, "POST", _sendable(asked), cap=8 * CAP) as (under_way, response):
             if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                 under_way.cap = CAP
@@ -136,28 +135,21 @@ class Chat:
                     yield delta
 
     def _asked(self, request: Request) -> dict[str, Any]:
-        """The body of the call, as an object."""
-        limit = "max_completion_tokens" if "max_tokens" in self._unsupported else "max_tokens"
-        asked = {
-            "model": self.name,
-            "messages": [dict(m) for m in request.messages],
-            "temperature": request.temperature,
-            limit: request.max_tokens,
-            "seed": request.seed,
-            "response_format": response_format(request),
-        }
-        asked = {k: v for k, v in asked.items() if k not in self._unsupported}
-        return _without_none(asked | self._extra)
+        """The body of the call, as an object, without what this endpoint said it does not take."""
+        asked = request_body(self.name, request)
+        if "max_tokens" in self._unsupported:
+            asked["max_completion_tokens"] = asked["max_tokens"]
+        return without_none({k: v for k, v in asked.items() if k not in self._unsupported} | self._extra)
 
     def _read(self, asked: Mapping[str, Any], status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         if 200 <= status < 300:
             return read_reply(parsed(body, headers.get("Content-Type", "")))
         said = read_refusal(body)
         error = self._no(status, headers, said)
-        if said.codes & _UNSUPPORTED and said.param in asked and said.param not in {"model", "messages"}:
+        if said.param and said.codes & _UNSUPPORTED and said.param in asked.keys() - {"model", "messages"}:
             self._unsupported.add(said.param)
             error.retryable, error.retry_after = True, 0.0
-        return error_raised(error)
+        raise error
 
     def _no(self, status: int, headers: Mapping[str, str], said: Said) -> ModelError:
         if status < 400:
@@ -173,10 +165,6 @@ class Chat:
             told = told.replace(secret, "***")
         error.args = (told,)
         return error
-
-
-def error_raised(error: ModelError) -> Reply:
-    raise error
 
 
 async def _deltas(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[str | Reply, None]:
@@ -207,6 +195,18 @@ def _texts(found: list[tuple[str, bytes]], pieces: Pieces, spoken: Spoken) -> li
     return [text for text in texts if text]
 
 
+def request_body(name: str, request: Request) -> dict[str, Any]:
+    """What the protocol sends for a request; None for what is not said."""
+    return {
+        "model": name,
+        "messages": [dict(m) for m in request.messages],
+        "temperature": request.temperature,
+        "max_tokens": request.max_tokens,
+        "seed": request.seed,
+        "response_format": response_format(request),
+    }
+
+
 def response_format(request: Request) -> dict[str, Any] | None:
     """How the protocol asks for the request's format."""
     if request.format == "text":
@@ -216,9 +216,9 @@ def response_format(request: Request) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema, "strict": True}}
 
 
-def model_names(data: Any, key: str = "data") -> list[str] | None:
+def model_names(data: Any) -> list[str] | None:
     """The names in a model list; None when it is no model list."""
-    entries = data.get(key) if isinstance(data, dict) else None
+    entries = data.get("data") if isinstance(data, dict) else None
     if not isinstance(entries, list) or not all(isinstance(e, dict) and isinstance(e.get("id"), str) for e in entries):
         return None
     return [entry["id"] for entry in entries]
@@ -275,7 +275,7 @@ def _secrets(key: str | None, headers: Mapping[str, str] | None, proxy: str | No
 # ---- bodies
 
 
-def _without_none(body: dict[str, Any]) -> dict[str, Any]:
+def without_none(body: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in body.items() if v is not None}
 
 
@@ -292,13 +292,13 @@ def _dumped(asked: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(asked)
     except TypeError:
-        return orjson.dumps(_mended(asked))
+        return orjson.dumps(mended(asked))
 
 
-def _mended(value: Any) -> Any:
+def mended(value: Any) -> Any:
     """The value with half surrogate pairs, which are no characters, replaced by U+FFFD and whole ones joined."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, Mapping):
-        return {_mended(k): _mended(v) for k, v in value.items()}
-    return [_mended(v) for v in value] if isinstance(value, list | tuple) else value
+        return {mended(k): mended(v) for k, v in value.items()}
+    return [mended(v) for v in value] if isinstance(value, list | tuple) else value

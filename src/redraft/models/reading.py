@@ -239,7 +239,7 @@ class Said:
     @property
     def status(self) -> int | None:
         code = self._fields.get("code")
-        return int(code) if str(code).isdecimal() else None
+        return int(str(code)) if str(code).isdecimal() else None
 
     @property
     def codes(self) -> set[str]:

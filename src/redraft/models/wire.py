@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
 from ..core.records import Usage
@@ -54,7 +55,35 @@ class Route:
     proxy: str | None = field(default=None, repr=False)
 
 
-_SESSIONS: dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[Any, None]]] = {}
+T = TypeVar("T")
+Sendable: TypeAlias = bytes | BytesIO | None
+
+
+class PerLoop(Generic[T]):
+    """One of something for each event loop, closed when its loop shuts down: nobody has to remember it.
+
+    It is kept in an asynchronous generator that was started on the loop; those a loop closes before it ends
+    (`asyncio.run` sees to that).
+    """
+
+    def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[Any]]) -> None:
+        self._make, self._close = make, close
+        self._kept: dict[asyncio.AbstractEventLoop, tuple[T, AsyncGenerator[T, None]]] = {}
+
+    async def get(self) -> T:
+        loop = asyncio.get_running_loop()
+        if loop not in self._kept:
+            keeper = self._keep(loop)
+            self._kept[loop] = (await anext(keeper), keeper)
+        return self._kept[loop][0]
+
+    async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[T, None]:
+        made = self._make()
+        try:
+            yield made
+        finally:
+            self._kept.pop(loop, None)
+            await self._close(made)
 
 
 def _new_session() -> aiohttp.ClientSession:
@@ -68,24 +97,8 @@ def _new_session() -> aiohttp.ClientSession:
     )
 
 
-async def _kept(loop: asyncio.AbstractEventLoop) -> AsyncGenerator[aiohttp.ClientSession, None]:
-    """A session that is closed when its loop shuts down its asynchronous generators: nobody has to remember it."""
-    opened = _new_session()
-    try:
-        yield opened
-    finally:
-        _SESSIONS.pop(loop, None)
-        await opened.close()
-
-
-async def session() -> aiohttp.ClientSession:
-    """The one session of the running event loop. Its connections are shared by all clients and not limited in number."""
-    loop = asyncio.get_running_loop()
-    found = _SESSIONS.get(loop)
-    if found is None or found[0].closed:
-        keeper = _kept(loop)
-        found = _SESSIONS[loop] = (await anext(keeper), keeper)
-    return found[0]
+session = PerLoop(_new_session, lambda opened: opened.close())
+"""The one session of each event loop. Its connections are shared by all clients and not limited in number."""
 
 
 class Exchange:
@@ -94,12 +107,11 @@ class Exchange:
     def __init__(self, route: Route, *, cap: int = CAP) -> None:
         self.route, self.cap = route, cap
         self.phase = "an answer"
-        self.sent = False
         self._start = monotonic()
 
-    async def open(self, method: str, body: bytes | None) -> aiohttp.ClientResponse:
+    async def open(self, method: str, body: Sendable) -> aiohttp.ClientResponse:
         """Sends the request, and returns when the head of the response has come."""
-        http = await session()
+        http = await session.get()
         async with asyncio.timeout(self._left(self.route.timeouts.first_byte)):
             return await http.request(
                 method,
@@ -111,7 +123,7 @@ class Exchange:
                 proxy=_proxy_for(self.route),
             )
 
-    async def parts(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async def parts(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         """The decoded body as it comes in, up to the cap."""
         decode, size = _decoder(response, self.cap), 0
         limit = self._left(self.route.timeouts.first_byte)
@@ -240,7 +252,7 @@ def reason(error: BaseException) -> str:
 
 
 @asynccontextmanager
-async def exchange(route: Route, method: str = "GET", body: bytes | None = None, *, cap: int = CAP) -> AsyncIterator[Any]:
+async def exchange(route: Route, method: str = "GET", body: Sendable = None, *, cap: int = CAP) -> AsyncIterator[Any]:
     """The exchange and its response; whatever the network does to them is a ModelError."""
     import aiohttp
 
@@ -256,7 +268,7 @@ async def exchange(route: Route, method: str = "GET", body: bytes | None = None,
             response.close()
 
 
-async def fetch(route: Route, method: str = "GET", body: bytes | None = None) -> tuple[int, Mapping[str, str], bytes]:
+async def fetch(route: Route, method: str = "GET", body: Sendable = None) -> tuple[int, Mapping[str, str], bytes]:
     """Status, headers and whole decoded body of what the server sent."""
     async with exchange(route, method, body) as (under_way, response):
         parts = [part async for part in under_way.parts(response)]

@@ -29,6 +29,8 @@ _ABBREVIATION = re.compile(
     r"|jan|feb|mar|apr|aug|sept|sep|oct|nov|dec|e\.g|i\.e|a\.k\.a|p\.s|p\.p\.s|cf|vol|pp|ed|eds)|[a-z](?:\.[a-z])*)\.\Z",
     re.IGNORECASE,
 )
+_PIECE = re.compile(r"[\r\n]+(?=[ \t]*(?:[-*+#>|\r\n]|[0-9]{1,3}[.)]))|(?<=[:\n])[\r\n]+")
+_ITEM = re.compile(r"[\r\n]+(?=[ \t]*(?:[0-9]{1,3}[.)]|[-*] ))")
 _NUMBERING = re.compile(r"(?:\A|[\r\n])[ \t]*(?:[#>*-]+[ \t]*)?\**(?:[0-9]{1,3}|[ivxIVX]{1,4}|[A-Za-z])\.\Z")
 
 
@@ -62,17 +64,31 @@ def paragraphs(text: str) -> list[Span]:
 
 
 def sentences(text: str) -> list[Span]:
-    """Sentences by their closing marks, in any script that has such; a blank line ends one too.
+    """Sentences by their closing marks, in any script that has such marks; a list item starts one, too.
 
-    Abbreviations, initials, list numbers and whatever stands in code or a URL end none.
+    Abbreviations, initials, list numbers and whatever stands in code or a URL end none. A heading or another line
+    without a closing mark belongs to the sentence that follows it.
     """
+    return _cut(text, _ITEM)
+
+
+def pieces(text: str) -> list[Span]:
+    """Sentences for cutting and moving: blank lines and headings stand apart, too."""
+    return _cut(text, _PIECE)
+
+
+def _cut(text: str, breaks: re.Pattern[str]) -> list[Span]:
+    cuts = {(end, end) for end in _ends(text)} | {m.span() for m in breaks.finditer(text)}
+    return _worded(text, _between(text, _merged(sorted(cuts))))
+
+
+def _ends(text: str) -> list[int]:
     kept = Spans(protected(text))
-    ends = [m.end() for m in _END.finditer(text) if not kept.touch((m.end() - 1, m.end())) and not _goes_on(text, m)]
-    found: list[Span] = []
-    for start, end in paragraphs(text):
-        cuts = ends[bisect_right(ends, start) : bisect_right(ends, end)]
-        found += _between(text, [(cut, cut) for cut in cuts], start, end)
-    return [span for span in found if any(c.isalnum() for c in text[slice(*span)])]
+    return [m.end() for m in _END.finditer(text) if not kept.touch((m.end() - 1, m.end())) and not _goes_on(text, m)]
+
+
+def _worded(text: str, spans: list[Span]) -> list[Span]:
+    return [(start, end) for start, end in spans if any(map(str.isalnum, text[start:end]))]
 
 
 def _goes_on(text: str, match: re.Match[str]) -> bool:
@@ -148,27 +164,36 @@ def outside(text: str, change: Callable[[str], str], kept: Sequence[Span] | None
 
 
 def droppable(text: str) -> list[Span]:
-    """Sentences that hold nothing protected; lines of their own (headings, list items) count as sentences here."""
+    """The pieces that hold nothing protected."""
     kept = Spans(protected(text))
-    pieces: list[Span] = []
-    for start, end in sentences(text):
-        cuts = [(m.start(), m.end()) for m in re.finditer(r"[\r\n]+(?=[ \t]*(?:[-*+#>|]|[0-9]{1,3}[.)]))|(?<=:)[\r\n]+", text[start:end])]
-        pieces += _between(text, [(start + a, start + b) for a, b in cuts], start, end)
-    return [span for span in pieces if not kept.touch(span)]
+    return [span for span in pieces(text) if not kept.touch(span)]
 
 
 def without(text: str, spans: Iterable[Span]) -> str:
     """The text without these spans; of the white space around each, the side with more line breaks stays."""
-    pieces, rest = [], len(text)
-    for start, end in sorted(spans, reverse=True):
-        before = len(text[:start].rstrip())
-        after = len(text) - len(text[end:].lstrip())
-        after = min(after, rest)
-        pieces.append(text[after:rest])
-        pieces.append(_gap(text[before:start], text[end:after], first=before == 0, last=after == len(text)))
-        rest = before
-    pieces.append(text[:rest])
-    return "".join(reversed(pieces))
+    pieces, last = [], 0
+    for before, start, end, after in _holes(text, spans):
+        gap = _gap(text[before:start], text[end:after], first=before == 0, last=after == len(text))
+        pieces += [text[last:before], gap]
+        last = after
+    return "".join([*pieces, text[last:]])
+
+
+def _holes(text: str, spans: Iterable[Span]) -> list[tuple[int, int, int, int]]:
+    """Each span with the white space around it, as (before, start, end, after); neighbours become one."""
+    holes: list[tuple[int, int, int, int]] = []
+    for start, end in sorted(spans):
+        after = end
+        while after < len(text) and text[after].isspace():
+            after += 1
+        if holes and holes[-1][3] >= start:
+            holes[-1] = (*holes[-1][:2], end, after)
+            continue
+        before = start
+        while before and text[before - 1].isspace():
+            before -= 1
+        holes.append((before, start, end, after))
+    return holes
 
 
 def _gap(before: str, after: str, *, first: bool, last: bool) -> str:

@@ -42,7 +42,7 @@ class SelfRefine:
         else:
             drafting = trace.lacks(Generate(i, trace.task.messages) for i in range(self.drafts))
         checks = self.grades(trace, trace.candidates, free=True)
-        mending = self.mend(trace, waiting=bool(drafting or checks)) if self.repairs else Mending()
+        mending = self.mend(trace, checks, drafting=bool(drafting)) if self.repairs else Mending()
         judging = self.grades(trace, [c for c in trace.candidates if c.id not in mending.open], free=False)
         return [*drafting, *checks, *mending.steps, *judging] or self.rank(trace, mending) or self.conclude(trace)
 
@@ -56,21 +56,23 @@ class SelfRefine:
             for seat, look in seats
         )
 
-    def mend(self, trace: Trace, *, waiting: bool) -> Mending:
-        """The next repair, and which candidates are not to be judged: those being repaired and those replaced.
+    def mend(self, trace: Trace, checks: Sequence[Grade], *, drafting: bool) -> Mending:
+        """The next repair, and which candidates are not to be judged: unchecked, being repaired, or replaced.
 
-        Repairs cost nothing, so they are made one at a time and only when the drafts are in: their ids then do not
-        depend on which draft came first.
+        Repairs cost nothing, so they are made one at a time and only when the drafts are in and checked: their ids
+        then do not depend on which draft came first.
         """
-        replaced = {c.parent for c in trace.candidates if c.role == "repair" and not trace.unchanged(c)}
-        tried = {c.parent for c in trace.candidates if c.role == "repair"}
+        repairs = [c for c in trace.candidates if c.role == "repair"]
+        tried = {c.parent for c in repairs}
         given_up = any(f.role == "repair" for f in trace.failures.values())
         broken = [c for c in trace.candidates if c.id not in tried and not trace.unchanged(c) and needs_repair(trace, c)]
-        if given_up:
-            broken = []
-        steps = [Repair(trace.next_id, trace.task, broken[0])] if broken and not waiting else []
-        spared = {c.id for c in trace.candidates if c.by == "given"}
-        return Mending(steps, frozenset(replaced | {c.id for c in broken}) - spared)
+        broken = [] if given_up else broken
+        steps = [Repair(trace.next_id, trace.task, broken[0])] if broken and not (drafting or checks) else []
+        editable = {seat.grader for seat in trace.scoring if seat.editable}
+        unchecked = {step.candidate.id for step in checks if step.grader in editable}
+        replaced = {c.parent for c in repairs if not trace.unchanged(c)}
+        given = {c.id for c in trace.candidates if c.by == "given"}
+        return Mending(steps, frozenset(unchecked | replaced | {c.id for c in broken}) - given)
 
     def rank(self, trace: Trace, mending: Mending) -> list[Compare]:
         """The rankings that are due once every candidate is in and scored."""
@@ -122,4 +124,3 @@ class BestOfN:
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
         return self.rules(trace)
-

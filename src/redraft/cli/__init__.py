@@ -1,0 +1,53 @@
+"""The command line: what people type, and what they are shown.
+
+A command is a module of its own here and is imported when it is called for or listed, so these modules import click and
+nothing else that takes time: what a command needs, it imports when it runs. The work itself is done by `redraft.api`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from .. import __version__
+
+COMMANDS = ("run", "grade", "show", "demo", "models", "graders")
+
+EPILOG = """\b
+Examples:
+  redraft demo
+  redraft run "Explain quantum computing to a ten-year-old" --require words:80-200
+  redraft grade --response answer.md --require bullets:3
+  redraft run --help
+"""
+
+
+class Commands(click.Group):
+    """Finds each command in the module of its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's signature)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f".{cmd_name}", __name__), cmd_name)
+        return command
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="redraft", message="%(prog)s %(version)s")
+def program() -> None:
+    """Make LLM answers better and prove it: draft, grade, say what to change, redraft, keep the best."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command and return the exit code."""
+    from .exits import guarded
+
+    def invoke() -> Any:
+        return program.main(args=argv, prog_name="redraft", standalone_mode=False)
+
+    return guarded(invoke)

@@ -1,0 +1,92 @@
+"""How a command ends: the exit codes, and errors as one clear line each that says what to do next.
+
+This is the only place that catches what commands raise.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..result import Result
+
+OK, FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
+
+HINTS = {
+    "AuthenticationError": "`redraft models` shows which keys are read from the environment",
+    "ModelUnavailableError": "`redraft models` shows what can be reached",
+    "ModelTimeoutError": "try again, or another --model",
+    "RateLimitError": "wait a little and try again",
+    "ContextLengthError": "shorten the prompt or the response, or use a --model with a longer context",
+    "ContentFilterError": "rephrase the prompt, or use another --model",
+    "GradingError": "try another --judge, or grade by requirements: `redraft graders` lists them",
+    "BudgetExhaustedError": "raise the --budget or the --deadline",
+}
+
+
+def exit_code(result: Result) -> int:
+    """The exit code that a result deserves."""
+    from ..core.records import StopReason
+
+    if result.stop is StopReason.CANCELLED:
+        return INTERRUPTED
+    if result.stop is StopReason.FAILED:
+        return FAILED
+    return BROKEN if result.metadata["broken"] else OK
+
+
+def guarded(invoke: Callable[[], Any]) -> int:
+    """The exit code of a command, whatever happens in it; `--debug` or REDRAFT_DEBUG adds the traceback."""
+    try:
+        code = invoke()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _pipe_closed()
+    except (KeyboardInterrupt, click.Abort):
+        complain("interrupted")
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return USAGE
+    except Exception as error:  # noqa: BLE001  (whatever it is, people see one line)
+        if os.environ.get("REDRAFT_DEBUG"):
+            import traceback
+
+            traceback.print_exc()
+        return _told(error)
+    return code if isinstance(code, int) else OK
+
+
+def _told(error: Exception) -> int:
+    """Say what went wrong; the exit code for it."""
+    from ..core.errors import ConfigError, RedraftError
+
+    if not isinstance(error, RedraftError):
+        complain(f"{type(error).__name__}: {error}", "this should not happen; --debug shows where it did")
+        return FAILED
+    complain(str(error) or type(error).__name__, next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), ""))
+    return USAGE if isinstance(error, ConfigError) else FAILED
+
+
+def complain(message: str, hint: str = "") -> None:
+    """One line on stderr, and another with what to do next."""
+    from ..text import plain
+
+    lines = [f"redraft: {' '.join(plain(message).split())}", *([f"         {hint}"] if hint else [])]
+    click.echo("\n".join(lines), err=True)
+
+
+def _pipe_closed() -> int:
+    """Whoever read our output has had enough: end quietly, and let the interpreter's last flush go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(nowhere, stream.fileno())
+    return FAILED

@@ -1,0 +1,74 @@
+"""The options that commands share, so that they read and mean the same everywhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, TypeVar
+
+import click
+
+from .config import Setting
+
+F = TypeVar("F", bound=Callable[..., Any])
+READABLE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+WHOLE, COUNT = click.IntRange(0), click.IntRange(1)
+POSITIVE = click.FloatRange(0)
+
+
+def setting(*names: str, **about: Any) -> Callable[[F], F]:
+    """An option with defaults in the environment and in files."""
+    return click.option(*names, cls=Setting, **about)
+
+
+def group(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    """Several decorators as one, the first on top."""
+    return lambda command: reduce(lambda done, decorate: decorate(done), reversed(decorators), command)
+
+
+def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:  # noqa: ARG001  (click's signature)
+    if on:
+        os.environ["REDRAFT_DEBUG"] = "1"
+
+
+debug = click.option("--debug", is_flag=True, expose_value=False, callback=_debug, is_eager=True, help="Show a traceback with an error.")
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")
+
+grading = group(
+    setting(
+        "--require",
+        multiple=True,
+        metavar="SPEC",
+        help="What the answer must keep, such as words:80-200 or contains:qubit (repeatable; `redraft graders` lists all).",
+    ),
+    setting("--grader", multiple=True, metavar="NAME", help="Who scores it: judge, ranker, or a SPEC (repeatable)."),
+    setting("--rubric", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="An LLM judge with the criteria in FILE."),
+)
+
+asking = group(
+    setting("--model", metavar="MODEL", help="Who writes, such as openai:gpt-4o-mini or ollama:llama3.2; none: nobody. Default: look for one."),
+    setting("--judge", metavar="MODEL", help="Who judges. Default: the model that writes."),
+)
+
+stopping = group(
+    setting("--target", type=click.FloatRange(0, 1), default=0.9, show_default=True, help="Stop at this score."),
+    setting("--max-iterations", type=WHOLE, default=3, show_default=True, metavar="N", help="Refine at most N times."),
+    setting("--patience", type=COUNT, default=2, show_default=True, metavar="N", help="Stop after N refinements without a gain."),
+    setting("--min-delta", type=POSITIVE, default=0.01, show_default=True, metavar="D", help="A gain is more than D."),
+    setting("--drafts", type=COUNT, default=1, show_default=True, metavar="N", help="Write N first drafts at once."),
+)
+
+spending = group(
+    setting("--budget-usd", type=POSITIVE, metavar="USD", help="Spend at most this much."),
+    setting("--budget-calls", type=WHOLE, metavar="N", help="Make at most N model calls."),
+    setting("--budget-tokens", type=WHOLE, metavar="N", help="Use at most N tokens, read and written together."),
+    setting("--deadline", type=POSITIVE, metavar="SECONDS", help="End after so long."),
+)
+
+sampling = group(
+    setting("--temperature", type=POSITIVE, metavar="T", help="How freely the model writes."),
+    setting("--max-tokens", type=COUNT, metavar="N", help="Tokens in one answer, at most."),
+    setting("--seed", type=int, metavar="N", help="For models that can repeat themselves."),
+)

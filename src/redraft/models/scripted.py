@@ -1,0 +1,54 @@
+"""A model that says what it is told to say: for tests, examples and demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..contracts import Reply, Request
+from ..core.errors import ModelError
+from ..core.records import Usage
+from .callable import as_reply, called
+from .prices import FREE
+
+BOUGHT_NOTHING = Usage(calls=1)
+
+
+class ScriptedModel:
+    """Gives its answers in order: texts, Replies, functions `(messages) -> text`, and exceptions, which it raises.
+
+    `calls` counts the calls, `messages` holds what was sent in each. When the answers run out it raises a ModelError.
+    Its tokens and cost are known: none were bought.
+    """
+
+    price = FREE
+
+    def __init__(self, answers: Iterable[Any], name: str = "scripted") -> None:
+        self.name = name
+        self.identity = f"scripted:{name}"
+        self.calls = 0
+        self.messages: list[list[dict[str, Any]]] = []
+        self._answers = iter([answers] if isinstance(answers, str) else answers)
+
+    def __repr__(self) -> str:
+        return f"ScriptedModel({self.name!r}, {self.calls} calls so far)"
+
+    async def complete(self, request: Request) -> Reply:
+        sent = [dict(m) for m in request.messages]
+        self.messages.append(sent)
+        self.calls += 1
+        for answer in self._answers:
+            return await self._given(answer, sent)
+        had = self.calls - 1
+        raise ModelError(f"{self.name} has no answer left: it had {had}, this is call {self.calls}", usage=BOUGHT_NOTHING)
+
+    async def _given(self, answer: Any, sent: list[dict[str, Any]]) -> Reply:
+        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
+            raise _counted(answer if isinstance(answer, BaseException) else answer())
+        return as_reply(await called(answer, sent) if callable(answer) else answer, self.name, BOUGHT_NOTHING)
+
+
+def _counted(error: BaseException) -> BaseException:
+    if isinstance(error, ModelError) and error.usage == Usage():
+        error.usage = BOUGHT_NOTHING
+    return error

@@ -1,0 +1,397 @@
+"""What a text says: words and phrases that must or must not occur, begin it, end it, or stand alone.
+
+Nothing here ever writes a missing keyword: only a beginning or an ending that the demand itself spells out is added.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from ..contracts import Check, Edit
+from ..core.errors import ConfigError
+from . import texts
+from .lengths import dropped
+from .ranges import Range, counted
+from .spec import (
+    as_counted,
+    as_text,
+    as_texts,
+    bare_or_quoted,
+    counted_spec,
+    kind,
+    text_spec,
+    texts_spec,
+)
+from .texts import Span
+
+NEAR = 90.0  # how alike (of 100) a beginning must be to count as the one that was demanded, misspelt
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str, *, whole: bool) -> re.Pattern[str]:
+    """Finds the text whatever its case. `whole`: not inside a word, in scripts that put spaces between words."""
+    escaped = re.escape(text)
+    if whole:
+        escaped = ("(?<!\\w)" if _spaced(text[0]) else "") + escaped + ("(?!\\w)" if _spaced(text[-1]) else "")
+    return re.compile(escaped, re.IGNORECASE)
+
+
+def _spaced(char: str) -> bool:
+    return (char.isalnum() or char == "_") and not ("\u3040" <= char <= "\u9fff" or "\u0e00" <= char <= "\u0eff")
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """A text so many times, whatever its case; `whole`: as a word of its own, not inside another."""
+
+    text: str
+    count: Range = field(default_factory=lambda: Range(1))
+    whole: bool = False
+
+    @property
+    def spec(self) -> str:
+        return f"{'contains_word' if self.whole else 'contains'}:{counted_spec(self.text, self.count)}"
+
+    @property
+    def demand(self) -> str:
+        times = "" if self.count == Range(1) else f" {_times(self.count)}"
+        return f"contains {'the word ' if self.whole else ''}{self.text!r}{times}"
+
+    def check(self, text: str) -> Check:
+        count = sum(1 for _ in _pattern(self.text, whole=self.whole).finditer(text))
+        return Check(count in self.count, f"{self.text!r} occurs {counted(count, 'time')}")
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Drops sentences with it when there are too many; never adds any."""
+        spots = [m.span() for m in _pattern(self.text, whole=self.whole).finditer(text)]
+        if self.count.surplus(len(spots)):
+            yield from _without_some(text, spots, self.count)
+
+
+def _times(count: Range) -> str:
+    return "never" if count.most == 0 else f"{count.words} {'time' if count == Range(1, 1) else 'times'}"
+
+
+def _without_some(text: str, spots: Sequence[Span], count: Range) -> Iterator[Edit]:
+    """Without sentences that hold a spot, from the end or from the beginning, until the count fits."""
+    holders = _holding(text, spots)
+    for order in (holders[::-1], holders):
+        left, chosen = len(spots), []
+        for span, held in order:
+            if left in count or left - held < count.least:
+                continue
+            chosen.append(span)
+            left -= held
+        if left in count and chosen and len(chosen) < len(texts.pieces(text)):
+            yield dropped(text, chosen)
+
+
+def _holding(text: str, spots: Sequence[Span]) -> list[tuple[Span, int]]:
+    """The sentences that may be dropped and hold a spot, with how many."""
+    spans = texts.droppable(text)
+    among = texts.Spans(spots)
+    holders = [span for span in spans if among.touch(span)]
+    return [(span, sum(span[0] <= start < span[1] for start, _ in spots)) for span in holders[:500]]
+
+
+@kind("contains", "a text, whatever its case, perhaps inside a word; with how often", "contains:war>=8")
+def contains(argument: str) -> Contains:
+    return Contains(*as_counted(argument))
+
+
+@kind("contains_word", "a word or phrase, not inside another word; with how often", "contains_word:peace=2-4")
+def contains_word(argument: str) -> Contains:
+    return Contains(*as_counted(argument), whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainsNone:
+    """None of these words or phrases, whatever their case; inside another word they do not count."""
+
+    texts: tuple[str, ...]
+
+    @property
+    def spec(self) -> str:
+        return f"contains_none:{texts_spec(self.texts, ',')}"
+
+    @property
+    def demand(self) -> str:
+        return f"contains none of {', '.join(map(repr, self.texts))}"
+
+    def check(self, text: str) -> Check:
+        found = [each for each in self.texts if _pattern(each, whole=True).search(text)]
+        return Check(not found, f"contains {', '.join(map(repr, found))}" if found else "contains none of them")
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        spots = sorted(m.span() for each in self.texts for m in _pattern(each, whole=True).finditer(text))
+        chosen = [span for span in texts.droppable(text) if any(a < span[1] and span[0] < b for a, b in spots)]
+        if chosen and len(chosen) < len(texts.pieces(text)):
+            yield dropped(text, chosen)
+
+
+@kind("contains_none", "none of these words or phrases", "contains_none:very,in conclusion")
+def contains_none(argument: str) -> ContainsNone:
+    return ContainsNone(as_texts(argument, ","))
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """Begins with a text, whatever its case; white space before it does not count."""
+
+    text: str
+
+    @property
+    def spec(self) -> str:
+        return f"starts_with:{text_spec(self.text)}"
+
+    @property
+    def demand(self) -> str:
+        return f"starts with {self.text!r}"
+
+    def check(self, text: str) -> Check:
+        start = text.strip()
+        ok = start.lower().startswith(self.text.strip().lower())
+        return Check(ok, f"starts with {start[: max(20, min(len(self.text), 80))]!r}")
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Cuts what stands before it, mends a beginning that is almost it, or puts it in front."""
+        wanted = self.text.strip()
+        found = _pattern(wanted, whole=False).search(text)
+        if found:
+            yield Edit(text[found.start() :], f"cut what stood before {_brief(wanted)}", lossy=True)
+        elif almost := _almost(text, wanted):
+            yield Edit(wanted + text[almost:], f"restored the beginning {_brief(wanted)}")
+        elif text.strip():
+            gap = texts.newline(text) * 2 if len(wanted.split()) > 3 else " "
+            yield Edit(wanted + gap + text.lstrip(), f"put {_brief(wanted)} in front")
+
+
+def _brief(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _almost(text: str, wanted: str) -> int:
+    """Where a beginning ends that is almost the wanted one; 0 if there is none."""
+    from rapidfuzz import fuzz
+
+    ends = [end for _, end in texts.lines(text[: 2 * len(wanted) + 200])[:12]]
+    scores = [(fuzz.ratio(text[:end].strip().lower(), wanted.lower()), end) for end in ends]
+    score, end = max(scores, default=(0.0, 0))
+    return end if score >= NEAR else 0
+
+
+@kind("starts_with", "how it begins, whatever the case", "starts_with:Dear Ms. Lee")
+def starts_with(argument: str) -> StartsWith:
+    return StartsWith(as_text(argument))
+
+
+@dataclass(frozen=True, slots=True)
+class EndsWith:
+    """Ends with a text, whatever its case; white space and double quotes after it do not count."""
+
+    text: str
+
+    @property
+    def spec(self) -> str:
+        return f"ends_with:{text_spec(self.text)}"
+
+    @property
+    def demand(self) -> str:
+        return f"ends with {self.text!r}"
+
+    def check(self, text: str) -> Check:
+        end = text.strip().strip('"').strip()
+        ok = end.lower().endswith(self.text.strip().lower())
+        return Check(ok, f"ends with {end[-max(20, min(len(self.text), 80)) :]!r}")
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Cuts what follows its last occurrence, or adds it at the end."""
+        wanted = self.text.strip()
+        body = text.rstrip()
+        quoted = '"' if len(body) > 1 and body.lstrip()[0] == body[-1] == '"' else ""
+        found = [m.end() for m in _pattern(wanted, whole=False).finditer(text)]
+        if found:
+            yield Edit(text[: found[-1]] + quoted, f"cut what followed {_brief(wanted)}", lossy=True)
+        elif body:
+            body = body.removesuffix('"') if quoted else body
+            for gap in (texts.newline(text) * 2, " "):
+                yield Edit(body + gap + wanted + quoted, f"added {_brief(wanted)} at the end")
+
+
+@kind("ends_with", "how it ends, whatever the case", "ends_with:Yours, Ann")
+def ends_with(argument: str) -> EndsWith:
+    return EndsWith(as_text(argument))
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Holds one of these texts, spelt exactly so."""
+
+    options: tuple[str, ...]
+
+    @property
+    def spec(self) -> str:
+        return f"one_of:{texts_spec(self.options, '|')}"
+
+    @property
+    def demand(self) -> str:
+        return f"says one of {', '.join(map(repr, self.options))}"
+
+    def check(self, text: str) -> Check:
+        found = [option for option in self.options if option in text]
+        return Check(bool(found), f"says {', '.join(map(repr, found))}" if found else "says none of them")
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Mends the spelling of the only one that is there but for case and closing marks."""
+        near = [(found, option) for option in self.options if (found := _loosely(option).search(text))]
+        if len(near) == 1:
+            found, option = near[0]
+            changed = texts.replaced(text, [(*found.span(), option)])
+            yield Edit(changed, f"spelt {found[0]!r} as {option!r}")
+
+
+@lru_cache(maxsize=256)
+def _loosely(option: str) -> re.Pattern[str]:
+    core = option.strip().rstrip(".!?")
+    words = re.escape(core or option).replace("\\ ", r"[ \t]{1,3}")
+    return re.compile(rf"(?<!\w){words}(?!\w)[.!?]?", re.IGNORECASE)
+
+
+@kind("one_of", "one of these texts, exactly as spelt", "one_of:Yes.|No.|Maybe.")
+def one_of(argument: str) -> OneOf:
+    return OneOf(as_texts(argument, "|"))
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """One letter (or any character) so many times, whatever its case."""
+
+    letter: str
+    count: Range
+
+    @property
+    def spec(self) -> str:
+        return f"letters:{counted_spec(self.letter, self.count)}"
+
+    @property
+    def demand(self) -> str:
+        return f"the letter {self.letter!r} {_times(self.count)}"
+
+    def check(self, text: str) -> Check:
+        count = text.lower().count(self.letter.lower())
+        return Check(count in self.count, f"{self.letter!r} occurs {counted(count, 'time')}")
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Drops sentences with it when there are too many."""
+        spots = [m.span() for m in _pattern(self.letter, whole=False).finditer(text)]
+        if self.count.surplus(len(spots)):
+            yield from _without_some(text, spots, self.count)
+
+
+@kind("letters", "how often one letter occurs, whatever its case", "letters:e<10")
+def letters(argument: str) -> Letters:
+    letter, count = as_counted(argument)
+    if len(letter) != 1:
+        raise ConfigError(f"it counts one letter, got {letter!r}")
+    return Letters(letter, count)
+
+
+_SENTENCE_EDGE = re.compile(r"[\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NoDuplicateSentences:
+    """No sentence of two words or more stands twice, whatever its case, spacing and marks."""
+
+    @property
+    def spec(self) -> str:
+        return "no_duplicate_sentences"
+
+    @property
+    def demand(self) -> str:
+        return "no sentence twice"
+
+    def check(self, text: str) -> Check:
+        seen = Counter(filter(None, (_plain(text[slice(*span)]) for span in texts.pieces(text))))
+        repeats = sum(count - 1 for count in seen.values())
+        return Check(not repeats and bool(text.strip()), counted(repeats, "repeated sentence"))
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        seen: set[str] = set()
+        repeats = []
+        free = set(texts.droppable(text))
+        for span in texts.pieces(text):
+            plain = _plain(text[slice(*span)])
+            if plain and plain in seen and span in free:
+                repeats.append(span)
+            seen.add(plain)
+        if repeats:
+            edit = dropped(text, repeats)
+            yield Edit(edit.text, f"dropped {counted(len(repeats), 'repeated sentence')}", lossy=True)
+
+
+def _plain(sentence: str) -> str:
+    plain = _SENTENCE_EDGE.sub(" ", sentence).strip().casefold()
+    return plain if " " in plain else ""
+
+
+@kind("no_duplicate_sentences", "no sentence stands twice", "no_duplicate_sentences")
+def no_duplicate_sentences(argument: str) -> NoDuplicateSentences:
+    from .spec import no_argument
+
+    no_argument(argument)
+    return NoDuplicateSentences()
+
+
+TIMEOUT = 0.5  # seconds a pattern may take
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """A regular expression (of the `regex` library) found somewhere; one that takes too long is not kept."""
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        _compiled(self.pattern)
+
+    @property
+    def spec(self) -> str:
+        return f"regex:{bare_or_quoted(self.pattern, as_text, self.pattern)}"
+
+    @property
+    def demand(self) -> str:
+        return f"matches {self.pattern!r}"
+
+    def check(self, text: str) -> Check:
+        try:
+            found = _compiled(self.pattern).search(text, timeout=TIMEOUT)
+        except TimeoutError:
+            return Check(ok=False, measured=f"the pattern takes longer than {TIMEOUT:g} s on this text")
+        except (RecursionError, MemoryError):
+            return Check(ok=False, measured="the pattern is too deep for this text")
+        return Check(bool(found), "matches" if found else "does not match")
+
+    def repairs(self, text: str) -> Iterator[Edit]:  # noqa: ARG002
+        return iter(())
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> "regex.Pattern[str]":
+    import regex
+
+    if len(pattern) > 1000:
+        raise ConfigError(f"a pattern has at most 1000 characters, this one has {len(pattern)}")
+    try:
+        return regex.compile(pattern)
+    except (regex.error, OverflowError, RecursionError, ValueError, KeyError, IndexError) as error:
+        raise ConfigError(f"{pattern!r} is no pattern of the regex library: {error}") from None
+
+
+@kind("regex", "a pattern of the `regex` library found somewhere", r"regex:\d{4}-\d{2}-\d{2}")
+def matches(argument: str) -> Matches:
+    return Matches(as_text(argument))

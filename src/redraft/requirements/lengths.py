@@ -1,0 +1,251 @@
+"""How long a text is: words, sentences, paragraphs, characters, and how hard it is to read.
+
+Too long is repaired by dropping whole sentences, never by cutting into one; too short is not repairable without a
+model. Paragraphs are joined or split where a sentence ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..contracts import Check, Edit
+from . import texts
+from .ranges import Range, as_range, counted
+from .spec import kind
+from .texts import Span
+
+_COUNTS: dict[str, Callable[[str], int]] = {
+    "words": texts.count_words,
+    "sentences": lambda text: len(texts.sentences(text)),
+    "paragraphs": lambda text: len(texts.paragraphs(text)),
+    "characters": lambda text: len(text.strip()),
+}
+_BLOCK = re.compile(r"[ \t]*(?:#|[-*+|>] |[0-9]{1,3}[.)] |`{3}|~{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """So many of a `unit`: words, sentences, paragraphs or characters (white space at the ends is not counted)."""
+
+    unit: str
+    range: Range
+
+    @property
+    def spec(self) -> str:
+        return f"{self.unit}:{self.range}"
+
+    @property
+    def demand(self) -> str:
+        return f"{self.range.words} {_noun(self.unit, self.range)}"
+
+    def check(self, text: str) -> Check:
+        count = _COUNTS[self.unit](text)
+        return Check(count in self.range, counted(count, self.unit[:-1]))
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        count = _COUNTS[self.unit](text)
+        if self.unit == "paragraphs":
+            yield from _regrouped(text, self.range, count)
+        elif surplus := self.range.surplus(count):
+            yield from shortened(text, surplus, _COUNTS[self.unit])
+
+
+def _noun(unit: str, range: Range) -> str:
+    return unit[:-1] if range == Range(1, 1) else unit
+
+
+@kind("words", "how many words (a Chinese character or a kana is a word)", "words:80-200")
+def words(argument: str) -> Length:
+    return Length("words", as_range(argument))
+
+
+@kind("sentences", "how many sentences", "sentences:3-5")
+def sentences(argument: str) -> Length:
+    return Length("sentences", as_range(argument))
+
+
+@kind("paragraphs", "how many paragraphs, with blank lines between them", "paragraphs:4")
+def paragraphs(argument: str) -> Length:
+    return Length("paragraphs", as_range(argument))
+
+
+@kind("characters", "how many characters", "characters:<280")
+def characters(argument: str) -> Length:
+    return Length("characters", as_range(argument))
+
+
+# --- shorter: drop sentences ---------------------------------------------------------------------------------------
+
+
+def shortened(text: str, surplus: int, measure: Callable[[str], int]) -> Iterator[Edit]:
+    """The text without enough sentences to lose `surplus` by `measure`; several choices of which."""
+    spans = texts.droppable(text)
+    sizes = [max(1, measure(text[start:end])) for start, end in spans]
+    tried: set[tuple[int, ...]] = set()
+    for chosen in _choices(sizes, surplus):
+        if chosen and tuple(chosen) not in tried and len(chosen) < len(texts.pieces(text)):
+            tried.add(tuple(chosen))
+            yield dropped(text, [spans[i] for i in chosen])
+
+
+def _choices(sizes: Sequence[int], surplus: int) -> Iterator[list[int]]:
+    """Which sentences to drop: one that fits best, then runs that end 0, 1, 2... sentences before the end, then the longest."""
+    fitting = sorted((size, -i) for i, size in enumerate(sizes) if size >= surplus)
+    yield from ([-i] for _, i in fitting[:6])
+    for kept in (0, 1, 2, 3):
+        yield _run(range(len(sizes) - kept - 1, -1, -1), sizes, surplus)
+    yield _run(range(1, len(sizes) - 1), sizes, surplus)
+    yield _run(sorted(range(1, len(sizes) - 1), key=lambda i: (-sizes[i], -i)), sizes, surplus)
+    yield _run(sorted(range(len(sizes)), key=lambda i: (-sizes[i], -i)), sizes, surplus)
+
+
+def _run(order: Iterable[int], sizes: Sequence[int], surplus: int) -> list[int]:
+    chosen: list[int] = []
+    left = surplus
+    for i in order:
+        if left <= 0:
+            break
+        chosen.append(i)
+        left -= sizes[i]
+    return sorted(chosen) if left <= 0 else []
+
+
+def dropped(text: str, spans: Sequence[Span]) -> Edit:
+    """The text without these sentences."""
+    return Edit(texts.without(text, spans), f"dropped {counted(len(spans), 'sentence')}", lossy=True)
+
+
+# --- paragraphs: join and split -------------------------------------------------------------------------------------
+
+
+def _regrouped(text: str, range: Range, count: int) -> Iterator[Edit]:
+    if surplus := range.surplus(count):
+        yield from _joined(text, surplus)
+    elif missing := range.missing(count):
+        yield from _split_lines(text, range)
+        yield from _split(text, missing)
+
+
+def _joined(text: str, surplus: int) -> Iterator[Edit]:
+    """Neighbouring paragraphs made one: the shortest pairs, the last, the first."""
+    spans = texts.paragraphs(text)
+    pairs = list(zip(spans, spans[1:], strict=False))
+    prose = [i for i, pair in enumerate(pairs) if not any(_BLOCK.match(text[slice(*span)]) for span in pair)]
+    by_size = sorted(prose, key=lambda i: (pairs[i][1][1] - pairs[i][0][0], -i))
+    for order in (by_size, prose[::-1], prose):
+        if len(order) >= surplus:
+            yield _glued(text, [(pairs[i][0][1], pairs[i][1][0]) for i in order[:surplus]], " ")
+    gaps = [(a[1], b[0]) for a, b in pairs]
+    if len(gaps) >= surplus:
+        for chosen in (gaps[-surplus:], gaps[:surplus]):
+            yield _glued(text, chosen, texts.newline(text))
+
+
+def _glued(text: str, gaps: Sequence[Span], glue: str) -> Edit:
+    joined = texts.replaced(text, [(start, end, glue) for start, end in gaps])
+    return Edit(joined, f"joined paragraphs at {counted(len(gaps), 'place')}")
+
+
+def _split_lines(text: str, range: Range) -> Iterator[Edit]:
+    """Every line its own paragraph, where that is how the text was meant."""
+    spans = texts.lines(text)
+    kept = texts.Spans(texts.fences(text))
+    if len(spans) in range and not any(kept.touch(span) for span in spans):
+        gap = texts.newline(text) * 2
+        gaps = [(a[1], b[0], gap) for a, b in zip(spans, spans[1:], strict=False)]
+        yield Edit(texts.replaced(text, gaps), "put a blank line between the lines")
+
+
+def _split(text: str, missing: int) -> Iterator[Edit]:
+    """The longest paragraphs split where a sentence ends."""
+    places = _seams(text)
+    if len(places) < missing:
+        return
+    for chosen in (_halving(places, missing, text), places[:missing], places[-missing:]):
+        gap = texts.newline(text) * 2
+        changed = texts.replaced(text, [(start, end, gap) for start, end in chosen])
+        yield Edit(changed, f"split paragraphs at {counted(missing, 'place')}")
+
+
+def _seams(text: str) -> list[Span]:
+    """The gaps between sentences of one paragraph of prose."""
+    starts = {start for start, _ in texts.paragraphs(text)}
+    kept = texts.Spans(texts.protected(text))
+    spans = texts.pieces(text)
+    gaps = [(a[1], b[0]) for a, b in zip(spans, spans[1:], strict=False) if b[0] not in starts]
+    return [gap for gap in gaps if text[slice(*gap)].isspace() and not kept.touch(gap)]
+
+
+def _halving(places: Sequence[Span], missing: int, text: str) -> list[Span]:
+    """Again and again the place nearest the middle of what is longest."""
+    edges = sorted({edge for span in texts.paragraphs(text) for edge in span})
+    left = list(places)
+    chosen: list[Span] = []
+    for _ in range(min(missing, 200)):
+        start, end = max(zip(edges, edges[1:], strict=False), key=lambda pair: _room(pair, left))
+        inside = [place for place in left if start < place[0] < end]
+        best = min(inside, key=lambda place: abs(place[0] - (start + end) / 2))
+        left.remove(best)
+        chosen.append(best)
+        edges = sorted([*edges, best[0]])
+    return chosen
+
+
+def _room(pair: Span, places: Sequence[Span]) -> int:
+    return pair[1] - pair[0] if any(pair[0] < place[0] < pair[1] for place in places) else -1
+
+
+# --- reading grade --------------------------------------------------------------------------------------------------
+
+
+_VOWELS = re.compile(r"[aeiouyàâäéèêëîïôöùûü]+")
+_SILENT = re.compile(r"(?:[^laeiouy]es|[^aeiouytd]ed|[^laeiouy]e)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingGrade:
+    """The US school grade by the Flesch-Kincaid formula (Kincaid et al. 1975), made for English.
+
+    A text that is not mostly in Latin letters cannot be measured, so it is not kept. No repair: it takes rewriting.
+    """
+
+    range: Range
+
+    @property
+    def spec(self) -> str:
+        return f"reading_grade:{self.range}"
+
+    @property
+    def demand(self) -> str:
+        return f"a Flesch-Kincaid reading grade of {self.range.words}"
+
+    def check(self, text: str) -> Check:
+        grade = reading_grade(text)
+        if grade is None:
+            return Check(ok=False, measured="cannot be measured: the text is not in Latin script")
+        return Check(max(0.0, round(grade, 1)) in self.range, f"reading grade {grade:.1f}")
+
+    def repairs(self, text: str) -> Iterator[Edit]:  # noqa: ARG002
+        return iter(())
+
+
+def reading_grade(text: str) -> float | None:
+    """0.39 words a sentence + 11.8 syllables a word - 15.59; None where there is nothing to measure it by."""
+    prose = texts.outside(text, lambda piece: piece, texts.fences(text)).strip()
+    tokens = [prose[start:end].lower() for start, end in texts.words(prose)]
+    latin = [token for token in tokens if token[0].isalpha() and token[0] < "\u0250"]
+    if not latin or len(latin) * 2 < sum(token[0].isalpha() for token in tokens):
+        return None
+    syllables = sum(map(_syllables, latin))
+    return 0.39 * len(latin) / len(texts.sentences(prose)) + 11.8 * syllables / len(latin) - 15.59
+
+
+def _syllables(word: str) -> int:
+    return max(1, len(_VOWELS.findall(word)) - bool(_SILENT.search(word)))
+
+
+@kind("reading_grade", "Flesch-Kincaid school grade, for English", "reading_grade:-8")
+def as_reading_grade(argument: str) -> ReadingGrade:
+    return ReadingGrade(as_range(argument))

@@ -1,0 +1,221 @@
+"""The engine: whatever is cut, moved or replayed, the same trace comes out and nothing is bought twice."""
+
+import asyncio
+import pickle
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import World, last, same
+
+from redraft.core.engine import advance, advance_together, remembering
+from redraft.core.plans.self_refine import BestOfN, SelfRefine
+from redraft.core.plans.story import told
+from redraft.core.records import Failure, Outcome, StopReason, Task
+from redraft.core.prompts import advise
+from redraft.core.steps import Generate, Grade, Refine, Stop
+from redraft.core.stopping import done, max_iterations, patience, target
+from redraft.core.trace import Seat, Trace
+
+JUDGES = (Seat("tone"), Seat("facts", weight=2.0))
+RULE = target(0.93) | done() | patience(3) | max_iterations(5)
+PANELS = {
+    "judges": JUDGES,
+    "looks": (Seat("tone", looks=3), Seat("facts")),
+    "requirement": (Seat("no_a", must=True, free=True, editable=True), *JUDGES),
+    "ranker": (Seat("ranker", compares=True),),
+    "both": (Seat("facts"), Seat("ranker", compares=True)),
+}
+PLANS = {"refine": SelfRefine(RULE), "drafts": SelfRefine(RULE, drafts=3), "best of": BestOfN(3)}
+
+runs = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 10_000),
+        "panel": st.sampled_from(sorted(PANELS)),
+        "plan": st.sampled_from(sorted(PLANS)),
+        "fails": st.sampled_from([0.0, 0.0, 0.15, 0.5]),
+        "given": st.booleans(),
+    }
+)
+
+
+def begin(run):
+    from redraft.core.records import Candidate
+
+    task = Task("explain", "a given answer" if run["given"] else None)
+    trace = Trace(task, PANELS[run["panel"]])
+    return trace + Candidate(0, task.response) if run["given"] else trace
+
+
+def carry_out(trace, run, world):
+    return asyncio.run(last(advance(trace, PLANS[run["plan"]], world)))
+
+
+@settings(max_examples=120, deadline=None)
+@given(run=runs, cut=st.floats(0, 1))
+def test_any_prefix_goes_on_to_the_same_trace_and_buys_nothing_twice(run, cut):
+    """Cut anywhere, pickled and resumed, a run ends the same; only failures are tried again."""
+    full = carry_out(begin(run), run, World(run["seed"], run["fails"]))
+    assert full.outcome
+    n = max(1, int(cut * len(full.records)))
+    prefix = pickle.loads(pickle.dumps(Trace(full.task, full.panel, full.records[:n])))
+    world = World(run["seed"], run["fails"])
+    resumed = carry_out(prefix, run, world) or prefix
+    assert same(resumed, full)
+    assert resumed.outcome == full.outcome
+    recorded = {r.slot for r in prefix.records if not isinstance(r, Failure)}
+    assert not recorded & set(world.asked)
+
+
+@settings(max_examples=60, deadline=None)
+@given(run=runs)
+def test_arrival_order_decides_nothing(run):
+    """Two runs whose records arrive in different orders hold the same records."""
+    one, other = (carry_out(begin(run), run, World(run["seed"], run["fails"])) for _ in range(2))
+    assert same(one, other)
+    assert [c.id for c in one.candidates] == [c.id for c in other.candidates]
+
+
+@settings(max_examples=60, deadline=None)
+@given(run=runs)
+def test_no_slot_is_asked_for_twice(run):
+    """Within a run each slot is asked for once, failed ones included."""
+    world = World(run["seed"], run["fails"])
+    carry_out(begin(run), run, world)
+    assert len(world.asked) == len(set(world.asked))
+
+
+@settings(max_examples=40, deadline=None)
+@given(run=runs)
+def test_json_and_back(run):
+    """A trace survives JSON, and goes on from there."""
+    full = carry_out(begin(run), run, World(run["seed"], run["fails"]))
+    assert Trace.from_json(full.to_json()) == full
+
+
+def test_waves_over_many_traces_equal_single_runs():
+    """advance_together leaves each trace as advance would."""
+    plan, world = SelfRefine(RULE, drafts=2), World(3, jitter=False)
+    traces = [Trace(Task(f"q{i}"), JUDGES) for i in range(20)]
+
+    async def everything():
+        async def wave(steps):
+            return [world.answer(step) for step in steps]
+
+        together = await advance_together(traces, plan, wave)
+        alone = [await last(advance(t, plan, World(3))) for t in traces]
+        return zip(together, alone, strict=True)
+
+    assert all(same(a, b) for a, b in asyncio.run(everything()))
+
+
+def test_a_replay_needs_no_world():
+    """A full trace can be played again without asking anybody."""
+    plan = SelfRefine(RULE, drafts=2)
+    full = asyncio.run(last(advance(Trace(Task("x"), JUDGES), plan, World(1))))
+
+    async def nobody(step):
+        raise AssertionError(step)
+
+    assert same(asyncio.run(last(advance(Trace(Task("x"), JUDGES), plan, remembering(full, nobody)))), full)
+
+
+def test_a_draft_is_graded_while_its_siblings_are_still_being_written():
+    """There is no barrier: the first draft's grades are asked for before the slow draft is in."""
+
+    async def scenario():
+        slow, order = asyncio.Event(), []
+
+        async def perform(step):
+            order.append(step.slot)
+            if step.slot == ("candidate", 1):
+                await slow.wait()
+            if step.slot == ("feedback", 0, "facts", 0):
+                slow.set()  # the slow draft only ever comes after the fast one's grade was asked for
+            return World(5).answer(step)
+
+        await asyncio.wait_for(last(advance(Trace(Task("x"), JUDGES), SelfRefine(max_iterations(0), drafts=2), perform)), 5)
+        return order
+
+    order = asyncio.run(scenario())
+    assert order.index(("feedback", 0, "facts", 0)) < order.index(("feedback", 1, "facts", 0))
+
+
+def test_closing_the_iterator_cancels_what_is_under_way():
+    """Nobody goes on asking for a trace that nobody waits for."""
+
+    async def scenario():
+        cancelled = []
+
+        async def perform(step):
+            if step.slot == ("candidate", 1):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cancelled.append(step.slot)
+            return World(5).answer(step)
+
+        growing = advance(Trace(Task("x"), JUDGES), SelfRefine(RULE, drafts=2), perform)
+        async for _ in growing:
+            break
+        await growing.aclose()
+        return cancelled
+
+    assert asyncio.run(scenario()) == [("candidate", 1)]
+
+
+def refine_story(graders, stop, drafts):
+    def story(task):
+        trace = Trace(task, tuple(Seat(g) for g in graders))
+        for record in (yield [Generate(i, task.messages) for i in range(drafts)]):
+            trace += record
+        while True:
+            for record in (yield trace.lacks(Grade(g, task, c) for c in trace.candidates for g in graders)):
+                trace += record
+            if ending := stop(trace):
+                yield [Stop(trace.best.id, *ending)]
+                return
+            for record in (yield [Refine(trace.next_id, advise(trace, trace.best), trace.best.id)]):
+                trace += record
+
+    return story
+
+
+def test_a_story_tells_the_same_as_the_rules():
+    """`told` makes of a generator the plan that SelfRefine is, also from every prefix."""
+    for seed in range(12):
+        drafts = 1 + seed % 3
+        story = told(refine_story(("tone", "facts"), RULE, drafts))
+        start = Trace(Task("q"), (Seat("tone"), Seat("facts")))
+        by_rules = asyncio.run(last(advance(start, SelfRefine(RULE, drafts), World(seed))))
+        by_story = asyncio.run(last(advance(start, story, World(seed))))
+        assert same(by_rules, by_story)
+        for n in range(0, len(by_story.records) - 1, 3):
+            prefix = Trace(start.task, start.panel, by_story.records[:n])
+            assert same(asyncio.run(last(advance(prefix, story, World(seed)))), by_story)
+
+
+def test_a_story_may_end_without_a_stop():
+    """A story that returns has no more steps; the trace then has no outcome."""
+
+    def story(task):
+        yield [Generate(0, task.messages)]
+
+    trace = asyncio.run(last(advance(Trace(Task("q")), told(story), World(1))))
+    assert len(trace.candidates) == 1
+    assert trace.outcome is None
+
+
+def test_a_failure_is_handed_to_a_story():
+    """A story sees what failed, and goes on with what did not."""
+
+    def story(task):
+        first, second = yield [Generate(0, task.messages), Generate(1, task.messages)]
+        kept = [r for r in (first, second) if not isinstance(r, Failure)]
+        yield [Stop(kept[0].id, StopReason.DONE)]
+
+    async def perform(step):
+        world = World(1)
+        return Failure(step.slot, "generate", "ModelError") if step.slot == ("candidate", 0) else world.answer(step)
+
+    trace = asyncio.run(last(advance(Trace(Task("q")), told(story), perform)))
+    assert trace.outcome == Outcome(1, StopReason.DONE)
