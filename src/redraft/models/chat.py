@@ -7,7 +7,7 @@ format: those are wrapped around it. What it raises is a ModelError with all tha
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from io import BytesIO
@@ -117,7 +117,9 @@ class Chat:
 
     async def _last(self, request: Request) -> Reply:
         async with aclosing(self.stream(request)) as pieces:
-            return [piece async for piece in pieces if isinstance(piece, Reply)][0]
+            *_, reply = [piece async for piece in pieces]
+        assert isinstance(reply, Reply)
+        return reply
 
     async def _streamed(self, request: Request) -> AsyncGenerator[str | Reply, None]:
         asked = self._asked(request) | {"stream": True, "stream_options": {"include_usage": True}}
@@ -160,10 +162,7 @@ class Chat:
 
     def _told(self, error: ModelError) -> ModelError:
         """The error with the model and the host in front, and no secret in it, whoever put it there."""
-        told = f"{self.name} at {self.host}: {error}"
-        for secret in self._secrets:
-            told = told.replace(secret, "***")
-        error.args = (told,)
+        error.args = (hidden(f"{self.name} at {self.host}: {error}", self._secrets),)
         return error
 
 
@@ -255,6 +254,13 @@ def clean_key(key: str | None) -> str | None:
     if not key.isascii() or not key.isprintable():
         raise ConfigError("the API key has characters in it that no key has (it is not shown here)")
     return key or None
+
+
+def hidden(text: str, secrets: Iterable[str | None]) -> str:
+    """The text with stars in place of secrets."""
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
+    return text
 
 
 def _headers(key: str | None, given: Mapping[str, str] | None) -> dict[str, str]:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from ..contracts import Model
 from ..core.errors import AuthenticationError, ModelError
-from .chat import OPENAI, Chat, endpoint, endpoint_shown, model_names
+from .chat import OPENAI, Chat, endpoint, endpoint_shown, hidden, model_names
 from .names import connect, key_for, openai_url, server_url
 from .reading import parsed, read_refusal, refused, shorten
 from .wire import Route, Timeouts, fetch
@@ -30,7 +30,6 @@ _NO_CHAT = re.compile(
     r"|(^|[/_-])(bge|gte|e5|minilm|all-minilm)([/_-]|$)|codex|search|deep-research|computer-use",
     re.IGNORECASE,
 )
-_WITH_ANSWER = "its list of models cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,9 @@ class Place:
 
     @property
     def line(self) -> str:
-        listed = ", ".join(self.names[:8]) + (f" and {len(self.names) - 8} more" if len(self.names) > 8 else "")
+        listed = ", ".join(shorten(name, 80) for name in self.names[:8]) + (
+            f" and {len(self.names) - 8} more" if len(self.names) > 8 else ""
+        )
         what = " - ".join(t for t in (listed, self.note) if t)
         return f"{self.where}: {'found' if self.found else 'not found'}{f', {what}' if what else ''}"
 
@@ -159,9 +160,9 @@ async def _asked(where: str, url: str, needs: str, timeouts: Timeouts, *, key: s
     try:
         names, ours = await _listed(url, timeouts, key)
     except AuthenticationError as error:
-        return Place(where, found=False, note=f"{error}; it wants a key (http://:KEY@host:port/v1#NAME)")
+        return Place(where, found=False, note=f"{hidden(str(error), [key])}; it wants a key (http://:KEY@host:port/v1#NAME)")
     except ModelError as error:
-        return Place(where, found=False, note=f"{error}; {needs}")
+        return Place(where, found=False, note=f"{hidden(str(error), [key])}; {needs}")
     if ours:
         return Place(where, found=False, note="this is Redraft's own gateway, no model")
     chosen = choose(names)

@@ -24,10 +24,43 @@ LOCAL_SERVERS = {
     "vllm": "http://127.0.0.1:8000",
 }
 VENDORS = (
-    "alibaba anthropic azure bedrock cerebras cohere deepseek fireworks gateway/anthropic gateway/bedrock gateway/google"
-    " gateway/groq gateway/openai gemini github google google-cloud google-gla google-vertex grok groq heroku huggingface"
-    " litellm meta mistral moonshotai nebius openai-responses openrouter ovhcloud sambanova together vercel xai zai"
-).split()
+    "alibaba",
+    "anthropic",
+    "azure",
+    "bedrock",
+    "cerebras",
+    "cohere",
+    "deepseek",
+    "fireworks",
+    "gateway/anthropic",
+    "gateway/bedrock",
+    "gateway/google",
+    "gateway/groq",
+    "gateway/openai",
+    "gemini",
+    "github",
+    "google",
+    "google-cloud",
+    "google-gla",
+    "google-vertex",
+    "grok",
+    "groq",
+    "heroku",
+    "huggingface",
+    "litellm",
+    "meta",
+    "mistral",
+    "moonshotai",
+    "nebius",
+    "openai-responses",
+    "openrouter",
+    "ovhcloud",
+    "sambanova",
+    "together",
+    "vercel",
+    "xai",
+    "zai",
+)
 PREFIXES = ("openai:", *(f"{name}:" for name in LOCAL_SERVERS), "local:", "http://", "https://", *(f"{v}:" for v in VENDORS))
 
 

@@ -1,0 +1,334 @@
+"""The wrappers around a call: each alone, with a clock and a chance of our own."""
+
+import asyncio
+
+import pytest
+
+from redraft.around import Budget, Limiter, Purse, cache, key_of, limit, meter, observe, retry, step_down, timeout, until
+from redraft.contracts import Reply, Request
+from redraft.core.records import Usage
+from redraft.errors import (
+    AuthenticationError,
+    BadResponseError,
+    BudgetExhaustedError,
+    ConfigError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    RateLimitError,
+)
+
+ASK = Request(({"role": "user", "content": "x" * 300},), max_tokens=50)
+ONE = Usage(1, 100, 10, cost=None)
+
+
+def answering(*answers):
+    """A call that answers, or raises, in order; `.asked` keeps the requests."""
+    left = list(answers)
+
+    async def call(request):
+        call.asked.append(request)
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    call.asked = []
+    return call
+
+
+def waits():
+    """A sleep that takes no time, and what it was asked to wait."""
+    asked = []
+
+    async def sleep(seconds):
+        asked.append(seconds)
+
+    return sleep, asked
+
+
+def refused(kind=RateLimitError, **more):
+    return kind("no", usage=Usage(calls=1), **more)
+
+
+class Rate:
+    def cost(self, usage):
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        return usage.input_tokens * 1e-3 + usage.output_tokens * 1e-2
+
+
+async def test_retry_repeats_what_may_succeed_and_counts_every_call():
+    """Two refusals and an answer are three calls, two of them retries."""
+    sleep, asked = waits()
+    call = answering(refused(), refused(ModelUnavailableError, retryable=True), Reply("ok", ONE))
+    reply = await retry(call, sleep=sleep, chance=lambda: 0.5)(ASK)
+    assert (reply.text, reply.usage.calls, reply.usage.retried_calls) == ("ok", 3, 2)
+    assert asked == [0.25, 0.5]
+
+
+async def test_retry_waits_at_least_as_long_as_the_server_asked():
+    """Retry-After comes before the jitter."""
+    sleep, asked = waits()
+    await retry(answering(refused(retry_after=7), Reply("ok", ONE)), sleep=sleep, chance=lambda: 0.0)(ASK)
+    assert asked == [7]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refused(AuthenticationError, status=401),
+        refused(ContextLengthError, status=400),
+        refused(RateLimitError, retry_after=9999),
+        refused(ModelError, status=422),
+    ],
+)
+async def test_retry_leaves_alone_what_a_repeat_cannot_mend(error):
+    """A wrong key, a bad request, a wait of hours: raised at the first attempt."""
+    sleep, asked = waits()
+    with pytest.raises(type(error)):
+        await retry(answering(error), sleep=sleep)(ASK)
+    assert asked == []
+
+
+async def test_retry_asks_again_only_once_for_an_unreadable_answer():
+    """Empty content is tried twice, not for ever."""
+    sleep, asked = waits()
+    bad = [BadResponseError("empty", retryable=True, usage=ONE) for _ in range(4)]
+    with pytest.raises(BadResponseError) as caught:
+        await retry(answering(*bad), sleep=sleep)(ASK)
+    assert caught.value.usage.calls == 2
+
+
+async def test_retry_gives_up_after_its_attempts_and_says_what_was_spent():
+    """The last error carries the usage of all."""
+    sleep, _ = waits()
+    with pytest.raises(RateLimitError) as caught:
+        await retry(answering(*[refused() for _ in range(3)]), attempts=3, sleep=sleep)(ASK)
+    assert (caught.value.usage.calls, caught.value.usage.retried_calls) == (3, 2)
+
+
+async def test_limit_lets_n_through_at_a_time():
+    """With 3 places no more than 3 are ever inside."""
+    inside = most = 0
+
+    async def call(_):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.001)
+        inside -= 1
+
+    limited = limit(call, Limiter(3))
+    await asyncio.gather(*[limited(i) for i in range(20)])
+    assert most == 3
+
+
+async def test_a_pause_that_one_call_is_told_of_holds_for_all():
+    """After a Retry-After the whole endpoint is left alone until the time is over."""
+    loop = asyncio.get_running_loop()
+    limiter = Limiter(8)
+    with pytest.raises(RateLimitError):
+        await limit(answering(refused(retry_after=0.15)), limiter)(ASK)
+    begun = loop.time()
+    await limit(answering(Reply("ok")), limiter)(ASK)
+    assert loop.time() - begun >= 0.1
+
+
+async def test_timeout_ends_a_call_that_hangs():
+    """What a cut-off call consumed is unknown, not zero."""
+    with pytest.raises(ModelTimeoutError) as caught:
+        await timeout(lambda _: asyncio.Event().wait(), 0.02)(ASK)
+    assert caught.value.usage == Usage(1, None, None, cost=None)
+    assert caught.value.retryable
+
+
+async def test_timeout_lets_a_cancellation_be_one():
+    """Cancelling from outside is no timeout."""
+    waiting = asyncio.ensure_future(timeout(lambda _: asyncio.Event().wait(), 60)(ASK))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_until_ends_all_work_at_a_moment():
+    """Before the moment a step runs, at it the step is cut off, after it none begins."""
+    from time import monotonic
+
+    begun = []
+
+    async def work(step):
+        begun.append(step)
+        await asyncio.Event().wait()
+
+    bounded = until(work, monotonic() + 0.03)
+    for _ in range(2):
+        with pytest.raises(BudgetExhaustedError) as caught:
+            await bounded("step")
+        assert caught.value.what == "deadline"
+    assert begun == ["step"]
+
+
+async def test_observe_tells_of_begin_and_end():
+    """Also of an end in an error."""
+    seen = []
+    watched = observe(answering(Reply("ok"), refused()), begun=lambda a: seen.append("begun"), ended=lambda a, r: seen.append(type(r)))
+    await watched(ASK)
+    with pytest.raises(RateLimitError):
+        await watched(ASK)
+    assert seen == ["begun", Reply, "begun", RateLimitError]
+
+
+async def test_cache_answers_the_second_time_for_nothing():
+    """A hit is a cached call and no call."""
+    call = answering(Reply("ok", ONE))
+    cached = cache(call, {}, "m")
+    await cached(ASK)
+    again = await cached(ASK)
+    assert again.text == "ok"
+    assert again.usage == Usage(cached_calls=1)
+    assert len(call.asked) == 1
+
+
+async def test_cache_asks_once_for_what_is_asked_at_the_same_moment():
+    """Eight identical calls in flight are one."""
+    gate = asyncio.Event()
+    count = 0
+
+    async def call(_):
+        nonlocal count
+        count += 1
+        await gate.wait()
+        return Reply("ok", ONE)
+
+    cached = cache(call, {}, "m")
+    waiting = [asyncio.ensure_future(cached(ASK)) for _ in range(8)]
+    await asyncio.sleep(0)
+    gate.set()
+    replies = await asyncio.gather(*waiting)
+    assert count == 1
+    assert sum(r.usage.cached_calls for r in replies) == 7
+
+
+async def test_cache_keeps_neither_failures_nor_truncated_answers():
+    """Both are asked for again."""
+    call = answering(refused(), Reply("cut", ONE, finish="length"), Reply("whole", ONE))
+    cached = cache(call, {}, "m")
+    with pytest.raises(RateLimitError):
+        await cached(ASK)
+    assert (await cached(ASK)).text == "cut"
+    assert (await cached(ASK)).text == "whole"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"messages": ({"role": "system", "content": "s"}, *ASK.messages)},
+        {"temperature": 0.5},
+        {"max_tokens": 51},
+        {"seed": 1},
+        {"schema": {"type": "object"}},
+        {"look": 1},
+    ],
+)
+def test_whatever_changes_the_answer_is_in_the_key(change):
+    """System prompt, parameters, schema and look all make another key."""
+    from dataclasses import replace
+
+    assert key_of("m", ASK) != key_of("m", replace(ASK, **change))
+
+
+def test_what_means_nothing_is_not_in_the_key():
+    """The nonce of an envelope differs from call to call and is left out; the model is in."""
+    one, other = (Request(({"role": "user", "content": f"<a-{n}>\ud800é</a-{n}>"},), nonce=n) for n in ("11112222", "33334444"))
+    assert key_of("m", one) == key_of("m", other)
+    assert key_of("m", one) != key_of("n", one)
+
+
+async def test_meter_settles_what_was_used_and_prices_it():
+    """The reply carries the cost, the purse what is spent."""
+    purse = Purse(Budget(usd=5))
+    reply = await meter(answering(Reply("ok", ONE)), purse, Rate())(ASK)
+    assert reply.usage.cost == pytest.approx(0.2)
+    assert purse.spent["usd"] == pytest.approx(0.2)
+    assert purse.reserved["usd"] == pytest.approx(0)
+
+
+async def test_calls_in_flight_cannot_overshoot_together():
+    """Of twenty at once, a budget of five lets five through, and the others are refused before they are made."""
+    made = 0
+
+    async def call(_):
+        nonlocal made
+        made += 1
+        await asyncio.sleep(0.001)
+        return Reply("ok", ONE)
+
+    metered = meter(call, Purse(Budget(calls=5)))
+    ends = await asyncio.gather(*[metered(ASK) for _ in range(20)], return_exceptions=True)
+    assert made == 5
+    assert sum(isinstance(e, BudgetExhaustedError) for e in ends) == 15
+
+
+async def test_a_call_waits_for_what_others_may_leave_over():
+    """Estimates are cautious: when calls under way turn out cheaper, the next one still fits."""
+    metered = meter(answering(Reply("a", Usage(1, 10, 5)), Reply("b", Usage(1, 10, 5))), Purse(Budget(tokens=170)))
+    replies = await asyncio.gather(metered(ASK), metered(ASK))
+    assert [r.text for r in replies] == ["a", "b"]
+
+
+async def test_unknown_usage_counts_as_what_was_reserved():
+    """A budget is kept even when a server does not say what it used."""
+    purse = Purse(Budget(output_tokens=100))
+    await meter(answering(Reply("a", Usage(1, None, None, cost=None))), purse)(ASK)
+    assert purse.spent["output_tokens"] == 50
+
+
+@pytest.mark.parametrize("limits", [{"calls": -1}, {"usd": float("nan")}, {"calls": 1.5}, {"tokens": True}, {"usd": "1"}])
+def test_a_budget_that_is_none_is_refused(limits):
+    """The error names the limit and the value."""
+    with pytest.raises(ConfigError) as caught:
+        Budget(**limits)
+    assert next(iter(limits)) in str(caught.value)
+    assert repr(next(iter(limits.values()))) in str(caught.value)
+
+
+SCHEMA = Request(ASK.messages, schema={"type": "object"})
+
+
+async def test_step_down_remembers_what_worked():
+    """json_schema refused with 400, json_object with 500, text works; the next call goes straight to text."""
+    known = {}
+    call = answering(refused(ModelError, status=400), refused(ModelError, status=500), Reply('{"a": 1}', ONE), Reply("{}", ONE))
+    stepping = step_down(call, "m", known)
+    reply = await stepping(SCHEMA)
+    await stepping(SCHEMA)
+    assert [r.format for r in call.asked] == ["json_schema", "json_object", "text", "text"]
+    assert (reply.usage.calls, reply.usage.retried_calls) == (3, 2)
+
+
+async def test_step_down_takes_prose_for_a_refusal():
+    """A server that ignores the schema is asked in the next way."""
+    call = answering(Reply("I would say it is good.", ONE), Reply('{"a": 1}', ONE))
+    reply = await step_down(call, "m", {})(SCHEMA)
+    assert reply.text == '{"a": 1}'
+
+
+async def test_step_down_leaves_a_server_in_trouble_to_retry():
+    """A 500 for a format that has worked, a 401, a prompt too long: no detour."""
+    for error, known in [(refused(ModelError, status=500), {"m": "json_schema"}), (refused(AuthenticationError, status=401), {})]:
+        call = answering(error)
+        with pytest.raises(ModelError):
+            await step_down(call, "m", known)(SCHEMA)
+        assert len(call.asked) == 1
+
+
+async def test_step_down_raises_the_first_error_when_nothing_works():
+    """The first refusal says most about the server."""
+    errors = [refused(ModelError, status=400) for _ in range(3)]
+    with pytest.raises(ModelError) as caught:
+        await step_down(answering(*errors), "m", {})(SCHEMA)
+    assert caught.value is errors[0]
+    assert caught.value.usage.calls == 3

@@ -1,0 +1,58 @@
+"""Two servers to talk to: llama.cpp's, which nobody here wrote, and one that misbehaves on demand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from redraft.contracts import Request
+
+from . import tiny
+from .fault_server import FaultServer
+
+KEY = "sk-canary-4711"
+
+
+@dataclass(frozen=True)
+class Real:
+    url: str
+    key: str
+    name: str = "tiny"
+
+
+@pytest.fixture(scope="session")
+def gguf_file(tmp_path_factory) -> Path:
+    """A tiny model in a file."""
+    return tiny.make(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def real(gguf_file):
+    """A real llama.cpp server with that model, which asks for a key."""
+    command = [sys.executable, tiny.__file__, str(gguf_file), KEY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield Real(f"{process.stdout.readline().strip()}/v1", KEY)
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+async def faults():
+    """A server that does as it is told."""
+    async with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture
+def ask():
+    """Makes a request of one user message."""
+
+    def made(text="hello", **kwargs):
+        return Request(({"role": "user", "content": text},), **kwargs)
+
+    return made
