@@ -23,6 +23,7 @@ from .spec import (
     bare_or_quoted,
     counted_spec,
     kind,
+    no_argument,
     text_spec,
     texts_spec,
 )
@@ -112,23 +113,24 @@ def contains_word(argument: str) -> Contains:
 class ContainsNone:
     """None of these words or phrases, whatever their case; inside another word they do not count."""
 
-    texts: tuple[str, ...]
+    phrases: tuple[str, ...]
 
     @property
     def spec(self) -> str:
-        return f"contains_none:{texts_spec(self.texts, ',')}"
+        return f"contains_none:{texts_spec(self.phrases, ',')}"
 
     @property
     def demand(self) -> str:
-        return f"contains none of {', '.join(map(repr, self.texts))}"
+        return f"contains none of {', '.join(map(repr, self.phrases))}"
 
     def check(self, text: str) -> Check:
-        found = [each for each in self.texts if _pattern(each, whole=True).search(text)]
+        found = [each for each in self.phrases if _pattern(each, whole=True).search(text)]
         return Check(not found, f"contains {', '.join(map(repr, found))}" if found else "contains none of them")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        spots = sorted(m.span() for each in self.texts for m in _pattern(each, whole=True).finditer(text))
-        chosen = [span for span in texts.droppable(text) if any(a < span[1] and span[0] < b for a, b in spots)]
+        spots = sorted(m.span() for each in self.phrases for m in _pattern(each, whole=True).finditer(text))
+        among = texts.Spans(texts.merged(spots))
+        chosen = [span for span in texts.droppable(text) if among.touch(span)]
         if chosen and len(chosen) < len(texts.pieces(text)):
             yield dropped(text, chosen)
 
@@ -341,8 +343,6 @@ def _plain(sentence: str) -> str:
 
 @kind("no_duplicate_sentences", "no sentence stands twice", "no_duplicate_sentences")
 def no_duplicate_sentences(argument: str) -> NoDuplicateSentences:
-    from .spec import no_argument
-
     no_argument(argument)
     return NoDuplicateSentences()
 

@@ -79,7 +79,7 @@ def pieces(text: str) -> list[Span]:
 
 def _cut(text: str, breaks: re.Pattern[str]) -> list[Span]:
     cuts = {(end, end) for end in _ends(text)} | {m.span() for m in breaks.finditer(text)}
-    return _worded(text, _between(text, _merged(sorted(cuts))))
+    return _worded(text, _between(text, merged(sorted(cuts))))
 
 
 def _ends(text: str) -> list[int]:
@@ -128,17 +128,18 @@ def protected(text: str) -> list[Span]:
     blocks = fences(text)
     kept = Spans(blocks)
     small = sorted(m.span() for pattern in (_CODE, _URL) for m in pattern.finditer(text) if not kept.touch(m.span()))
-    return sorted(blocks + _merged(small))
+    return sorted(blocks + merged(small))
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    merged: list[Span] = []
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Sorted spans with those that overlap made one."""
+    joined: list[Span] = []
     for start, end in spans:
-        if merged and start < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
-            merged.append((start, end))
-    return merged
+            joined.append((start, end))
+    return joined
 
 
 class Spans:

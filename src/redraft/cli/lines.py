@@ -1,0 +1,106 @@
+"""What happens, line by line: in plain words on stderr, or as JSON on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from ..core.records import Candidate, Failure, Outcome, Record
+from ..core.serial import record_to_json
+from ..core.steps import Step, Stop
+from ..core.trace import Trace
+from ..result import Result, shown
+from ..text import plain
+from .progress import Progress, doing, rows, usage_as_json
+
+
+class PlainLines:
+    """For logs and for terminals that cannot redraw."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._told: set[int] = set()
+
+    def begin(self, trace: Trace) -> None:
+        if trace.records:
+            _line(f"going on after {len(trace.records)} records: {len(trace.candidates)} answers, {trace.usage.calls} calls")
+        self._told = {c.id for c in trace.candidates if trace.scores[c.id] is not None}
+
+    def step(self, step: Step) -> None:
+        if not isinstance(step, Stop):
+            _line(f"{doing(step)} ...")
+
+    def record(self, record: Record) -> None:
+        if isinstance(record, Failure):
+            _line(f"failed: {record.role}: {record.message}")
+        if isinstance(record, Candidate) or not isinstance(record, Outcome):
+            self._scored()
+
+    def _scored(self) -> None:
+        trace = self._progress.trace
+        assert trace is not None
+        for candidate, score, remark in rows(trace):
+            if score and candidate.id not in self._told:
+                self._told.add(candidate.id)
+                _line(f"{candidate.id} by {candidate.by}: score {score}" + (f": {remark}" if remark else ""))
+
+    def end(self) -> None:
+        pass
+
+
+def _line(text: str) -> None:
+    print(f"redraft: {' '.join(plain(text).split())}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class JsonLines:
+    """One object a line on stdout, for programs: start, step, record, result, error."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def begin(self, trace: Trace) -> None:
+        emit("start", records=len(trace.records), panel=[s.grader for s in trace.panel])
+
+    def step(self, step: Step) -> None:
+        if not isinstance(step, Stop):
+            emit("step", step=step.role, slot=step.slot, doing=doing(step))
+
+    def record(self, record: Record) -> None:
+        trace = self._progress.trace
+        assert trace is not None
+        best = trace.best if trace.graded else None
+        score = trace.score if trace.graded else None
+        emit("record", record=json.loads(record_to_json(record)), best=best.id if best else None, score=score, calls=trace.usage.calls)
+
+    def end(self) -> None:
+        pass
+
+
+def emit(event: str, **fields: Any) -> None:
+    """One JSON line, out at once."""
+    print(json.dumps({"event": event, **fields}), flush=True)  # noqa: T201
+
+
+def as_object(result: Result) -> dict[str, Any]:
+    """A result as plain data."""
+    metadata = dict(result.metadata)
+    metadata["usage_by"] = {who: usage_as_json(usage) for who, usage in metadata["usage_by"].items()}
+    return {
+        "value": result.value,
+        "score": result.score,
+        "reason": result.reason,
+        "stop": str(result.stop),
+        "converged": metadata.pop("converged"),
+        "usage": usage_as_json(result.usage),
+        "cost": result.cost,
+        "metadata": metadata,
+    }
+
+
+def closing(result: Result) -> str:
+    """Two facts in one line: how good it is, and why the work ended."""
+    scores = " → ".join(shown(s) for s in result.trace.score_history)
+    note = result.trace.outcome.note if result.trace.outcome else ""
+    why = f"stopped: {result.stop}" + (f" ({note})" if note else "")
+    return f"score {shown(result.score)}" + (f" ({scores})" if "→" in scores else "") + f" · {why}"

@@ -1,0 +1,124 @@
+"""From what was typed to what `redraft.api` is asked for; and into a trace's header and back, so that work can go on.
+
+A header holds settings, never secrets: an address goes in without user, password and query.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ..around import Budget
+from ..core.errors import ConfigError
+from ..core.records import Task, Usage
+from ..core.trace import Trace
+from ..graders import Judge, Rubric
+from ..options import Options
+from . import files
+from .config import Setting, checked
+
+SECRET = re.compile(r"(?<=://)[^/@#]*@|\?[^#]*")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One refinement as it was asked for on the command line."""
+
+    given: Task | Trace
+    model: Any
+    graders: list[Any] | None
+    judge: Any
+    options: Options
+
+
+def new_task(typed: Mapping[str, Any]) -> Task:
+    """The task that was typed. Raises UsageError for files that cannot be read."""
+    prompt, system = typed["prompt"], typed.get("system")
+    files.one_stdin(PROMPT=prompt, **{"--response": typed.get("response")})
+    messages = [{"role": "system", "content": system}] if system else []
+    text = files.read_text("-", "PROMPT") if prompt == "-" else prompt
+    held = {name: files.read_text(typed[name], f"--{name}") for name in ("response", "context", "reference") if typed.get(name)}
+    return Task([*messages, {"role": "user", "content": text}], requirements=typed["require"], **held)
+
+
+def wish(typed: Mapping[str, Any], given: Task | Trace, **more: Any) -> Wish:
+    """What was typed, for `redraft.api`. Raises ConfigError."""
+    options = Options(**_settings(typed), budget=_budget(typed, given), **more)
+    return Wish(given, _model(typed["model"]), chosen_graders(typed), _model(typed["judge"]) or None, options)
+
+
+def chosen_graders(typed: Mapping[str, Any]) -> list[Any] | None:
+    """The graders that were named; None when there are none."""
+    rubric = typed["rubric"]
+    if isinstance(rubric, str):
+        rubric = Rubric.load(rubric)
+    chosen = [*typed["grader"], *([Judge(rubric, rubric.name)] if rubric else [])]
+    return chosen or None
+
+
+def _model(name: str | None) -> Any:
+    return False if name == "none" else name
+
+
+def _settings(typed: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("max_iterations", "patience", "min_delta", "drafts", "deadline", "editor", "temperature", "max_tokens", "seed")
+    return {"target_score": typed["target"], **{name: typed[name] for name in names}}
+
+
+def _budget(typed: Mapping[str, Any], given: Task | Trace) -> Budget | None:
+    """What may still be spent: a budget covers a whole trace, whatever it was interrupted by."""
+    limits = {name: typed[f"budget_{name}"] for name in ("usd", "calls", "tokens")}
+    if all(limit is None for limit in limits.values()):
+        return None
+    spent = _amounts(given.usage) if isinstance(given, Trace) else {}
+    return Budget(**{name: limit if limit is None else max(0, limit - (spent.get(name) or 0)) for name, limit in limits.items()})
+
+
+def _amounts(usage: Usage) -> dict[str, float | None]:
+    read, written = usage.input_tokens, usage.output_tokens
+    return {"usd": usage.cost, "calls": usage.calls, "tokens": None if read is None or written is None else read + written}
+
+
+def remembered(typed: Mapping[str, Any], params: list[Setting]) -> dict[str, Any]:
+    """The settings of a run as its trace keeps them."""
+    held: dict[str, Any] = {}
+    for param in params:
+        value = typed[str(param.name)]
+        if value is None or value == ():
+            continue
+        held[param.key] = list(value) if isinstance(value, tuple) else value
+    for name in ("model", "judge"):
+        if name in held:
+            held[name] = SECRET.sub("", held[name])
+    if isinstance(held.get("rubric"), str):
+        held["rubric"] = _packed(Rubric.load(held["rubric"]))
+    return held
+
+
+def _packed(rubric: Rubric) -> dict[str, Any]:
+    rows = [{"name": c.name, "description": c.description, "weight": c.weight} for c in rubric.criteria]
+    return {"name": rubric.name, "criteria": rows}
+
+
+def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting], trace: Trace, where: str) -> dict[str, Any]:
+    """What was typed, completed by the settings of the trace; environment and files come after those. Raises ConfigError."""
+    held = {"require": list(trace.task.requirements), **trace.settings}
+    packed = held.pop("rubric", None)
+    known = {p.key for p in params}
+    values = checked({k: v for k, v in held.items() if k in known}, params, where)
+    if isinstance(packed, Mapping):
+        values["rubric"] = Rubric.of(packed, "rubric", where)
+    elif packed is not None:
+        raise ConfigError(f"{where}: rubric must be a table, got {packed!r}")
+    fresh = {name for name in values if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}
+    return {**typed, **{name: values[name] for name in fresh}}
+
+
+def taken_up(trace: Trace, typed: Mapping[str, Any]) -> Trace:
+    """The trace with the requirements that hold now."""
+    return replace(trace, task=replace(trace.task, requirements=tuple(typed["require"])))

@@ -1,0 +1,155 @@
+"""The work behind `redraft run`: set up, watch, hand over what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .. import api
+from ..core.errors import RedraftError
+from ..core.records import Record, Task
+from ..core.steps import Step
+from ..core.trace import Trace
+from ..result import Result
+from ..stores import JsonlStore, read_trace
+from . import files, lines
+from .config import Configured
+from .exits import FAILED, INTERRUPTED, complain, exit_code
+from .progress import Progress, Watcher, tally
+from .wishes import Wish, new_task, recalled, remembered, taken_up, wish
+
+
+def refine(ctx: click.Context, typed: dict[str, Any]) -> int:
+    """Refine, say how it went, print the answer; the exit code."""
+    watch = Watch(typed["as_json"])
+    try:
+        result = carry_out(ctx, typed, watch)
+    except KeyboardInterrupt:
+        return _unfinished(watch, typed, "interrupted before anything was graded", INTERRUPTED)
+    except RedraftError as error:
+        if error.result is not None:
+            hand_over(error.result, typed)
+        if typed["as_json"]:
+            lines.emit("error", error=type(error).__name__, message=str(error))
+        raise
+    hand_over(result, typed)
+    if not typed["as_json"]:
+        _conclude(result, typed, watch)
+    return exit_code(result)
+
+
+def carry_out(ctx: click.Context, typed: dict[str, Any], watch: Watch) -> Result:
+    """The work itself, kept in the trace file that was named."""
+    assert isinstance(ctx.command, Configured)
+    params = ctx.command.settings
+    with ExitStack() as open_files:
+        store = _store(typed, open_files)
+        given: Task | Trace = read_trace(typed["resume"]) if typed["resume"] else new_task(typed)
+        if isinstance(given, Trace):
+            typed.update(recalled(ctx, typed, params, given, typed["resume"]))
+            given = taken_up(given, typed)
+        else:
+            given = Trace(given, settings=remembered(typed, params))
+        asked = wish(typed, given, store=store, on_record=watch.record, on_step=watch.step)
+        return asyncio.run(watched(asked, watch))
+
+
+async def watched(asked: Wish, watch: Watch) -> Result:
+    """Refine under somebody's eyes."""
+    job = await api.prepare(asked.given, asked.model, asked.graders, asked.judge, asked.options)
+    watch.begin(job.trace)
+    try:
+        return await api.finish(job)
+    finally:
+        watch.end()
+
+
+def _store(typed: Mapping[str, Any], open_files: ExitStack) -> JsonlStore | None:
+    path = typed["resume"] or typed["trace"]
+    if not path:
+        return None
+    open_files.callback(_drop_if_empty, Path(path))
+    return open_files.enter_context(JsonlStore(path, resume=bool(typed["resume"])))
+
+
+def _drop_if_empty(path: Path) -> None:
+    """A trace in which nothing began is none."""
+    if path.is_file() and not path.stat().st_size:
+        path.unlink()
+
+
+class Watch:
+    """Keeps the progress and tells of it: live, line by line, or as JSON."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.progress = Progress()
+        self._watcher = _watcher(self.progress, as_json=as_json)
+
+    def begin(self, trace: Trace) -> None:
+        self.progress.trace = trace
+        self._watcher.begin(trace)
+
+    def step(self, step: Step) -> None:
+        self.progress.step(step)
+        self._watcher.step(step)
+
+    def record(self, record: Record) -> None:
+        self.progress.record(record)
+        self._watcher.record(record)
+
+    def end(self) -> None:
+        self._watcher.end()
+
+
+def _watcher(progress: Progress, *, as_json: bool) -> Watcher:
+    if as_json:
+        return lines.JsonLines(progress)
+    if sys.stderr.isatty():
+        from .live import LiveView, console
+
+        if not console(stderr=True).is_dumb_terminal:
+            return LiveView(progress)
+    return lines.PlainLines(progress)
+
+
+def hand_over(result: Result, typed: Mapping[str, Any]) -> None:
+    """The answer, to where it was wanted."""
+    if typed["output"]:
+        files.write_whole(typed["output"], result.value)
+    if typed["as_json"]:
+        lines.emit("result", **lines.as_object(result))
+    elif not typed["output"]:
+        files.show_answer(result.value)
+
+
+def _conclude(result: Result, typed: Mapping[str, Any], watch: Watch) -> None:
+    """How it went, on stderr."""
+    click.echo(f"redraft: {lines.closing(result)}", err=True)
+    if not sys.stderr.isatty():
+        click.echo(f"redraft: {tally(result.usage, watch.progress.seconds)}", err=True)
+    for name in result.metadata["broken"]:
+        click.echo(f"redraft: still broken: {lines.plain(name)}", err=True)
+    if result.stop.resumable:
+        click.echo(f"redraft: {_how_to_go_on(typed)}", err=True)
+
+
+def _how_to_go_on(typed: Mapping[str, Any]) -> str:
+    path = typed["resume"] or typed["trace"]
+    return f"go on with: redraft run --resume {shlex.quote(path)}" if path else "with --trace FILE it could be resumed"
+
+
+def _unfinished(watch: Watch, typed: Mapping[str, Any], why: str, code: int) -> int:
+    """Hand over what there is of work that was cut short."""
+    trace = watch.progress.trace
+    if trace is not None and trace.candidates:
+        hand_over(Result(trace), typed)
+    complain(why, _how_to_go_on(typed))
+    return code

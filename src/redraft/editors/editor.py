@@ -1,0 +1,104 @@
+"""Repairs a text so that it keeps more of its requirements, by what the requirements themselves propose.
+
+An editor never breaks what was kept, and prefers what loses nothing and changes least. It knows no kind of requirement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from ..contracts import Check, Edit, Requirement
+
+FAULTS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+EXACT = 20_000  # characters; longer texts are compared line by line
+
+
+class _Step(NamedTuple):
+    """One repair that may be made: the edit, what it is for, and which requirements it keeps."""
+
+    edit: Edit
+    demand: str
+    kept: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class FormEditor:
+    """Repairs form: it tries what each failing requirement proposes, and goes on until nothing more helps.
+
+    At most `proposals` texts are tried for one requirement at a time, and at most one step is made for each requirement,
+    so at most proposals x requirements^2 texts are checked. With `lossy` off nothing of the text is ever given up.
+    """
+
+    proposals: int = 24
+    lossy: bool = True
+
+    def repair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
+        """One edit that keeps every requirement that was kept and at least one more; None when there is none.
+
+        Its note says what was done and for which demands. A requirement that raises is neither checked nor repaired.
+        """
+        kept = _kept(text, requirements)
+        steps: list[_Step] = []
+        current = text
+        while len(kept) < len(requirements) and (step := self._best(current, requirements, kept)):
+            steps.append(step)
+            current, kept = step.edit.text, step.kept
+        if not steps:
+            return None
+        note = "; ".join(f"{step.edit.note} ({step.demand})" for step in steps)
+        return Edit(current, note, lossy=any(step.edit.lossy for step in steps))
+
+    def _best(self, text: str, requirements: Sequence[Requirement], kept: frozenset[int]) -> _Step | None:
+        """Of the steps that help, the one that loses nothing, keeps most, changes least, and comes first."""
+        steps = [step for step in self._steps(text, requirements, kept) if kept < step.kept]
+        if any(not step.edit.lossy for step in steps):
+            steps = [step for step in steps if not step.edit.lossy]
+        return min(steps, key=lambda step: (distance(text, step.edit.text), -len(step.kept)), default=None)
+
+    def _steps(self, text: str, requirements: Sequence[Requirement], kept: frozenset[int]) -> Iterator[_Step]:
+        tried = {text}
+        for index, requirement in enumerate(requirements):
+            if index in kept:
+                continue
+            for edit in self._proposals(requirement, text):
+                if edit.text not in tried and edit.text.strip() and (self.lossy or not edit.lossy):
+                    tried.add(edit.text)
+                    yield _Step(edit, requirement.demand, _kept(edit.text, requirements))
+
+    def _proposals(self, requirement: Requirement, text: str) -> list[Edit]:
+        try:
+            return list(islice(requirement.repairs(text), self.proposals))
+        except FAULTS:
+            return []
+
+
+def _kept(text: str, requirements: Sequence[Requirement]) -> frozenset[int]:
+    return frozenset(i for i, requirement in enumerate(requirements) if _check(requirement, text).ok)
+
+
+def _check(requirement: Requirement, text: str) -> Check:
+    """The check; one that raises is not kept, and says so."""
+    try:
+        return requirement.check(text)
+    except FAULTS as error:
+        return Check(ok=False, measured=f"cannot be measured: {type(error).__name__}")
+
+
+def leftovers(text: str, requirements: Sequence[Requirement]) -> list[tuple[Requirement, Check]]:
+    """What a text still does not keep, with what was measured."""
+    checks = ((requirement, _check(requirement, text)) for requirement in requirements)
+    return [(requirement, check) for requirement, check in checks if not check.ok]
+
+
+def distance(one: str, other: str) -> int:
+    """How much was changed: single-character edits (Levenshtein); for long texts, the characters in changed lines."""
+    from rapidfuzz.distance import Levenshtein
+
+    if max(len(one), len(other)) <= EXACT:
+        return Levenshtein.distance(one, other)
+    ops = Levenshtein.opcodes(a := one.splitlines(keepends=True), b := other.splitlines(keepends=True))
+    changed = [op for op in ops if op.tag != "equal"]
+    return sum(sum(map(len, a[op.src_start : op.src_end])) + sum(map(len, b[op.dest_start : op.dest_end])) for op in changed)

@@ -1,0 +1,260 @@
+"""JSON: that the text is JSON, and that it follows a JSON schema.
+
+A schema is part of the requirement (a file is read once, when the spec is). Nothing is fetched: a reference that leaves
+the schema is an error. Patterns in a schema are run with a time limit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..contracts import Check, Edit
+from ..core.errors import ConfigError
+from . import texts
+from .content import TIMEOUT
+from .spec import encodable, kind, no_argument
+
+MENDED = 100_000  # characters; a longer text is not mended
+
+_FENCED = re.compile(r"\A```[A-Za-z]*[ \t]*\r?\n?|\r?\n?```\Z")
+_BLOCK = re.compile(r"```(?:json|JSON|Json)?[ \t]*\r?\n([^`]*)```")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def read(text: str) -> Any:
+    """The value that a text is as JSON (RFC 8259: no NaN), bare or in one code fence. Raises ValueError, saying why not."""
+    try:
+        return json.loads(_FENCED.sub("", text.strip()).strip(), parse_constant=_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """The whole text is JSON, bare or in a code fence."""
+
+    @property
+    def spec(self) -> str:
+        return "json"
+
+    @property
+    def demand(self) -> str:
+        return "the whole text is JSON"
+
+    def check(self, text: str) -> Check:
+        try:
+            read(text)
+        except ValueError as error:
+            return Check(ok=False, measured=f"does not parse: {str(error)[:200]}")
+        return Check(ok=True, measured="parses")
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Takes away what stands around the JSON; mends its syntax."""
+        yield from unwrapped(text)
+        if len(text) <= MENDED:
+            yield from _mended(text)
+
+
+def unwrapped(text: str) -> Iterator[Edit]:
+    """The fenced block, or the stretch from the first bracket to the last, without what stands around it."""
+    inner = [m[1] for m in _BLOCK.finditer(text)]
+    first = min((i for i in (text.find("{"), text.find("[")) if i >= 0), default=-1)
+    last = max(text.rfind("}"), text.rfind("]"))
+    if 0 <= first < last:
+        inner.append(text[first : last + 1])
+    for piece in inner:
+        if piece.strip() and piece.strip() != text.strip():
+            yield Edit(piece.strip(), "removed what stood around the JSON", lossy=True)
+
+
+def _mended(text: str) -> Iterator[Edit]:
+    starts = [edit.text for edit in unwrapped(text)] or [text]
+    for start in starts:
+        if not start.lstrip("`jsonJSON \r\n").startswith(("{", "[")):
+            continue
+        value = _repaired(start)
+        if value:
+            yield Edit(written(value, text), "mended the JSON syntax", lossy=True)
+
+
+def _repaired(text: str) -> Any:
+    """What json-repair makes of it, if that is an object or a list."""
+    import json_repair
+
+    try:
+        value = json_repair.loads(text, skip_json_loads=True)
+    except (RecursionError, ValueError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+def written(value: Any, like: str) -> str:
+    """The value as JSON, on several lines if `like` was."""
+    indent = 2 if "\n" in like.strip() else None
+    plain = json.dumps(value, ensure_ascii=False, indent=indent)
+    return plain if encodable(plain) else json.dumps(value, indent=indent)
+
+
+@kind("json", "the whole text is JSON (a code fence around it is allowed)", "json")
+def as_json(argument: str) -> Json:
+    no_argument(argument)
+    return Json()
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema:
+    """The whole text is JSON that follows a JSON schema; `schema` is the schema as canonical JSON."""
+
+    schema: str
+
+    def __post_init__(self) -> None:
+        _validator(self.schema)
+
+    @property
+    def spec(self) -> str:
+        return f"json_schema:{self.schema}"
+
+    @property
+    def demand(self) -> str:
+        return f"JSON that follows the schema {self.schema if len(self.schema) <= 500 else self.schema[:500] + '...'}"
+
+    def check(self, text: str) -> Check:
+        try:
+            value = read(text)
+        except ValueError as error:
+            return Check(ok=False, measured=f"does not parse: {str(error)[:200]}")
+        fault = self.fault(value)
+        return Check(not fault, fault or "follows the schema")
+
+    def fault(self, value: Any) -> str:
+        """What is wrong with a value, and where; "" if nothing is."""
+        from jsonschema.exceptions import best_match
+        from referencing.exceptions import Unresolvable
+
+        try:
+            error = best_match(_validator(self.schema).iter_errors(value))
+        except RecursionError:
+            return "cannot be measured: it is nested too deep"
+        except Unresolvable as unresolvable:
+            return f"cannot be measured: the schema refers to something outside itself: {str(unresolvable)[:200]}"
+        except TimeoutError:
+            return f"a pattern of the schema takes longer than {TIMEOUT:g} s on this text"
+        return f"{error.json_path}: {error.message[:200]}" if error else ""
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """As for JSON; then values of the wrong type that are written as the right one, and properties that are not allowed."""
+        schema = json.loads(self.schema)
+        for edit in (Edit(text, ""), *Json().repairs(text)):
+            try:
+                value = read(edit.text)
+                fitted = fit(value, schema)
+            except (ValueError, RecursionError):
+                continue
+            if edit.note:
+                yield edit
+            if fitted != value or _typed(fitted) != _typed(value):
+                notes = filter(None, (edit.note, "fitted the values to the schema"))
+                yield Edit(written(fitted, text), " and ".join(notes), lossy=True)
+
+
+def _typed(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def fit(value: Any, schema: Any) -> Any:
+    """The value with its leaves coerced to the types of the schema where exact, and without forbidden properties."""
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        return {name: fit(each, known.get(name)) for name, each in value.items() if name in known or not closed}
+    if isinstance(value, list):
+        return [fit(each, schema.get("items")) for each in value]
+    return _coerced(value, schema.get("type"))
+
+
+def _coerced(value: Any, type_: Any) -> Any:
+    """ "5" to 5 and back, "true" to true: only where nothing is lost by it."""
+    if type_ == "string" and isinstance(value, int | float):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        return value
+    if type_ == "boolean":
+        return {"true": True, "false": False}.get(value.strip().lower(), value)
+    if type_ in ("integer", "number") and _INTEGER.fullmatch(value.strip()):
+        return int(value)
+    if type_ == "number" and re.fullmatch(r"-?[0-9]{1,15}\.[0-9]{1,15}", value.strip()):
+        return float(value) if repr(float(value)) == value.strip() else value
+    return value
+
+
+@kind("json_schema", "JSON that follows a schema, from a file or inline", 'json_schema:{"type":"object"}', reads_files=True)
+def json_schema(argument: str) -> JsonSchema:
+    if not argument:
+        raise ConfigError("it needs a JSON schema, or a file that holds one, after the colon")
+    source = argument if argument.startswith("{") else _content(argument)
+    try:
+        schema = json.loads(source, parse_constant=_constant)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the schema is no JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise ConfigError(f"a schema is a JSON object, got {type(schema).__name__}")
+    return JsonSchema(canonical(schema))
+
+
+def _content(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the schema file {path!r} cannot be read: {error}") from None
+
+
+def canonical(schema: Any) -> str:
+    """The same JSON always written the same way."""
+    plain = json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return plain if encodable(plain) else json.dumps(schema, sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=64)
+def _validator(schema: str) -> Any:
+    """A validator that fetches nothing and lets no pattern run for long. Raises ConfigError for a bad schema."""
+    from jsonschema import validators
+    from jsonschema.exceptions import SchemaError
+    from referencing import Registry
+
+    try:
+        value = json.loads(schema)
+        cls = validators.validator_for(value, default=validators.Draft202012Validator)
+        cls.check_schema(value)
+    except SchemaError as error:
+        raise ConfigError(f"the schema is not valid: {error.json_path}: {error.message[:200]}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the schema is not valid: {error}") from None
+    if '"patternProperties"' in schema:
+        raise ConfigError("patternProperties is not supported: its patterns would run without a time limit")
+    return validators.extend(cls, {"pattern": _pattern})(value, registry=Registry())
+
+
+def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
+    import regex
+    from jsonschema.exceptions import ValidationError
+
+    if isinstance(instance, str):
+        try:
+            found = regex.search(pattern, instance, timeout=TIMEOUT)
+        except regex.error as error:
+            yield ValidationError(f"{pattern!r} is no pattern: {error}")
+            return
+        if not found:
+            yield ValidationError(f"{instance!r} does not match {pattern!r}")

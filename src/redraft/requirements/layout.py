@@ -1,0 +1,387 @@
+"""How a text is laid out: bullets, headings, sections, parts between separators, how a paragraph begins.
+
+Repairs turn what already is a list, a heading or a separator in another dress into the form that is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..contracts import Check, Edit
+from ..core.errors import ConfigError
+from . import texts
+from .ranges import Range, as_range, counted
+from .spec import as_counted, as_text, as_texts, counted_spec, kind, text_spec, texts_spec
+from .texts import Span
+
+_BULLET = re.compile(r"^[^\S\r\n]*(?:\*[^*\r\n]|-)[^\r\n]*", re.MULTILINE)
+_OTHER_BULLET = re.compile(r"^([^\S\r\n]*)[\u2022\u2023\u25aa\u2013\u2014\u25e6\u25cf\u00b7\u2219+][ \t]+(?=\S)", re.MULTILINE)
+_NUMBERED = re.compile(r"^([^\S\r\n]*)[0-9]{1,3}[.)][ \t]+(?=\S)", re.MULTILINE)
+_BULLET_MARK = re.compile(r"[^\S\r\n]*[*-][^\S\r\n]*")
+_RULE = re.compile(r"^[^\S\r\n]*(?:(?:-[ \t]?){3,}|(?:\*[ \t]?){3,}|(?:_[ \t]?){3,}|={3,})[^\S\r\n]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """So many lines that begin with the Markdown bullets * or -."""
+
+    count: Range
+
+    @property
+    def spec(self) -> str:
+        return f"bullets:{self.count}"
+
+    @property
+    def demand(self) -> str:
+        return f"{self.count.words} bullet points (- or *)"
+
+    def check(self, text: str) -> Check:
+        found = len(_BULLET.findall(text))
+        return Check(found in self.count, counted(found, "bullet point"))
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        found = [m.span() for m in _BULLET.finditer(text)]
+        if missing := self.count.missing(len(found)):
+            yield from _more_bullets(text, missing)
+        elif surplus := self.count.surplus(len(found)):
+            yield from _fewer_bullets(text, found, surplus)
+
+
+def _more_bullets(text: str, missing: int) -> Iterator[Edit]:
+    """Other markers made bullets; else the last lines, or the last sentences."""
+    for patterns in ((_OTHER_BULLET,), (_NUMBERED,), (_OTHER_BULLET, _NUMBERED)):
+        changed = text
+        for pattern in patterns:
+            changed = texts.outside(changed, lambda piece, pattern=pattern: pattern.sub(r"\1- ", piece), texts.fences(changed))
+        if changed != text:
+            yield Edit(changed, "wrote the list with - bullets")
+    kept = texts.Spans(texts.protected(text))
+    plain = [span for span in texts.lines(text) if not _BLOCK.match(text[slice(*span)])]
+    plain = [texts.trim(text, *span) for span in plain if not kept.touch(span)]
+    for chosen in (plain[-missing:], plain[-missing - 1 : -1], plain[1 : missing + 1]):
+        if len(chosen) == missing:
+            yield Edit(texts.replaced(text, [(a, a, "- ") for a, _ in chosen]), f"made {counted(missing, 'line')} bullet points")
+    yield from _sentences_as_bullets(text, missing)
+
+
+_BLOCK = re.compile(r"[^\S\r\n]*(?:#|[-*+|>]|`{3}|~{3})")
+
+
+def _sentences_as_bullets(text: str, missing: int) -> Iterator[Edit]:
+    """The sentences of one paragraph, or the last ones of it, one a line."""
+    kept = texts.Spans(texts.protected(text))
+    free = [span for span in texts.pieces(text) if not kept.touch(span)]
+    for start, end in reversed(texts.paragraphs(text)[-6:]):
+        inside = [span for span in free if start <= span[0] and span[1] <= end]
+        if len(inside) < missing or _BLOCK.match(text[start:end]):
+            continue
+        changes = [(_after_space(text, a, start), a, (texts.newline(text) if a > start else "") + "- ") for a, _ in inside[-missing:]]
+        yield Edit(texts.replaced(text, changes), f"made {counted(missing, 'sentence')} bullet points")
+
+
+def _after_space(text: str, at: int, least: int) -> int:
+    while at > least and text[at - 1].isspace():
+        at -= 1
+    return at
+
+
+def _fewer_bullets(text: str, found: Sequence[Span], surplus: int) -> Iterator[Edit]:
+    """Rules of hyphens taken out, nested bullets drawn into their parents, the last ones made one."""
+    kept = texts.Spans(texts.fences(text))
+    rules = [m.span() for m in _RULE.finditer(text) if not kept.touch(m.span())]
+    if rules:
+        yield Edit(texts.without(text, rules), f"removed {counted(len(rules), 'rule')}")
+    free = [span for span in found if not kept.touch(span)]
+    nested = [(a, b) for a, b in free[1:] if text[a].isspace()]
+    late = [span for i, span in enumerate(free) if i and not text[free[i - 1][1] : span[0]].strip()]
+    for chosen, what in ((nested, "nested bullet point"), (late[-surplus:], "bullet point"), (late[:surplus], "bullet point")):
+        if len(chosen) >= surplus:
+            yield _drawn_in(text, chosen, what)
+    plain = [span for span in free if not text[slice(*span)].strip(" \t*-").startswith("*")][-surplus:]
+    if len(plain) == surplus:
+        changes = [(a, a + _mark(text[a:b]), "") for a, b in plain]
+        yield Edit(texts.replaced(text, changes), f"took the bullets from {counted(surplus, 'line')}")
+
+
+def _mark(line: str) -> int:
+    found = _BULLET_MARK.match(line)
+    return found.end() if found else 0
+
+
+def _drawn_in(text: str, chosen: Sequence[Span], what: str) -> Edit:
+    """These bullets at the end of the line before them."""
+    changes = []
+    for a, b in chosen:
+        start = _after_space(text, a, 0)
+        closed = text[start - 1 : start] in set(".:;!?,")
+        changes.append((start, a + _mark(text[a:b]), " " if closed else "; "))
+    return Edit(texts.replaced(text, changes), f"joined {counted(len(chosen), what)} to the one before")
+
+
+@kind("bullets", "how many bullet points (- or *)", "bullets:3")
+def bullets(argument: str) -> Bullets:
+    return Bullets(as_range(argument))
+
+
+_ATX = re.compile(r"^[ \t]{0,3}#{1,6}[ \t]+(\S[^\r\n]*)", re.MULTILINE)
+_NAME_MARKS = "#*_:. \t"
+_LIST_NUMBER = re.compile(r"(?:[0-9]{1,3}|[IVX]{1,4})[.):][ \t]+")
+
+
+def _headings(text: str) -> list[tuple[Span, str]]:
+    kept = texts.Spans(texts.fences(text))
+    return [(m.span(), _bare(m[1])) for m in _ATX.finditer(text) if not kept.touch(m.span())]
+
+
+def _bare(line: str) -> str:
+    """The name that a heading line bears, without marks and numbering."""
+    bare = line.strip().strip(_NAME_MARKS)
+    return _LIST_NUMBER.sub("", bare, count=1).strip(_NAME_MARKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Headings:
+    """So many Markdown headings (# so)."""
+
+    count: Range
+
+    @property
+    def spec(self) -> str:
+        return f"headings:{self.count}"
+
+    @property
+    def demand(self) -> str:
+        return f"{self.count.words} headings (# so)"
+
+    def check(self, text: str) -> Check:
+        found = len(_headings(text))
+        return Check(found in self.count, counted(found, "heading"))
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        found = _headings(text)
+        if missing := self.count.missing(len(found)):
+            yield from _more_headings(text, missing)
+        elif surplus := self.count.surplus(len(found)):
+            changes = [(*span, f"**{name}**") for span, name in found[-surplus:]]
+            yield Edit(texts.replaced(text, changes), f"made {counted(surplus, 'heading')} bold lines")
+
+
+def _more_headings(text: str, missing: int) -> Iterator[Edit]:
+    """Bold lines and short lines that end with a colon, as headings."""
+    lines = _label_lines(text)
+    for chosen in (lines, lines[:missing], lines[-missing:]):
+        if len(chosen) >= missing:
+            changes = [(a, b, f"## {_bare(text[a:b])}") for a, b in chosen]
+            yield Edit(texts.replaced(text, changes), f"made {counted(len(chosen), 'line')} headings")
+
+
+def _label_lines(text: str) -> list[Span]:
+    kept = texts.Spans(texts.protected(text))
+    spans = [texts.trim(text, *span) for span in texts.lines(text) if not kept.touch(span)]
+    return [(a, b) for a, b in spans if b - a <= 80 and _is_label(text[a:b]) and _bare(text[a:b])]
+
+
+def _is_label(line: str) -> bool:
+    bold = len(line) > 4 and line.startswith("**") and line.rstrip(":").endswith("**") and line.count("**") == 2
+    return bold or (line.endswith(":") and line[0].isalnum() and len(line.split()) <= 8)
+
+
+@kind("headings", "how many Markdown headings", "headings:2-")
+def headings(argument: str) -> Headings:
+    return Headings(as_range(argument))
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """A Markdown heading with each of these names, whatever the case, the numbering and the order."""
+
+    names: tuple[str, ...]
+
+    @property
+    def spec(self) -> str:
+        return f"sections:{texts_spec(self.names, ',')}"
+
+    @property
+    def demand(self) -> str:
+        return f"sections with the headings {', '.join(self.names)}"
+
+    def check(self, text: str) -> Check:
+        missing = self._missing(text)
+        return Check(not missing, f"no heading {', '.join(map(repr, missing))}" if missing else "every section is there")
+
+    def _missing(self, text: str) -> list[str]:
+        found = {name.casefold() for _, name in _headings(text)}
+        return [name for name in self.names if _bare(name).casefold() not in found]
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Makes lines that bear the names ("Introduction:", "**Introduction**") headings."""
+        missing = {_bare(name).casefold() for name in self._missing(text)}
+        kept = texts.Spans(texts.protected(text))
+        spans = [texts.trim(text, *span) for span in texts.lines(text) if not kept.touch(span)]
+        named = [(a, b) for a, b in spans if b - a < 200 and _bare(text[a:b]).casefold() in missing]
+        if named:
+            changes = [(a, b, f"## {_bare(text[a:b])}") for a, b in named]
+            yield Edit(texts.replaced(text, changes), f"made {counted(len(named), 'line')} headings")
+
+
+@kind("sections", "headings with these names", "sections:Introduction,Method,Results")
+def sections(argument: str) -> Sections:
+    return Sections(as_texts(argument, ","))
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedSections:
+    """A label with a number so many times: "Section 1", "Section 2"."""
+
+    label: str
+    count: Range
+
+    @property
+    def spec(self) -> str:
+        return f"numbered_sections:{counted_spec(self.label, self.count)}"
+
+    @property
+    def demand(self) -> str:
+        return f"{self.count.words} sections marked {self.label + ' 1'!r} and so on"
+
+    def _written(self) -> re.Pattern[str]:
+        return re.compile(re.escape(self.label) + r"\s?[0-9]+")
+
+    def check(self, text: str) -> Check:
+        found = len(self._written().findall(text))
+        return Check(found in self.count, counted(found, "numbered section"))
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Mends another case or another word for it ("Part 1"), or numbers the headings."""
+        other = re.compile(rf"^([#* \t]*)(?:{re.escape(self.label)}|section|part|chapter|day|step)(?=\s?[0-9])", re.I | re.M)
+        changed = texts.outside(text, lambda piece: other.sub(lambda m: m[1] + self.label, piece))
+        if changed != text:
+            yield Edit(changed, f"marked the sections {self.label!r}")
+        named = [span for span, _ in _headings(text)] or _label_lines(text)
+        for chosen in (named, named[1:]):
+            if len(chosen) in self.count:
+                changes = [(_name_at(text, a), f"{self.label} {n}: ") for n, (a, _) in enumerate(chosen, 1)]
+                edited = texts.replaced(text, [(at, at, new) for at, new in changes])
+                yield Edit(edited, f"numbered {counted(len(chosen), 'section')}")
+
+
+def _name_at(text: str, at: int) -> int:
+    while text[at] in "#* \t":
+        at += 1
+    return at
+
+
+@kind("numbered_sections", "how often a label with a number stands there", "numbered_sections:Section>=3")
+def numbered_sections(argument: str) -> NumberedSections:
+    return NumberedSections(*as_counted(argument))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """So many parts, all different and none empty, with a separator between them."""
+
+    count: Range
+    separator: str
+
+    @property
+    def spec(self) -> str:
+        return f"parts:{self.count}:{text_spec(self.separator)}"
+
+    @property
+    def demand(self) -> str:
+        return f"{self.count.words} different parts with {self.separator} between them"
+
+    def check(self, text: str) -> Check:
+        parts = _parts(text, self.separator)
+        if "" in parts:
+            return Check(ok=False, measured=f"an empty part among {len(parts)}")
+        if len(set(parts)) < len(parts):
+            return Check(ok=False, measured=f"the same part twice among {len(parts)}")
+        return Check(len(parts) in self.count, counted(len(parts), "part"))
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Drops empty and repeated parts, uses the rules that are there, joins surplus parts, or separates the paragraphs."""
+        gap = texts.newline(text) * 2
+        glue = gap + self.separator + gap
+        parts = list(dict.fromkeys(filter(None, _parts(text, self.separator))))
+        if parts != _parts(text, self.separator):
+            yield Edit(glue.join(parts), "dropped empty or repeated parts", lossy=True)
+        kept = texts.Spans(texts.fences(text))
+        rules = [m.span() for m in _RULE.finditer(text) if not kept.touch(m.span())]
+        if rules:
+            yield Edit(texts.replaced(text, [(*span, self.separator) for span in rules]), "wrote the rules as separators")
+        if self.count.surplus(len(parts)) and self.count.most:
+            yield Edit(glue.join([*parts[: self.count.most - 1], gap.join(parts[self.count.most - 1 :])]), "joined the last parts")
+        spans = texts.paragraphs(text)
+        if len(parts) == 1 and len(spans) in self.count:
+            gaps = [(a[1], b[0], glue) for a, b in zip(spans, spans[1:], strict=False)]
+            yield Edit(texts.replaced(text, gaps), "put separators between the paragraphs")
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    """What stands between the separators; an empty stretch at either end is no part."""
+    parts = [part.strip() for part in text.split(separator)]
+    if not parts[0]:
+        parts = parts[1:]
+    return parts[:-1] if parts and not parts[-1] else parts
+
+
+@kind("parts", "how many different parts, with a separator between them", "parts:2:******")
+def parts(argument: str) -> Parts:
+    count, _, separator = argument.partition(":")
+    return Parts(as_range(count), as_text(separator.strip()).strip())
+
+
+_OPENING_MARKS = "'\"\u201c\u2018*_#> \t"
+_WORD_END = re.compile(r"[.,?!'\"]")
+
+
+@dataclass(frozen=True, slots=True)
+class NthParagraphStarts:
+    """The nth paragraph (from 1; blank lines between) begins with a word, whatever its case."""
+
+    nth: int
+    word: str
+
+    @property
+    def spec(self) -> str:
+        return f"nth_paragraph_starts:{self.nth}:{text_spec(self.word)}"
+
+    @property
+    def demand(self) -> str:
+        return f"paragraph {self.nth} begins with the word {self.word!r}"
+
+    def check(self, text: str) -> Check:
+        spans = texts.paragraphs(text)
+        if len(spans) < self.nth:
+            return Check(ok=False, measured=f"there are only {counted(len(spans), 'paragraph')}")
+        word = _first_word(text[slice(*spans[self.nth - 1])])
+        return Check(word.lower() == self.word.lower(), f"it begins with {word[:60]!r}")
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Begins that paragraph where a sentence begins with the word: earlier ones are joined, or one is split."""
+        spans = texts.paragraphs(text)
+        gap = texts.newline(text) * 2
+        starts = {start for start, _ in spans}
+        inside = [a for a, b in texts.pieces(text) if a not in starts and _first_word(text[a:b]).lower() == self.word.lower()]
+        for at in inside[:20]:
+            yield Edit(texts.replaced(text, [(_after_space(text, at, 0), at, gap)]), f"began a paragraph with {self.word!r}")
+
+
+def _first_word(paragraph: str) -> str:
+    first = paragraph.split(maxsplit=1)[:1]
+    return _WORD_END.split(first[0].lstrip(_OPENING_MARKS), maxsplit=1)[0].rstrip(_OPENING_MARKS + ":;") if first else ""
+
+
+@kind("nth_paragraph_starts", "the word that a paragraph begins with", "nth_paragraph_starts:2:However")
+def nth_paragraph_starts(argument: str) -> NthParagraphStarts:
+    number, _, word = argument.partition(":")
+    nth = as_range(number)
+    if nth.least != nth.most or not nth.least:
+        raise ConfigError(f"{number!r} is no paragraph number; allowed: 1, 2, 3 ...")
+    word = as_text(word.strip())
+    if len(word.split()) != 1:
+        raise ConfigError(f"it takes one word, got {word!r}")
+    return NthParagraphStarts(nth.least, word)

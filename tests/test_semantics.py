@@ -1,0 +1,611 @@
+"""The exact behaviour of `refine`, row by row, with a scripted model and graders that compute."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+import redraft
+from redraft import Budget, Feedback, Judge, Ranker, ScriptedModel, Task, must, refine, refine_many, refine_sync, stream, weighted
+from redraft.errors import (
+    AuthenticationError,
+    BudgetExhaustedError,
+    ConfigError,
+    GradingError,
+    ModelError,
+    RateLimitError,
+    RedraftError,
+)
+
+RUBRIC = {"truth": "It is true."}
+
+
+def by_table(**scores):
+    """A grader that knows the score of each text."""
+
+    def table(text):
+        return scores[text]
+
+    return table
+
+
+def verdict(score, change="say more", done=False):
+    """A judge's answer in the form it is asked for."""
+    return json.dumps({"criteria": {"truth": {"evidence": "e", "change": change, "score": score}}, "done": done})
+
+
+async def run(answers, grader, **settings):
+    model = ScriptedModel(answers)
+    return await refine("q", model, grader, **settings), model
+
+
+# ---- the loop
+
+
+async def test_the_target_is_looked_at_first_also_on_the_first_draft():
+    """A first draft at the target ends the work with one call."""
+    result, model = await run(["a"], by_table(a=0.9))
+    assert (result.value, result.score, result.stop, model.calls) == ("a", 0.9, "target", 1)
+    assert result.metadata["iterations"] == 0
+    assert result.metadata["converged"] is True
+
+
+async def test_iterations_are_refinements():
+    """The first draft is none: two refinements make two iterations and three scores."""
+    result, model = await run(["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.95))
+    assert result.metadata["iterations"] == 2
+    assert result.metadata["score_history"] == [0.1, 0.3, 0.95]
+    assert model.calls == 3
+
+
+async def test_no_iterations_draft_and_grade_only():
+    """max_iterations=0 leaves the draft as it is, editor included."""
+    result, model = await run(["a, b"], "no_commas", max_iterations=0)
+    assert (result.value, result.score, result.stop, model.calls) == ("a, b", 0.0, "max_iterations", 1)
+    assert result.metadata["converged"] is False
+
+
+async def test_a_given_response_is_candidate_zero_and_not_generated_again():
+    """It is graded as it stands, and kept when nothing beats it."""
+    model = ScriptedModel(["worse"])
+    result = await refine(Task("q", "given"), model, by_table(given=0.5, worse=0.1), patience=1)
+    assert (result.value, result.trace.candidates[0].by, model.calls) == ("given", "given", 1)
+
+
+async def test_done_needs_all_who_say_anything():
+    """One grader that wants more keeps the loop going; one that says nothing does not."""
+
+    def content(text):
+        return Feedback(0.5, done=True)
+
+    def silent(text):
+        return 0.5
+
+    def wants_more(text):
+        return Feedback(0.5, done=False)
+
+    result, model = await run(["a", "b"], [content, silent])
+    assert (result.stop, model.calls) == ("done", 1)
+    result, model = await run(["a", "b"], [content, wants_more], max_iterations=1)
+    assert (result.stop, model.calls) == ("max_iterations", 2)
+
+
+async def test_patience_counts_refinements_that_did_not_lift_the_best():
+    """An oscillating score goes stale too."""
+    scores = by_table(a=0.5, b=0.2, c=0.5, d=0.9)
+    result, model = await run(["a", "b", "c", "d"], scores, max_iterations=9)
+    assert (result.stop, result.value, model.calls) == ("patience", "a", 3)
+    assert result.metadata["converged"] is True
+
+
+async def test_a_lift_of_exactly_min_delta_is_stale():
+    """Within 1e-9, so that 0.1 + 0.2 does not decide."""
+    result, _ = await run(["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.8), patience=1, min_delta=0.2)
+    assert (result.stop, result.value) == ("patience", "b")
+    result, _ = await run(["a", "b", "c"], by_table(a=0.1, b=0.31, c=0.95), patience=1, min_delta=0.2)
+    assert (result.stop, result.value) == ("target", "c")
+
+
+async def test_the_same_text_again_is_not_graded_and_counts_as_stale():
+    """A model that returns its parent costs no grade."""
+    seen = []
+
+    def grader(text):
+        seen.append(text)
+        return 0.5
+
+    result, _ = await run(["a", "a", "a"], grader)
+    assert (seen, result.stop, result.metadata["iterations"]) == (["a"], "patience", 2)
+
+
+async def test_the_last_candidate_is_graded_and_the_best_returned():
+    """A later one that regressed is never returned; the earliest of equals is."""
+    result, _ = await run(["a", "b", "c"], by_table(a=0.4, b=0.6, c=0.6), max_iterations=2)
+    assert (result.value, result.metadata["score_history"]) == ("b", [0.4, 0.6, 0.6])
+
+
+async def test_the_parent_is_the_best_so_far():
+    """After a regression the next refinement starts from the best, not from the last."""
+    result, _ = await run(["a", "b", "c", "d"], by_table(a=0.4, b=0.6, c=0.1, d=0.2), max_iterations=3, patience=9)
+    assert [c.parent for c in result.trace.candidates] == [None, 0, 1, 1]
+
+
+async def test_a_must_comes_before_the_score():
+    """A broken must loses whatever the mean, and is no target reached."""
+    graders = [weighted(by_table(a=1.0, b=0.1), 99), must(by_table(a=0.0, b=1.0))]
+    result, _ = await run(["a", "b"], graders, max_iterations=1)
+    assert (result.value, result.stop, result.metadata["broken"]) == ("b", "max_iterations", [])
+
+
+async def test_the_budget_ends_the_loop_with_the_best_so_far():
+    """Two calls are a draft and one refinement; the third is not made."""
+    result, model = await run(["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.9), budget=Budget(calls=2))
+    assert (result.value, result.stop, model.calls) == ("b", "budget", 2)
+    assert result.metadata["converged"] is False
+
+
+async def test_a_budget_that_allows_nothing_raises_before_the_call():
+    """With nothing graded there is no result; the usage is there."""
+    model = ScriptedModel(["a"])
+    with pytest.raises(BudgetExhaustedError) as caught:
+        await refine("q", model, by_table(a=1.0), budget=Budget(calls=0))
+    assert (model.calls, caught.value.result, caught.value.usage.calls) == (0, None, 0)
+
+
+async def test_a_strict_budget_raises_and_carries_the_best():
+    """strict_budget makes an error of what would be a result."""
+    with pytest.raises(BudgetExhaustedError) as caught:
+        await run(["a", "b"], by_table(a=0.4, b=0.5), budget=Budget(calls=1), strict_budget=True)
+    assert caught.value.result.value == "a"
+    assert caught.value.usage.calls == 1
+
+
+async def test_the_deadline_ends_the_loop_with_the_best_so_far():
+    """A model that hangs is cut off when the time is over."""
+
+    async def model(messages):
+        if len(messages) > 1:
+            await asyncio.Event().wait()
+        return "a"
+
+    result = await refine("q", model, by_table(a=0.4), deadline=0.3)
+    assert (result.value, result.stop) == ("a", "deadline")
+    assert result.usage.input_tokens is None
+
+
+async def test_a_deadline_with_nothing_graded_raises():
+    """There is nothing to give back but the usage."""
+
+    async def model(messages):
+        await asyncio.Event().wait()
+
+    with pytest.raises(BudgetExhaustedError) as caught:
+        await refine("q", model, by_table(a=0.4), deadline=0.05)
+    assert caught.value.what == "deadline"
+
+
+async def test_a_model_that_fails_later_leaves_the_best_so_far():
+    """The loop ends as failed, the draft is returned, and what went wrong is said."""
+    result, _ = await run(["a", AuthenticationError("key gone")], by_table(a=0.4))
+    assert (result.value, result.stop) == ("a", "failed")
+    assert "key gone" in result.metadata["note"]
+
+
+async def test_a_model_that_fails_at_once_raises_what_it_said():
+    """With no answer at all the model's own error comes up."""
+    with pytest.raises(AuthenticationError, match="no such key") as caught:
+        await run([AuthenticationError("no such key")], by_table(a=0.4))
+    assert caught.value.result is None
+
+
+async def test_retries_are_counted_on_top_and_apart():
+    """A call that was refused once is two calls, one of them a retry."""
+    result, model = await run([RateLimitError("slow down"), "a"], by_table(a=1.0))
+    assert (model.calls, result.usage.calls, result.usage.retried_calls) == (2, 2, 1)
+
+
+async def test_parallel_drafts_start_the_loop():
+    """Three drafts, all graded, the best of them refined."""
+    result, model = await run(["a", "b", "c", "d"], by_table(a=0.1, b=0.5, c=0.3, d=0.95), drafts=3)
+    assert model.calls == 4
+    refined = next(c for c in result.trace.candidates if c.text == "d")
+    assert result.trace.by_id[refined.parent].text == "b"
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+async def test_one_llm_judge_takes_at_most_two_calls_an_iteration(n):
+    """2 x (1 + max_iterations) calls with a judge, one each with graders that call no model."""
+    answers = [x for i in range(n + 1) for x in (f"text {i}", verdict(2))]
+    result, model = await run(answers, Judge(RUBRIC), max_iterations=n, patience=9)
+    assert model.calls == result.usage.calls == 2 * (1 + n)
+    result, model = await run([f"text {i}" for i in range(n + 1)], lambda text: 0.1, max_iterations=n, patience=9)
+    assert model.calls == 1 + n
+
+
+async def test_repairs_do_not_raise_the_number_of_calls():
+    """A draft that the editor repaired is judged once, as repaired."""
+    model = ScriptedModel(["one, two", verdict(2), "three, four", verdict(5)])
+    result = await refine(Task("q", requirements=["no_commas"]), model, Judge(RUBRIC), max_iterations=1)
+    assert (model.calls, result.stop) == (4, "target")
+    assert "," not in result.value
+    assert result.metadata["iterations"] == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"target_score": 1.5}, "target_score"),
+        ({"target_score": float("nan")}, "target_score"),
+        ({"max_iterations": -1}, "max_iterations"),
+        ({"patience": 0}, "patience"),
+        ({"min_delta": -0.1}, "min_delta"),
+        ({"min_delta": float("nan")}, "min_delta"),
+        ({"drafts": 0}, "drafts"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"deadline": -1}, "deadline"),
+        ({"retries": -1}, "retries"),
+        ({"max_in_flight": 0}, "max_in_flight"),
+        ({"budget": 3}, "Budget(calls=10)"),
+        ({"plan": "plan"}, "plan"),
+        ({"max_iteration": 3}, "did you mean 'max_iterations'"),
+        ({"graders": "helpfulnes:x"}, "helpfulnes"),
+        ({"graders": "juge"}, "did you mean judge"),
+        ({"graders": []}, "nothing to grade with"),
+        ({"graders": Judge}, "instance"),
+        ({"graders": lambda: 1}, "must take (text)"),
+        ({"model": "opnai:gpt-4o"}, "openai"),
+        ({"budget": Budget(usd=1), "model": "http://127.0.0.1:9/v1#x"}, "price"),
+    ],
+)
+async def test_bad_arguments_are_refused_before_anything_is_asked(settings, says):
+    """The error names the argument, the value and what is allowed."""
+    model = ScriptedModel(["a"])
+    with pytest.raises(ConfigError) as caught:
+        await refine("q", **{"model": model, "graders": by_table(a=1.0), **settings})
+    assert says in str(caught.value)
+    assert model.calls == 0
+
+
+@pytest.mark.parametrize("task", [[], [{"role": "user"}], 7, ["text"], None])
+async def test_a_task_that_is_none_is_refused(task):
+    """A prompt, messages, a Task or a Trace; anything else is a ConfigError."""
+    with pytest.raises(ConfigError):
+        await refine(task, ScriptedModel(["a"]), by_table(a=1.0))
+
+
+# ---- scores
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), 1.2, -0.1, "0.9", [1], {"score": 1}])
+async def test_a_score_that_is_none_is_an_error_and_never_a_score(score):
+    """It is tried again, then recorded as a failure; with no other grader that is a GradingError."""
+    with pytest.raises(GradingError) as caught:
+        await run(["a"], lambda text: score)
+    assert caught.value.result.value == "a"
+    assert caught.value.result.score is None
+
+
+async def test_a_grader_that_fails_is_tried_again():
+    """A hiccup costs nothing but a second try."""
+    tries = []
+
+    def flaky(text):
+        tries.append(text)
+        if len(tries) == 1:
+            raise OSError("hiccup")
+        return 1.0
+
+    result, _ = await run(["a"], flaky)
+    assert (result.score, len(tries)) == (1.0, 2)
+
+
+async def test_what_could_not_be_graded_loses_and_its_error_is_never_sent_on():
+    """A failing grade makes the score unknown; the model is not told of the error."""
+
+    def fragile(text):
+        if text == "b":
+            raise RuntimeError("secret trouble")
+        return Feedback(0.4, actions=("be brief",))
+
+    model = ScriptedModel(["a", "b", "c"])
+    result = await refine("q", model, fragile, max_iterations=2)
+    assert (result.value, result.metadata["score_history"]) == ("a", [0.4, None, 0.4])
+    assert "secret trouble" not in json.dumps(model.messages)
+
+
+async def test_several_graders_make_a_weighted_mean():
+    """Weights count; a missing part makes the whole unknown."""
+    result, _ = await run(["a"], [weighted(by_table(a=1.0), 3), by_table(a=0.0)], max_iterations=0)
+    assert result.score == 0.75
+    with pytest.raises(GradingError):
+        await run(["a"], [by_table(a=1.0), lambda text: None], max_iterations=0)
+
+
+def text_only(text):
+    return 0.5
+
+
+def with_task(text, task):
+    return float(task.reference == text)
+
+
+async def with_model(text, model):
+    return float(await model(f"Rate: {text}"))
+
+
+async def returns_pair(text):
+    return 0.25, "too short"
+
+
+def returns_bool(text):
+    return True
+
+
+@pytest.mark.parametrize(
+    ("grader", "score"), [(text_only, 0.5), (with_task, 1.0), (with_model, 0.75), (returns_pair, 0.25), (returns_bool, 1.0)]
+)
+async def test_a_plain_function_is_a_grader(grader, score):
+    """(text), (text, task) or (text, model), sync or async, returning a float, a bool, Feedback or (float, reason)."""
+    model = ScriptedModel(["a", "0.75"])
+    result = await refine(Task("q", reference="a"), model, grader, max_iterations=0)
+    assert result.score == score
+
+
+# ---- what the refiner is told
+
+
+async def test_the_refiner_is_told_what_to_change_and_no_score():
+    """The original messages unchanged, then one message: the parent, the open actions, nothing else."""
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Explain."}]
+    model = ScriptedModel(["first", verdict(2, "name the year"), "second", verdict(5)])
+    await refine(messages, model, Judge(RUBRIC))
+    sent = model.messages[2]
+    assert sent[:2] == messages
+    assert len(sent) == 3
+    assert "first" in sent[2]["content"]
+    assert "truth: name the year" in sent[2]["content"]
+    assert "0.4" not in sent[2]["content"]
+    assert "2/5" not in sent[2]["content"]
+
+
+async def test_the_refiner_is_told_what_did_not_help():
+    """A fruitless attempt's shortcomings are listed, not its text, and not the full history."""
+
+    def grader(text):
+        told = {"draft": ("add a title",), "attempt": ("the title is wrong",), "third": ()}
+        return Feedback({"draft": 0.5, "attempt": 0.3, "third": 0.95}[text], actions=told[text])
+
+    model = ScriptedModel(["draft", "attempt", "third"])
+    await refine("q", model, grader)
+    sent = model.messages[2][-1]["content"]
+    assert "draft" in sent
+    assert "add a title" in sent
+    assert "the title is wrong" in sent
+    assert "attempt" not in sent
+
+
+async def test_a_met_criterion_is_not_mentioned():
+    """Only what is not met is open."""
+    rubric = {"truth": "It is true.", "style": "It is plain."}
+    mixed = {
+        "criteria": {
+            "truth": {"evidence": "", "change": "keep it up", "score": 5},
+            "style": {"evidence": "", "change": "shorter words", "score": 1},
+        },
+        "done": False,
+    }
+    model = ScriptedModel(["a", json.dumps(mixed), "b", json.dumps(mixed)])
+    await refine("q", model, Judge(rubric), max_iterations=1)
+    sent = model.messages[2][-1]["content"]
+    assert "shorter words" in sent
+    assert "keep it up" not in sent
+
+
+async def test_requirements_state_demand_and_measure():
+    """The model hears the number and what is asked for."""
+    model = ScriptedModel(["one two three", "a b c d e"])
+    await refine(Task("q", requirements=["words:5"]), model, [], max_iterations=1)
+    sent = model.messages[1][-1]["content"]
+    assert "3 words" in sent
+    assert "5" in sent
+
+
+async def test_the_model_is_only_asked_for_what_the_editor_left():
+    """What form allows is repaired first; the refiner hears of the missing word only."""
+    model = ScriptedModel(["well, fine", "well qubit"])
+    result = await refine(Task("q", requirements=["no_commas", "contains:qubit"]), model, [])
+    sent = model.messages[1][-1]["content"]
+    assert "qubit" in sent
+    assert "comma" not in sent
+    assert result.stop == "target"
+
+
+# ---- the other doors
+
+
+async def test_stream_yields_the_trace_after_every_record():
+    """Each trace is one record longer; the last has an outcome."""
+    sizes = []
+    async for trace in stream("q", ScriptedModel(["a", "b"]), by_table(a=0.1, b=0.95)):
+        sizes.append(len(trace.records))
+    assert sizes == [1, 2, 3, 4, 5]
+    assert trace.outcome.reason == "target"
+
+
+def test_refine_sync_without_a_loop():
+    """No await needed."""
+    assert refine_sync("q", ScriptedModel(["a"]), by_table(a=1.0)).value == "a"
+
+
+async def test_refine_sync_inside_a_running_loop():
+    """It works there, too."""
+    assert refine_sync("q", ScriptedModel(["a"]), by_table(a=1.0)).value == "a"
+
+
+async def test_refine_many_keeps_order_and_loses_no_row_to_another():
+    """A row that fails carries its error; the others have their answers."""
+
+    async def model(messages):
+        if "bad" in messages[0]["content"]:
+            raise ModelError("refused")
+        return messages[0]["content"].upper()
+
+    results = await refine_many(["one", "bad", "three"], model, lambda text: 1.0)
+    assert [r.value for r in results] == ["ONE", "", "THREE"]
+    assert isinstance(results[1].error, RedraftError)
+    assert results[0].error is None
+
+
+async def test_refine_many_has_one_limit_and_one_budget():
+    """Never more than two in flight, never more than five calls in all."""
+    inside = most = 0
+
+    async def model(messages):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.001)
+        inside -= 1
+        return "a"
+
+    results = await refine_many([f"q{i}" for i in range(12)], model, lambda text: 1.0, max_in_flight=2, budget=Budget(calls=5))
+    assert most == 2
+    assert sum(r.usage.calls for r in results) == 5
+    assert sum(isinstance(r.error, BudgetExhaustedError) for r in results) == 7
+
+
+async def test_cancelling_returns_what_was_graded():
+    """With something graded, cancellation brings the best so far."""
+    graded = asyncio.Event()
+
+    async def model(messages):
+        if len(messages) > 1:
+            graded.set()
+            await asyncio.Event().wait()
+        return "a"
+
+    working = asyncio.ensure_future(refine("q", model, lambda text: 0.4))
+    await graded.wait()
+    working.cancel()
+    result = await working
+    assert (result.value, result.stop, result.metadata["converged"]) == ("a", "cancelled", False)
+
+
+async def test_cancelling_with_nothing_graded_is_a_cancellation():
+    """There is nothing to give back."""
+    working = asyncio.ensure_future(refine("q", lambda messages: time.sleep(0.05) or "a", lambda text: 0.4))
+    await asyncio.sleep(0)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+
+async def test_a_trace_goes_on_where_it_was_cut():
+    """What is recorded is not asked for again; a finished trace is left as it is."""
+    scores = by_table(a=0.1, b=0.3, c=0.5, d=0.95)
+    full = await refine("q", ScriptedModel(["a", "b", "c"]), scores, max_iterations=2)
+    cut = redraft.Trace(full.trace.task, full.trace.panel, full.trace.records[:3])
+    model = ScriptedModel(["c"])
+    resumed = await refine(cut, model, scores, max_iterations=2)
+    assert (resumed.value, model.calls) == ("c", 1)
+    again = await refine(full.trace, ScriptedModel([]), scores, max_iterations=2)
+    assert again.trace.records == full.trace.records
+    further = await refine(full.trace, ScriptedModel(["d"]), scores, max_iterations=3)
+    assert (further.value, further.stop) == ("d", "target")
+
+
+async def test_a_budget_can_be_raised_and_the_work_goes_on():
+    """A trace that ended for money continues with more of it."""
+    scores = by_table(a=0.1, b=0.95)
+    poor = await refine("q", ScriptedModel(["a"]), scores, budget=Budget(calls=1))
+    rich = await refine(poor.trace, ScriptedModel(["b"]), scores)
+    assert (poor.stop, rich.stop, rich.value) == ("budget", "target", "b")
+
+
+async def test_a_listwise_judge_drives_the_loop():
+    """It ranks all answers so far; its reason and changes feed the next draft; the first of the last ranking is kept."""
+
+    def ranked(ranking, change, done=False):
+        return json.dumps({"reason": "because", "change": [change], "ranking": ranking, "done": done})
+
+    model = ScriptedModel(["a", ranked([1], "be bolder"), "b", ranked([2, 1], "be clearer"), "c", ranked([2, 1, 3], "", done=True)])
+    result = await refine("q", model, Ranker())
+    assert (result.value, result.score, result.stop) == ("b", None, "done")
+    assert "be bolder" in model.messages[2][-1]["content"]
+    assert "be clearer" in model.messages[4][-1]["content"]
+
+
+async def test_usage_is_told_by_role_and_model():
+    """Who spent what."""
+    model, judge = ScriptedModel(["a"], name="writer"), ScriptedModel([verdict(5)], name="critic")
+    result = await refine("q", model, Judge(RUBRIC), judge)
+    assert set(result.trace.usage_by) == {("generate", "writer"), ("grade", "critic")}
+
+
+async def test_every_record_is_told_of_and_stored_first():
+    """on_record hears of all records, after the store has them."""
+    stored, told = [], []
+
+    class Store:
+        def append(self, trace):
+            stored.append(len(trace.records))
+
+    await refine("q", ScriptedModel(["a"]), by_table(a=1.0), store=Store(), on_record=lambda r: told.append((type(r).__name__, stored[-1])))
+    assert told == [("Candidate", 1), ("Feedback", 2), ("Outcome", 3)]
+
+
+async def test_the_editor_alone_repairs_without_a_model():
+    """No model: what form allows is repaired, what is left over is said, nothing is spent."""
+    result = await refine(Task("q", "well, fine", requirements=["no_commas", "contains:qubit"]), False)
+    assert "," not in result.value
+    assert result.metadata["broken"] == ["contains:qubit"]
+    assert (result.usage.calls, result.cost) == (0, 0)
+
+
+async def test_with_no_model_nothing_is_invented():
+    """The error says where a model was looked for and what the editor can do."""
+    with pytest.raises(ConfigError, match="never invents") as caught:
+        await refine("q", False, ["words:5-"])
+    assert "REDRAFT_MODEL" in str(caught.value)
+
+
+async def test_an_unknown_price_is_unknown():
+    """A model that nobody knows costs None, never 0."""
+    result = await refine("q", lambda messages: "a", lambda text: 1.0)
+    assert result.cost is None
+    assert "cost unknown" in result.summary()
+
+
+async def test_prices_given_make_a_cost_and_a_budget_in_usd():
+    """With prices, tokens become money; what they are unknown for stays unknown."""
+    from redraft.contracts import Reply
+    from redraft.core.records import Usage
+
+    model = ScriptedModel([Reply("a", Usage(1, 1000, 100, cost=None))], name="mine")
+    result = await refine("q", model, lambda text: 1.0, prices={"mine": (1.0, 10.0)}, budget=Budget(usd=1))
+    assert result.cost == pytest.approx(0.002)
+
+
+async def test_a_truncated_answer_is_marked():
+    """finish_reason length is kept with the candidate."""
+    from redraft.contracts import Reply
+
+    result, _ = await run([Reply("a", finish="length", reasoning="hm")], by_table(a=1.0))
+    assert result.trace.best.truncated
+    assert result.trace.best.reasoning == "hm"
+    assert result.value == "a"
+
+
+async def test_a_result_shows_itself_without_driving_anything():
+    """HTML is escaped, control sequences are stripped."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    result, _ = await run(["<b>\x1b[31mred"], lambda text: 1.0)
+    out = StringIO()
+    Console(file=out, force_terminal=False).print(result)
+    assert "\x1b" not in out.getvalue()
+    assert "<b>" not in result._repr_html_()
+    assert "stop='target'" in repr(result)

@@ -1,0 +1,440 @@
+"""What can come back from an endpoint, and what becomes of it: one table, then the cases that need more than a row."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import socket
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from io import BytesIO
+
+import pytest
+
+from redraft.core.errors import (
+    AuthenticationError,
+    BadResponseError,
+    ConfigError,
+    ContentFilterError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    RateLimitError,
+)
+from redraft.core.records import Usage
+from redraft.models import Chat, Timeouts
+
+from . import fault_server as fs
+
+REFUSED = Usage(calls=1)
+UNKNOWN = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+COUNTED = Usage(calls=1, input_tokens=7, output_tokens=3, cost=None)
+HTML = b"<!DOCTYPE html><html><head><title>Bad Gateway</title></head><body>nginx</body></html>"
+GOOD = fs.good()
+
+# name: (what the server does, error class, retryable, usage, words in the message)
+TABLE = {
+    "401": (fs.error(401, "bad key"), AuthenticationError, False, REFUSED, "status 401: bad key"),
+    "402": (fs.error(402, "pay first"), AuthenticationError, False, REFUSED, "pay first"),
+    "403": (fs.error(403, "not yours"), AuthenticationError, False, REFUSED, "not yours"),
+    "quota": (fs.error(429, "quota", code="insufficient_quota"), AuthenticationError, False, REFUSED, "quota"),
+    "404": (fs.error(404, "no such model"), ModelUnavailableError, False, REFUSED, "no such model"),
+    "400": (fs.error(400, "bad temperature"), ModelError, False, REFUSED, "bad temperature"),
+    "422": (fs.http({"detail": [{"msg": "field required"}]}, 422), ModelError, False, REFUSED, "field required"),
+    "context code": (fs.error(400, "no", code="context_length_exceeded"), ContextLengthError, False, REFUSED, "400"),
+    "context type": (fs.error(400, "no", type="exceed_context_size_error"), ContextLengthError, False, REFUSED, "400"),
+    "context words": (
+        fs.error(400, "This model's maximum context length is 8192 tokens."),
+        ContextLengthError,
+        False,
+        REFUSED,
+        "8192",
+    ),
+    "413": (fs.http(HTML, 413, "text/html"), ContextLengthError, False, REFUSED, "413"),
+    "400 filter": (fs.error(400, "policy", code="content_filter"), ContentFilterError, False, REFUSED, "policy"),
+    "408": (fs.error(408), ModelTimeoutError, True, REFUSED, "408"),
+    "409": (fs.error(409), ModelUnavailableError, True, REFUSED, "409"),
+    "425": (fs.error(425), ModelUnavailableError, True, REFUSED, "425"),
+    "429": (fs.error(429, "slow down"), RateLimitError, True, REFUSED, "slow down"),
+    "500": (fs.error(500, "oops"), ModelUnavailableError, True, REFUSED, "oops"),
+    "502 page": (fs.http(HTML, 502, "text/html"), ModelUnavailableError, True, REFUSED, "Bad Gateway nginx"),
+    "503 nothing": (fs.http(b"", 503), ModelUnavailableError, True, REFUSED, "503"),
+    "529": (fs.error(529, "overloaded"), ModelUnavailableError, True, REFUSED, "overloaded"),
+    "error of text": (fs.http({"error": "just text"}, 500), ModelUnavailableError, True, REFUSED, "just text"),
+    "error in a list": (fs.http([{"error": {"message": "x"}}], 400), ModelError, False, REFUSED, "400"),
+    "page": (fs.http(HTML, 200, "text/html"), BadResponseError, False, UNKNOWN, "web page"),
+    "null": (fs.http(None), BadResponseError, False, UNKNOWN, "null"),
+    "list": (fs.http([1]), BadResponseError, False, UNKNOWN, "a list"),
+    "text": (fs.http("hello"), BadResponseError, False, UNKNOWN, "a text"),
+    "error in 200": (fs.http({"error": {"message": "broken"}}), BadResponseError, False, UNKNOWN, "broken"),
+    "busy in 200": (fs.http({"error": {"message": "busy", "code": 503}}), BadResponseError, True, UNKNOWN, "busy"),
+    "no choices": (fs.http({"id": "x", "model": "y"}), BadResponseError, False, UNKNOWN, "id, model"),
+    "empty choices": (fs.http({"choices": []}), BadResponseError, False, UNKNOWN, "empty list"),
+    "null choices": (fs.http({"choices": None}), BadResponseError, False, UNKNOWN, "null as choices"),
+    "odd choice": (fs.http({"choices": [7]}), BadResponseError, False, UNKNOWN, "without a message"),
+    "no message": (fs.http({"choices": [{"text": "x"}]}), BadResponseError, False, UNKNOWN, "without a message"),
+    "number content": (fs.good(5), BadResponseError, False, COUNTED, "a number"),
+    "object content": (fs.good({"a": 1}), BadResponseError, False, COUNTED, "an object"),
+    "odd part": (fs.good([3]), BadResponseError, False, COUNTED, "a number in it"),
+    "cut JSON": (fs.http(b'{"choices": [{"mess'), BadResponseError, True, UNKNOWN, "cut off"),
+    "no JSON": (fs.http(b"fine, thanks", content_type="text/plain"), BadResponseError, True, UNKNOWN, "text/plain"),
+    "no body": (fs.http(b""), BadResponseError, True, UNKNOWN, "empty body"),
+    "bad UTF-8": (
+        fs.http(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
+        BadResponseError,
+        True,
+        UNKNOWN,
+        "UTF-8",
+    ),
+    "empty content": (fs.good(""), BadResponseError, True, COUNTED, "empty answer"),
+    "blank content": (fs.good(" \n"), BadResponseError, True, COUNTED, "empty answer"),
+    "null content": (fs.good(None), BadResponseError, True, COUNTED, "empty answer"),
+    "tool call": (
+        fs.good(None, "tool_calls", tool_calls=[{"function": {"name": "search"}}]),
+        BadResponseError,
+        True,
+        COUNTED,
+        "tool in place of an answer: search",
+    ),
+    "only thoughts": (fs.good("<think>hm</think>"), BadResponseError, True, COUNTED, "reasoning but no answer"),
+    "endless thought": (fs.good("<think>hm", "length"), BadResponseError, True, COUNTED, "raise max_tokens"),
+    "refusal": (fs.good(None, refusal="I will not."), ContentFilterError, False, COUNTED, "I will not."),
+    "filtered": (fs.good("half", "content_filter"), ContentFilterError, False, COUNTED, "content filter"),
+    "redirect": (
+        fs.http(b"", 307, Location="https://:k@elsewhere.example/v1?key=k"),
+        ModelUnavailableError,
+        False,
+        REFUSED,
+        "https://elsewhere.example/v1:",
+    ),
+    "reset at once": (fs.cut(GOOD, 0, reset=True), ModelUnavailableError, True, UNKNOWN, "broke"),
+    "hung up at once": (fs.cut(GOOD, 0), ModelUnavailableError, True, UNKNOWN, "broke"),
+    "reset in the body": (fs.cut(GOOD, len(GOOD) - 20, reset=True), ModelUnavailableError, True, UNKNOWN, "broke"),
+    "hung up in the body": (fs.cut(GOOD, len(GOOD) - 20), ModelUnavailableError, True, UNKNOWN, "broke"),
+    "not HTTP": (fs.closing(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), BadResponseError, True, UNKNOWN, "not HTTP"),
+    "gzip bomb": (fs.packed(b'{"choices": "' + b" " * 50_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
+    "huge body": (fs.http(b" " * 9_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
+    "no gzip": (fs.http(b"plain", Content_Encoding="gzip"), BadResponseError, True, UNKNOWN, "unpacked"),
+    "cut gzip": (
+        fs.http(gzip.compress(json.dumps(fs.completion()).encode())[:-12], Content_Encoding="gzip"),
+        BadResponseError,
+        True,
+        UNKNOWN,
+        "cut off",
+    ),
+    "odd encoding": (fs.http(b"x", Content_Encoding="br"), BadResponseError, False, UNKNOWN, "'br'"),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+async def test_each_fault_has_its_error(faults, ask, name):
+    """What the server does becomes the right error, which knows whether to retry and what may have been billed."""
+    does, kind, retryable, usage, words = TABLE[name]
+    faults.says(does)
+    with pytest.raises(ModelError) as caught:
+        await Chat("some-model", faults.url, key="sk-canary").complete(ask())
+    error = caught.value
+    assert type(error) is kind
+    assert (error.retryable, error.usage) == (retryable, usage)
+    assert words in str(error)
+    assert str(error).startswith(f"some-model at {faults.host}: ")
+    assert len(faults.requests) == 1
+    assert error.__cause__ is None
+
+
+NOW = datetime.now(UTC)
+WAITS = {
+    "seconds": ({"Retry-After": "7"}, 7.0),
+    "fraction": ({"Retry-After": "0.5"}, 0.5),
+    "milliseconds": ({"Retry-After": "9", "retry-after-ms": "1500"}, 1.5),
+    "date": ({"Retry-After": format_datetime(NOW + timedelta(seconds=3600), usegmt=True)}, 3600.0),
+    "huge": ({"Retry-After": "86400"}, 86400.0),
+    "none": ({}, None),
+    "negative": ({"Retry-After": "-3"}, None),
+    "past date": ({"Retry-After": format_datetime(NOW - timedelta(seconds=60), usegmt=True)}, None),
+    "garbage": ({"Retry-After": "soon"}, None),
+    "nan": ({"Retry-After": "nan"}, None),
+    "endless": ({"Retry-After": "inf"}, None),
+    "bad milliseconds": ({"retry-after-ms": "x", "Retry-After": "2"}, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+@pytest.mark.parametrize("status", [429, 503])
+async def test_each_form_of_retry_after(faults, ask, name, status):
+    """Seconds, milliseconds and dates are understood; nonsense is as if nothing had been said."""
+    headers, expected = WAITS[name]
+    faults.says(fs.error(status, "later", headers=headers))
+    with pytest.raises(ModelError) as caught:
+        await Chat("m", faults.url).complete(ask())
+    assert caught.value.retry_after == pytest.approx(expected, abs=60)
+
+
+READABLE = {
+    "plain": (fs.good("fine"), "fine", None),
+    "leading space": (fs.good(" fine"), " fine", None),
+    "parts": (fs.good([{"type": "text", "text": "fi"}, {"type": "text", "text": "ne"}]), "fine", None),
+    "thinking part": (
+        fs.good([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "fine"}]),
+        "fine",
+        "hm",
+    ),
+    "reasoning_content": (fs.good("fine", reasoning_content="hm"), "fine", "hm"),
+    "reasoning": (fs.good("fine", reasoning="hm"), "fine", "hm"),
+    "think block": (fs.good("<think>\nhm\n</think>\n\nfine"), "fine", "hm"),
+    "think blocks": (fs.good("<think>a</think><think>b</think>fine"), "fine", "a\nb"),
+    "think inside": (fs.good("fi<think>a</think>ne"), "fine", "a"),
+    "think opened before": (fs.good("hm, so\n</think>\nfine"), "fine", "hm, so"),
+    "think in code": (fs.good("write `<think>x</think>` so"), "write `<think>x</think>` so", None),
+    "think in a fence": (fs.good("```\n<think>x</think>\n```"), "```\n<think>x</think>\n```", None),
+    "gzip": (fs.packed(json.dumps(fs.completion()).encode()), "fine", None),
+    "refusal null": (fs.good("fine", refusal=None), "fine", None),
+}
+
+
+@pytest.mark.parametrize("name", READABLE)
+async def test_what_is_answer_and_what_is_thought(faults, ask, name):
+    """The text is the answer alone; what was thought aloud stands beside it."""
+    does, text, thought = READABLE[name]
+    reply = await Chat("m", faults.says(does).url).complete(ask())
+    assert (reply.text, reply.reasoning, reply.finish) == (text, thought, "stop")
+
+
+USAGES = {
+    "missing": (fs.http({"choices": fs.completion()["choices"]}), None, None),
+    "null": (fs.good(usage=None), None, None),
+    "negative": (fs.good(usage=(-1, 3)), None, 3),
+    "float": (fs.good(usage=(1.5, 3)), None, 3),
+    "bool": (fs.good(usage=(7, True)), 7, None),
+    "zero": (fs.good(usage=(0, 0)), 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", USAGES)
+async def test_usage_that_is_none_is_unknown(faults, ask, name):
+    """Missing, negative and odd token counts are unknown, never 0."""
+    does, read, written = USAGES[name]
+    reply = await Chat("m", faults.says(does).url).complete(ask())
+    assert reply.usage == Usage(1, read, written, cost=None)
+
+
+async def test_length_is_an_answer(faults, ask):
+    """An answer cut by max_tokens comes back, marked."""
+    reply = await Chat("m", faults.says(fs.good("half of it", "length")).url).complete(ask())
+    assert reply.truncated
+    assert reply.text == "half of it"
+
+
+STREAMS = {
+    "nothing": (fs.sse(done=False), True, "held nothing"),
+    "only done": (fs.sse(), True, "held nothing"),
+    "no finish": (fs.sse(fs.chunk("half")), True, "without a finish_reason"),
+    "cut event": (fs.sse(fs.chunk("half"), b'data: {"choices": [{"del', done=False), True, "cut off"),
+    "error object": (fs.sse(fs.chunk("half"), {"error": {"message": "burnt down"}}), True, "burnt down"),
+    "error event": (fs.sse(fs.chunk("half"), b'event: error\ndata: {"message": "burnt"}\n\n'), True, "burnt"),
+    "error line": (fs.sse(fs.chunk("half"), b'error: {"message": "burnt"}\n\n'), True, "burnt"),
+    "final error": (fs.sse({"error": {"message": "bad", "code": 400}}), False, "bad"),
+    "list": (fs.sse([1]), False, "a list in a stream"),
+    "empty": (fs.sse(fs.chunk(""), fs.chunk(finish="stop")), True, "empty answer"),
+    "one JSON error": (fs.http({"error": {"message": "no stream"}}), False, "no stream"),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+async def test_a_stream_that_is_not_whole_is_an_error(faults, ask, name):
+    """A stream without its end, or with an error in it, is never a short answer taken for whole."""
+    does, retryable, words = STREAMS[name]
+    faults.says(fs.closing(does))
+    with pytest.raises(BadResponseError, match=words) as caught:
+        await Chat("m", faults.url, stream=True).complete(ask())
+    assert caught.value.retryable is retryable
+    assert caught.value.usage.output_tokens is None
+
+
+async def test_a_stream_reset_half_way_is_an_error(faults, ask):
+    """What was streamed before a reset was seen, and then comes the error."""
+    raw = fs.sse(fs.chunk("half "), fs.chunk("of it"), fs.chunk(finish="stop"))
+    faults.says(fs.cut(raw.replace(b"Connection: close", b"Content-Length: 9999"), len(raw) - 90, reset=True))
+    seen = []
+    with pytest.raises(ModelUnavailableError) as caught:
+        async for piece in Chat("m", faults.url).stream(ask()):
+            seen.append(piece)
+    assert seen == ["half "]
+    assert caught.value.retryable
+
+
+async def test_a_stream_gives_text_without_thoughts(faults, ask):
+    """The parts of a stream are those of the answer; thoughts are in the Reply; usage comes with the last event."""
+    events = [fs.chunk(role="assistant"), fs.chunk("<thi"), fs.chunk("nk>h"), fs.chunk("m</think>\n"), fs.chunk("fi")]
+    events += [b": keep alive\n\n", fs.chunk(reasoning_content="er"), fs.chunk("ne"), fs.chunk(finish="stop")]
+    events += [{"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 9}}]
+    faults.says(fs.closing(fs.sse(*events)))
+    *parts, reply = [piece async for piece in Chat("m", faults.url).stream(ask())]
+    assert parts == ["fi", "ne"]
+    assert (reply.text, reply.reasoning) == ("fine", "er\nhm")
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (2, 9)
+    assert faults.requests[0].body["stream_options"] == {"include_usage": True}
+
+
+async def test_a_server_that_does_not_stream_is_read_all_the_same(faults, ask):
+    """Asked for a stream, answered in one piece: one part, one Reply."""
+    pieces = [piece async for piece in Chat("m", faults.says(fs.good()).url).stream(ask())]
+    assert pieces[0] == pieces[1].text == "fine"
+
+
+async def test_windows_line_ends_in_a_stream(faults, ask):
+    """Events may end in CR LF."""
+    raw = fs.sse(fs.chunk("fine"), fs.chunk(finish="stop")).replace(b"}\n\n", b"}\r\n\r\n")
+    assert (await Chat("m", faults.says(fs.closing(raw)).url, stream=True).complete(ask())).text == "fine"
+
+
+SLOW = {
+    "silence": (fs.silence, Timeouts(total=0.3), False),
+    "silence before the first byte": (fs.silence, Timeouts(first_byte=0.3), False),
+    "drip": (fs.drip(GOOD, 0.05), Timeouts(total=0.4, idle=0.3), False),
+    "stops in the body": (fs.then_silence(GOOD[:-20]), Timeouts(idle=0.3), False),
+    "stops before the body": (fs.then_silence(GOOD.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"), Timeouts(first_byte=0.3), False),
+    "stream stops": (fs.then_silence(fs.sse(fs.chunk("half"), done=False)), Timeouts(idle=0.3), True),
+    "stream drips": (fs.drip(fs.sse(fs.chunk("half"), done=False), 0.01), Timeouts(total=0.5, idle=0.3), True),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+async def test_no_way_to_be_slow_beats_the_deadlines(faults, ask, name):
+    """Silence, pauses and drips end in a ModelTimeoutError soon after their limit; the call may have been billed."""
+    does, timeouts, stream = SLOW[name]
+    start = asyncio.get_running_loop().time()
+    with pytest.raises(ModelTimeoutError) as caught:
+        await Chat("m", faults.says(does).url, timeouts=timeouts, stream=stream).complete(ask())
+    assert asyncio.get_running_loop().time() - start < 1.5
+    assert caught.value.retryable
+    assert caught.value.usage == UNKNOWN
+
+
+async def test_nobody_lets_us_in(ask):
+    """A connection that is not accepted in time is a timeout, and nothing was bought."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.socket() as first, socket.socket() as second:
+        for other in (first, second):
+            other.setblocking(False)
+            other.connect_ex(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}/v1"
+        with pytest.raises(ModelTimeoutError, match="no connection") as caught:
+            await Chat("m", url, timeouts=Timeouts(connect=0.3)).complete(ask())
+    assert caught.value.usage == REFUSED
+
+
+async def test_nobody_there(ask):
+    """A refused connection and a name that does not resolve can be retried; nothing was bought."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    for url in (f"http://127.0.0.1:{port}/v1", "http://no-such-host.invalid/v1"):
+        with pytest.raises(ModelUnavailableError, match="cannot be reached") as caught:
+            await Chat("m", url).complete(ask())
+        assert caught.value.retryable
+        assert caught.value.usage == REFUSED
+
+
+async def test_no_tls_is_not_retried(faults, ask):
+    """A server that does not speak TLS where it should stops the call, and the host is named."""
+    faults.says(fs.http(b"", 400))
+    with pytest.raises(ModelUnavailableError, match=rf"{faults.host}: no safe \(TLS\) connection") as caught:
+        await Chat("m", faults.url.replace("http:", "https:"), timeouts=Timeouts(connect=3)).complete(ask())
+    assert not caught.value.retryable
+
+
+async def test_a_request_is_what_the_protocol_says(faults, ask):
+    """What is asked is sent under the protocol's names, and what is not asked is not sent."""
+    chat = Chat("m", faults.says(GOOD).url, key="sk-canary", extra_body={"top_k": 3, "seed": None}, headers={"X-Team": "blue"})
+    await chat.complete(ask("hi"))
+    await chat.complete(ask("hi", temperature=0.5, max_tokens=9, seed=4, schema={"type": "object"}, format="json_schema"))
+    await chat.complete(ask("hi", schema={"type": "object"}, format="json_object"))
+    plain, full, loose = (sent.body for sent in faults.requests)
+    message = [{"role": "user", "content": "hi"}]
+    assert plain == {"model": "m", "messages": message, "top_k": 3}
+    assert full == plain | {
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": True},
+        },
+    }
+    assert loose["response_format"] == {"type": "json_object"}
+    sent = faults.requests[0]
+    assert (sent.method, sent.path) == ("POST", "/v1/chat/completions")
+    assert sent.headers["authorization"] == "Bearer sk-canary"
+    assert sent.headers["x-team"] == "blue"
+
+
+async def test_a_parameter_the_endpoint_does_not_take_is_left_out_from_then_on(faults, ask):
+    """A model that takes another name for max_tokens, or no temperature, is asked again so: the error is retryable."""
+    wrong = [fs.error(400, "no", code="unsupported_parameter", param=name) for name in ("max_tokens", "temperature")]
+    chat = Chat("m", faults.says(*wrong, GOOD).url)
+    for _ in range(2):
+        with pytest.raises(ModelError) as caught:
+            await chat.complete(ask(max_tokens=5, temperature=0.0))
+        assert (caught.value.retryable, caught.value.retry_after) == (True, 0.0)
+    assert (await chat.complete(ask(max_tokens=5, temperature=0.0))).text == "fine"
+    last = faults.requests[-1].body
+    assert last["max_completion_tokens"] == 5
+    assert not {"max_tokens", "temperature"} & set(last)
+
+
+async def test_surrogates_and_large_bodies_go_out(faults, ask):
+    """Half surrogate pairs become U+FFFD, whole ones their character; a body of megabytes is sent whole."""
+    text = "a\ud800b\ud83d\ude00c" + "x" * 2_000_000
+    assert (await Chat("m", faults.says(GOOD).url).complete(ask(text))).text == "fine"
+    assert faults.requests[0].body["messages"][0]["content"] == "a\ufffdb\U0001f600c" + "x" * 2_000_000
+
+
+async def test_what_is_no_json_is_said_before_it_is_sent(faults, ask):
+    """Messages that cannot be JSON are the asker's mistake."""
+    with pytest.raises(ConfigError, match="JSON"):
+        await Chat("m", faults.says(GOOD).url).complete(ask(BytesIO()))
+    assert not faults.requests
+
+
+async def test_control_characters_of_a_server_are_not_passed_on(faults, ask):
+    """An error's words are cleaned of terminal sequences and kept short."""
+    faults.says(fs.error(500, "\x1b[31mred\x1b[0m\r\nline\u202e " + "long " * 500))
+    with pytest.raises(ModelUnavailableError) as caught:
+        await Chat("m", faults.url).complete(ask())
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+async def test_connections_are_used_again(faults, ask):
+    """Calls one after another share a connection, over all clients of the loop."""
+    faults.says(GOOD)
+    for name in ("a", "b", "a"):
+        await Chat(name, faults.url).complete(ask())
+    assert faults.connections == 1
+
+
+async def test_hundreds_of_calls_are_in_flight_at_once(faults, ask):
+    """No pool limit holds calls back."""
+    waiting = asyncio.Barrier(300)
+
+    async def together(writer):
+        await waiting.wait()
+        writer.write(GOOD)
+
+    faults.says(together)
+    replies = await asyncio.gather(*(Chat("m", faults.url).complete(ask()) for _ in range(300)))
+    assert len(replies) == 300
+
+
+async def test_proxies_only_when_configured(faults, ask, monkeypatch):
+    """HTTP_PROXY is ignored unless asked for with proxy="env"; a given proxy is used."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", f"http://{faults.host}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    faults.says(GOOD)
+    await Chat("m", faults.url).complete(ask())
+    assert faults.requests[-1].path == "/v1/chat/completions"
+    for proxy in ("env", f"http://{faults.host}"):
+        await Chat("m", "http://models.invalid/v1", proxy=proxy).complete(ask())
+        assert faults.requests[-1].path == "http://models.invalid/v1/chat/completions"
