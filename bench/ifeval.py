@@ -147,13 +147,13 @@ OFFICIAL = {
         len(re.findall(rf"\s?{k['section_spliter']}\s?\d+\s?", t)) >= k["num_sections"]
     ),
     "detectable_format:number_bullet_lists": lambda t, k: (
-        len(re.findall(r"^\s*\*[^\*].*$", t, re.M)) + len(re.findall(r"^\s*-.*$", t, re.M)) == k["num_bullets"]
+        len(re.findall(r"^\s*\*[^\*].*$", t, re.MULTILINE)) + len(re.findall(r"^\s*-.*$", t, re.MULTILINE)) == k["num_bullets"]
     ),
     "detectable_format:number_highlighted_sections": _official_highlights,
     "detectable_format:title": lambda t, _: any(m.lstrip("<").rstrip(">").strip() for m in re.findall(r"<<[^\n]+>>", t)),
-    "keywords:existence": lambda t, k: all(re.search(word, t, re.I) for word in k["keywords"]),
-    "keywords:forbidden_words": lambda t, k: not any(re.search(rf"\b{word}\b", t, re.I) for word in k["forbidden_words"]),
-    "keywords:frequency": lambda t, k: _compare(k["relation"], len(re.findall(k["keyword"], t, re.I)), k["frequency"]),
+    "keywords:existence": lambda t, k: all(re.search(word, t, re.IGNORECASE) for word in k["keywords"]),
+    "keywords:forbidden_words": lambda t, k: not any(re.search(rf"\b{word}\b", t, re.IGNORECASE) for word in k["forbidden_words"]),
+    "keywords:frequency": lambda t, k: _compare(k["relation"], len(re.findall(k["keyword"], t, re.IGNORECASE)), k["frequency"]),
     "keywords:letter_frequency": lambda t, k: _compare(k["let_relation"], t.lower().count(k["letter"].lower()), k["let_frequency"]),
     "length_constraints:nth_paragraph_first_word": _official_nth,
     "length_constraints:number_paragraphs": lambda t, k: _official_parts(t, r"\s?\*\*\*\s?", k["num_paragraphs"]) is not None,

@@ -174,7 +174,9 @@ async def test_until_ends_all_work_at_a_moment():
 async def test_observe_tells_of_begin_and_end():
     """Also of an end in an error."""
     seen = []
-    watched = observe(answering(Reply("ok"), refused()), begun=lambda a: seen.append("begun"), ended=lambda a, r: seen.append(type(r)))
+    watched = observe(
+        answering(Reply("ok"), refused()), begun=lambda a: seen.append("begun"), ended=lambda a, r: seen.append(type(r))
+    )
     await watched(ASK)
     with pytest.raises(RateLimitError):
         await watched(ASK)

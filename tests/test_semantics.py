@@ -551,7 +551,9 @@ async def test_every_record_is_told_of_and_stored_first():
         def append(self, trace):
             stored.append(len(trace.records))
 
-    await refine("q", ScriptedModel(["a"]), by_table(a=1.0), store=Store(), on_record=lambda r: told.append((type(r).__name__, stored[-1])))
+    await refine(
+        "q", ScriptedModel(["a"]), by_table(a=1.0), store=Store(), on_record=lambda r: told.append((type(r).__name__, stored[-1]))
+    )
     assert told == [("Candidate", 1), ("Feedback", 2), ("Outcome", 3)]
 
 

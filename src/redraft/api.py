@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from threading import Thread
@@ -58,7 +58,7 @@ def refine_sync(task: Given, model: Any = None, graders: Any = None, judge: Any 
 
 async def stream(
     task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
-) -> AsyncIterator[Trace]:
+) -> AsyncGenerator[Trace, None]:
     """The trace after every new record, ending with one that has an outcome. Arguments and errors as `refine`'s, but
     what ends a run early is no error here: it stands in the outcome.
     """
@@ -162,7 +162,7 @@ def reconsidered(trace: Trace, plan: Plan) -> Trace:
     return trace if ends == [trace.outcome.reason] else opened
 
 
-async def drive(job: Job) -> AsyncIterator[Trace]:
+async def drive(job: Job) -> AsyncGenerator[Trace, None]:
     """Carry a job out: every record is stored, then told, then the trace is handed on."""
     trace = job.trace
     if job.desk.options.store:
@@ -227,7 +227,7 @@ def _uncancel() -> None:
         current.uncancel()
 
 
-def _sync(coroutine: Any) -> Any:
+def _sync(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine to its end: here, or in a thread of its own where an event loop is running."""
     try:
         asyncio.get_running_loop()
@@ -246,4 +246,5 @@ def _sync(coroutine: Any) -> Any:
     thread.join()
     if "error" in box:
         raise box["error"]
-    return box["result"]
+    result: Result = box["result"]
+    return result

@@ -48,7 +48,7 @@ class Desk:
         call = timeout(model.complete, options.timeout)
         call = limit(call, self._limiter)
         call = meter(call, self.purse, self._price(model))
-        call = step_down(call, model.identity)
+        call = step_down(call, model.identity, formats=getattr(model, "formats", ("text",)))
         call = retry(call, attempts=options.retries + 1)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)

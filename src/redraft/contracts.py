@@ -73,7 +73,8 @@ class Model(Protocol):
     """Turns messages into text. Raises a ModelError for what it cannot answer.
 
     `name` is how people call it; `identity` is all that decides what it would answer beside the request
-    (endpoint, model, extra parameters): the cache's key.
+    (endpoint, model, extra parameters): the cache's key. A model that can be held to a schema says how in a field
+    `formats` (see `Format`), strictest first; without one it is asked in words.
     """
 
     @property

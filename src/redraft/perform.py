@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from .around import until
-from .contracts import Call, Comparer, Editor, Grader, Perform, Reply, Request, Requirement
+from .contracts import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
 from .core.errors import BudgetExhaustedError, ConfigError, ModelError, RedraftError
 from .core.records import (
     NOTHING,
@@ -104,7 +104,8 @@ def door(cast: Cast, deadline: float | None = None) -> Perform:
         except Exception as error:  # noqa: BLE001  (the one boundary: everything foreign ends here)
             record = failure(step, error)
         by = tab.by or record.by
-        return replace(record, by=by, usage=record.usage + tab.usage, seconds=monotonic() - started)
+        done: Record = replace(record, by=by, usage=record.usage + tab.usage, seconds=monotonic() - started)
+        return done
 
     return perform
 
@@ -149,10 +150,18 @@ async def _write(step: Generate | Refine, sampling: Sampling, tab: Tab) -> Candi
 
 def _repair(step: Repair, cast: Cast) -> Candidate:
     edit = cast.editor.repair(step.parent.text, cast.requirements) if cast.editor else None
-    common = dict(id=step.id, parent=step.parent.id, by="editor", role="repair")
     if edit is None:
-        return Candidate(text=step.parent.text, note="nothing more that can be repaired without a model", **common)
-    return Candidate(text=edit.text, note=edit.note, lossy=edit.lossy, truncated=step.parent.truncated, **common)
+        edit = Edit(step.parent.text, "nothing more that can be repaired without a model")
+    return Candidate(
+        step.id,
+        edit.text,
+        step.parent.id,
+        by="editor",
+        role=step.role,
+        truncated=step.parent.truncated,
+        note=edit.note,
+        lossy=edit.lossy,
+    )
 
 
 async def _grade(step: Grade, grader: Any, tab: Tab) -> Feedback:

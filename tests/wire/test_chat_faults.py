@@ -6,9 +6,11 @@ import asyncio
 import gzip
 import json
 import socket
+import ssl
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 
@@ -336,17 +338,29 @@ async def test_nobody_there(ask):
         assert caught.value.usage == REFUSED
 
 
-async def test_no_tls_is_not_retried(faults, ask):
-    """A server that does not speak TLS where it should stops the call, and the host is named."""
-    faults.says(fs.http(b"", 400))
-    with pytest.raises(ModelUnavailableError, match=rf"{faults.host}: no safe \(TLS\) connection") as caught:
-        await Chat("m", faults.url.replace("http:", "https:"), timeouts=Timeouts(connect=3)).complete(ask())
+async def _says_at_once(reader, writer):
+    writer.write(b"HTTP/1.1 400 This is no TLS\r\n\r\n")
+    writer.close()
+
+
+@pytest.mark.parametrize("certificate", [None, "self_signed.pem"])
+async def test_no_safe_connection_stops_the_call(ask, certificate):
+    """Without TLS, or with a certificate that proves nothing, nothing is sent, nothing retried, and the host is named."""
+    context = None
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(Path(__file__).with_name(certificate))
+    async with await asyncio.start_server(_says_at_once, "127.0.0.1", 0, ssl=context) as server:
+        host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(ModelUnavailableError, match=rf"{host}: no safe \(TLS\) connection") as caught:
+            await Chat("m", f"https://{host}/v1").complete(ask())
     assert not caught.value.retryable
+    assert caught.value.usage == REFUSED
 
 
 async def test_a_request_is_what_the_protocol_says(faults, ask):
     """What is asked is sent under the protocol's names, and what is not asked is not sent."""
-    chat = Chat("m", faults.says(GOOD).url, key="sk-canary", extra_body={"top_k": 3, "seed": None}, headers={"X-Team": "blue"})
+    chat = Chat("m", faults.says(GOOD).url, key="sk-canary", extra_body={"top_k": 3, "user": None}, headers={"X-Team": "blue"})
     await chat.complete(ask("hi"))
     await chat.complete(ask("hi", temperature=0.5, max_tokens=9, seed=4, schema={"type": "object"}, format="json_schema"))
     await chat.complete(ask("hi", schema={"type": "object"}, format="json_object"))
@@ -356,6 +370,7 @@ async def test_a_request_is_what_the_protocol_says(faults, ask):
     assert full == plain | {
         "temperature": 0.5,
         "max_tokens": 9,
+        "seed": 4,
         "response_format": {
             "type": "json_schema",
             "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": True},

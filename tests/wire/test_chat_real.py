@@ -78,7 +78,7 @@ async def test_json_object_is_really_enforced(chat, ask):
 
 async def test_structured_output_that_is_cut_is_marked(chat, ask):
     """A verdict cut off by max_tokens is no JSON, and its Reply says why."""
-    reply = await chat.complete(ask(max_tokens=2, schema=VERDICT, format="json_schema"))
+    reply = await chat.complete(ask(max_tokens=6, temperature=0.0, schema=VERDICT, format="json_schema"))
     assert reply.truncated
     with pytest.raises(json.JSONDecodeError):
         json.loads(reply.text)
@@ -107,16 +107,17 @@ async def test_lone_surrogates_do_not_stop_a_call(chat, ask):
     assert (await chat.complete(ask("half a \ud83d smile", max_tokens=4))).text
 
 
-async def test_many_calls_at_a_time(chat, ask):
+async def test_many_calls_at_a_time(real, ask):
     """200 calls, 64 in flight, all come back."""
     gate = asyncio.Semaphore(64)
+    chat = Chat(real.name, real.url, key=real.key, extra_body={"ignore_eos": True})
 
     async def one(i):
         async with gate:
             return await chat.complete(ask(f"number {i}", max_tokens=4))
 
     replies = await asyncio.gather(*(one(i) for i in range(200)))
-    assert all(isinstance(r, Reply) and r.usage.output_tokens <= 4 for r in replies)
+    assert all(isinstance(r, Reply) and r.usage.output_tokens == 4 for r in replies)
 
 
 async def test_an_abandoned_call_leaves_the_server_free(chat, ask):

@@ -14,18 +14,20 @@ REFUSALS = {400, 422, 500, 501}  # what servers answer to a response_format they
 _known: dict[str, Format] = {}
 
 
-def step_down(call: Call, identity: str, known: MutableMapping[str, Format] = _known) -> Call:
+def step_down(
+    call: Call, identity: str, known: MutableMapping[str, Format] = _known, formats: tuple[Format, ...] = FORMATS
+) -> Call:
     """For a request with a schema, take the next format when a server refuses one or answers in prose.
 
     What worked is remembered by `identity` (the endpoint and model), so that the detour is made once. A server that
-    refuses every format raises what it said first.
+    refuses every format raises what it said first. `formats` are those that the model can be asked in, strictest first.
     """
 
     async def asked(request: Request) -> Reply:
         if request.schema is None:
             return await call(request)
         spent, first = NOTHING, None
-        for format in FORMATS[FORMATS.index(known.get(identity, FORMATS[0])) :]:
+        for format in formats[formats.index(known.get(identity, formats[0])) :]:
             try:
                 reply = await call(replace(request, format=format))
             except ModelError as error:
@@ -35,7 +37,7 @@ def step_down(call: Call, identity: str, known: MutableMapping[str, Format] = _k
                     raise
                 continue
             spent += reply.usage
-            if format == "text" or reply.truncated or "{" in reply.text:
+            if format == formats[-1] or reply.truncated or "{" in reply.text:
                 if not reply.truncated:
                     known[identity] = format
                 return replace(reply, usage=_retried(spent))

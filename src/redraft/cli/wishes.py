@@ -6,7 +6,7 @@ A header holds settings, never secrets: an address goes in without user, passwor
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,9 @@ from ..around import Budget
 from ..core.errors import ConfigError
 from ..core.records import Task, Usage
 from ..core.trace import Trace
-from ..graders import Judge, Rubric
+from ..graders import Judge, Rubric, as_grader
 from ..options import Options
+from ..requirements import parse
 from . import files
 from .config import Setting, checked
 
@@ -43,13 +44,18 @@ def new_task(typed: Mapping[str, Any]) -> Task:
     messages = [{"role": "system", "content": system}] if system else []
     text = files.read_text("-", "PROMPT") if prompt == "-" else prompt
     held = {name: files.read_text(typed[name], f"--{name}") for name in ("response", "context", "reference") if typed.get(name)}
-    return Task([*messages, {"role": "user", "content": text}], requirements=typed["require"], **held)
+    return Task([*messages, {"role": "user", "content": text}], requirements=canonical(typed["require"]), **held)
+
+
+def canonical(specs: Iterable[str]) -> list[str]:
+    """Requirements as they say themselves what they are: with a schema that was in a file, for one. Raises ConfigError."""
+    return [parse(spec).spec for spec in specs]
 
 
 def wish(typed: Mapping[str, Any], given: Task | Trace, **more: Any) -> Wish:
     """What was typed, for `redraft.api`. Raises ConfigError."""
     options = Options(**_settings(typed), budget=_budget(typed, given), **more)
-    return Wish(given, _model(typed["model"]), chosen_graders(typed), _model(typed["judge"]) or None, options)
+    return Wish(given, model_named(typed["model"]), chosen_graders(typed), model_named(typed["judge"]) or None, options)
 
 
 def chosen_graders(typed: Mapping[str, Any]) -> list[Any] | None:
@@ -61,7 +67,7 @@ def chosen_graders(typed: Mapping[str, Any]) -> list[Any] | None:
     return chosen or None
 
 
-def _model(name: str | None) -> Any:
+def model_named(name: str | None) -> Any:
     return False if name == "none" else name
 
 
@@ -86,12 +92,10 @@ def _amounts(usage: Usage) -> dict[str, float | None]:
 
 def remembered(typed: Mapping[str, Any], params: list[Setting]) -> dict[str, Any]:
     """The settings of a run as its trace keeps them."""
-    held: dict[str, Any] = {}
-    for param in params:
-        value = typed[str(param.name)]
-        if value is None or value == ():
-            continue
-        held[param.key] = list(value) if isinstance(value, tuple) else value
+    held: dict[str, Any] = {p.key: typed[str(p.name)] for p in params if typed[str(p.name)] not in (None, ())}
+    held.pop("require", None)  # the task has them
+    if "grader" in held:
+        held["grader"] = [as_grader(name).name for name in held["grader"]]
     for name in ("model", "judge"):
         if name in held:
             held[name] = SECRET.sub("", held[name])
@@ -121,4 +125,4 @@ def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting]
 
 def taken_up(trace: Trace, typed: Mapping[str, Any]) -> Trace:
     """The trace with the requirements that hold now."""
-    return replace(trace, task=replace(trace.task, requirements=tuple(typed["require"])))
+    return replace(trace, task=replace(trace.task, requirements=canonical(typed["require"])))

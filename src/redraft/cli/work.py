@@ -22,7 +22,7 @@ from ..result import Result
 from ..stores import JsonlStore, read_trace
 from . import files, lines
 from .config import Configured
-from .exits import FAILED, INTERRUPTED, complain, exit_code
+from .exits import INTERRUPTED, complain, exit_code
 from .progress import Progress, Watcher, tally
 from .wishes import Wish, new_task, recalled, remembered, taken_up, wish
 
@@ -33,16 +33,16 @@ def refine(ctx: click.Context, typed: dict[str, Any]) -> int:
     try:
         result = carry_out(ctx, typed, watch)
     except KeyboardInterrupt:
-        return _unfinished(watch, typed, "interrupted before anything was graded", INTERRUPTED)
+        return _interrupted(watch, typed)
     except RedraftError as error:
         if error.result is not None:
             hand_over(error.result, typed)
         if typed["as_json"]:
             lines.emit("error", error=type(error).__name__, message=str(error))
         raise
-    hand_over(result, typed)
     if not typed["as_json"]:
         _conclude(result, typed, watch)
+    hand_over(result, typed)
     return exit_code(result)
 
 
@@ -146,10 +146,10 @@ def _how_to_go_on(typed: Mapping[str, Any]) -> str:
     return f"go on with: redraft run --resume {shlex.quote(path)}" if path else "with --trace FILE it could be resumed"
 
 
-def _unfinished(watch: Watch, typed: Mapping[str, Any], why: str, code: int) -> int:
-    """Hand over what there is of work that was cut short."""
+def _interrupted(watch: Watch, typed: Mapping[str, Any]) -> int:
+    """Interrupted with nothing graded: hand over what there is."""
+    complain("interrupted before anything was graded", _how_to_go_on(typed))
     trace = watch.progress.trace
     if trace is not None and trace.candidates:
         hand_over(Result(trace), typed)
-    complain(why, _how_to_go_on(typed))
-    return code
+    return INTERRUPTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from .plans import Plan
@@ -14,7 +14,7 @@ from .trace import Trace
 Perform: TypeAlias = Callable[[Step], Awaitable[Record]]
 
 
-async def advance(trace: Trace, plan: Plan, perform: Perform) -> AsyncIterator[Trace]:
+async def advance(trace: Trace, plan: Plan, perform: Perform) -> AsyncGenerator[Trace, None]:
     """Yield the trace after every new record, and plan anew on each; what is under way is left alone.
 
     Closing the iterator, or cancelling whoever waits on it, cancels what is under way. What was yielded is complete:

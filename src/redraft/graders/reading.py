@@ -15,6 +15,7 @@ MOST_CHARS = 200_000
 MOST_DEPTH = 32
 MOST_DIGITS = 15
 THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
+KEY = re.compile(r"""["'](\w+)["']\s*:""")
 FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL | re.IGNORECASE)
 
 
@@ -64,8 +65,7 @@ def _mended(text: str) -> Any:
         mended = repair_json(text, skip_json_loads=True)
     except (ValueError, RecursionError, IndexError) as error:
         raise Unreadable(f"the answer is not JSON: {error}") from error
-    keys = re.findall(r'"(\w+)"\s*:', text)
-    if not mended or len(keys) != len(re.findall(r'"(\w+)"\s*:', mended)):
+    if not mended or len(KEY.findall(text)) != len(KEY.findall(mended)):
         raise Unreadable("the answer is not JSON")
     return json.loads(mended, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_int=_short_int)
 

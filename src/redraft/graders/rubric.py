@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,14 @@ def _criterion(row: Any, where: str) -> Criterion:
 
 
 def _parse(text: str, file: Path) -> Mapping[str, Any]:
-    readers = {".toml": tomllib.loads, ".json": json.loads, ".yaml": _yaml, ".yml": _yaml, ".md": _lines, ".txt": _lines}
+    readers: dict[str, Callable[[str], Any]] = {
+        ".toml": tomllib.loads,
+        ".json": json.loads,
+        ".yaml": _yaml,
+        ".yml": _yaml,
+        ".md": _lines,
+        ".txt": _lines,
+    }
     reader = readers.get(file.suffix.lower())
     if reader is None:
         raise ConfigError(f"rubric {str(file)!r}: the file must end in {SUFFIXES}")

@@ -124,7 +124,7 @@ class Chat:
     async def _streamed(self, request: Request) -> AsyncGenerator[str | Reply, None]:
         asked = self._asked(request) | {"stream": True, "stream_options": {"include_usage": True}}
         asked = without_none(asked | self._extra)
-        async with exchange(self._route, "POST", _sendable(asked), cap=8 * CAP) as (under_way, response):
+        async with exchange(self._route, "POST", _sendable(asked), stream=True) as (under_way, response):
             if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                 under_way.cap = CAP
                 body = b"".join([part async for part in under_way.parts(response)])

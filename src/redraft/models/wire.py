@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 CAP = 8 * 1024 * 1024
-"""The most bytes of a decoded body that are read."""
+"""The most bytes of a decoded body that are read; of a stream, which is mostly wrapping, eight times as many."""
 
 REFUSED = Usage(calls=1)
 """A call for which nothing was bought: the request never left, or the server refused it."""
@@ -86,11 +86,13 @@ class PerLoop(Generic[T]):
             await self._close(made)
 
 
-def _new_session() -> aiohttp.ClientSession:
+def _new_session(*, once: bool = False) -> aiohttp.ClientSession:
+    """Idle connections are left before the 5 s after which many servers hang up: a call sent then would be lost."""
     import aiohttp
 
+    keeping: dict[str, Any] = {"force_close": True} if once else {"keepalive_timeout": 4.0}
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0),
+        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, **keeping),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         trust_env=False,
@@ -100,18 +102,22 @@ def _new_session() -> aiohttp.ClientSession:
 session = PerLoop(_new_session, lambda opened: opened.close())
 """The one session of each event loop. Its connections are shared by all clients and not limited in number."""
 
+streams = PerLoop(lambda: _new_session(once=True), lambda opened: opened.close())
+"""The same for streams, with a connection each: llama.cpp hangs up after one without saying so beforehand."""
+
 
 class Exchange:
     """One request and its response, under way. `phase` says what is waited for."""
 
-    def __init__(self, route: Route, *, cap: int = CAP) -> None:
-        self.route, self.cap = route, cap
+    def __init__(self, route: Route, *, stream: bool = False) -> None:
+        self.route, self.stream = route, stream
+        self.cap = 8 * CAP if stream else CAP
         self.phase = "an answer"
         self._start = monotonic()
 
     async def open(self, method: str, body: Sendable) -> aiohttp.ClientResponse:
         """Sends the request, and returns when the head of the response has come."""
-        http = await session.get()
+        http = await (streams if self.stream else session).get()
         async with asyncio.timeout(self._left(self.route.timeouts.first_byte)):
             return await http.request(
                 method,
@@ -252,11 +258,11 @@ def reason(error: BaseException) -> str:
 
 
 @asynccontextmanager
-async def exchange(route: Route, method: str = "GET", body: Sendable = None, *, cap: int = CAP) -> AsyncIterator[Any]:
+async def exchange(route: Route, method: str = "GET", body: Sendable = None, *, stream: bool = False) -> AsyncIterator[Any]:
     """The exchange and its response; whatever the network does to them is a ModelError."""
     import aiohttp
 
-    under_way = Exchange(route, cap=cap)
+    under_way = Exchange(route, stream=stream)
     response = None
     try:
         response = await under_way.open(method, body)

@@ -90,7 +90,7 @@ def _capitals(text: str) -> list[Span]:
 
 
 def _lowered(text: str, found: list[Span], surplus: int) -> Iterator[Edit]:
-    """The last or the first surplus ones, the pronoun I left alone, with small letters; words that open a sentence keep a capital."""
+    """The last or the first surplus ones (never I or A) in small letters; what opens a sentence keeps one capital."""
     kept = texts.Spans(texts.protected(text))
     long = [span for span in found if not kept.touch(span) and span[1] - span[0] > 1]
     if len(long) < surplus:

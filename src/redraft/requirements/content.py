@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from ..contracts import Check, Edit
 from ..core.errors import ConfigError
@@ -87,8 +88,8 @@ def _without_some(text: str, spots: Sequence[Span], count: Range) -> Iterator[Ed
                 continue
             chosen.append(span)
             left -= held
-        if left in count and chosen and len(chosen) < len(texts.pieces(text)):
-            yield dropped(text, chosen)
+        if left in count:
+            yield from dropped(text, chosen)
 
 
 def _holding(text: str, spots: Sequence[Span]) -> list[tuple[Span, int]]:
@@ -131,8 +132,7 @@ class ContainsNone:
         spots = sorted(m.span() for each in self.phrases for m in _pattern(each, whole=True).finditer(text))
         among = texts.Spans(texts.merged(spots))
         chosen = [span for span in texts.droppable(text) if among.touch(span)]
-        if chosen and len(chosen) < len(texts.pieces(text)):
-            yield dropped(text, chosen)
+        yield from dropped(text, chosen)
 
 
 @kind("contains_none", "none of these words or phrases", "contains_none:very,in conclusion")
@@ -332,8 +332,8 @@ class NoDuplicateSentences:
                 repeats.append(span)
             seen.add(plain)
         if repeats:
-            edit = dropped(text, repeats)
-            yield Edit(edit.text, f"dropped {counted(len(repeats), 'repeated sentence')}", lossy=True)
+            note = f"dropped {counted(len(repeats), 'repeated sentence')}"
+            yield Edit(texts.without(text, repeats), note, lossy=True)
 
 
 def _plain(sentence: str) -> str:
@@ -376,12 +376,13 @@ class Matches:
             return Check(ok=False, measured="the pattern is too deep for this text")
         return Check(bool(found), "matches" if found else "does not match")
 
-    def repairs(self, text: str) -> Iterator[Edit]:  # noqa: ARG002
+    def repairs(self, text: str) -> Iterator[Edit]:
+        del text
         return iter(())
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> "regex.Pattern[str]":
+def _compiled(pattern: str) -> Any:
     import regex
 
     if len(pattern) > 1000:

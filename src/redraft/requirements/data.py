@@ -16,7 +16,6 @@ from typing import Any
 
 from ..contracts import Check, Edit
 from ..core.errors import ConfigError
-from . import texts
 from .content import TIMEOUT
 from .spec import encodable, kind, no_argument
 
@@ -185,7 +184,7 @@ def fit(value: Any, schema: Any) -> Any:
 
 
 def _coerced(value: Any, type_: Any) -> Any:
-    """ "5" to 5 and back, "true" to true: only where nothing is lost by it."""
+    """A "5" to 5 and back, "true" to true: only where nothing is lost by it."""
     if type_ == "string" and isinstance(value, int | float):
         return json.dumps(value)
     if not isinstance(value, str):
@@ -243,7 +242,8 @@ def _validator(schema: str) -> Any:
         raise ConfigError(f"the schema is not valid: {error}") from None
     if '"patternProperties"' in schema:
         raise ConfigError("patternProperties is not supported: its patterns would run without a time limit")
-    return validators.extend(cls, {"pattern": _pattern})(value, registry=Registry())
+    extend: Any = validators.extend
+    return extend(cls, {"pattern": _pattern})(value, registry=Registry())
 
 
 def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from ..contracts import Check, Edit
@@ -78,7 +79,8 @@ class Script:
             return Check(ok=False, measured="no letters")
         return Check(share >= SHARE, f"{share:.0%} of the letters are {self.name}")
 
-    def repairs(self, text: str) -> Iterator[Edit]:  # noqa: ARG002
+    def repairs(self, text: str) -> Iterator[Edit]:
+        del text
         return iter(())
 
 
@@ -88,12 +90,13 @@ def _near(name: str, names: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """The text without code and URLs."""
+    """The text without code and URLs; all of it where nothing else has a letter."""
     pieces, last = [], 0
     for start, end in texts.protected(text):
         pieces.append(text[last:start])
         last = end
-    return " ".join([*pieces, text[last:]])
+    prose = " ".join([*pieces, text[last:]])
+    return prose if any(map(str.isalpha, prose)) else text
 
 
 def script_share(text: str, name: str) -> float | None:
@@ -145,7 +148,8 @@ class Language:
             return Check(found == self.code, f"the language looks like {found!r}")
         return Script(OWN_SCRIPT[self.code]).check(text)
 
-    def repairs(self, text: str) -> Iterator[Edit]:  # noqa: ARG002
+    def repairs(self, text: str) -> Iterator[Edit]:
+        del text
         return iter(())
 
 
@@ -153,10 +157,10 @@ class Language:
 def _guesser() -> Any:
     """py3langid's identifier, one of our own; None where it is not installed."""
     try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+        langid: Any = import_module("py3langid.langid")
     except ImportError:
         return None
-    return LanguageIdentifier.from_model_file(MODEL_FILE)
+    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE)
 
 
 @kind("language", "the language, by its two-letter code", "language:ru")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 from ..contracts import Check, Edit
 from ..core.errors import ConfigError
@@ -54,7 +56,7 @@ def _more_bullets(text: str, missing: int) -> Iterator[Edit]:
     for patterns in ((_OTHER_BULLET,), (_NUMBERED,), (_OTHER_BULLET, _NUMBERED)):
         changed = text
         for pattern in patterns:
-            changed = texts.outside(changed, lambda piece, pattern=pattern: pattern.sub(r"\1- ", piece), texts.fences(changed))
+            changed = texts.outside(changed, partial(pattern.sub, r"\1- "), texts.fences(changed))
         if changed != text:
             yield Edit(changed, "wrote the list with - bullets")
     kept = texts.Spans(texts.protected(text))
@@ -77,7 +79,8 @@ def _sentences_as_bullets(text: str, missing: int) -> Iterator[Edit]:
         inside = [span for span in free if start <= span[0] and span[1] <= end]
         if len(inside) < missing or _BLOCK.match(text[start:end]):
             continue
-        changes = [(_after_space(text, a, start), a, (texts.newline(text) if a > start else "") + "- ") for a, _ in inside[-missing:]]
+        line = texts.newline(text)
+        changes = [(_after_space(text, a, start), a, (line if a > start else "") + "- ") for a, _ in inside[-missing:]]
         yield Edit(texts.replaced(text, changes), f"made {counted(missing, 'sentence')} bullet points")
 
 
@@ -255,7 +258,9 @@ class NumberedSections:
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Mends another case or another word for it ("Part 1"), or numbers the headings."""
-        other = re.compile(rf"^([#* \t]*)(?:{re.escape(self.label)}|section|part|chapter|day|step)(?=\s?[0-9])", re.I | re.M)
+        other = re.compile(
+            rf"^([#* \t]*)(?:{re.escape(self.label)}|section|part|chapter|day|step)(?=\s?[0-9])", re.IGNORECASE | re.MULTILINE
+        )
         changed = texts.outside(text, lambda piece: other.sub(lambda m: m[1] + self.label, piece))
         if changed != text:
             yield Edit(changed, f"marked the sections {self.label!r}")
@@ -316,7 +321,7 @@ class Parts:
             yield Edit(glue.join([*parts[: self.count.most - 1], gap.join(parts[self.count.most - 1 :])]), "joined the last parts")
         spans = texts.paragraphs(text)
         if len(parts) == 1 and len(spans) in self.count:
-            gaps = [(a[1], b[0], glue) for a, b in zip(spans, spans[1:], strict=False)]
+            gaps = [(a[1], b[0], glue) for a, b in pairwise(spans)]
             yield Edit(texts.replaced(text, gaps), "put separators between the paragraphs")
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..contracts import Check, Edit
 from . import texts
 from .ranges import Range, as_range, counted
 from .spec import kind
 from .texts import Span
+
+LOST = 0.5  # of the characters: more than that no repair may drop
 
 _COUNTS: dict[str, Callable[[str], int]] = {
     "words": texts.count_words,
@@ -85,9 +88,9 @@ def shortened(text: str, surplus: int, measure: Callable[[str], int]) -> Iterato
     sizes = [max(1, measure(text[start:end])) for start, end in spans]
     tried: set[tuple[int, ...]] = set()
     for chosen in _choices(sizes, surplus):
-        if chosen and tuple(chosen) not in tried and len(chosen) < len(texts.pieces(text)):
+        if tuple(chosen) not in tried:
             tried.add(tuple(chosen))
-            yield dropped(text, [spans[i] for i in chosen])
+            yield from dropped(text, [spans[i] for i in chosen])
 
 
 def _choices(sizes: Sequence[int], surplus: int) -> Iterator[list[int]]:
@@ -112,9 +115,10 @@ def _run(order: Iterable[int], sizes: Sequence[int], surplus: int) -> list[int]:
     return sorted(chosen) if left <= 0 else []
 
 
-def dropped(text: str, spans: Sequence[Span]) -> Edit:
-    """The text without these sentences."""
-    return Edit(texts.without(text, spans), f"dropped {counted(len(spans), 'sentence')}", lossy=True)
+def dropped(text: str, spans: Sequence[Span], what: str = "sentence") -> Iterator[Edit]:
+    """The text without these sentences; nothing where more than half of it would be lost: that is no repair."""
+    if spans and sum(end - start for start, end in spans) <= LOST * len(text.strip()):
+        yield Edit(texts.without(text, spans), f"dropped {counted(len(spans), what)}", lossy=True)
 
 
 # --- paragraphs: join and split -------------------------------------------------------------------------------------
@@ -131,7 +135,7 @@ def _regrouped(text: str, range: Range, count: int) -> Iterator[Edit]:
 def _joined(text: str, surplus: int) -> Iterator[Edit]:
     """Neighbouring paragraphs made one: the shortest pairs, the last, the first."""
     spans = texts.paragraphs(text)
-    pairs = list(zip(spans, spans[1:], strict=False))
+    pairs = list(pairwise(spans))
     prose = [i for i, pair in enumerate(pairs) if not any(_BLOCK.match(text[slice(*span)]) for span in pair)]
     by_size = sorted(prose, key=lambda i: (pairs[i][1][1] - pairs[i][0][0], -i))
     for order in (by_size, prose[::-1], prose):
@@ -154,7 +158,7 @@ def _split_lines(text: str, range: Range) -> Iterator[Edit]:
     kept = texts.Spans(texts.fences(text))
     if len(spans) in range and not any(kept.touch(span) for span in spans):
         gap = texts.newline(text) * 2
-        gaps = [(a[1], b[0], gap) for a, b in zip(spans, spans[1:], strict=False)]
+        gaps = [(a[1], b[0], gap) for a, b in pairwise(spans)]
         yield Edit(texts.replaced(text, gaps), "put a blank line between the lines")
 
 
@@ -174,7 +178,7 @@ def _seams(text: str) -> list[Span]:
     starts = {start for start, _ in texts.paragraphs(text)}
     kept = texts.Spans(texts.protected(text))
     spans = texts.pieces(text)
-    gaps = [(a[1], b[0]) for a, b in zip(spans, spans[1:], strict=False) if b[0] not in starts]
+    gaps = [(a[1], b[0]) for a, b in pairwise(spans) if b[0] not in starts]
     return [gap for gap in gaps if text[slice(*gap)].isspace() and not kept.touch(gap)]
 
 
@@ -184,7 +188,7 @@ def _halving(places: Sequence[Span], missing: int, text: str) -> list[Span]:
     left = list(places)
     chosen: list[Span] = []
     for _ in range(min(missing, 200)):
-        start, end = max(zip(edges, edges[1:], strict=False), key=lambda pair: _room(pair, left))
+        start, end = max(pairwise(edges), key=lambda pair: _room(pair, left))
         inside = [place for place in left if start < place[0] < end]
         best = min(inside, key=lambda place: abs(place[0] - (start + end) / 2))
         left.remove(best)
@@ -227,7 +231,8 @@ class ReadingGrade:
             return Check(ok=False, measured="cannot be measured: the text is not in Latin script")
         return Check(max(0.0, round(grade, 1)) in self.range, f"reading grade {grade:.1f}")
 
-    def repairs(self, text: str) -> Iterator[Edit]:  # noqa: ARG002
+    def repairs(self, text: str) -> Iterator[Edit]:
+        del text
         return iter(())
 
 

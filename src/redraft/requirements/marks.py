@@ -61,7 +61,7 @@ def no_commas(argument: str) -> NoCommas:
     return NoCommas()
 
 
-_QUOTES = "\"\u201c\u201d\u201e\u00ab\u00bb"
+_QUOTES = '"\u201c\u201d\u201e\u00ab\u00bb'
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,9 @@ def placeholders(argument: str) -> Placeholders:
 
 _SINGLE = re.compile(r"\*[^\n*]*\*")
 _DOUBLE = re.compile(r"\*\*[^\n*]*\*\*")
-_OTHER_EMPHASIS = re.compile(r"(?<![\w_])(__?)(?=[^\s_])([^_\n]{1,200}?)(?<=[^\s_])\1(?![\w_])|<(b|i|em|strong|mark)>([^<\n]{1,200})</\3>")
+_OTHER_EMPHASIS = re.compile(
+    r"(?<![\w_])(__?)(?=[^\s_])([^_\n]{1,200})(?<=[^\s_])\1(?![\w_])|<(b|i|em|strong|mark)>([^<\n]{1,200})</\3>"
+)
 _LABEL = re.compile(r"^([ \t]*(?:[-*+] |[0-9]{1,3}[.)] )?)([^\s*:#>`\[|][^*:\n`]{0,60})(?=:\s)", re.MULTILINE)
 _HEADING = re.compile(r"^([ \t]{0,3}#{1,6}[ \t]+)([^\s*][^*\n`]*[^\s*#`])(?=[ \t#]*\r?$)", re.MULTILINE)
 
@@ -297,7 +299,9 @@ class Postscript:
             yield Edit(changed, f"wrote {found[-1][1]!r} as {self.marker!r}")
 
 
-_POSTSCRIPT = re.compile(r"^[ \t]*[*_]{0,2}((?:(?:p\.?[ \t]?){1,2}s\b\.?|post[ -]?script)(?:[ \t]?:)?)(?=[ \t*_])", re.IGNORECASE | re.MULTILINE)
+_POSTSCRIPT = re.compile(
+    r"^[ \t]*[*_]{0,2}((?:(?:p\.?[ \t]?){1,2}s\b\.?|post[ -]?script)(?:[ \t]?:)?)(?=[ \t*_])", re.IGNORECASE | re.MULTILINE
+)
 
 
 @kind("postscript", "a postscript with this marker", "postscript:P.S.")

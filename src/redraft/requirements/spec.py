@@ -1,7 +1,7 @@
 """Spec strings and the registry of kinds: `parse("words:80-200")`.
 
 A spec is a kind, a colon and what the kind asks for. Every kind registers itself with `kind`; nothing here knows one.
-Texts inside a spec stand as they are, or as a JSON string ("\\"a, b\\"") where they would be misread.
+Texts inside a spec stand as they are, or as a JSON string where they would be misread.
 """
 
 from __future__ import annotations

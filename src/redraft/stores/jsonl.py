@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
 from ..core.errors import StoreError
+from ..core.records import Record
 from ..core.serial import loads, record_from_json, record_to_json
 from ..core.trace import Trace
 
@@ -26,7 +29,7 @@ class JsonlStore:
         self.path = Path(path)
         self._written: int | None = None
         try:
-            self._file: BinaryIO = self.path.open("r+b" if resume else "ab")
+            self._file: FileIO = self.path.open("r+b" if resume else "ab", buffering=0)
         except OSError as error:
             raise StoreError(f"trace {str(path)!r} cannot be written: {error.strerror}") from error
         try:
@@ -48,17 +51,21 @@ class JsonlStore:
         """Write what of the trace is not in the file yet, and hand it to the operating system."""
         lines: list[str] = []
         if self._written is None:
-            lines = [] if self._resumed else [_dumps(trace)]
+            lines = [] if self._resumed else [json.dumps(trace.header())]
             self._written = len(trace.records) if self._resumed else 0
         lines += map(record_to_json, trace.records[self._written :])
-        try:
-            self._file.write("".join(f"{line}\n" for line in lines).encode())
-            self._file.flush()
-        except OSError as error:
-            raise StoreError(
-                f"trace {str(self.path)!r} cannot be written: {error.strerror}; {self._written} records are in it"
-            ) from error
+        self._write("".join(f"{line}\n" for line in lines).encode())
         self._written = len(trace.records)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            taken = self._file.write(data)
+        except OSError as error:
+            taken, why = 0, error.strerror
+        else:
+            why = "the disk is full"
+        if taken != len(data):
+            raise StoreError(f"trace {str(self.path)!r} cannot be written: {why}; {self._written} records are in it")
 
     def close(self) -> None:
         """Close the file and let go of its lock."""
@@ -90,26 +97,20 @@ def read_trace(path: str | Path) -> Trace:
     return replace(trace, records=(*trace.records, *(_record(path, n, line) for n, line in enumerate(lines[1:], 2))))
 
 
-def _record(path: str | Path, n: int, line: str) -> object:
+def _record(path: str | Path, n: int, line: str) -> Record:
     try:
         return record_from_json(line)
     except StoreError as error:
         raise StoreError(f"{str(path)!r}, line {n}: {error}") from error
 
 
-def _dumps(trace: Trace) -> str:
-    import json
-
-    return json.dumps(trace.header())
-
-
-def _whole_lines(file: BinaryIO) -> int:
+def _whole_lines(file: FileIO) -> int:
     """How many bytes of a file are whole lines."""
     file.seek(0)
     return file.read().rfind(b"\n") + 1
 
 
-def _lock(file: BinaryIO, path: Path) -> None:
+def _lock(file: FileIO, path: Path) -> None:
     try:
         import fcntl
     except ImportError:  # not on Windows: there a second writer is not noticed

@@ -1,0 +1,35 @@
+"""`redraft models`: where a model was looked for."""
+
+from __future__ import annotations
+
+import click
+
+from . import options
+
+EPILOG = """\b
+Examples:
+  redraft models
+  OPENAI_BASE_URL=http://127.0.0.1:8080/v1 redraft models
+  redraft models --json | jq '.places[] | select(.found)'
+"""
+
+
+@click.command(epilog=EPILOG)
+@options.as_json
+@options.debug
+def models(as_json: bool) -> None:
+    """What was looked for, what was found, and what each place would need. The first found is used."""
+    import asyncio
+
+    from ..models import find
+
+    found = asyncio.run(find(everywhere=True))
+    if as_json:
+        import json
+
+        places = [{"where": p.where, "found": p.found, "models": list(p.names), "chosen": p.chosen, "note": p.note} for p in found.places]
+        click.echo(json.dumps({"model": found.model.name if found.model else None, "places": places}, indent=2))
+        return
+    from .places import draw
+
+    draw(found)

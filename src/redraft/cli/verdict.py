@@ -1,0 +1,65 @@
+"""The work behind `redraft grade`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from rich.text import Text
+
+from ..api import refine
+from ..core.errors import ConfigError
+from ..core.records import Task
+from ..options import Options
+from ..result import Result, shown
+from .exits import exit_code
+from .lines import as_object
+from .live import console
+from .progress import tally
+from .story import Teller
+from .wishes import chosen_graders, model_named, new_task
+
+
+def judge(typed: Mapping[str, Any]) -> int:
+    """Grade, show the verdict; the exit code."""
+    err = console(stderr=True)
+    with err.status("grading ...") if err.is_terminal else nullcontext():
+        result = asyncio.run(_graded(new_task(typed), typed))
+    if typed["as_json"]:
+        print(json.dumps(_data(result), indent=2))  # noqa: T201
+    else:
+        _draw(result)
+    return exit_code(result)
+
+
+async def _graded(task: Task, typed: Mapping[str, Any]) -> Result:
+    graders, asked = chosen_graders(typed), (typed["model"], typed["judge"])
+    options: dict[str, Any] = {"max_iterations": 0, "editor": False}
+    Options(**options)
+    if task.requirements and graders is None and not any(asked):
+        return await refine(task, model=False, **options)
+    if graders is None and "none" in asked:
+        raise ConfigError("there is nothing to grade with: give --require SPEC, --grader NAME or a --model to judge")
+    return await refine(task, model_named(typed["model"]), graders, model_named(typed["judge"]) or None, **options)
+
+
+def _data(result: Result) -> dict[str, Any]:
+    best = result.trace.candidates[0].id
+    views = [
+        {"grader": f.grader, "score": f.score, "reason": f.reason, "actions": list(f.actions), "done": f.done}
+        for f in result.trace.feedback[best]
+    ]
+    data = as_object(result)
+    return {name: data[name] for name in ("score", "usage", "cost")} | {"broken": data["metadata"]["broken"], "feedback": views}
+
+
+def _draw(result: Result) -> None:
+    out = console(stderr=False)
+    out.print(Teller(out).views(result.trace.feedback[0]))
+    out.print()
+    broken = result.metadata["broken"]
+    out.print(Text(f"score {shown(result.score)}" + (f" · broken: {len(broken)}" if broken else ""), "bold"))
+    out.print(Text(tally(result.usage), "dim"))

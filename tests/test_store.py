@@ -1,0 +1,128 @@
+"""Traces in files: what is written survives, what is torn is left out, what is foreign is refused."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from redraft import ScriptedModel, refine
+from redraft.core.records import Candidate, Task
+from redraft.core.trace import Trace
+from redraft.errors import StoreError
+from redraft.stores import JsonlStore, read_trace
+
+SCORES = {"a": 0.1, "b": 0.3, "c": 0.95}
+
+
+async def test_a_stored_trace_reads_back_and_goes_on(tmp_path):
+    """Cut after any line, it continues with the calls that are missing, into the same file."""
+    path = tmp_path / "t.jsonl"
+    with JsonlStore(path) as store:
+        full = await refine("q", ScriptedModel(["a", "b", "c"]), SCORES.get, store=store)
+    assert read_trace(path) == full.trace
+    lines = path.read_text().splitlines(keepends=True)
+    for n in range(1, len(lines)):
+        cut = tmp_path / f"{n}.jsonl"
+        cut.write_text("".join(lines[:n]) + lines[n][: len(lines[n]) // 2])
+        begun = read_trace(cut)
+        left = ["a", "b", "c"][len(begun.candidates) :]
+        model = ScriptedModel(left)
+        with JsonlStore(cut, resume=True) as store:
+            result = await refine(begun, model, SCORES.get, store=store)
+        assert (result.value, model.calls) == ("c", len(left))
+        assert read_trace(cut).candidates == result.trace.candidates
+        assert set(map(type, read_trace(cut).records)) == set(map(type, full.trace.records))
+
+
+KILLED = """
+import asyncio, sys, redraft
+from redraft.stores import JsonlStore
+
+async def model(messages):
+    if len(messages) > 1:
+        print("second", flush=True)
+        await asyncio.Event().wait()
+    return "a"
+
+asyncio.run(redraft.refine("q", model, lambda text: 0.1, store=JsonlStore(sys.argv[1])))
+"""
+
+
+def test_kill_9_leaves_what_was_recorded(tmp_path):
+    """The process dies in the middle of a call; the draft and its grade are in the file."""
+    path = tmp_path / "t.jsonl"
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"second\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert read_trace(path).score_history == [0.1]
+
+
+def test_an_existing_file_is_not_written_over(tmp_path):
+    """It has to be resumed, or another one named."""
+    path = tmp_path / "t.jsonl"
+    path.write_text("precious\n")
+    with pytest.raises(StoreError, match="exists already"):
+        JsonlStore(path)
+    assert path.read_text() == "precious\n"
+
+
+def test_a_second_writer_is_told(tmp_path):
+    """Two processes do not mix their lines."""
+    path = tmp_path / "t.jsonl"
+    script = "import sys; from redraft.stores import JsonlStore; s = JsonlStore(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    assert process.stdout.readline() == b"held\n"
+    with pytest.raises(StoreError, match="held by another process"):
+        JsonlStore(path)
+    process.communicate()
+
+
+def test_a_full_disk_is_said_with_the_path(tmp_path):
+    """Writing to a device that is full names it, and how much is in it."""
+    with JsonlStore("/dev/full") as store, pytest.raises(StoreError, match="/dev/full.*0 records"):
+        store.append(Trace(Task("q")) + Candidate(0, "x"))
+
+
+async def test_what_was_graded_survives_a_full_disk():
+    """The error carries the best so far."""
+
+    class Filling:
+        def append(self, trace):
+            if len(trace.records) > 3:
+                raise StoreError("disk full")
+
+    with pytest.raises(StoreError) as caught:
+        await refine("q", ScriptedModel(["a", "b"]), SCORES.get, store=Filling())
+    assert caught.value.result.value == "b" or caught.value.result.value == "a"
+    assert caught.value.result.score is not None
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty"),
+        (b"\xff\xfe\n", "cannot be read"),
+        (b"hello\n", "not JSON"),
+        (b'{"redraft": 99}\n', "schema 99"),
+        (b'{"redraft": 1, "task": {"messages": "q"}}\n{"kind": "candidate"}\n{}\n', "line 2"),
+    ],
+)
+def test_foreign_files_are_refused(tmp_path, content, says):
+    """With the file and the line named; nothing is touched."""
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=says):
+        read_trace(path)
+    assert path.read_bytes() == content
+
+
+def test_a_missing_file_is_said(tmp_path):
+    """Reading and resuming both name it."""
+    with pytest.raises(StoreError, match="nowhere"):
+        read_trace(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match="nowhere"):
+        JsonlStore(tmp_path / "nowhere", resume=True)
