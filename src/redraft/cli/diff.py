@@ -111,13 +111,18 @@ def _excerpt(text: str, *, first: bool, last: bool) -> str:
     tail = "" if last else text[-AROUND:]
     if len(text) <= len(head) + len(tail) + 8:
         return text
-    return f"{_whole(head, start=True)} … {_whole(tail, start=False)}".strip(" ")
+    return f"{_up_to_a_word(head)}…{_from_a_word(tail)}"
 
 
-def _whole(text: str, *, start: bool) -> str:
-    """Without a word that the cut went through, and on no more lines than needed."""
-    cut = text[: text.rfind(" ") + 1] if start else text[text.find(" ") + 1 :]
-    return (cut or text).strip("\n") if start else (cut or text).lstrip()
+def _up_to_a_word(text: str) -> str:
+    """Without a word that the cut went through; where words have no spaces between them, as it is."""
+    kept, space, _ = text.rpartition(" ")
+    return f"{kept.rstrip()} " if space else text.rstrip("\n")
+
+
+def _from_a_word(text: str) -> str:
+    _, space, kept = text.partition(" ")
+    return f" {kept.lstrip()}" if space else text.lstrip("\n")
 
 
 def _shortened(text: str) -> str:

@@ -5,6 +5,7 @@ Used by `redraft show` and `redraft demo`. All text of others goes through `plai
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from .diff import drawn
 from .live import line
 from .progress import made
 
+OBJECT = re.compile(r"\{.{30,}\}", re.DOTALL)
 EXCERPT = 12  # lines of a text that are shown when not all is asked for
 
 
@@ -40,7 +42,7 @@ class Teller:
         self._heading(trace, candidate)
         if candidate.note:
             self._indented(_noted(candidate))
-        views = trace.feedback[candidate.id]
+        views = seated(trace, candidate.id)
         if self.news and parent is not None:
             views = _news(trace.feedback[parent.id], views)
         if views:
@@ -48,15 +50,16 @@ class Teller:
         for comparison in trace.comparisons:
             if max(comparison.ranking) == candidate.id:
                 self._indented(_ranked(comparison))
+        self.console.print()
         self._indented(self.excerpt(candidate.text) if parent is None else self.changes(parent.text, candidate.text))
 
     def _heading(self, trace: Trace, candidate: Candidate) -> None:
         score = trace.scores[candidate.id]
         before = trace.scores.get(candidate.parent) if candidate.parent is not None else None
         gain = f" ({score - before:+.2f})" if score is not None and before is not None else ""
-        source = line(f" {candidate.id} · {made(candidate)}" + (f" by {candidate.by} " if candidate.by != "given" else " "), "bold")
+        source = line(f"{candidate.id} · {made(candidate)}" + (f" by {candidate.by}" if candidate.by != "given" else ""), "bold")
         best = trace.graded and trace.best is not None and trace.best.id == candidate.id
-        source.append(f"· score {shown(score)}{gain} ", "bold green" if best else "bold")
+        source.append(f" · score {shown(score)}{gain}", "bold green" if best else "bold")
         self.console.print()
         self.console.print(Rule(source, align="left", style="dim", characters="─"))
 
@@ -70,7 +73,7 @@ class Teller:
         table.add_column(max_width=36, overflow="fold")
         table.add_column(ratio=1)
         for view in views:
-            table.add_row(_mark(view), line(self.call(view.grader)), line(view.reason))
+            table.add_row(_mark(view), line(brief(self.call(view.grader))), line(brief(view.reason)))
             for action in () if _says_the_same(view) else view.actions:
                 table.add_row("", "", line(f"→ {action}", "italic"))
         return table
@@ -88,11 +91,22 @@ class Teller:
         return drawn(before, after, colour=colour, full=self.full)
 
 
+def brief(text: str) -> str:
+    """The text without the whole of a JSON schema that stands in it."""
+    return OBJECT.sub("{…}", text)
+
+
+def seated(trace: Trace, candidate: int) -> list[Feedback]:
+    """What graders say of a candidate, in the order in which they were named."""
+    places = {seat.grader: i for i, seat in enumerate(trace.panel)}
+    return sorted(trace.feedback[candidate], key=lambda f: (places.get(f.grader, len(places)), f.look))
+
+
 def _noted(candidate: Candidate) -> Text:
     text = Text()
     if candidate.lossy:
         text.append("lossy ", "bold yellow")
-    return text.append_text(line(candidate.note))
+    return text.append_text(line(brief(candidate.note)))
 
 
 def _news(before: Sequence[Feedback], now: Sequence[Feedback]) -> list[Feedback]:

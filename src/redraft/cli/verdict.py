@@ -13,13 +13,12 @@ from rich.text import Text
 from ..api import refine
 from ..core.errors import ConfigError
 from ..core.records import Task
-from ..options import Options
 from ..result import Result, shown
 from .exits import exit_code
 from .lines import as_object
 from .live import console
 from .progress import tally
-from .story import Teller
+from .story import Teller, seated
 from .wishes import chosen_graders, model_named, new_task
 
 
@@ -38,7 +37,6 @@ def judge(typed: Mapping[str, Any]) -> int:
 async def _graded(task: Task, typed: Mapping[str, Any]) -> Result:
     graders, asked = chosen_graders(typed), (typed["model"], typed["judge"])
     options: dict[str, Any] = {"max_iterations": 0, "editor": False}
-    Options(**options)
     if task.requirements and graders is None and not any(asked):
         return await refine(task, model=False, **options)
     if graders is None and "none" in asked:
@@ -58,7 +56,7 @@ def _data(result: Result) -> dict[str, Any]:
 
 def _draw(result: Result) -> None:
     out = console(stderr=False)
-    out.print(Teller(out).views(result.trace.feedback[0]))
+    out.print(Teller(out).views(seated(result.trace, 0)))
     out.print()
     broken = result.metadata["broken"]
     out.print(Text(f"score {shown(result.score)}" + (f" · broken: {len(broken)}" if broken else ""), "bold"))

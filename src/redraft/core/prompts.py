@@ -5,10 +5,10 @@ Pure: the delimiters are derived from the text they enclose, so that the same tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
-from .records import Candidate, Comparison, Feedback, Message
+from .records import Candidate, Feedback, Message
 from .trace import Trace
 
 MOST_TRIES = 3  # earlier attempts told of: more of them only lengthens the prompt
@@ -47,7 +47,7 @@ def open_actions(trace: Trace, candidate: Candidate) -> Iterator[str]:
         yield from _open(feedback)
     for comparison in trace.comparisons[-1:]:
         if candidate.id in comparison.ranking:
-            yield from _lines(comparison)
+            yield from _lines(comparison.grader, [comparison.reason, *comparison.actions])
 
 
 def _open(feedback: Feedback) -> Iterator[str]:
@@ -59,18 +59,16 @@ def _open(feedback: Feedback) -> Iterator[str]:
         yield f"- {c.name}: {c.action or 'not fully met yet'}{about}"
     loose = [a for a in feedback.actions if a not in {c.action for c in feedback.criteria}]
     if not unmet or loose:
-        yield from _lines(feedback, loose)
+        yield from _lines(feedback.grader, loose or [feedback.reason])
 
 
-def _lines(view: Feedback | Comparison, actions: list[str] | None = None) -> Iterator[str]:
-    chosen = list(view.actions) if actions is None else actions
-    if not chosen:
-        yield f"- {view.grader}: {view.reason or 'not fully met yet'}"
-    elif len(chosen) == 1:
-        yield f"- {view.grader}: {chosen[0]}"
+def _lines(grader: str, wishes: Sequence[str]) -> Iterator[str]:
+    said = [wish for wish in wishes if wish] or ["not fully met yet"]
+    if len(said) == 1:
+        yield f"- {grader}: {said[0]}"
     else:
-        yield f"- {view.grader}:"
-        yield from (f"  - {action}" for action in chosen)
+        yield f"- {grader}:"
+        yield from (f"  - {wish}" for wish in said)
 
 
 def fruitless(trace: Trace, parent: Candidate) -> list[Candidate]:

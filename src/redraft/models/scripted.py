@@ -28,6 +28,7 @@ class ScriptedModel:
         self.identity = f"scripted:{name}"
         self.calls = 0
         self.messages: list[list[dict[str, Any]]] = []
+        self._had = 0
         self._answers = iter([answers] if isinstance(answers, str) else answers)
 
     def __repr__(self) -> str:
@@ -38,9 +39,9 @@ class ScriptedModel:
         self.messages.append(sent)
         self.calls += 1
         for answer in self._answers:
+            self._had += 1
             return await self._given(answer, sent)
-        had = self.calls - 1
-        raise ModelError(f"{self.name} has no answer left: it had {had}, this is call {self.calls}", usage=BOUGHT_NOTHING)
+        raise ModelError(f"{self.name} has no answer left: it had {self._had}, this is call {self.calls}", usage=BOUGHT_NOTHING)
 
     async def _given(self, answer: Any, sent: list[dict[str, Any]]) -> Reply:
         if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):

@@ -1,0 +1,26 @@
+"""A judge that ranks all answers so far; its reason feeds the next draft. Watch every iteration as it happens.
+
+python examples/listwise.py [MODEL]
+"""
+
+import asyncio
+import sys
+
+import redraft
+
+
+async def main(model=None) -> redraft.Trace:
+    async for trace in redraft.stream("Suggest a name for a bakery on a boat.", model, redraft.Ranker(), max_iterations=3):
+        match trace.records[-1]:
+            case redraft.Comparison() as comparison:
+                print("feedback received:", comparison.reason, *comparison.actions, sep="\n  ")
+                print("best so far:", trace.best.text)
+            case redraft.Candidate() as candidate:
+                print(f"response {candidate.id}, refined from {candidate.parent}:", candidate.text, sep="\n  ")
+            case redraft.Outcome() as outcome:
+                print("kept:", outcome.best, "because", outcome.note)
+    return trace
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:2]))

@@ -1,0 +1,35 @@
+"""Improve an existing {"query", "response"} sample with a grader in your own words.
+
+python examples/own_template.py [MODEL]
+"""
+
+import asyncio
+import sys
+
+import redraft
+
+SAMPLE = {"query": "How do I keep basil alive indoors?", "response": "Water it."}
+
+helpful = redraft.Judge(
+    template="""\
+You are an experienced gardener. Somebody asked:
+{query}
+
+They were told:
+{response}
+
+How much does that help a beginner? An answer such as {"advice": "Water it."} helps little: it says neither when nor how much.
+"""
+)
+
+
+async def main(model=None) -> redraft.Result:
+    result = await redraft.refine(redraft.Task(SAMPLE["query"], SAMPLE["response"]), model, helpful)
+    print("previous", result.metadata["score_history"][0])
+    print("improved", result.score, "because", result.reason)
+    print(result.value)
+    return result
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:2]))

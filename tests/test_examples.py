@@ -1,0 +1,85 @@
+"""The examples do what they say."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from redraft import ScriptedModel
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def verdict(done=False, **scores):
+    rows = {name: {"evidence": "e", "change": f"better {name}", "score": score} for name, score in scores.items()}
+    return json.dumps({"criteria": rows, "done": done})
+
+
+def ranked(ranking, reason, done=False):
+    return json.dumps({"reason": reason, "change": ["shorter"], "ranking": ranking, "done": done})
+
+
+async def test_score_driven(capsys):
+    """A custom evaluator drives the loop to its target."""
+    model = ScriptedModel([" ".join(["word"] * n) for n in (90, 60, 49)])
+    result = await load("score_driven").main(model)
+    assert result.metadata["score_history"] == pytest.approx([0.2, 0.8, 0.98])
+    assert capsys.readouterr().out.splitlines()[1] == "0.98 2 True"
+
+
+async def test_critique_driven(capsys):
+    """Each timestep shows its actions; `done` ends the loop."""
+    better = "def total(n):\n    return n * (n + 1) // 2"
+    model = ScriptedModel([verdict(speed=1, readability=4), better, verdict(done=True, speed=4, readability=4)])
+    result = await load("critique_driven").main(model)
+    out = capsys.readouterr().out
+    assert (result.value, result.stop) == (better, "done")
+    assert "better speed" in out
+    assert "--- timestep 1: score 0.8, done: True" in out
+
+
+async def test_own_template(capsys):
+    """The previous and the improved score of an existing sample."""
+    model = ScriptedModel([verdict(overall=1), "Water it when the top of the soil is dry.", verdict(overall=5)])
+    result = await load("own_template").main(model)
+    out = capsys.readouterr().out
+    assert out.startswith("previous 0.2\nimproved 1.0 because overall 5/5")
+    assert '{"advice": "Water it."}' in model.messages[0][-1]["content"]
+    assert result.stop == "target"
+
+
+async def test_listwise(capsys):
+    """The ranking's reason feeds the next draft, and every iteration is shown."""
+    model = ScriptedModel(
+        ["Crumb", ranked([1], "plain"), "Loaf Boat", ranked([2, 1], "nicer"), "Doughcks", ranked([3, 2, 1], "best", done=True)]
+    )
+    trace = await load("listwise").main(model)
+    out = capsys.readouterr().out
+    assert trace.best.text == "Doughcks"
+    assert "nicer" in model.messages[4][-1]["content"]
+    assert "response 2, refined from 1" in out
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in EXAMPLES.glob("*.py")))
+def test_examples_run_against_a_real_server(name, plain_server):
+    """As a user would: the file, a model's address, nothing else."""
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), plain_server]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_every_example_is_tested():
+    """A new example needs a test of its own here."""
+    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert {p.stem for p in EXAMPLES.glob("*.py")} <= tested

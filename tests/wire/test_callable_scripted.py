@@ -1,0 +1,119 @@
+"""Functions as models, and models that follow a script."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from itertools import cycle
+
+import pytest
+
+from redraft.contracts import Model, Reply
+from redraft.core.errors import BadResponseError, ModelError, RateLimitError
+from redraft.core.records import Usage
+from redraft.models import CallableModel, ScriptedModel, connect
+
+UNKNOWN = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+NOTHING = Usage(calls=1)
+
+
+def shout(messages):
+    return messages[-1]["content"].upper()
+
+
+async def whisper(messages):
+    await asyncio.sleep(0)
+    return messages[-1]["content"].lower()
+
+
+class Echo:
+    async def __call__(self, messages):
+        return messages[-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("fn", "name", "text"),
+    [
+        (shout, "shout", "HELLO"),
+        (whisper, "whisper", "hello"),
+        (Echo(), "Echo", "hello"),
+        (lambda m: whisper(m), "callable", "hello"),
+    ],
+)
+async def test_any_function_of_messages_is_a_model(ask, fn, name, text):
+    """Async or not, function or object; what it consumed is unknown."""
+    model = connect(fn)
+    assert isinstance(model, Model)
+    assert model.name == name
+    assert await model.complete(ask()) == Reply(text, UNKNOWN)
+
+
+async def test_a_plain_function_does_not_hold_up_the_loop(ask):
+    """A function that blocks runs in a thread of its own."""
+    seen = []
+    await CallableModel(lambda m: seen.append(threading.current_thread()) or "x").complete(ask())
+    assert seen != [threading.main_thread()]
+
+
+@pytest.mark.parametrize("said", [None, 5, b"x", ["x"], ""])
+async def test_what_is_no_text_is_told(ask, said):
+    """A function that returns no text is told what it returned."""
+    with pytest.raises(BadResponseError, match="NoneType|int|bytes|list|empty") as caught:
+        await CallableModel(lambda m: said, name="odd").complete(ask())
+    assert str(caught.value).startswith("odd returned")
+    assert caught.value.usage == UNKNOWN
+
+
+async def test_what_a_function_raises_is_a_model_error(ask):
+    """A foreign exception becomes a ModelError that keeps it as its cause; our own pass as they are."""
+    with pytest.raises(ModelError, match="broken raised ZeroDivisionError: division by zero") as caught:
+        await CallableModel(lambda m: 1 / 0, name="broken").complete(ask())
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+    def limited(messages):
+        raise RateLimitError("slow", retry_after=3)
+
+    with pytest.raises(RateLimitError) as caught:
+        await CallableModel(limited).complete(ask())
+    assert caught.value.retry_after == 3
+
+
+def test_the_identity_of_a_function():
+    """Two functions never share a cache by accident; under a name given to them they do."""
+    assert connect(shout).identity != connect(shout).identity
+    assert connect(shout, name="a").identity == connect(whisper, name="a").identity
+
+
+async def test_a_script_is_followed(ask):
+    """Texts, Replies, functions and exceptions come in order; calls and messages are kept."""
+    whole = Reply("whole", Usage(1, 5, 6), "length")
+    model = ScriptedModel(["one", whole, shout, whisper, RateLimitError("slow"), ValueError, "<think>hm</think>two"])
+    assert await model.complete(ask("a")) == Reply("one", NOTHING)
+    assert await model.complete(ask("b")) is whole
+    assert (await model.complete(ask("cd"))).text == "CD"
+    assert (await model.complete(ask("EF"))).text == "ef"
+    with pytest.raises(RateLimitError) as caught:
+        await model.complete(ask())
+    assert caught.value.usage == NOTHING
+    with pytest.raises(ValueError):
+        await model.complete(ask())
+    assert await model.complete(ask()) == Reply("two", NOTHING, reasoning="hm")
+    assert model.calls == 7
+    assert model.messages[:2] == [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]]
+
+
+async def test_a_script_ends(ask):
+    """After the last answer comes an error that says how many there were, and that it is no use to try again."""
+    model = ScriptedModel(["only"], name="short")
+    await model.complete(ask())
+    with pytest.raises(ModelError, match="short has no answer left: it had 1, this is call 2") as caught:
+        await model.complete(ask())
+    assert not caught.value.retryable
+    with pytest.raises(ModelError, match="it had 1, this is call 3"):
+        await model.complete(ask())
+
+
+async def test_a_script_may_be_endless(ask):
+    """Any iterable of answers will do."""
+    model = ScriptedModel(cycle("ab"))
+    assert [(await model.complete(ask())).text for _ in range(3)] == ["a", "b", "a"]

@@ -1,0 +1,199 @@
+"""Vendors through pydantic-ai: its function model for what is asked and answered, its OpenAI client for the network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.usage import RequestUsage
+
+from redraft.contracts import Model, Request
+from redraft.core.errors import (
+    AuthenticationError,
+    BadResponseError,
+    ConfigError,
+    ContentFilterError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    RateLimitError,
+)
+from redraft.core.records import Usage
+from redraft.models import connect
+from redraft.models.providers import ProviderModel
+
+from . import fault_server as fs
+
+CANARY = "sk-canary-0123456789"
+CHAT = (
+    {"role": "system", "content": "be brief"},
+    {"role": "user", "content": "hello \ud800"},
+    {"role": "assistant", "content": "hi"},
+    {"role": "user", "content": [{"type": "text", "text": "again"}]},
+)
+
+
+def answering(*parts, **fields):
+    """A model of pydantic-ai's that gives these parts, and what it was asked."""
+    seen = []
+
+    def answer(messages, info):
+        seen.append((messages, info))
+        return ModelResponse(parts=list(parts), usage=RequestUsage(input_tokens=7, output_tokens=3), **fields)
+
+    return ProviderModel(FunctionModel(answer, model_name="fn")), seen
+
+
+def over_http(server, **options):
+    """pydantic-ai's OpenAI client, pointed at a server."""
+    return ProviderModel(OpenAIChatModel("m", provider=OpenAIProvider(base_url=server.url, api_key=CANARY)), **options)
+
+
+async def test_messages_and_settings_are_translated():
+    """Roles become parts of requests and responses; sampling settings arrive, unset ones do not."""
+    model, seen = answering(TextPart("fine"))
+    assert isinstance(model, Model)
+    await model.complete(Request(CHAT, temperature=0.5, max_tokens=9, seed=4))
+    ((messages, info),) = seen
+    assert [type(m) for m in messages] == [ModelRequest, ModelResponse, ModelRequest]
+    parts = [(p.part_kind, p.content) for m in messages for p in m.parts]
+    said = [("system-prompt", "be brief"), ("user-prompt", "hello \ufffd"), ("text", "hi"), ("user-prompt", "again")]
+    assert parts == said
+    assert {k: info.model_settings[k] for k in ("temperature", "max_tokens", "seed")} == dict(temperature=0.5, max_tokens=9, seed=4)
+
+
+async def test_an_answer_is_translated():
+    """Text, thoughts, finish reason and usage come back; the price is left to others."""
+    model, _ = answering(ThinkingPart("hm"), TextPart("fi"), TextPart("ne"), finish_reason="length")
+    reply = await model.complete(Request(CHAT))
+    assert (reply.text, reply.reasoning, reply.truncated) == ("fine", "hm", True)
+    assert reply.usage == Usage(1, 7, 3, cost=None)
+
+
+async def test_a_schema_is_asked_for_natively():
+    """A model that knows JSON schemas is given it; the other formats leave it to the words of the request."""
+    model, seen = answering(TextPart("{}"))
+    schema = {"type": "object", "properties": {}}
+    for format in ("json_schema", "json_object", "text"):
+        await model.complete(Request(CHAT, schema=schema, format=format))
+    modes = [info.model_request_parameters.output_mode for _, info in seen]
+    assert modes == ["native", "text", "text"]
+    assert seen[0][1].model_request_parameters.output_object.json_schema == schema
+
+
+@pytest.mark.parametrize(
+    ("parts", "fields", "kind"),
+    [
+        ([], {}, BadResponseError),
+        ([TextPart("")], {}, BadResponseError),
+        ([ThinkingPart("hm")], {"finish_reason": "length"}, BadResponseError),
+        ([ToolCallPart("search", {})], {}, BadResponseError),
+        ([TextPart("half")], {"finish_reason": "content_filter"}, ContentFilterError),
+    ],
+)
+async def test_what_is_no_answer(parts, fields, kind):
+    """Nothing, thoughts alone, tool calls and withheld answers are errors that were paid for."""
+    model, _ = answering(*parts, **fields)
+    with pytest.raises(kind) as caught:
+        await model.complete(Request(CHAT))
+    assert caught.value.retryable is (kind is BadResponseError)
+    assert caught.value.usage == Usage(1, 7, 3, cost=None)
+
+
+async def test_it_really_speaks_to_a_server(real, ask):
+    """Through pydantic-ai's OpenAI client, llama.cpp's server answers, and is held to a schema."""
+    provider = OpenAIProvider(base_url=real.url, api_key=real.key)
+    model = ProviderModel(OpenAIChatModel(real.name, provider=provider))
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+    reply = await model.complete(ask(max_tokens=200, schema=schema, format="json_schema"))
+    assert isinstance(json.loads(reply.text)["ok"], bool)
+    assert reply.usage.output_tokens > 3
+    assert model.provider == "openai"
+
+
+FAULTS = {
+    "401": (fs.error(401, f"bad key {CANARY[:6]}"), AuthenticationError, False),
+    "403": (fs.error(403), AuthenticationError, False),
+    "quota": (fs.error(429, "quota", code="insufficient_quota"), AuthenticationError, False),
+    "404": (fs.error(404), ModelUnavailableError, False),
+    "400": (fs.error(400, "bad"), ModelError, False),
+    "context": (fs.error(400, "no", code="context_length_exceeded"), ContextLengthError, False),
+    "429": (fs.error(429, "slow", headers={"Retry-After": "7"}), RateLimitError, True),
+    "500": (fs.error(500), ModelUnavailableError, True),
+    "529": (fs.error(529), ModelUnavailableError, True),
+    "reset": (fs.cut(b"", 0, reset=True), ModelUnavailableError, True),
+    "no choices": (fs.http({"id": "x", "object": "chat.completion"}), BadResponseError, True),
+    "silence": (fs.silence, ModelTimeoutError, True),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_its_errors_become_ours(faults, ask, name):
+    """Each of pydantic-ai's errors has its place in our tree, after one request only, and shows no key."""
+    does, kind, retryable = FAULTS[name]
+    model = over_http(faults.says(does), timeout=0.5 if name == "silence" else 600)
+    with pytest.raises(ModelError) as caught:
+        await model.complete(ask())
+    assert type(caught.value) is kind
+    assert caught.value.retryable is retryable
+    assert caught.value.retry_after == (7.0 if name == "429" else None)
+    assert len(faults.requests) == 1
+    assert str(caught.value).startswith("openai:m: ")
+    assert CANARY not in str(caught.value)
+
+
+async def test_nothing_but_model_errors_is_caught(ask):
+    """What a model of pydantic-ai's raises of its own is ours to name; a bug is not."""
+
+    def odd(messages, info):
+        raise UnexpectedModelBehavior("what is this")
+
+    with pytest.raises(BadResponseError, match="what is this"):
+        await ProviderModel(FunctionModel(odd)).complete(ask())
+    with pytest.raises(ZeroDivisionError):
+        await ProviderModel(FunctionModel(lambda m, i: 1 / 0)).complete(ask())
+
+
+def test_a_vendor_without_its_key_or_package_says_so(monkeypatch):
+    """A missing key is a mistake told at once, and so is a missing package, with what to install."""
+    monkeypatch.delenv("DEEPSEEK_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="DEEPSEEK_API_KEY"):
+        connect("deepseek:deepseek-chat")
+    hide = "import sys; sys.modules['pydantic_ai'] = None; from redraft.models import connect; connect('anthropic:claude')"
+    result = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, check=False)
+    assert "ConfigError" in result.stderr
+    assert "pip install 'redraft[providers]'" in result.stderr
+
+
+def test_one_model_in_many_event_loops(monkeypatch, faults_url):
+    """A named vendor's client is made for each event loop and closed with it (warnings are errors here)."""
+    monkeypatch.setenv("DEEPSEEK_API_KEY", CANARY)
+    model = connect("deepseek:deepseek-chat", timeout=5.0)
+    assert (model.name, model.provider, model.model_name) == ("deepseek:deepseek-chat", "deepseek", "deepseek-chat")
+
+    async def refused():
+        inner = await model._models.get()
+        inner.client.base_url = faults_url
+        with pytest.raises(ModelUnavailableError) as caught:
+            await model.complete(Request(CHAT))
+        return caught.value.retryable
+
+    assert [asyncio.run(refused()) for _ in range(2)] == [True, True]
+
+
+@pytest.fixture
+def faults_url():
+    """An address of this machine where nobody listens."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        return f"http://127.0.0.1:{gone.getsockname()[1]}/v1"
