@@ -1,11 +1,16 @@
-"""What every test shares: no network beyond this machine, no keys from outside, no stray settings."""
+"""What every test shares: no network beyond this machine, no keys from outside, and a real model server."""
 
 import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+TINY = Path(__file__).parent / "wire" / "tiny.py"
 LOCAL = ("127.", "::1", "localhost")
+FOREIGN = ("REDRAFT_", "OPENAI_", "ANTHROPIC_", "OLLAMA_")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -14,9 +19,8 @@ def no_network():
     connect = socket.socket.connect
 
     def guarded(self, address):
-        host = address[0] if isinstance(address, tuple) else ""
-        if isinstance(address, tuple) and not str(host).startswith(LOCAL):
-            raise OSError(f"tests do not leave this machine, asked for {host!r}")
+        if isinstance(address, tuple) and not str(address[0]).startswith(LOCAL):
+            raise OSError(f"tests do not leave this machine, asked for {address[0]!r}")
         return connect(self, address)
 
     socket.socket.connect = guarded
@@ -28,5 +32,23 @@ def no_network():
 def bare_environment(monkeypatch):
     """Take away whatever would make Redraft find a model or a setting of the machine it is tested on."""
     for name in list(os.environ):
-        if name.startswith(("REDRAFT_", "OPENAI_", "ANTHROPIC_", "OLLAMA_")) or name.lower().endswith("_proxy"):
+        if name.startswith(FOREIGN) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def gguf_file(tmp_path_factory):
+    """A tiny model with random weights, in a file."""
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(TINY.parent)!r}); import tiny; tiny.make({str(path)!r})"], check=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def plain_server(gguf_file):
+    """The name of a model on a real llama.cpp server that asks for no key."""
+    with subprocess.Popen([sys.executable, str(TINY), str(gguf_file)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield f"{process.stdout.readline().strip()}/v1#tiny"
+        finally:
+            process.kill()

@@ -14,6 +14,7 @@ from .core.records import Candidate, Comparison, Feedback, Message, Task, Usage
 from .core.trace import Trace
 
 __all__ = [
+    "FORMATS",
     "Ask",
     "Call",
     "Check",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 Format: TypeAlias = Literal["json_schema", "json_object", "text"]
+FORMATS: tuple[Format, ...] = ("json_schema", "json_object", "text")
 
 
 @dataclass(frozen=True, slots=True)

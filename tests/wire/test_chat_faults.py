@@ -397,6 +397,57 @@ async def test_a_parameter_the_endpoint_does_not_take_is_left_out_from_then_on(f
     assert not {"max_tokens", "temperature"} & set(last)
 
 
+async def test_stream_options_may_be_left_out_too(faults, ask):
+    """A server that streams but takes no stream_options is asked without them the next time."""
+    wrong = fs.error(400, "no", code="unsupported_parameter", param="stream_options")
+    chat = Chat("m", faults.says(wrong, fs.closing(fs.sse(fs.chunk("fine"), fs.chunk(finish="stop")))).url, stream=True)
+    with pytest.raises(ModelError) as caught:
+        await chat.complete(ask())
+    assert caught.value.retryable
+    assert (await chat.complete(ask())).usage.output_tokens is None
+    assert "stream_options" not in faults.requests[-1].body
+
+
+async def test_a_refused_format_is_left_to_those_who_step_down(faults, ask):
+    """An endpoint that does not take a response_format is not asked again without one by the client itself."""
+    chat = Chat("m", faults.says(fs.error(400, "no", code="unsupported_parameter", param="response_format"), GOOD).url)
+    request = ask(schema={"type": "object"}, format="json_schema")
+    with pytest.raises(ModelError) as caught:
+        await chat.complete(request)
+    assert (caught.value.retryable, caught.value.status) == (False, 400)
+    await chat.complete(request)
+    assert "response_format" in faults.requests[-1].body
+
+
+async def test_an_error_in_the_clothes_of_a_stream(faults, ask):
+    """An error status counts, whatever type its body claims to be."""
+    faults.says(fs.error(429, "slow down", headers={"Content-Type": "text/event-stream", "Retry-After": "3"}))
+    with pytest.raises(RateLimitError, match="slow down") as caught:
+        await Chat("m", faults.url, stream=True).complete(ask())
+    assert caught.value.retry_after == 3
+
+
+@pytest.mark.parametrize("url", ["http://a..b/v1", "http://" + "a" * 70 + ".example/v1", "http:///v1", "box:8000/v1", ""])
+def test_what_is_no_address(url):
+    """A URL that leads nowhere is a mistake told at once."""
+    with pytest.raises(ConfigError, match="a base URL is"):
+        Chat("m", url)
+
+
+def test_a_header_that_would_break_out():
+    """A header's value cannot smuggle in another header."""
+    with pytest.raises(ConfigError, match="a header has characters"):
+        Chat("m", headers={"X-Team": "blue\r\nX-Evil: 1"})
+
+
+async def test_endless_thinking_aloud_is_read_in_no_time(faults, ask):
+    """Hundreds of thousands of blocks, or blocks that never end, are no way to keep a reader busy."""
+    for content in ("<think></think>" * 200_000 + "fine", "fine " + "<think>" * 500_000):
+        start = asyncio.get_running_loop().time()
+        assert (await Chat("m", faults.says(fs.good(content)).url).complete(ask())).text.startswith("fine")
+        assert asyncio.get_running_loop().time() - start < 3
+
+
 async def test_surrogates_and_large_bodies_go_out(faults, ask):
     """Half surrogate pairs become U+FFFD, whole ones their character; a body of megabytes is sent whole."""
     text = "a\ud800b\ud83d\ude00c" + "x" * 2_000_000

@@ -90,10 +90,13 @@ async def test_a_local_server_is_found(real, faults, nowhere, ask):
     assert all("authorization" not in sent.headers for sent in faults.requests)
 
 
-async def test_a_real_server_that_wants_a_key_is_told(real):
-    """llama.cpp with a key lists its models to all and is found."""
-    found = await find({}, servers=[Server("llama.cpp", real.url, "")])
-    assert found.places[2].names
+async def test_a_real_server(real):
+    """llama.cpp is found when it has its key; without, it is told that it wants one."""
+    without = await find({}, servers=[Server("llama.cpp", real.url, "")])
+    assert without.model is None
+    assert "it wants a key" in without.places[2].line
+    found = await find({"OPENAI_BASE_URL": real.url, "OPENAI_API_KEY": real.key}, servers=[])
+    assert found.model.name in found.places[1].names
 
 
 NO_SERVERS = {

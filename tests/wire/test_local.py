@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -85,6 +87,13 @@ def test_no_file_no_model(tmp_path):
     """A missing file is a mistake that is told before anything is loaded."""
     with pytest.raises(ConfigError, match=r"no model file '.*gone.gguf'"):
         connect(f"local:{tmp_path / 'gone.gguf'}")
+
+
+def test_without_the_package(gguf_file):
+    """Where xllamacpp is not installed, the error says what to install."""
+    hide = f"import sys; sys.modules['xllamacpp'] = None; from redraft.models import connect; connect('local:{gguf_file}')"
+    result = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, check=False)
+    assert "pip install 'redraft[local]'" in result.stderr
 
 
 async def test_a_file_that_is_no_model(tmp_path, ask):

@@ -120,6 +120,16 @@ async def test_an_explicit_key_wins(faults, ask):
     assert await _sent_key(model, faults, ask) == f"Bearer {CANARY}"
 
 
+async def test_a_key_in_the_query(faults, ask):
+    """A query of the base URL is sent with every call, and shown nowhere."""
+    model = connect(f"{faults.url}?api-version=1&key={CANARY}#m", env={})
+    faults.says(fs.error(400, f"odd key {CANARY}"))
+    with pytest.raises(ModelError) as caught:
+        await model.complete(ask())
+    assert faults.requests[0].path == f"/v1/chat/completions?api-version=1&key={CANARY}"
+    assert CANARY not in f"{caught.value} {model!r} {model.identity} {model.base_url}"
+
+
 async def test_a_redirect_takes_no_key_along(faults, ask):
     """A redirect is not followed: the host it points at hears nothing."""
     async with fs.FaultServer() as other:

@@ -1,7 +1,7 @@
 """A language model of half a megabyte with random weights, and llama.cpp's own server to serve it.
 
 It says nothing sensible, but says it as real models do: it has a context that can overflow, an end token, and a grammar
-that holds it to a schema. `python tiny.py FILE KEY` serves FILE on a free port and prints its address.
+that holds it to a schema. `python tiny.py FILE [KEY]` serves FILE on a free port and prints its address.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ def _layer(noise, np):
     yield from (("attn_output", mixed), ("ffn_gate", noise(INNER, WIDTH)), ("ffn_up", noise(INNER, WIDTH)), ("ffn_down", down))
 
 
-def serve(path: str, key: str) -> None:
+def serve(path: str, *keys: str) -> None:
     import xllamacpp
 
     wanted = xllamacpp.CommonParams()
     wanted.model.path = path
-    wanted.hostnames, wanted.port, wanted.api_keys = ["127.0.0.1"], 0, [key]
+    wanted.hostnames, wanted.port, wanted.api_keys = ["127.0.0.1"], 0, list(keys)
     wanted.n_ctx, wanted.n_parallel, wanted.cpuparams.n_threads, wanted.verbosity = 8192, 4, 1, -1
     server = xllamacpp.Server(wanted)
     print(server.listening_address, flush=True)

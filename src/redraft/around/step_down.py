@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import replace
 
-from ..contracts import Call, Format, Reply, Request
+from ..contracts import FORMATS, Call, Format, Reply, Request
 from ..core.errors import ContextLengthError, ModelError
 from ..core.records import NOTHING, Usage
 
-FORMATS: tuple[Format, ...] = ("json_schema", "json_object", "text")
 REFUSALS = {400, 422, 500, 501}  # what servers answer to a response_format they do not know
 _known: dict[str, Format] = {}
 

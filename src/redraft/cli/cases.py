@@ -41,7 +41,9 @@ class Case:
         """What to type to let a model do the rest."""
         named = f" --model {shlex.quote(model)}" if model else ""
         start = f"redraft run {shlex.quote(self.prompt)}{named}"
-        return " \\\n  ".join([start, f"--response {shlex.quote(str(self.response))}", *(f"--require {shlex.quote(r)}" for r in self.require)])
+        return " \\\n  ".join(
+            [start, f"--response {shlex.quote(str(self.response))}", *(f"--require {shlex.quote(r)}" for r in self.require)]
+        )
 
 
 def folder_of_cases(named: str | None) -> Path:

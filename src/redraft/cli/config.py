@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 SECRETS = ("key", "token", "secret", "password", "authorization", "headers")
 
@@ -24,6 +25,12 @@ class Setting(click.Option):
         if not self.multiple:
             self.envvar = f"REDRAFT_{self.key.replace('-', '_').upper()}"
 
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """How it is named in an error: with the variable, where that is to blame."""
+        hint = super().get_error_hint(ctx)
+        blamed = ctx is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
+        return f"{hint} ({self.envvar} in the environment)" if blamed else hint
+
     @property
     def key(self) -> str:
         """The name of the option in files."""
@@ -33,7 +40,9 @@ class Setting(click.Option):
 class Configured(click.Command):
     """A command whose settings have defaults in files."""
 
-    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
         if not {"-h", "--help"} & set(args):  # help is there for people whose file is broken
             extra["default_map"] = defaults(self.params, Path.cwd())
         return super().make_context(info_name, args, parent, **extra)
@@ -49,7 +58,7 @@ def defaults(params: Iterable[click.Parameter], folder: Path) -> dict[str, Any]:
     if found is None:
         return {}
     path, table = found
-    return checked(table, params, str(path), beside=os.path.relpath(path.parent, folder))
+    return checked(table, params, os.path.relpath(path, folder), beside=os.path.relpath(path.parent, folder))
 
 
 def nearest(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:

@@ -6,13 +6,13 @@ import json
 import sys
 from typing import Any
 
-from ..core.records import Candidate, Failure, Outcome, Record
+from ..core.records import Failure, Record
 from ..core.serial import record_to_json
 from ..core.steps import Step, Stop
 from ..core.trace import Trace
 from ..result import Result, shown
 from ..text import plain
-from .progress import Progress, doing, rows, usage_as_json
+from .progress import Progress, doing, made, rows, usage_as_json
 
 
 class PlainLines:
@@ -23,7 +23,7 @@ class PlainLines:
         self._told: set[int] = set()
 
     def begin(self, trace: Trace) -> None:
-        if trace.records:
+        if len(trace.records) > (trace.task.response is not None):
             _line(f"going on after {len(trace.records)} records: {len(trace.candidates)} answers, {trace.usage.calls} calls")
         self._told = {c.id for c in trace.candidates if trace.scores[c.id] is not None}
 
@@ -34,8 +34,7 @@ class PlainLines:
     def record(self, record: Record) -> None:
         if isinstance(record, Failure):
             _line(f"failed: {record.role}: {record.message}")
-        if isinstance(record, Candidate) or not isinstance(record, Outcome):
-            self._scored()
+        self._scored()
 
     def _scored(self) -> None:
         trace = self._progress.trace
@@ -43,7 +42,7 @@ class PlainLines:
         for candidate, score, remark in rows(trace):
             if score and candidate.id not in self._told:
                 self._told.add(candidate.id)
-                _line(f"{candidate.id} by {candidate.by}: score {score}" + (f": {remark}" if remark else ""))
+                _line(" · ".join(filter(None, [f"{candidate.id} {made(candidate)}", f"score {score}", remark])))
 
     def end(self) -> None:
         pass
@@ -71,7 +70,13 @@ class JsonLines:
         assert trace is not None
         best = trace.best if trace.graded else None
         score = trace.score if trace.graded else None
-        emit("record", record=json.loads(record_to_json(record)), best=best.id if best else None, score=score, calls=trace.usage.calls)
+        emit(
+            "record",
+            record=json.loads(record_to_json(record)),
+            best=best.id if best else None,
+            score=score,
+            calls=trace.usage.calls,
+        )
 
     def end(self) -> None:
         pass

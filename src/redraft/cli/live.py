@@ -63,7 +63,9 @@ class LiveView:
         if now and not self._ended:
             more = f" and {len(now) - 3} more" if len(now) > 3 else ""
             parts.append(Spinner("dots", line(" · ".join(now[:3]) + more), style="cyan"))
-        parts.append(Text(f"  {tally(trace.usage if trace else NOTHING, self._progress.seconds)}", "dim", no_wrap=True, overflow="ellipsis"))
+        parts.append(
+            Text(f"  {tally(trace.usage if trace else NOTHING, self._progress.seconds)}", "dim", no_wrap=True, overflow="ellipsis")
+        )
         return Group(*parts)
 
 

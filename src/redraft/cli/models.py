@@ -27,7 +27,9 @@ def models(as_json: bool) -> None:
     if as_json:
         import json
 
-        places = [{"where": p.where, "found": p.found, "models": list(p.names), "chosen": p.chosen, "note": p.note} for p in found.places]
+        places = [
+            {"where": p.where, "found": p.found, "models": list(p.names), "chosen": p.chosen, "note": p.note} for p in found.places
+        ]
         click.echo(json.dumps({"model": found.model.name if found.model else None, "places": places}, indent=2))
         return
     from .places import draw

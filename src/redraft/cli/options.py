@@ -32,7 +32,9 @@ def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:  # noq
         os.environ["REDRAFT_DEBUG"] = "1"
 
 
-debug = click.option("--debug", is_flag=True, expose_value=False, callback=_debug, is_eager=True, help="Show a traceback with an error.")
+debug = click.option(
+    "--debug", is_flag=True, expose_value=False, callback=_debug, is_eager=True, help="Show a traceback with an error."
+)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")
 
@@ -44,11 +46,17 @@ grading = group(
         help="What the answer must keep, such as words:80-200 or contains:qubit (repeatable; `redraft graders` lists all).",
     ),
     setting("--grader", multiple=True, metavar="NAME", help="Who scores it: judge, ranker, or a SPEC (repeatable)."),
-    setting("--rubric", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="An LLM judge with the criteria in FILE."),
+    setting(
+        "--rubric", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="An LLM judge with the criteria in FILE."
+    ),
 )
 
 asking = group(
-    setting("--model", metavar="MODEL", help="Who writes, such as openai:gpt-4o-mini or ollama:llama3.2; none: nobody. Default: look for one."),
+    setting(
+        "--model",
+        metavar="MODEL",
+        help="Who writes, such as openai:gpt-4o-mini or ollama:llama3.2; none: nobody. Default: look for one.",
+    ),
     setting("--judge", metavar="MODEL", help="Who judges. Default: the model that writes."),
 )
 

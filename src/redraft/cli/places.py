@@ -26,7 +26,9 @@ def draw(found: Found) -> None:
         out.print(line(f"Used unless --model says otherwise: {found.model.name}", "bold"))
     else:
         out.print(Text("No model was found. Without one the built-in editor repairs what form allows: redraft demo", "bold"))
-    out.print(Text("Others are named with --model: anthropic:NAME, google:NAME, http://host:port/v1#NAME, local:FILE.gguf ...", "dim"))
+    out.print(
+        Text("Others are named with --model: anthropic:NAME, google:NAME, http://host:port/v1#NAME, local:FILE.gguf ...", "dim")
+    )
 
 
 def _about(place: Place) -> Text:

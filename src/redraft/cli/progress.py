@@ -83,7 +83,11 @@ def rows(trace: Trace) -> Iterator[tuple[Candidate, str, str]]:
             continue
         score = trace.scores[c.id]
         lossy = "lossy: " if c.lossy else ""
-        yield c, "" if score is None else shown(score), "; ".join(filter(None, [f"{lossy}{c.note}" if c.note else "", said(trace, c)]))
+        yield (
+            c,
+            "" if score is None else shown(score),
+            "; ".join(filter(None, [f"{lossy}{c.note}" if c.note else "", said(trace, c)])),
+        )
 
 
 def tally(usage: Usage, seconds: float | None = None) -> str:

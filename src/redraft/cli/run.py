@@ -53,7 +53,10 @@ pyproject.toml, whose keys are the names of the options.
 @click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the answer there instead of to stdout.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Keep everything there as it happens.")
 @click.option(
-    "--resume", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Go on with a trace; its settings hold, options change them."
+    "--resume",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Go on with a trace; its settings hold, options change them.",
 )
 @options.as_json
 @options.debug

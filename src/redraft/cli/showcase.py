@@ -128,7 +128,9 @@ def _offer_model(out: Console, cases: list[Case]) -> None:
     if found.model:
         out.print(line(f"A model was found: {found.model.name}. It can write what is left over:"))
     else:
-        out.print(Text("No model was found; `redraft models` tells where it was looked for. With one, what is left over can be written:"))
+        out.print(
+            Text("No model was found; `redraft models` tells where it was looked for. With one, what is left over can be written:")
+        )
     for case in cases[:1]:
         name = None if found.model else "openai:gpt-4o-mini"
         out.print()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import signal
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def refine(ctx: click.Context, typed: dict[str, Any]) -> int:
     watch = Watch(typed["as_json"])
     try:
         result = carry_out(ctx, typed, watch)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return _interrupted(watch, typed)
     except RedraftError as error:
         if error.result is not None:
@@ -64,12 +65,21 @@ def carry_out(ctx: click.Context, typed: dict[str, Any], watch: Watch) -> Result
 
 async def watched(asked: Wish, watch: Watch) -> Result:
     """Refine under somebody's eyes."""
+    _heed_sigterm()
     job = await api.prepare(asked.given, asked.model, asked.graders, asked.judge, asked.options)
     watch.begin(job.trace)
     try:
         return await api.finish(job)
     finally:
         watch.end()
+
+
+def _heed_sigterm() -> None:
+    """Being told to end is like being interrupted: what is there is handed over."""
+    work = asyncio.current_task()
+    assert work is not None
+    with suppress(NotImplementedError):  # Windows has no such signal
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
 
 
 def _store(typed: Mapping[str, Any], open_files: ExitStack) -> JsonlStore | None:

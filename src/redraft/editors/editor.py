@@ -28,11 +28,13 @@ class _Step(NamedTuple):
 class FormEditor:
     """Repairs form: it tries what each failing requirement proposes, and goes on until nothing more helps.
 
-    At most `proposals` texts are tried for one requirement at a time, and at most one step is made for each requirement,
-    so at most proposals x requirements^2 texts are checked. With `lossy` off nothing of the text is ever given up.
+    In one step at most `proposals` texts are tried for each failing requirement (fewer, at least one, when the text is so
+    long that the step would check more than `work` characters), and there are at most as many steps as requirements.
+    With `lossy` off nothing of the text is ever given up.
     """
 
     proposals: int = 24
+    work: int = 20_000_000
     lossy: bool = True
 
     def repair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
@@ -60,19 +62,28 @@ class FormEditor:
 
     def _steps(self, text: str, requirements: Sequence[Requirement], kept: frozenset[int]) -> Iterator[_Step]:
         tried = {text}
-        for index, requirement in enumerate(requirements):
-            if index in kept:
-                continue
-            for edit in self._proposals(requirement, text):
+        failing = [requirement for i, requirement in enumerate(requirements) if i not in kept]
+        share = self.work // (len(text) * len(requirements) * len(failing) + 1)
+        for requirement in failing:
+            for edit in _proposals(requirement, text, max(1, min(self.proposals, share))):
                 if edit.text not in tried and edit.text.strip() and (self.lossy or not edit.lossy):
                     tried.add(edit.text)
-                    yield _Step(edit, requirement.demand, _kept(edit.text, requirements))
+                    yield _Step(edit, requirement.demand, _still_kept(edit.text, requirements, kept))
 
-    def _proposals(self, requirement: Requirement, text: str) -> list[Edit]:
-        try:
-            return list(islice(requirement.repairs(text), self.proposals))
-        except FAULTS:
-            return []
+
+def _proposals(requirement: Requirement, text: str, most: int) -> list[Edit]:
+    """What a requirement proposes; nothing if it raises."""
+    try:
+        return list(islice(requirement.repairs(text), most))
+    except FAULTS:
+        return []
+
+
+def _still_kept(text: str, requirements: Sequence[Requirement], kept: frozenset[int]) -> frozenset[int]:
+    """Which requirements a text keeps; none of them counts once one that was kept is broken."""
+    if not all(_check(requirements[i], text).ok for i in kept):
+        return frozenset()
+    return kept.union(i for i, requirement in enumerate(requirements) if i not in kept and _check(requirement, text).ok)
 
 
 def _kept(text: str, requirements: Sequence[Requirement]) -> frozenset[int]:

@@ -22,7 +22,8 @@ from .rubric import DEFAULT, Rubric
 from .template import Template
 
 TOP = 5
-LEVELS = "0 = absent or wrong, 1 = poor, 2 = weak, 3 = acceptable, 4 = good, 5 = nothing to improve"
+LEVELS = "Scores: 0 absent or wrong, 1 poor, 2 weak, 3 acceptable, 4 good, 5 nothing to improve."
+LONGEST_QUOTE, LONGEST_CHANGE = 120, 300  # characters
 
 
 @dataclass(frozen=True)
@@ -78,25 +79,24 @@ class Judge:
 
     def prompt(self, texts: Mapping[str, str], nonce: str) -> str:
         """The user message: what to judge by, what is data, the data, how to answer."""
-        closing = f"Answer with one JSON object and nothing else, in this form:\n{self.form()}\nLevels: {LEVELS}."
         enclosed = {name: enclose(name, text, nonce) for name, text in texts.items()}
+        closing = f"Answer with one JSON object only:\n{self.form()}\n{LEVELS}"
         if self.template is not None:
-            own = Template(self.template).fill(enclosed)
-            return f"{notice(nonce)}\n\n{own}\n\n{closing}"
-        asked = "\n".join(f"- {c.name}: {c.description}" for c in self.criteria)
-        return "\n\n".join([f"Judge the answer by these criteria:\n{asked}", notice(nonce), *enclosed.values(), closing])
+            return "\n\n".join([notice(nonce), Template(self.template).fill(enclosed), closing])
+        criteria = "\n".join(f"- {c.name}: {c.description}" for c in self.criteria)
+        return "\n\n".join([f"Criteria:\n{criteria}", notice(nonce), *enclosed.values(), closing])
 
     def form(self) -> str:
-        """The shape of the answer, as the model is shown it."""
-        line = '{"evidence": "a short quote from the answer", "change": "what to change, or empty", "score": 0-5}'
-        rows = ", ".join(f'"{c.name}": {line}' for c in self.criteria)
-        return f'{{"criteria": {{{rows}}}, "done": true if you would change nothing, else false}}'
+        """The shape of the answer, as the model is shown it: the first criterion in full, the others like it."""
+        first, *others = [c.name for c in self.criteria]
+        row = f'"{first}": {{"evidence": "short quote", "change": "what to change, or empty", "score": 0-5}}'
+        rows = ", ".join([row, *(f'"{name}": {{...}}' for name in others)])
+        return f'{{"criteria": {{{rows}}}, "done": true only if nothing should change}}'
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the answer."""
-        line = _object(
-            evidence={"type": "string"}, change={"type": "string"}, score={"type": "integer", "minimum": 0, "maximum": TOP}
-        )
+        """The JSON schema of the answer. Texts are bounded: a model that rambles in one never reaches the number."""
+        score = {"type": "integer", "enum": list(range(TOP + 1))}
+        line = _object(evidence=_words(LONGEST_QUOTE), change=_words(LONGEST_CHANGE), score=score)
         return _object(criteria=_object(**{c.name: line for c in self.criteria}), done={"type": "boolean"})
 
     def read(self, reply: Reply) -> Feedback:
@@ -113,10 +113,7 @@ class Judge:
         return Feedback(min(score, 1.0), reason, actions, reading.flag(data, "done"), views)
 
 
-SYSTEM = (
-    "You are a strict, fair judge of answers. You judge only what is in front of you, by the criteria you are given. "
-    "You quote evidence, then say what to change, then give a whole number."
-)
+SYSTEM = "You judge answers, strictly and fairly, by what you are told to judge by."
 
 
 def _rubric(given: Any, template: str | None) -> Rubric:
@@ -133,6 +130,10 @@ def _rubric(given: Any, template: str | None) -> Rubric:
 
 def _object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _words(most: int) -> dict[str, Any]:
+    return {"type": "string", "maxLength": most}
 
 
 def _view(held: Mapping[str, Any], name: str, weight: float) -> Criterion:

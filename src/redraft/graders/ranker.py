@@ -11,13 +11,12 @@ from ..core.records import Candidate, Comparison, Task
 from . import reading
 from .asking import ask_strictly
 from .envelope import cut_middle, enclose, fresh_nonce, notice
-from .judge import SYSTEM
+from .judge import LONGEST_CHANGE, SYSTEM
 
 ASKED = "Rank these answers to the task from best to worst by how well each serves whoever asked."
 FORM = (
-    'Answer with one JSON object and nothing else: {"reason": "why this order, in a sentence or two", '
-    '"change": ["what would make the best answer better", ...], "ranking": [numbers of all answers, best first], '
-    '"done": true if the best answer needs no change, else false}'
+    'Answer with one JSON object only: {"reason": "why this order", "change": ["what would make the best answer better"], '
+    '"ranking": [numbers of all answers, best first], "done": true only if nothing should change}'
 )
 
 
@@ -49,10 +48,10 @@ class Ranker:
 
 def schema(n: int) -> dict[str, Any]:
     """The JSON schema of a ranking of `n` answers."""
-    number = {"type": "integer", "minimum": 1, "maximum": n}
+    number = {"type": "integer", "enum": list(range(1, n + 1))}
     properties = {
-        "reason": {"type": "string"},
-        "change": {"type": "array", "items": {"type": "string"}},
+        "reason": {"type": "string", "maxLength": LONGEST_CHANGE},
+        "change": {"type": "array", "items": {"type": "string", "maxLength": LONGEST_CHANGE}, "maxItems": 5},
         "ranking": {"type": "array", "items": number, "minItems": n, "maxItems": n},
         "done": {"type": "boolean"},
     }

@@ -108,9 +108,9 @@ def _lines(text: str) -> Mapping[str, Any]:
 DEFAULT = Rubric(
     "default",
     (
-        Criterion("instructions", "It does what the request asks: every part of it, in the form that is asked for."),
-        Criterion("correctness", "What it says is true, its reasoning holds, and code in it works."),
-        Criterion("completeness", "Nothing that the request needs is missing."),
-        Criterion("clarity", "It is easy to follow: well ordered, precise, with nothing superfluous."),
+        Criterion("instructions", "It does all that is asked, in the form asked for."),
+        Criterion("correctness", "What it says is true; its reasoning and code hold."),
+        Criterion("completeness", "Nothing that is needed is missing."),
+        Criterion("clarity", "It is easy to follow, precise, with nothing superfluous."),
     ),
 )

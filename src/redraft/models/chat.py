@@ -12,11 +12,11 @@ from contextlib import aclosing
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import orjson
 
-from ..contracts import Reply, Request
+from ..contracts import FORMATS, Reply, Request
 from ..core.errors import ConfigError, ModelError, ModelUnavailableError
 from .reading import Events, Pieces, Said, Spoken, parsed, read_refusal, read_reply, refused, shorten
 from .wire import CAP, REFUSED, Route, Timeouts, exchange, fetch
@@ -24,8 +24,9 @@ from .wire import CAP, REFUSED, Route, Timeouts, exchange, fetch
 __all__ = ["Chat", "Timeouts"]
 
 OPENAI = "https://api.openai.com/v1"
-_SECRET_HEADER = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECASE)
 _UNSUPPORTED = {"unsupported_parameter", "unsupported_value"}
+_NEEDED = {"model", "messages", "stream", "response_format"}  # (stepping down to another format is not for the client)
 
 
 class Chat:
@@ -36,6 +37,8 @@ class Chat:
     the answer is fetched in parts, so that a stalled one is noticed by `timeouts.idle`. `proxy` is a URL, or "env" to
     use what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say; without it there is none.
     """
+
+    formats = FORMATS
 
     def __init__(
         self,
@@ -53,32 +56,28 @@ class Chat:
             raise ConfigError("a model needs a name, got ''")
         at, in_url = endpoint(base_url)
         self.name = name
-        self.base_url = at.geturl()
+        self.base_url = at._replace(query="").geturl()
         self.host = at.netloc
         self._key = clean_key(key or in_url)
         self._extra = dict(extra_body or {})
         self._streams = stream
-        self._secrets = _secrets(self._key, headers, proxy)
+        self._secrets = _secrets(self._key, headers, proxy, at.query)
         self._unsupported = {"max_tokens"} if at.hostname == urlsplit(OPENAI).hostname else set[str]()
         url = at._replace(path=f"{at.path}/chat/completions").geturl()
         self._route = Route(url, _headers(self._key, headers), timeouts, proxy)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self._shown_url!r})"
+        return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
 
     @property
     def has_key(self) -> bool:
         return self._key is not None
 
     @property
-    def _shown_url(self) -> str:
-        return self.base_url.partition("?")[0]
-
-    @property
     def identity(self) -> str:
         """Endpoint, model and extra parameters; never the key."""
         extra = orjson.dumps(self._extra, option=orjson.OPT_SORT_KEYS).decode() if self._extra else ""
-        return f"{self._shown_url}#{self.name}{extra}"
+        return f"{self.base_url}#{self.name}{extra}"
 
     async def complete(self, request: Request) -> Reply:
         """One call, one answer."""
@@ -122,10 +121,9 @@ class Chat:
         return reply
 
     async def _streamed(self, request: Request) -> AsyncGenerator[str | Reply, None]:
-        asked = self._asked(request) | {"stream": True, "stream_options": {"include_usage": True}}
-        asked = without_none(asked | self._extra)
+        asked = self._asked(request, stream=True, stream_options={"include_usage": True})
         async with exchange(self._route, "POST", _sendable(asked), stream=True) as (under_way, response):
-            if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+            if response.status != 200 or not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                 under_way.cap = CAP
                 body = b"".join([part async for part in under_way.parts(response)])
                 reply = self._read(asked, response.status, response.headers, body)
@@ -136,9 +134,9 @@ class Chat:
                 async for delta in deltas:
                     yield delta
 
-    def _asked(self, request: Request) -> dict[str, Any]:
+    def _asked(self, request: Request, **more: Any) -> dict[str, Any]:
         """The body of the call, as an object, without what this endpoint said it does not take."""
-        asked = request_body(self.name, request)
+        asked = request_body(self.name, request) | more
         if "max_tokens" in self._unsupported:
             asked["max_completion_tokens"] = asked["max_tokens"]
         return without_none({k: v for k, v in asked.items() if k not in self._unsupported} | self._extra)
@@ -148,7 +146,7 @@ class Chat:
             return read_reply(parsed(body, headers.get("Content-Type", "")))
         said = read_refusal(body)
         error = self._no(status, headers, said)
-        if said.param and said.codes & _UNSUPPORTED and said.param in asked.keys() - {"model", "messages"}:
+        if said.param and said.codes & _UNSUPPORTED and said.param in asked.keys() - _NEEDED:
             self._unsupported.add(said.param)
             error.retryable, error.retry_after = True, 0.0
         raise error
@@ -231,6 +229,7 @@ def endpoint(base_url: str) -> tuple[SplitResult, str | None]:
     try:
         parts = urlsplit(base_url.strip())
         host, _ = parts.hostname, parts.port
+        (host or "").encode("idna")
     except ValueError:
         raise ConfigError("a base URL is http(s)://host:port/v1: this one cannot be read") from None
     if parts.scheme not in {"http", "https"} or not host:
@@ -267,13 +266,16 @@ def _headers(key: str | None, given: Mapping[str, str] | None) -> dict[str, str]
     headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip", "User-Agent": "redraft"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
+    if not all(f"{name}{value}".isprintable() for name, value in (given or {}).items()):
+        raise ConfigError("a header has characters in it that no header has (it is not shown here)")
     return headers | dict(given or {})
 
 
-def _secrets(key: str | None, headers: Mapping[str, str] | None, proxy: str | None) -> list[str]:
+def _secrets(key: str | None, headers: Mapping[str, str] | None, proxy: str | None, query: str) -> list[str]:
     """All that must not appear in a message, longest first."""
     found = {key or "", (urlsplit(proxy).password or "") if proxy else ""}
-    found |= {value for name, value in (headers or {}).items() if _SECRET_HEADER.search(name)}
+    found |= {value for name, value in (headers or {}).items() if _SECRET_NAME.search(name)}
+    found |= {value for name, value in parse_qsl(query) if _SECRET_NAME.search(name)}
     found |= {value.rpartition(" ")[2] for value in found}
     return sorted((s for s in found if len(s) > 3), key=len, reverse=True)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ..contracts import Model
@@ -87,24 +87,23 @@ async def find(env: Mapping[str, str] | None = None, *, servers: Sequence[Server
     says something that cannot be.
     """
     env = os.environ if env is None else env
-    searches = (_named(env), _hosted(env), _nearby(env, local_servers(env) if servers is None else servers))
-    return await _searched(searches, everywhere=everywhere)
-
-
-async def _searched(searches: Sequence[Any], *, everywhere: bool) -> Found:
+    nearby = local_servers(env) if servers is None else servers
+    searches: tuple[Callable[[], Awaitable[_Seen]], ...] = (
+        lambda: _named(env),
+        lambda: _hosted(env),
+        lambda: _nearby(env, nearby),
+    )
     model: Model | None = None
     places: list[Place] = []
     for search in searches:
-        if model is not None and not everywhere:
-            search.close()
-            continue
-        seen, usable = await search
-        places += seen
-        model = model or usable
+        if model is None or everywhere:
+            seen, usable = await search()
+            places += seen
+            model = model or usable
     return Found(model, tuple(places))
 
 
-_Seen = tuple[list[Place], Model | None]
+_Seen: TypeAlias = tuple[list[Place], Model | None]
 
 
 async def _named(env: Mapping[str, str]) -> _Seen:

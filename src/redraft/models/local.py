@@ -15,7 +15,7 @@ from secrets import token_hex
 from threading import Event, Lock
 from typing import Any
 
-from ..contracts import Reply, Request
+from ..contracts import FORMATS, Reply, Request
 from ..core.errors import ConfigError, ModelError, ModelUnavailableError
 from .chat import mended, request_body, without_none
 from .prices import FREE
@@ -32,6 +32,7 @@ class LocalModel:
     """
 
     price = FREE
+    formats = FORMATS
 
     def __init__(
         self,

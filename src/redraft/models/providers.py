@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..contracts import Reply, Request
+from ..contracts import Format, Reply, Request
 from ..core.errors import (
     BadResponseError,
     ConfigError,
@@ -43,6 +43,10 @@ class ProviderModel:
         self.provider, self.model_name = str(first.system), str(first.model_name)
         self.name = spec if isinstance(spec, str) else f"{self.provider}:{self.model_name}"
         self._native = _profile(first, "supports_json_schema_output")
+
+    @property
+    def formats(self) -> tuple[Format, ...]:
+        return ("json_schema", "text") if self._native else ("text",)
 
     def __repr__(self) -> str:
         return f"ProviderModel({self.name!r})"

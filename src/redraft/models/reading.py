@@ -190,8 +190,8 @@ def _count(value: Any) -> int | None:
 
 # ---- thinking aloud
 
-_BLOCK = re.compile(r"<think>(.*?)</think>\s*", re.DOTALL)
-_ORPHAN = re.compile(r"(.*?)^[ \t]*</think>\s*", re.DOTALL | re.MULTILINE)
+OPEN, CLOSE = "<think>", "</think>"
+_ORPHAN = re.compile(r"^[ \t]*</think>\s*", re.MULTILINE)
 
 
 def without_thoughts(text: str) -> tuple[str, str]:
@@ -202,23 +202,43 @@ def without_thoughts(text: str) -> tuple[str, str]:
     """
     if "think>" not in text:
         return text, ""
-    if "<think>" not in text and (orphan := _ORPHAN.match(text)):
-        return text[orphan.end() :], orphan[1].strip()
-    thoughts: list[str] = []
-    rest = _BLOCK.sub(lambda block: _taken(block, thoughts), text)
-    if rest.lstrip().startswith("<think>"):
-        thoughts.append(rest.lstrip().removeprefix("<think>"))
+    if OPEN not in text and (orphan := _ORPHAN.search(text)):
+        return text[orphan.end() :], text[: orphan.start()].strip()
+    kept, thoughts = _apart(text)
+    rest = "".join(kept)
+    if rest.lstrip().startswith(OPEN):
+        thoughts.append(rest.lstrip().removeprefix(OPEN))
         rest = ""
     thought = "\n".join(t.strip() for t in thoughts)
     return (rest.lstrip() if thoughts else rest), thought
 
 
-def _taken(block: re.Match[str], thoughts: list[str]) -> str:
-    before = block.string[: block.start()]
-    quoted = before.count("```") % 2 or before.rpartition("\n")[2].count("`") % 2
-    if not quoted:
-        thoughts.append(block[1])
-    return block[0] if quoted else ""
+def _apart(text: str) -> tuple[list[str], list[str]]:
+    """What stands outside the closed blocks, and inside; in one pass, however many there are."""
+    kept: list[str] = []
+    thoughts: list[str] = []
+    code, at = _Code(), 0
+    while (start := text.find(OPEN, at)) >= 0 and (end := text.find(CLOSE, start)) >= 0:
+        kept.append(text[at:start])
+        at = end + len(CLOSE)
+        if code.after(kept[-1]):
+            kept.append(text[start:at])
+        else:
+            thoughts.append(text[start + len(OPEN) : end])
+    return [*kept, text[at:]], thoughts
+
+
+class _Code:
+    """Whether a place in a text is quoted: within a fence, or within backticks on its line."""
+
+    def __init__(self) -> None:
+        self._fences = self._ticks = 0
+
+    def after(self, more: str) -> bool:
+        self._fences += more.count("```")
+        line = more.rpartition("\n")
+        self._ticks = line[2].count("`") + (0 if line[1] else self._ticks)
+        return bool(self._fences % 2 or self._ticks % 2)
 
 
 # ---- bodies that say no
@@ -398,19 +418,19 @@ class Spoken:
         self._held += text
         self._skip_thoughts()
         start = self._held.lstrip()
-        if "<think>".startswith(start[:7]):
+        if OPEN.startswith(start[: len(OPEN)]):
             return ""
         self._open = True
         return start if self._thought else self._held
 
     def _skip_thoughts(self) -> None:
-        while self._held.lstrip().startswith("<think>") and "</think>" in self._held:
-            self._held = self._held.partition("</think>")[2]
+        while self._held.lstrip().startswith(OPEN) and CLOSE in self._held:
+            self._held = self._held.partition(CLOSE)[2]
             self._thought = True
 
     def rest(self) -> str:
         """What was held back and is no thought after all."""
-        return "" if self._open or self._held.lstrip().startswith("<think>") else self._held
+        return "" if self._open or self._held.lstrip().startswith(OPEN) else self._held
 
 
 class Events:

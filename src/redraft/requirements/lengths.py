@@ -167,7 +167,8 @@ def _split(text: str, missing: int) -> Iterator[Edit]:
     places = _seams(text)
     if len(places) < missing:
         return
-    for chosen in (_halving(places, missing, text), places[:missing], places[-missing:]):
+    spread = _halving(places, missing, text) if missing <= 50 else places[:: len(places) // missing][:missing]
+    for chosen in (spread, places[:missing], places[-missing:]):
         gap = texts.newline(text) * 2
         changed = texts.replaced(text, [(start, end, gap) for start, end in chosen])
         yield Edit(changed, f"split paragraphs at {counted(missing, 'place')}")
@@ -187,7 +188,7 @@ def _halving(places: Sequence[Span], missing: int, text: str) -> list[Span]:
     edges = sorted({edge for span in texts.paragraphs(text) for edge in span})
     left = list(places)
     chosen: list[Span] = []
-    for _ in range(min(missing, 200)):
+    for _ in range(missing):
         start, end = max(pairwise(edges), key=lambda pair: _room(pair, left))
         inside = [place for place in left if start < place[0] < end]
         best = min(inside, key=lambda place: abs(place[0] - (start + end) / 2))

@@ -92,7 +92,7 @@ def _worded(text: str, spans: list[Span]) -> list[Span]:
 
 
 def _goes_on(text: str, match: re.Match[str]) -> bool:
-    if match[0] != ".":
+    if match[0] != "." or not text[match.start() - 1 : match.start()].isalnum():
         return False
     before = text[max(0, match.start() - 12) : match.end()]
     return bool(_ABBREVIATION.search(before) and match.end() < len(text)) or bool(_NUMBERING.search(before))

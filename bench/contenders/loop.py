@@ -1,0 +1,38 @@
+"""Redraft's whole loop: `refine_many` with a function that grades and is never satisfied."""
+
+from __future__ import annotations
+
+import asyncio
+
+from common import CALLS_A_ROW, PROMPT, arguments, measured
+
+import redraft
+from redraft.models.chat import Chat
+
+
+async def middling(_text):
+    return 0.5
+
+
+async def main(given):
+    chat = Chat("loopback", f"{given.url}/v1")
+
+    async def rows(n):
+        results = await redraft.refine_many(
+            [PROMPT] * n,
+            chat,
+            middling,
+            max_iterations=CALLS_A_ROW - 1,
+            patience=CALLS_A_ROW,
+            editor=False,
+            max_in_flight=given.in_flight,
+        )
+        assert all(result.metadata["iterations"] == CALLS_A_ROW - 1 for result in results)
+
+    await rows(given.in_flight)
+    with measured(given.url, given.calls):
+        await rows(given.calls // CALLS_A_ROW)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(arguments()))

@@ -1,0 +1,20 @@
+#!/bin/sh
+# Make the environments of the peers that bench/overhead.py measures: one each, in DIR.
+#
+#     sh bench/peers.sh DIR
+#
+# PYTHON names the interpreter (default: python3). pip is used as it is configured on this machine.
+set -eu
+
+[ $# -eq 1 ] || { echo "usage: sh bench/peers.sh DIR" >&2; exit 2; }
+
+make_peer() { # name, requirement
+    [ -x "$1/bin/python" ] || "${PYTHON:-python3}" -m venv "$1"
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check "$2"
+}
+
+mkdir -p "$1"
+make_peer "$1/executionkit" "executionkit==0.4.0"
+make_peer "$1/executionkit-httpx" "executionkit[httpx]==0.4.0"
+make_peer "$1/dspy" "dspy>=3"
+echo "ready: python bench/overhead.py --peers $1"

@@ -1,0 +1,65 @@
+"""Write the generated parts of docs/: python scripts/docs.py [--check]
+
+They stand between `<!-- NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from redraft.cli import COMMANDS, program
+from redraft.graders import NAMED
+from redraft.requirements import KINDS
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def graders() -> Iterator[str]:
+    yield "| name | what it does |\n|---|---|"
+    yield from (f"| `{name}` | {about} |" for name, (_, about) in NAMED.items())
+
+
+def kinds() -> Iterator[str]:
+    yield "| kind | what it demands | for example |\n|---|---|---|"
+    yield from (f"| `{name}` | {cell(kind.help)} | `{cell(kind.example)}` |" for name, kind in KINDS.items())
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def commands() -> Iterator[str]:
+    for name in COMMANDS:
+        command = program.get_command(click.Context(program), name)
+        context = click.Context(command, info_name=f"redraft {name}", terminal_width=100, max_content_width=100)
+        yield f"## redraft {name}\n\n```text\n{command.get_help(context)}\n```\n"
+
+
+PARTS: dict[str, Callable[[], Iterator[str]]] = {"graders": graders, "kinds": kinds, "commands": commands}
+
+
+def written(text: str) -> str:
+    """A page with its generated parts as they are now."""
+    for name, part in PARTS.items():
+        body = "\n".join(part())
+        text = re.sub(f"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, b=body: f"{m[1]}{b}\n{m[2]}", text, flags=re.DOTALL)
+    return text
+
+
+def run(*, check: bool) -> int:
+    stale = [page for page in sorted(DOCS.glob("*.md")) if written(page.read_text()) != page.read_text()]
+    for page in stale:
+        if check:
+            print(f"{page.name} is stale: run python scripts/docs.py")
+        else:
+            page.write_text(written(page.read_text()))
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(run(check="--check" in sys.argv))

@@ -1,0 +1,96 @@
+"""A small OpenAI-compatible chat server on this machine, which says what the test tells it and counts what it is asked."""
+
+import asyncio
+import json
+import threading
+
+from aiohttp import web
+
+
+class ChatServer:
+    """`answer(messages, n)` gives the n-th reply, text or a status with an error body; `hold(n)` keeps call n waiting."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.asked = []
+        self.arrived = {}
+        self._held = {}
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._thread.start()
+        assert self._started.wait(10)
+
+    @property
+    def calls(self):
+        return len(self.asked)
+
+    @property
+    def model(self):
+        return f"http://127.0.0.1:{self.port}/v1#tiny"
+
+    def hold(self, n):
+        """Keep the n-th call waiting; the event returned is set when it has arrived."""
+        self.arrived[n] = threading.Event()
+        self._held[n] = asyncio.Event()
+        return self.arrived[n]
+
+    def release(self):
+        """Let go of all calls that are held, and hold no more."""
+        held, self._held = self._held, {}
+        for gate in held.values():
+            self._loop.call_soon_threadsafe(gate.set)
+
+    def close(self):
+        self.release()
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(10)
+
+    async def _serve(self):
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._chat)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = site._server.sockets[0].getsockname()[1]
+        self._started.set()
+        await self._end.wait()
+        await runner.cleanup()
+
+    async def _chat(self, request):
+        body = await request.json()
+        n = len(self.asked)
+        self.asked.append(body["messages"])
+        if n in self.arrived:
+            self.arrived[n].set()
+        if gate := self._held.get(n):
+            await gate.wait()
+        said = self.answer(body["messages"], n)
+        if isinstance(said, int):
+            return web.json_response({"error": {"message": f"no, {said}"}}, status=said)
+        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
+
+
+def verdict(score, criteria=("instructions", "correctness", "completeness", "clarity"), change="say more", done=False):
+    """What the default judge is to answer."""
+    rows = {name: {"evidence": "", "change": change if score < 5 else "", "score": score} for name in criteria}
+    return json.dumps({"criteria": rows, "done": done})
+
+
+def is_judging(messages):
+    return messages[0]["role"] == "system" and "judge" in messages[0]["content"]
+
+
+def writer_and_judge(drafts, scores):
+    """Drafts in order for the writer, scores in order for the judge; the last of each is repeated."""
+    drafts, scores = list(drafts), list(scores)
+
+    def answer(messages, n):
+        if is_judging(messages):
+            return verdict(scores.pop(0) if len(scores) > 1 else scores[0])
+        return drafts.pop(0) if len(drafts) > 1 else drafts[0]
+
+    return answer

@@ -1,0 +1,47 @@
+"""The word diff, in any script."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft.cli.diff import drawn, pieces, tokens
+
+TEXTS = st.text(alphabet=st.sampled_from("ab c\n.é日本語です कि่ม🙂‍️"), max_size=60)
+
+
+@given(TEXTS, TEXTS)
+def test_pieces_make_both_texts(before, after):
+    """What stayed and went is the old text, what stayed and came the new one."""
+    found = pieces(before, after)
+    assert "".join(p.text for p in found if p.kind != "new") == before
+    assert "".join(p.text for p in found if p.kind != "gone") == after
+
+
+@given(st.text())
+def test_tokens_are_the_text(text):
+    """Nothing is lost in cutting."""
+    assert "".join(tokens(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("The cat sat.", "The dog sat.", "The [-cat-]{+dog+} sat."),
+        ("今日は雨です。", "今日は雪です。", "今日は[-雨-]{+雪+}です。"),
+        ("मैं किताब पढ़ता हूँ", "मैं किताबें पढ़ता हूँ", "मैं [-किताब-]{+किताबें+} पढ़ता हूँ"),
+        ("قرأت كتابا", "قرأت كتابين", "قرأت [-كتابا-]{+كتابين+}"),
+        ("one two three four", "one 2 3 four", "one [-two three-]{+2 3+} four"),
+        ("a\n\nb", "a\nb", "a\n[-↵-]b"),
+    ],
+)
+def test_words_of_every_script_change_as_a_whole(before, after, shown):
+    """A word with its marks is one thing; where there are no spaces a character is."""
+    assert drawn(before, after, colour=False).plain == shown
+
+
+def test_of_a_long_text_only_the_surroundings_of_a_change_are_shown():
+    """What did not change is left out, unless all is wanted."""
+    before = "word " * 200 + "old " + "word " * 200
+    after = before.replace("old", "new")
+    assert len(drawn(before, after, colour=False).plain) < 150
+    assert len(drawn(before, after, colour=False, full=True).plain) > len(before)

@@ -1,0 +1,79 @@
+"""`grade`, `show`, `models`, `graders`, `--version`."""
+
+import json
+
+from redraft import __version__
+from redraft.graders import NAMED
+from redraft.requirements import KINDS
+
+from .chat_server import verdict, writer_and_judge
+
+
+def test_grade_says_what_is_broken_and_by_how_much(redraft):
+    """Requirements are checked without a model: measured value, demand, exit 3."""
+    done = redraft("grade", "--response", "-", "--require", "words:2-3", "--require", "contains:qubit", input="One two three")
+    assert done.returncode == 3
+    assert "3 words" in done.out and "'qubit' occurs 0 times" in done.out
+    assert "score 0.50 · broken: 1" in done.out and "calls 0" in done.out
+
+
+def test_grade_with_a_judge_tells_what_to_change(redraft, serve):
+    """The judge's reason and advice are shown; with --json as data."""
+    server = serve(lambda messages, n: verdict(3, change="name the river"))
+    done = redraft("grade", "Which river?", "--response", "-", "--model", server.model, input="The long one")
+    assert done.returncode == 0
+    assert "→ name the river" in done.out and "0.60" in done.out
+    assert "Which river?" in str(server.asked) and "The long one" in str(server.asked)
+    data = json.loads(redraft("grade", "--response", "-", "--model", server.model, "--json", input="x").out)
+    assert data["score"] == 0.6 and data["feedback"][0]["actions"][0] == "name the river"
+
+
+def test_grade_without_anything_to_grade_with(redraft):
+    """Nothing to grade with is a usage error."""
+    assert redraft("grade", "--response", "-", "--model", "none", input="x").returncode == 2
+
+
+def test_show_tells_answers_feedback_changes_and_usage(redraft, serve):
+    """A saved trace is told without asking anybody."""
+    server = serve(writer_and_judge(["The cat sat.", "The dog sat."], [2, 5]))
+    redraft("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
+    done = redraft("show", "t.jsonl")
+    assert done.returncode == 0 and server.calls == 4
+    assert "The [-cat-]{+dog+} sat." in done.out
+    assert "score 0.40" in done.out and "score 1.00 (+0.60)" in done.out and "→ say more" in done.out
+    assert "stopped: target" in done.out
+    data = json.loads(redraft("show", "t.jsonl", "--json").out)
+    assert [c["score"] for c in data["candidates"]] == [0.4, 1.0]
+    assert data["settings"]["model"] == server.model
+
+
+def test_show_refuses_what_is_no_trace(redraft):
+    """A foreign file is an error in one line."""
+    (redraft.folder / "x.jsonl").write_text("{}\n")
+    done = redraft("show", "x.jsonl")
+    assert done.returncode == 1 and "Traceback" not in done.err and "x.jsonl" in done.err
+
+
+def test_models_says_where_it_looked(redraft, serve):
+    """Every place is named, with what was found or what it would need."""
+    done = redraft("models", env={"REDRAFT_MODEL": "ollama:llama3.2"})
+    assert done.returncode == 0
+    for place in ("REDRAFT_MODEL", "Ollama", "LM Studio", "llama.cpp", "vLLM", "OPENAI_API_KEY"):
+        assert place in done.out
+    assert "Used unless --model says otherwise" in done.out
+    data = json.loads(redraft("models", "--json", env={"REDRAFT_MODEL": "ollama:llama3.2"}).out)
+    assert data["places"][0]["found"] is True
+
+
+def test_graders_lists_every_kind_with_an_example(redraft):
+    """All that can grade is listed."""
+    data = json.loads(redraft("graders", "--json").out)
+    assert [row["name"] for row in data["graders"]] == list(NAMED)
+    assert [(row["name"], row["example"]) for row in data["requirements"]] == [(k, v.example) for k, v in KINDS.items()]
+    shown = redraft("graders").out
+    assert all(kind in shown for kind in KINDS)
+
+
+def test_version(redraft):
+    """--version says which Redraft it is."""
+    assert redraft("--version").out == f"redraft {__version__}\n"

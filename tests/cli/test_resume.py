@@ -1,0 +1,130 @@
+"""Work that is cut short: by Ctrl-C, by kill -9, by a budget; and going on with it."""
+
+import signal
+
+import pytest
+
+from redraft.stores import read_trace
+
+from .chat_server import is_judging, writer_and_judge
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_prints_the_best_so_far_and_keeps_the_trace(redraft, serve, ending):
+    """Interrupted, or told to end, in the middle of a refinement: exit 130, the graded draft on stdout, a trace that goes on."""
+    server = serve(writer_and_judge(["draft", "better"], [2, 5]))
+    arrived = server.hold(2)
+    process = redraft.start("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
+    assert arrived.wait(30)
+    process.send_signal(ending)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, b"draft\n")
+    assert b"redraft run --resume t.jsonl" in err and b"Traceback" not in err
+    server.release()
+    assert read_trace(redraft.folder / "t.jsonl").outcome.reason == "cancelled"
+
+    before = server.calls
+    done = redraft("run", "--resume", "t.jsonl")
+    assert (done.returncode, done.out) == (0, "better\n")
+    assert [is_judging(m) for m in server.asked[before:]] == [False, True]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_before_anything_was_graded(redraft, serve, ending):
+    """Interrupted in the first grading: the draft that was paid for is printed, and stays in the trace."""
+    server = serve(writer_and_judge(["draft"], [5]))
+    arrived = server.hold(1)
+    process = redraft.start("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
+    assert arrived.wait(30)
+    process.send_signal(ending)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, b"draft\n")
+    assert b"Traceback" not in err
+    server.release()
+    assert redraft("run", "--resume", "t.jsonl").out == "draft\n"
+    assert sum(not is_judging(m) for m in server.asked) == 1
+
+
+def test_kill_9_loses_nothing_that_was_recorded(redraft, serve):
+    """After kill -9 the trace reads, and going on asks only for what is not in it."""
+    server = serve(writer_and_judge(["draft", "better"], [2, 5]))
+    arrived = server.hold(3)
+    process = redraft.start("run", "Say it", "--model", server.model, "--trace", "t.jsonl", "--max-iterations", "5")
+    assert arrived.wait(30)
+    process.kill()
+    process.communicate(timeout=30)
+    server.release()
+    kept = read_trace(redraft.folder / "t.jsonl")
+    assert [c.text for c in kept.candidates] == ["draft", "better"]
+    assert kept.outcome is None
+
+    before = server.calls
+    done = redraft("run", "--resume", "t.jsonl")
+    assert (done.returncode, done.out) == (0, "better\n")
+    assert [is_judging(m) for m in server.asked[before:]] == [True]
+    assert read_trace(redraft.folder / "t.jsonl").outcome.reason == "target"
+
+
+def test_a_torn_last_line_is_no_obstacle(redraft, serve):
+    """A record that was half written is asked for again, and the file is whole afterwards."""
+    server = serve(writer_and_judge(["draft"], [5]))
+    redraft("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
+    path = redraft.folder / "t.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2]) + lines[2][:20])
+    assert redraft("run", "--resume", "t.jsonl").out == "draft\n"
+    assert server.calls == 3
+    assert len(read_trace(path).records) == 3
+
+
+def test_resume_takes_the_settings_from_the_trace_and_options_go_first(redraft, serve):
+    """Model, requirements, rubric and limits hold as they were; what is typed changes them."""
+    (redraft.folder / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')
+    from .chat_server import verdict
+
+    server = serve(lambda messages, n: verdict(2, ["warmth"]) if is_judging(messages) else f"Dear {n}")
+    run = ("run", "Greet", "--model", server.model, "--rubric", "rubric.toml", "--require", "contains:Dear")
+    redraft(*run, "--max-iterations", "0", "--trace", "t.jsonl")
+    assert server.calls == 2
+    (redraft.folder / "rubric.toml").unlink()
+    redraft("run", "--resume", "t.jsonl")
+    assert server.calls == 2
+    done = redraft("run", "--resume", "t.jsonl", "--max-iterations", "1")
+    assert (done.returncode, server.calls) == (0, 4)
+    assert "warmth" in str(server.asked[-1])
+
+
+def test_a_budget_covers_the_whole_trace(redraft, serve):
+    """Going on does not open the purse anew; a higher budget does."""
+    server = serve(writer_and_judge(["a", "b"], [1]))
+    redraft("run", "Say it", "--model", server.model, "--budget-calls", "3", "--trace", "t.jsonl")
+    redraft("run", "--resume", "t.jsonl")
+    assert server.calls == 3
+    redraft("run", "--resume", "t.jsonl", "--budget-calls", "4")
+    assert server.calls == 4
+
+
+def test_a_finished_trace_is_told_without_a_call(redraft, serve):
+    """Resuming what has ended prints its answer."""
+    server = serve(writer_and_judge(["fine"], [5]))
+    redraft("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
+    assert redraft("run", "--resume", "t.jsonl").out == "fine\n"
+    assert server.calls == 2
+
+
+def test_resume_refuses_another_task_and_trace_refuses_to_overwrite(redraft):
+    """Neither mixes two runs in one file."""
+    common = ("run", "x", "--response", "-", "--require", "contains:One", "--model", "none", "--trace", "t.jsonl")
+    assert redraft(*common, input="One").returncode == 0
+    kept = (redraft.folder / "t.jsonl").read_bytes()
+    again = redraft(*common, input="One")
+    assert again.returncode == 1 and "--resume" in again.err
+    other = redraft("run", "y", "--resume", "t.jsonl")
+    assert other.returncode == 2 and "PROMPT" in other.err
+    assert (redraft.folder / "t.jsonl").read_bytes() == kept
+
+
+def test_a_run_that_could_not_start_leaves_no_trace(redraft):
+    """A trace file appears only when there is something in it."""
+    redraft("run", "x", "--model", "none", "--trace", "t.jsonl")
+    assert not (redraft.folder / "t.jsonl").exists()

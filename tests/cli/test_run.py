@@ -1,0 +1,141 @@
+"""`redraft run`: what goes where, and with which exit code it ends."""
+
+import json
+
+from redraft.stores import read_trace
+
+from .chat_server import is_judging, verdict, writer_and_judge
+
+
+def test_stdout_is_the_answer_alone(redraft, serve):
+    """The best answer, and nothing else, goes to stdout; the story goes to stderr."""
+    server = serve(writer_and_judge(["poor", "good"], [2, 5]))
+    done = redraft("run", "Say it", "--model", server.model)
+    assert (done.returncode, done.out) == (0, "good\n")
+    assert "score 1.00 (0.40 → 1.00) · stopped: target" in done.err
+    assert "calls 4" in done.err
+
+
+def test_the_prompt_comes_from_stdin(redraft, serve):
+    """With `-` the model is asked what stands on stdin."""
+    server = serve(writer_and_judge(["fine"], [5]))
+    assert redraft("run", "-", "--model", server.model, "--system", "Be brief", input="Was ist ein Fluß?").out == "fine\n"
+    assert server.asked[0] == [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "Was ist ein Fluß?"}]
+
+
+def test_a_response_is_repaired_without_any_model(redraft):
+    """With a response and requirements the editor alone can do the work."""
+    (redraft.folder / "draft.md").write_text("There is one. There are two. There are two.\n")
+    done = redraft("run", "Count", "--response", "draft.md", "--require", "no_duplicate_sentences", "--model", "none")
+    assert (done.returncode, done.out) == (0, "There is one. There are two.\n")
+
+
+def test_exit_3_when_a_requirement_stays_broken(redraft):
+    """A requirement that nobody could satisfy is named, and the best answer is printed all the same."""
+    done = redraft("run", "Count", "--response", "-", "--require", "contains:qubit", "--model", "none", input="One.")
+    assert (done.returncode, done.out) == (3, "One.\n")
+    assert "still broken: contains:qubit" in done.err
+
+
+def test_exit_1_when_the_model_fails(redraft, serve):
+    """A refused key is one line that says so and what to look at; no traceback."""
+    done = redraft("run", "Say it", "--model", serve(lambda messages, n: 401).model)
+    assert (done.returncode, done.out) == (1, "")
+    assert done.err.splitlines()[-2].startswith("redraft: ")
+    assert "401" in done.err and "redraft models" in done.err and "Traceback" not in done.err
+
+
+def test_exit_1_and_the_best_so_far_when_it_fails_later(redraft, serve):
+    """A refinement that fails ends the work, and the graded draft is printed."""
+    server = serve(lambda messages, n: [lambda: "draft", lambda: verdict(2), lambda: 400][min(n, 2)]())
+    done = redraft("run", "Say it", "--model", server.model)
+    assert (done.returncode, done.out) == (1, "draft\n")
+    assert "stopped: failed" in done.err
+
+
+def test_debug_shows_the_traceback(redraft):
+    """With --debug an error comes with the place where it arose."""
+    assert "Traceback" in redraft("run", "x", "--model", "nonsense:x", "--debug").err
+
+
+def test_exit_2_for_what_cannot_be(redraft):
+    """Wrong use is said at once, with what is allowed or an example."""
+    for args, said in [
+        (["run"], "for example: redraft run"),
+        (["run", "x", "--target", "2"], "--target"),
+        (["run", "x", "--model", "opnai:gpt"], "did you mean 'openai:gpt'"),
+        (["run", "x", "--model", "none"], "no model"),
+        (["run", "x", "--require", "wrods:3", "--model", "none"], "did you mean words"),
+        (["run", "-", "--response", "-"], "stdin"),
+        (["run", "x", "-o", "no/such/folder/file"], "--output"),
+        (["rnu"], "No such command"),
+    ]:
+        done = redraft(*args)
+        assert (done.returncode, done.out) == (2, ""), args
+        assert said in done.err and "Traceback" not in done.err, done.err
+
+
+def test_output_is_replaced_as_a_whole_and_exactly(redraft):
+    """-o writes the answer as it was graded, over what was there, and leaves nothing else behind."""
+    (redraft.folder / "answer.md").write_text("old")
+    redraft("run", "x", "--response", "-", "--require", "contains:One", "--model", "none", "-o", "answer.md", input="One.")
+    assert {p.name: p.read_text() for p in redraft.folder.iterdir()} == {"answer.md": "One."}
+
+
+def test_json_lines_tell_everything(redraft, serve):
+    """Each line of --json is an object; the last is the result."""
+    server = serve(writer_and_judge(["poor", "good"], [2, 5]))
+    done = redraft("run", "Say it", "--model", server.model, "--json")
+    events = [json.loads(line) for line in done.out.splitlines()]
+    assert [e["event"] for e in events[:3]] == ["start", "step", "record"]
+    assert {e["event"] for e in events[1:-1]} == {"step", "record"}
+    result = events[-1]
+    assert result["event"] == "result"
+    assert (result["value"], result["score"], result["stop"], result["usage"]["calls"]) == ("good", 1.0, "target", 4)
+    assert result["cost"] is None and result["metadata"]["score_history"] == [0.4, 1.0]
+    assert done.err == ""
+
+
+def test_json_tells_errors_too(redraft, serve):
+    """A program that reads --json gets an error object, and the exit code."""
+    done = redraft("run", "Say it", "--model", serve(lambda messages, n: 401).model, "--json")
+    assert done.returncode == 1
+    assert json.loads(done.out.splitlines()[-1])["error"] == "AuthenticationError"
+
+
+def test_a_rubric_and_a_requirement_grade_together(redraft, serve):
+    """The judge is asked about the rubric's criteria, and the requirement gates."""
+    (redraft.folder / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')
+    server = serve(lambda messages, n: verdict(5, ["warmth"]) if is_judging(messages) else "Dear you")
+    done = redraft("run", "Greet", "--model", server.model, "--rubric", "rubric.toml", "--require", "contains:Dear", "--json")
+    assert json.loads(done.out.splitlines()[0])["panel"] == ["contains:Dear", "rubric"]
+    assert "warmth" in str(server.asked[1])
+
+
+def test_the_budget_ends_the_work_with_the_best_so_far(redraft, serve):
+    """After the last call that the budget allows the best answer comes back, and how to go on is said."""
+    server = serve(writer_and_judge(["a", "b", "c"], [1, 2, 3]))
+    done = redraft("run", "Say it", "--model", server.model, "--budget-calls", "3", "--trace", "t.jsonl")
+    assert (done.returncode, done.out, server.calls) == (0, "a\n", 3)
+    assert "stopped: budget" in done.err and "redraft run --resume t.jsonl" in done.err
+
+
+def test_a_closed_pipe_is_no_drama(redraft):
+    """Whoever stops reading gets no traceback."""
+    script = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-m', 'redraft', 'graders'], stdout=-1); p.stdout.close(); sys.exit(p.wait())"
+    import os
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=os.environ, timeout=60)
+    assert done.stderr == b""
+    assert done.returncode == 1
+
+
+def test_the_trace_holds_no_secret(redraft, serve):
+    """User, password and query of an address stay out of the trace."""
+    server = serve(writer_and_judge(["fine"], [5]))
+    model = server.model.replace("://", "://:sesame@")
+    assert redraft("run", "Say it", "--model", model, "--trace", "t.jsonl").returncode == 0
+    assert "sesame" not in (redraft.folder / "t.jsonl").read_text()
+    assert read_trace(redraft.folder / "t.jsonl").settings["model"] == server.model

@@ -1,0 +1,34 @@
+"""What a person sees in a terminal, and what a model cannot do to it."""
+
+import re
+
+from .chat_server import verdict, writer_and_judge
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b5n\u202eback"
+
+
+def test_the_live_view_shows_answers_scores_and_what_it_takes(redraft, serve):
+    """In a terminal the answers appear with their scores, and calls, tokens and cost beneath."""
+    server = serve(writer_and_judge(["poor", "good"], [2, 5]))
+    seen, piped, code = redraft.in_terminal("run", "Say it", "--model", server.model, stdout_too=False)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    assert (code, piped) == (0, b"good\n")
+    for shown in ("draft by tiny", "refined 0 by tiny", "0.40", "1.00", "calls 4", "tokens 60", "cost unknown"):
+        assert shown in text
+
+
+def test_a_model_cannot_drive_the_terminal(redraft, serve):
+    """Escape sequences, control characters and markup in answers, reasons and advice do nothing."""
+    server = serve(lambda messages, n: verdict(2, change=EVIL) if n % 2 else f"{EVIL} {n}")
+    seen, _, _ = redraft.in_terminal("run", "Say it", "--model", server.model, "--max-iterations", "1", "--trace", "t.jsonl")
+    told, _, _ = redraft.in_terminal("show", "t.jsonl")
+    for screen in (seen, told):
+        assert b"[bold]markup[/bold]" in screen
+        for evil in ("\x1b]0;", "\x1b[2J", "\x1b[31mred", "\x9b", "\x07", "\u202e"):
+            assert evil.encode() not in screen
+
+
+def test_programs_get_the_answer_as_it_is(redraft, serve):
+    """Through a pipe not a character is changed."""
+    server = serve(writer_and_judge([EVIL], [5]))
+    assert redraft("run", "Say it", "--model", server.model).out == f"{EVIL}\n"
