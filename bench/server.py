@@ -1,10 +1,11 @@
-"""A chat endpoint on the loopback that answers every request alike after a set time, and counts.
+"""A chat endpoint on the loopback that answers every request after a set time, and counts.
 
     python bench/server.py [--latency 0.05] [--answer-bytes 2048]
 
 It prints its address on the first line and serves until its standard input is closed. POST anything is a chat
-completion; GET /reset sets the counts to 0; GET /stats tells how many calls it has answered and how many it had in hand
-at most at the same time. Hand-written on an asyncio protocol, so that it costs less than any client it is called by.
+completion, its answer a numbered one (a loop that gets the same text twice may know better than to grade it again);
+GET /reset sets the counts to 0; GET /stats tells how many calls it has answered, and how many it had in hand at most at the
+same time. Hand-written on an asyncio protocol, so that it costs less than any client it is called by.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import lru_cache
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 CLOSE = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 FIELD = re.compile(rb"\[\[ ## (\w+) ## \]\]")
+NUMBER = b"#" * 9
 WORDS = "an answer of a length that is usual for a question with some detail in it "
 
 
@@ -71,11 +73,11 @@ class Endpoint(asyncio.Protocol):
             self.send(head, json.dumps(asdict(self.tally)).encode())
             return
         self.tally.begin()
-        asyncio.get_running_loop().call_later(self.latency, self.answer, head, completion(self.size, wanted(body)))
+        asyncio.get_running_loop().call_later(self.latency, self.answer, head, wanted(body))
 
-    def answer(self, head, body):
+    def answer(self, head, fields):
         self.tally.end()
-        self.send(head, body)
+        self.send(head, completion(self.size, fields).replace(NUMBER, b"%09d" % self.tally.calls))
 
     def send(self, head, body):
         self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -92,7 +94,7 @@ def wanted(body):
 @lru_cache
 def completion(size, fields):
     """The body of a chat completion whose answer has `size` bytes, in the fields that were asked for."""
-    text = (WORDS * (size // len(WORDS) + 1))[:size]
+    text = (f"Answer {NUMBER.decode()}: " + WORDS * (size // len(WORDS) + 1))[:size]
     if fields:
         each = text[: size // len(fields)]
         said = {b"advice": json.dumps({"self": each}), b"completed": ""}

@@ -18,7 +18,7 @@ async def main(given):
     chat = Chat("loopback", f"{given.url}/v1")
 
     async def rows(n):
-        results = await redraft.refine_many(
+        return await redraft.refine_many(
             [PROMPT] * n,
             chat,
             middling,
@@ -27,11 +27,11 @@ async def main(given):
             editor=False,
             max_in_flight=given.in_flight,
         )
-        assert all(result.metadata["iterations"] == CALLS_A_ROW - 1 for result in results)
 
     await rows(given.in_flight)
     with measured(given.url, given.calls):
-        await rows(given.calls // CALLS_A_ROW)
+        results = await rows(given.calls // CALLS_A_ROW)
+    assert all(result.trace.iterations == CALLS_A_ROW - 1 and result.score == 0.5 for result in results)
 
 
 if __name__ == "__main__":

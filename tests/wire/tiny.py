@@ -101,7 +101,7 @@ def serve(path: str, *keys: str) -> None:
     wanted = xllamacpp.CommonParams()
     wanted.model.path = path
     wanted.hostnames, wanted.port, wanted.api_keys = ["127.0.0.1"], 0, list(keys)
-    wanted.n_ctx, wanted.n_parallel, wanted.cpuparams.n_threads, wanted.verbosity = 8192, 4, 1, -1
+    wanted.n_ctx, wanted.n_parallel, wanted.cpuparams.n_threads, wanted.verbosity = 4 * CONTEXT, 4, 1, -1
     server = xllamacpp.Server(wanted)
     print(server.listening_address, flush=True)
     while True:

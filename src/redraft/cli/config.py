@@ -165,7 +165,7 @@ def _relative(key: str, value: Any, beside: str) -> Any:
     if beside == ".":
         return value
     if key == "rubric":
-        return os.path.join(beside, value)
+        return str(Path(beside, value))
     return [found_beside(spec, beside) for spec in value] if key in {"require", "grader"} else value
 
 
@@ -177,4 +177,4 @@ def found_beside(spec: str, folder: str) -> str:
     kind = KINDS.get(name.strip())
     if not colon or kind is None or not kind.reads_files or argument.strip().startswith("{"):
         return spec
-    return f"{name}:{os.path.join(folder, argument.strip())}"
+    return f"{name}:{Path(folder, argument.strip())}"

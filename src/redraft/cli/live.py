@@ -44,7 +44,7 @@ class LiveView:
             redirect_stderr=False,
         )
 
-    def begin(self, trace: Trace) -> None:  # noqa: ARG002  (it is drawn from the progress)
+    def begin(self, trace: Trace) -> None:
         self._live.start()
 
     def step(self, step: Step) -> None: ...

@@ -61,7 +61,7 @@ pyproject.toml, whose keys are the names of the options.
 @options.as_json
 @options.debug
 @click.pass_context
-def run(ctx: click.Context, **typed: Any) -> int:
+def run(ctx: click.Context, /, **typed: Any) -> int:
     """Answer PROMPT (- for stdin) as well as the settings allow, or improve a given response.
 
     A budget covers a whole trace, also when it is resumed.

@@ -70,7 +70,7 @@ class Teller:
         """What graders say, a row each, and below what they would change."""
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True)
-        table.add_column(max_width=36, overflow="fold")
+        table.add_column(max_width=42, overflow="fold")
         table.add_column(ratio=1)
         for view in views:
             table.add_row(_mark(view), line(brief(self.call(view.grader))), line(brief(view.reason)))

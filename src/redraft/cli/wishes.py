@@ -43,7 +43,9 @@ def new_task(typed: Mapping[str, Any]) -> Task:
     files.one_stdin(PROMPT=prompt, **{"--response": typed.get("response")})
     messages = [{"role": "system", "content": system}] if system else []
     text = files.read_text("-", "PROMPT") if prompt == "-" else prompt
-    held = {name: files.read_text(typed[name], f"--{name}") for name in ("response", "context", "reference") if typed.get(name)}
+    held: dict[str, Any] = {
+        name: files.read_text(typed[name], f"--{name}") for name in ("response", "context", "reference") if typed.get(name)
+    }
     return Task([*messages, {"role": "user", "content": text}], requirements=canonical(typed["require"]), **held)
 
 
@@ -125,4 +127,4 @@ def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting]
 
 def taken_up(trace: Trace, typed: Mapping[str, Any]) -> Trace:
     """The trace with the requirements that hold now."""
-    return replace(trace, task=replace(trace.task, requirements=canonical(typed["require"])))
+    return replace(trace, task=replace(trace.task, requirements=tuple(canonical(typed["require"]))))

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..core.steps import Step
 from ..core.trace import Trace
 from ..result import Result
 from ..stores import JsonlStore, read_trace
+from ..text import plain
 from . import files, lines
 from .config import Configured
 from .exits import INTERRUPTED, complain, exit_code
@@ -146,7 +146,7 @@ def _conclude(result: Result, typed: Mapping[str, Any], watch: Watch) -> None:
     if not sys.stderr.isatty():
         click.echo(f"redraft: {tally(result.usage, watch.progress.seconds)}", err=True)
     for name in result.metadata["broken"]:
-        click.echo(f"redraft: still broken: {lines.plain(name)}", err=True)
+        click.echo(f"redraft: still broken: {plain(name)}", err=True)
     if result.stop.resumable:
         click.echo(f"redraft: {_how_to_go_on(typed)}", err=True)
 

@@ -23,7 +23,7 @@ from .template import Template
 
 TOP = 5
 LEVELS = "Scores: 0 absent or wrong, 1 poor, 2 weak, 3 acceptable, 4 good, 5 nothing to improve."
-LONGEST_QUOTE, LONGEST_CHANGE = 120, 300  # characters
+LONGEST_QUOTE, LONGEST_CHANGE = 100, 240  # characters
 
 
 @dataclass(frozen=True)
