@@ -40,14 +40,19 @@ def bare_environment(monkeypatch):
 def gguf_file(tmp_path_factory):
     """A tiny model with random weights, in a file."""
     path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(TINY.parent)!r}); import tiny; tiny.make({str(path)!r})"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(TINY.parent)!r}); import tiny; tiny.make({str(path)!r})"],
+        check=True,
+    )
     return path
 
 
 @pytest.fixture(scope="session")
 def plain_server(gguf_file):
     """The name of a model on a real llama.cpp server that asks for no key."""
-    with subprocess.Popen([sys.executable, str(TINY), str(gguf_file)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, str(TINY), str(gguf_file)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             yield f"{process.stdout.readline().strip()}/v1#tiny"
         finally:

@@ -18,10 +18,10 @@ from .core.errors import ConfigError, RedraftError
 from .core.plans import Plan
 from .core.records import Candidate, Message, Outcome, StopReason, Task
 from .core.steps import Stop
-from .core.trace import Trace
+from .core.trace import Seat, Trace
 from .models import find
 from .options import Options, Settings
-from .perform import door
+from .perform import Cast, door
 from .result import Result, concluded
 
 Given = str | Iterable[Message] | Task | Trace
@@ -39,8 +39,8 @@ async def refine(
     `task`: a prompt, chat messages, a `Task`, or a `Trace` to be continued. `model`: a name such as
     "openai:gpt-4o-mini", a Model, or a callable `(messages) -> str`; None looks for one (see `redraft models`), and
     works with the editor alone where there is none; False looks for none. `graders`: a name, a requirement's spec, a
-    function, a Grader, or a list of them; None is the LLM judge. `judge`: the model that LLM graders ask; None: `model`. The settings are those
-    of `redraft.options.Options`.
+    function, a Grader, or a list of them; None is the LLM judge. `judge`: the model that LLM graders ask; None: `model`.
+    The settings are those of `redraft.options.Options`.
 
     Raises ConfigError for what cannot be; ModelError when no answer could be had; GradingError when none could be
     graded; BudgetExhaustedError when money or time ran out before anything was. Each carries `.result`, the best so
@@ -118,23 +118,25 @@ async def _chosen(model: Any) -> Any:
 
 
 def _job(given: Given, model: Any, graders: Any, judge: Any, desk: Desk) -> Job:
-    trace = given if isinstance(given, Trace) else Trace(_task(given))
     options = desk.options
+    trace = given if isinstance(given, Trace) else Trace(_task(given))
     seats = seat_all(trace.task, graders, has_model=model is not None or judge is not None)
     cast = cast_for(desk, seats, model, judge)
     if cast.writer is None and trace.task.response is None and not trace.candidates:
         raise ConfigError(NO_MODEL)
-    if cast.editor is None:
-        seats = [(replace(seat, editable=False), grader) for seat, grader in seats]
-    trace = replace(trace, panel=tuple(seat for seat, _ in seats))
-    if trace.task.response is not None and not trace.candidates:
-        trace += Candidate(0, trace.task.response)
     plan = options.make_plan(writes=cast.writer is not None)
-    deadline = None if options.deadline is None else monotonic() + options.deadline
-    perform = door(cast, deadline)
+    perform = door(cast, None if options.deadline is None else monotonic() + options.deadline)
     if options.on_step:
         perform = observe(perform, begun=options.on_step)
-    return Job(reconsidered(trace, plan), plan, perform, desk)
+    return Job(reconsidered(_begun(trace, seats, cast), plan), plan, perform, desk)
+
+
+def _begun(trace: Trace, seats: list[tuple[Seat, Any]], cast: Cast) -> Trace:
+    """The trace with its panel, and with a given response as candidate 0."""
+    panel = tuple(seat if cast.editor else replace(seat, editable=False) for seat, _ in seats)
+    trace = replace(trace, panel=panel)
+    given = trace.task.response
+    return trace if given is None or trace.candidates else trace + Candidate(0, given)
 
 
 NO_MODEL = (

@@ -120,17 +120,18 @@ def concluded(trace: Trace, *, strict: bool) -> Result:
 
 
 def _problem(trace: Trace, result: Result, *, strict: bool) -> RedraftError | None:
-    note = trace.outcome.note if trace.outcome else ""
     if result.stop in {StopReason.BUDGET, StopReason.DEADLINE} and (strict or not trace.graded):
         what = "deadline" if result.stop == StopReason.DEADLINE else "budget"
-        return BudgetExhaustedError(note, what=what, usage=trace.usage)
-    if trace.graded:
-        return None
+        return BudgetExhaustedError(trace.outcome.note if trace.outcome else "", what=what, usage=trace.usage)
+    return None if trace.graded else _nothing_graded(trace)
+
+
+def _nothing_graded(trace: Trace) -> RedraftError:
+    """The error for a trace without a grade: of its graders if there is a text, else of the model."""
     failures = sorted(trace.failures.values(), key=lambda f: str(f.of))
-    said = "; ".join(dict.fromkeys(f"{f.of[2] if f.of[0] == 'feedback' else f.role}: {f.message}" for f in failures))
+    said = dict.fromkeys(f"{f.of[2]}: {f.message}" for f in failures if f.of[0] == "feedback")
+    others = dict.fromkeys(f.message for f in failures if f.of[0] != "feedback")
     if trace.candidates:
-        return GradingError(f"no grader could say anything: {said or note}", usage=trace.usage)
-    if not failures:
-        return ModelError(note or "no answer could be had", usage=trace.usage)
-    kind = getattr(errors, failures[0].error, ModelError)
-    return kind(failures[0].message, usage=trace.usage) if issubclass(kind, RedraftError) else ModelError(said)
+        return GradingError(f"no grader could say anything: {'; '.join([*said, *others])}", usage=trace.usage)
+    kind = getattr(errors, failures[0].error, ModelError) if failures else ModelError
+    return kind("; ".join(others) or "no answer could be had", usage=trace.usage)

@@ -8,7 +8,7 @@ from aiohttp import web
 
 
 class ChatServer:
-    """`answer(messages, n)` gives the n-th reply, text or a status with an error body; `hold(n)` keeps call n waiting."""
+    """`answer(messages, n)` gives the n-th reply: text, a status, or a status with a message; `hold(n)` keeps call n waiting."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -68,7 +68,9 @@ class ChatServer:
             await gate.wait()
         said = self.answer(body["messages"], n)
         if isinstance(said, int):
-            return web.json_response({"error": {"message": f"no, {said}"}}, status=said)
+            said = said, f"no, {said}"
+        if isinstance(said, tuple):
+            return web.json_response({"error": {"message": said[1]}}, status=said[0])
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})

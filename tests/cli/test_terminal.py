@@ -28,6 +28,17 @@ def test_a_model_cannot_drive_the_terminal(redraft, serve):
             assert evil.encode() not in screen
 
 
+def test_a_server_cannot_drive_the_terminal_by_its_errors(redraft, serve):
+    """What a server says of a failure is shown without what could do anything, in the traceback of --debug too."""
+    first = serve(lambda messages, n: (400, EVIL))
+    later = serve(lambda messages, n: ["draft", verdict(2), (400, EVIL)][min(n, 2)])
+    for args in [("--model", first.model, "--debug"), ("--model", later.model)]:
+        seen, _, code = redraft.in_terminal("run", "Say it", *args)
+        assert code == 1 and b"markup" in seen
+        for evil in ("\x1b]0;", "\x1b[2J", "\x1b[31mred", "\x9b", "\x07", "\u202e"):
+            assert evil.encode() not in seen
+
+
 def test_programs_get_the_answer_as_it_is(redraft, serve):
     """Through a pipe not a character is changed."""
     server = serve(writer_and_judge([EVIL], [5]))

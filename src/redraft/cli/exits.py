@@ -55,11 +55,17 @@ def guarded(invoke: Callable[[], Any]) -> int:
         return USAGE
     except Exception as error:  # noqa: BLE001  (whatever it is, people see one line)
         if os.environ.get("REDRAFT_DEBUG"):
-            import traceback
-
-            traceback.print_exc()
+            _trace_back()
         return _told(error)
     return code if isinstance(code, int) else OK
+
+
+def _trace_back() -> None:
+    from traceback import format_exc
+
+    from ..text import plain
+
+    click.echo(plain(format_exc()), err=True)
 
 
 def _told(error: Exception) -> int:

@@ -106,6 +106,6 @@ def as_object(result: Result) -> dict[str, Any]:
 def closing(result: Result) -> str:
     """Two facts in one line: how good it is, and why the work ended."""
     scores = " → ".join(shown(s) for s in result.trace.score_history)
-    note = result.trace.outcome.note if result.trace.outcome else ""
+    note = " ".join(plain(result.trace.outcome.note).split()) if result.trace.outcome else ""
     why = f"stopped: {result.stop}" + (f" ({note})" if note else "")
     return f"score {shown(result.score)}" + (f" ({scores})" if "→" in scores else "") + f" · {why}"

@@ -74,7 +74,7 @@ class Teller:
         table.add_column(ratio=1)
         for view in views:
             table.add_row(_mark(view), line(brief(self.call(view.grader))), line(brief(view.reason)))
-            for action in () if _says_the_same(view) else view.actions:
+            for action in () if _says_the_same(view) else dict.fromkeys(view.actions):
                 table.add_row("", "", line(f"→ {action}", "italic"))
         return table
 
@@ -124,7 +124,7 @@ def _mark(view: Feedback) -> Text:
 
 def _says_the_same(view: Feedback) -> bool:
     """A requirement's advice is its measurement with its demand: its row says both already."""
-    return len(view.actions) == 1 and view.actions[0].startswith(f"{view.reason}; ") and ":" in view.grader + ":"
+    return len(view.actions) == 1 and view.actions[0].startswith(f"{view.reason}; ")
 
 
 def _ranked(comparison: Comparison) -> Text:

@@ -43,9 +43,8 @@ def new_task(typed: Mapping[str, Any]) -> Task:
     files.one_stdin(PROMPT=prompt, **{"--response": typed.get("response")})
     messages = [{"role": "system", "content": system}] if system else []
     text = files.read_text("-", "PROMPT") if prompt == "-" else prompt
-    held: dict[str, Any] = {
-        name: files.read_text(typed[name], f"--{name}") for name in ("response", "context", "reference") if typed.get(name)
-    }
+    files_named = [name for name in ("response", "context", "reference") if typed.get(name)]
+    held: dict[str, Any] = {name: files.read_text(typed[name], f"--{name}") for name in files_named}
     return Task([*messages, {"role": "user", "content": text}], requirements=canonical(typed["require"]), **held)
 
 

@@ -149,6 +149,8 @@ def _conclude(result: Result, typed: Mapping[str, Any], watch: Watch) -> None:
         click.echo(f"redraft: still broken: {plain(name)}", err=True)
     if result.stop.resumable:
         click.echo(f"redraft: {_how_to_go_on(typed)}", err=True)
+    if sys.stdout.isatty() and sys.stderr.isatty() and not typed["output"]:
+        click.echo(err=True)
 
 
 def _how_to_go_on(typed: Mapping[str, Any]) -> str:

@@ -207,14 +207,15 @@ class Trace:
         return sum(c.role == "refine" for c in self.candidates)
 
     @cached_property
+    def replaced(self) -> set[int]:
+        """The candidates that an editor's repair has replaced."""
+        return {c.parent for c in self.candidates if c.role == "repair" and c.parent is not None and not self.unchanged(c)}
+
+    @cached_property
     def score_history(self) -> list[float | None]:
-        """The scores of the candidates in order, without those that an editor's repair replaced before they were graded."""
-        replaced = {c.parent for c in self.candidates if c.role == "repair" and not self.unchanged(c)}
-        return [
-            self.scores[c.id]
-            for c in self.candidates
-            if not (c.role == "repair" and self.unchanged(c)) and not (c.id in replaced and self.scores[c.id] is None)
-        ]
+        """The scores of the candidates in order, without those that were replaced before they were fully graded."""
+        idle = {c.id for c in self.candidates if c.role == "repair" and self.unchanged(c)}
+        return [s for id, s in self.scores.items() if id not in idle and not (s is None and id in self.replaced)]
 
     @property
     def next_id(self) -> int:

@@ -33,12 +33,12 @@ class JsonlStore:
         except OSError as error:
             raise StoreError(f"trace {str(path)!r} cannot be written: {error.strerror}") from error
         try:
-            self._claim(resume)
+            self._claim(resume=resume)
         except StoreError:
             self._file.close()
             raise
 
-    def _claim(self, resume: bool) -> None:
+    def _claim(self, *, resume: bool) -> None:
         _lock(self._file, self.path)
         if resume:
             self._file.seek(_whole_lines(self._file))

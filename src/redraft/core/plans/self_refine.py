@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,17 +62,12 @@ class SelfRefine:
         Repairs cost nothing, so they are made one at a time and only when the drafts are in and checked: their ids
         then do not depend on which draft came first.
         """
-        repairs = [c for c in trace.candidates if c.role == "repair"]
-        tried = {c.parent for c in repairs}
-        given_up = any(f.role == "repair" for f in trace.failures.values())
-        broken = [c for c in trace.candidates if c.id not in tried and not trace.unchanged(c) and needs_repair(trace, c)]
-        broken = [] if given_up else broken
-        steps = [Repair(trace.next_id, trace.task, broken[0])] if broken and not (drafting or checks) else []
+        due = to_repair(trace)
+        steps = [Repair(trace.next_id, trace.task, due[0])] if due and not (drafting or checks) else []
         editable = {seat.grader for seat in trace.scoring if seat.editable}
         unchecked = {step.candidate.id for step in checks if step.grader in editable}
-        replaced = {c.parent for c in repairs if not trace.unchanged(c)}
-        given = {c.id for c in trace.candidates if c.by == "given"}
-        return Mending(steps, frozenset(unchecked | replaced | {c.id for c in broken}) - given)
+        spared = {c.id for c in trace.candidates if c.by == "given"}
+        return Mending(steps, (unchecked | trace.replaced | {c.id for c in due}) - spared)
 
     def rank(self, trace: Trace, mending: Mending) -> list[Compare]:
         """The rankings that are due once every candidate is in and scored."""
@@ -95,16 +90,24 @@ class SelfRefine:
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """The repairs to make now, and the candidates that are still open or were replaced by a repair."""
+    """The repairs to make now, and the ids of candidates that are still open or were replaced by a repair."""
 
     steps: Sequence[Repair] = ()
-    open: frozenset[int | None] = frozenset()
+    open: Collection[int] = frozenset()
 
 
-def needs_repair(trace: Trace, candidate: Candidate) -> bool:
+def to_repair(trace: Trace) -> list[Candidate]:
+    """The candidates an editor has not seen and may repair. An editor that failed is not asked again in this run."""
+    if any(failure.role == "repair" for failure in trace.failures.values()):
+        return []
+    seen = {c.parent for c in trace.candidates if c.role == "repair"}
+    return [c for c in trace.candidates if c.id not in seen and not trace.unchanged(c) and is_broken(trace, c)]
+
+
+def is_broken(trace: Trace, candidate: Candidate) -> bool:
     """Whether a requirement that the editor knows how to repair found something."""
-    broken = (trace.seat_score(candidate.id, seat) for seat in trace.scoring if seat.editable)
-    return any(score is not None and score < 1 for score in broken)
+    found = (trace.seat_score(candidate.id, seat) for seat in trace.scoring if seat.editable)
+    return any(score is not None and score < 1 for score in found)
 
 
 @dataclass(frozen=True)
