@@ -94,6 +94,15 @@ def test_resume_takes_the_settings_from_the_trace_and_options_go_first(redraft, 
     assert "warmth" in str(server.asked[-1])
 
 
+def test_a_file_that_came_later_does_not_change_how_a_trace_is_graded(redraft, serve):
+    """Graders that a run did not have are not added to it by a configuration file."""
+    server = serve(writer_and_judge(["fine"], [5]))
+    redraft("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
+    (redraft.folder / "redraft.toml").write_text('grader = ["ranker"]\ntarget = 1.0\nmodel = "ollama:other"\n')
+    assert redraft("run", "--resume", "t.jsonl").out == "fine\n"
+    assert server.calls == 2
+
+
 def test_a_budget_covers_the_whole_trace(redraft, serve):
     """Going on does not open the purse anew; a higher budget does."""
     server = serve(writer_and_judge(["a", "b"], [1]))

@@ -64,7 +64,7 @@ def test_exit_2_for_what_cannot_be(redraft):
         (["run"], "for example: redraft run"),
         (["run", "x", "--target", "2"], "--target"),
         (["run", "x", "--model", "opnai:gpt"], "did you mean 'openai:gpt'"),
-        (["run", "x", "--model", "none"], "no model"),
+        (["run", "x", "--model", "none"], "--response FILE"),
         (["run", "x", "--require", "wrods:3", "--model", "none"], "did you mean words"),
         (["run", "-", "--response", "-"], "stdin"),
         (["run", "x", "-o", "no/such/folder/file"], "--output"),

@@ -26,11 +26,14 @@ from .config import Setting, checked
 SECRET = re.compile(r"(?<=://)[^/@#]*@|\?[^#]*")
 
 
+AS_IT_WAS = ("grader", "rubric", "judge", "temperature", "max-tokens", "seed")  # unset in a trace, these stay unset
+
+
 @dataclass(frozen=True)
 class Wish:
     """One refinement as it was asked for on the command line."""
 
-    given: Task | Trace
+    given: Trace
     model: Any
     graders: list[Any] | None
     judge: Any
@@ -53,8 +56,10 @@ def canonical(specs: Iterable[str]) -> list[str]:
     return [parse(spec).spec for spec in specs]
 
 
-def wish(typed: Mapping[str, Any], given: Task | Trace, **more: Any) -> Wish:
+def wish(typed: Mapping[str, Any], given: Trace, **more: Any) -> Wish:
     """What was typed, for `redraft.api`. Raises ConfigError."""
+    if typed["model"] == "none" and given.task.response is None and not given.candidates:
+        raise ConfigError("--model none: there is no model to write an answer; give one to repair with --response FILE")
     options = Options(**_settings(typed), budget=_budget(typed, given), **more)
     return Wish(given, model_named(typed["model"]), chosen_graders(typed), model_named(typed["judge"]) or None, options)
 
@@ -77,12 +82,12 @@ def _settings(typed: Mapping[str, Any]) -> dict[str, Any]:
     return {"target_score": typed["target"], **{name: typed[name] for name in names}}
 
 
-def _budget(typed: Mapping[str, Any], given: Task | Trace) -> Budget | None:
+def _budget(typed: Mapping[str, Any], given: Trace) -> Budget | None:
     """What may still be spent: a budget covers a whole trace, whatever it was interrupted by."""
     limits = {name: typed[f"budget_{name}"] for name in ("usd", "calls", "tokens")}
     if all(limit is None for limit in limits.values()):
         return None
-    spent = _amounts(given.usage) if isinstance(given, Trace) else {}
+    spent = _amounts(given.usage)
     return Budget(**{name: limit if limit is None else max(0, limit - (spent.get(name) or 0)) for name, limit in limits.items()})
 
 
@@ -120,6 +125,9 @@ def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting]
         values["rubric"] = Rubric.of(packed, "rubric", where)
     elif packed is not None:
         raise ConfigError(f"{where}: rubric must be a table, got {packed!r}")
+    if trace.settings:
+        unset = {str(p.name): () if p.multiple else None for p in params if p.key in AS_IT_WAS}
+        values = {**unset, **values}
     fresh = {name for name in values if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}
     return {**typed, **{name: values[name] for name in fresh}}
 

@@ -15,7 +15,7 @@ import click
 
 from .. import api
 from ..core.errors import RedraftError
-from ..core.records import Record, Task
+from ..core.records import Record
 from ..core.steps import Step
 from ..core.trace import Trace
 from ..result import Result
@@ -53,12 +53,12 @@ def carry_out(ctx: click.Context, typed: dict[str, Any], watch: Watch) -> Result
     params = ctx.command.settings
     with ExitStack() as open_files:
         store = _store(typed, open_files)
-        given: Task | Trace = read_trace(typed["resume"]) if typed["resume"] else new_task(typed)
-        if isinstance(given, Trace):
+        if typed["resume"]:
+            given = read_trace(typed["resume"])
             typed.update(recalled(ctx, typed, params, given, typed["resume"]))
             given = taken_up(given, typed)
         else:
-            given = Trace(given, settings=remembered(typed, params))
+            given = Trace(new_task(typed), settings=remembered(typed, params))
         asked = wish(typed, given, store=store, on_record=watch.record, on_step=watch.step)
         return asyncio.run(watched(asked, watch))
 
