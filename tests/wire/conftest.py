@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -22,12 +21,6 @@ class Real:
     url: str
     key: str
     name: str = "tiny"
-
-
-@pytest.fixture(scope="session")
-def gguf_file(tmp_path_factory) -> Path:
-    """A tiny model in a file."""
-    return tiny.make(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from io import BytesIO
-from pathlib import Path
 
 import pytest
+import trustme
 
 from redraft.core.errors import (
     AuthenticationError,
@@ -343,13 +343,13 @@ async def _says_at_once(reader, writer):
     writer.close()
 
 
-@pytest.mark.parametrize("certificate", [None, "self_signed.pem"])
-async def test_no_safe_connection_stops_the_call(ask, certificate):
+@pytest.mark.parametrize("certified", [False, True])
+async def test_no_safe_connection_stops_the_call(ask, certified):
     """Without TLS, or with a certificate that proves nothing, nothing is sent, nothing retried, and the host is named."""
     context = None
-    if certificate:
+    if certified:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(Path(__file__).with_name(certificate))
+        trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     async with await asyncio.start_server(_says_at_once, "127.0.0.1", 0, ssl=context) as server:
         host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(ModelUnavailableError, match=rf"{host}: no safe \(TLS\) connection") as caught:

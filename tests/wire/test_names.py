@@ -199,3 +199,11 @@ def test_vendors_are_known_to_pydantic_ai():
             infer_provider_class(RENAMED.get(vendor, vendor))
         except ImportError:
             pass
+
+
+def test_openai_is_sent_no_bounds_that_its_strict_mode_refuses():
+    """maxLength stays in for servers that keep it and is left out for the one that refuses it."""
+    from redraft.models.chat import unbounded
+
+    schema = {"properties": {"a": {"type": "string", "maxLength": 5}, "b": {"enum": [1, 2]}}, "required": ["a"]}
+    assert unbounded(schema) == {"properties": {"a": {"type": "string"}, "b": {"enum": [1, 2]}}, "required": ["a"]}

@@ -61,7 +61,7 @@ asking = group(
 )
 
 stopping = group(
-    setting("--target", type=click.FloatRange(0, 1), default=0.9, show_default=True, help="Stop at this score."),
+    setting("--target", type=click.FloatRange(0, 1), default=0.9, show_default=True, metavar="SCORE", help="Stop at this score."),
     setting("--max-iterations", type=WHOLE, default=3, show_default=True, metavar="N", help="Refine at most N times."),
     setting("--patience", type=COUNT, default=2, show_default=True, metavar="N", help="Stop after N refinements without a gain."),
     setting("--min-delta", type=POSITIVE, default=0.01, show_default=True, metavar="D", help="A gain is more than D."),

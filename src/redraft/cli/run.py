@@ -13,7 +13,7 @@ EPILOG = """\b
 Examples:
   redraft run "Explain quantum computing" --require words:80-200
   redraft run - --model ollama:llama3.2 < prompt.txt > answer.md
-  redraft run "Summarise this" --context report.txt --rubric rubric.toml -o summary.md
+  redraft run "Write a haiku about rain" --rubric rubric.toml --judge anthropic:claude-sonnet-4-5 -o haiku.md
   redraft run "Name three rivers" --response draft.md --require bullets:3 --model none
   redraft run "Prove it" --model openai:gpt-4o-mini --budget-usd 0.05 --trace proof.jsonl
   redraft run --resume proof.jsonl --max-iterations 6

@@ -62,7 +62,8 @@ class Chat:
         self._extra = dict(extra_body or {})
         self._streams = stream
         self._secrets = _secrets(self._key, headers, proxy, at.query)
-        self._unsupported = {"max_tokens"} if at.hostname == urlsplit(OPENAI).hostname else set[str]()
+        self._is_openai = at.hostname == urlsplit(OPENAI).hostname
+        self._unsupported = {"max_tokens"} if self._is_openai else set[str]()
         url = at._replace(path=f"{at.path}/chat/completions").geturl()
         self._route = Route(url, _headers(self._key, headers), timeouts, proxy)
 
@@ -136,6 +137,8 @@ class Chat:
 
     def _asked(self, request: Request, **more: Any) -> dict[str, Any]:
         """The body of the call, as an object, without what this endpoint said it does not take."""
+        if self._is_openai and request.schema:
+            request = replace(request, schema=unbounded(request.schema))
         asked = request_body(self.name, request) | more
         if "max_tokens" in self._unsupported:
             asked["max_completion_tokens"] = asked["max_tokens"]
@@ -211,6 +214,13 @@ def response_format(request: Request) -> dict[str, Any] | None:
     if request.format == "json_object" or request.schema is None:
         return {"type": "json_object"}
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema, "strict": True}}
+
+
+def unbounded(schema: Any) -> Any:
+    """A schema without bounds on the length of texts, which OpenAI's strict mode refuses."""
+    if isinstance(schema, Mapping):
+        return {k: unbounded(v) for k, v in schema.items() if k not in {"minLength", "maxLength"}}
+    return [unbounded(v) for v in schema] if isinstance(schema, list) else schema
 
 
 def model_names(data: Any) -> list[str] | None:
