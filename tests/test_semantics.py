@@ -475,6 +475,74 @@ async def test_refine_many_has_one_limit_and_one_budget():
     assert sum(isinstance(r.error, BudgetExhaustedError) for r in results) == 7
 
 
+async def test_refine_many_refuses_a_bad_task_before_anything_is_asked():
+    """One bad row among many is said at once."""
+    model = ScriptedModel(["a", "b"])
+    with pytest.raises(ConfigError):
+        await refine_many(["one", 7], model, lambda text: 1.0)
+    assert model.calls == 0
+
+
+async def test_cancelling_many_returns_what_there_is():
+    """Rows that were done are kept, the others say that they were cut short."""
+    done = asyncio.Event()
+
+    async def model(messages):
+        if messages[0]["content"] == "slow":
+            await asyncio.Event().wait()
+        return "a"
+
+    def told(record):
+        if isinstance(record, redraft.Outcome):
+            done.set()
+
+    working = asyncio.ensure_future(refine_many(["fast", "slow"], model, lambda text: 1.0, on_record=told))
+    await done.wait()
+    working.cancel()
+    fast, slow = await working
+    assert (fast.value, fast.stop) == ("a", "target")
+    assert (slow.value, slow.stop, slow.score) == ("", "cancelled", None)
+
+
+def test_ctrl_c_returns_the_best_so_far():
+    """In a program of its own, interrupted in the middle of a call, with and without a loop around it."""
+    import signal
+    import subprocess
+    import sys
+
+    for inside in (False, True):
+        done = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(int(inside))], stdout=subprocess.PIPE, text=True)
+        assert done.stdout.readline() == "refining\n"
+        done.send_signal(signal.SIGINT)
+        out, _ = done.communicate(timeout=30)
+        assert out == "a cancelled\n"
+
+
+INTERRUPTED = """
+import asyncio, sys, redraft
+
+async def model(messages):
+    if len(messages) > 1:
+        print("refining", flush=True)
+        await asyncio.Event().wait()
+    return "a"
+
+def work():
+    result = redraft.refine_sync("q", model, lambda text: 0.4)
+    print(result.value, result.stop, flush=True)
+
+async def inside():
+    work()
+
+if sys.argv[1] == "1":
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(inside())
+    loop.close()
+else:
+    work()
+"""
+
+
 async def test_cancelling_returns_what_was_graded():
     """With something graded, cancellation brings the best so far."""
     graded = asyncio.Event()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from threading import Thread
 from time import monotonic
 from typing import Any, Unpack
 
@@ -71,27 +71,37 @@ async def stream(
 async def refine_many(
     tasks: Iterable[Given], model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
 ) -> list[Result]:
-    """Refine many tasks with one limit on what is in flight and one budget; results in the order of the tasks.
+    """Refine many tasks with one limit on what is in flight, one budget and one deadline; results in the order of tasks.
 
-    A task that fails does not stop the others: its result carries the `error`. Bad arguments raise ConfigError.
+    A task that fails does not stop the others: its result carries the `error`. Bad arguments raise ConfigError before
+    anything is asked. When cancelled with something graded, what there is comes back.
     """
-    options = Options.of(settings)
+    desk = Desk(Options.of(settings))
     chosen = await _chosen(model)
-    desk = Desk(options)
-    rows = asyncio.Semaphore(2 * options.max_in_flight)
-
-    async def one(task: Given) -> Result:
-        async with rows:
-            job = _job(task, chosen, graders, judge, desk)
-            try:
-                return await finish(replace(job, owned=False))
-            except RedraftError as error:
-                return Result(error.result.trace if error.result else job.trace, error)
-
+    jobs = [replace(_job(task, chosen, graders, judge, desk), owned=False) for task in tasks]
+    rows = asyncio.Semaphore(2 * desk.options.max_in_flight)
+    running = [asyncio.ensure_future(_row(job, rows)) for job in jobs]
     try:
-        return await asyncio.gather(*map(one, tasks))
+        return await asyncio.gather(*running)
+    except asyncio.CancelledError:
+        ends = await asyncio.gather(*running, return_exceptions=True)
+        results = [end if isinstance(end, Result) else Result(job.trace) for end, job in zip(ends, jobs, strict=True)]
+        if not any(result.trace.graded for result in results):
+            raise
+        _uncancel()
+        return results
     finally:
+        for row in running:
+            row.cancel()
         await desk.close()
+
+
+async def _row(job: Job, rows: asyncio.Semaphore) -> Result:
+    async with rows:
+        try:
+            return await finish(job)
+        except RedraftError as error:
+            return Result(error.result.trace if error.result else job.trace, error)
 
 
 @dataclass(frozen=True)
@@ -229,24 +239,22 @@ def _uncancel() -> None:
         current.uncancel()
 
 
-def _sync(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine to its end: here, or in a thread of its own where an event loop is running."""
+def _sync(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run to the end: here, or in a thread of its own where an event loop is running. Ctrl-C cancels the work."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
-    box: dict[str, Any] = {}
+        return asyncio.run(work)
+    at_work: list[asyncio.Task[Any]] = []
 
-    def run() -> None:
+    async def watched() -> Result:
+        at_work.extend(filter(None, [asyncio.current_task()]))
+        return await work
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(asyncio.run, watched())
         try:
-            box["result"] = asyncio.run(coroutine)
-        except BaseException as error:  # noqa: BLE001  (handed to whoever waits)
-            box["error"] = error
-
-    thread = Thread(target=run)
-    thread.start()
-    thread.join()
-    if "error" in box:
-        raise box["error"]
-    result: Result = box["result"]
-    return result
+            return result.result()
+        except KeyboardInterrupt:
+            at_work[0].get_loop().call_soon_threadsafe(at_work[0].cancel)
+            return result.result()

@@ -55,7 +55,7 @@ def present(named: str | None) -> None:
     _sum_up(out, results, monotonic() - started)
     _offer_model(out, [case for case, result in results if left_over(case, result)])
     out.print()
-    out.print(Text(f"Your turn: {_invitation(folder)}", "bold"))
+    out.print(Text(f"Your turn: {_invitation(folder)}", "bold"), soft_wrap=True)
 
 
 def _present(out: Console, case: Case) -> Result:
