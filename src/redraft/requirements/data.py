@@ -58,9 +58,10 @@ class Json:
         return Check(ok=True, measured="parses")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Takes away what stands around the JSON; mends its syntax."""
-        yield from unwrapped(text)
-        if len(text) <= MENDED:
+        """Takes away what stands around the JSON; only where that is not enough, mends its syntax."""
+        whole = [edit for edit in unwrapped(text) if self.check(edit.text).ok]
+        yield from whole
+        if not whole and len(text) <= MENDED:
             yield from _mended(text)
 
 

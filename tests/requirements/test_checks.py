@@ -1,0 +1,163 @@
+"""What each requirement measures, and that it can measure anything."""
+
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from redraft.requirements import KINDS, parse, texts
+
+TABLE = [
+    ("words:3", "one two three", True, "3 words"),
+    ("words:-2", "one two three", False, "3 words"),
+    ("words:4", "中文 かな", True, "4 words"),
+    ("words:2", "हिन्दी भाषा", True, "2 words"),
+    ("sentences:2", "Dr. Lee paid 3.50 at e.g. noon. Fine!", True, "2 sentences"),
+    ("sentences:2", "你好。再见！", True, "2 sentences"),
+    ("sentences:2", "1. One thing.\n2. Another.", True, "2 sentences"),
+    ("paragraphs:2", "a\n\nb\nc", True, "2 paragraphs"),
+    ("paragraphs:2", "a\r\n\r\nb", True, "2 paragraphs"),
+    ("paragraphs:1", "```\na\n\nb\n```", True, "1 paragraph"),
+    ("characters:<5", " abcd ", True, "4 characters"),
+    ("contains:war>=2", "War, wars.", True, "'war' occurs 2 times"),
+    ("contains_word:war", "wars", False, "'war' occurs 0 times"),
+    ("contains_word:中", "在中国", True, "'中' occurs 1 time"),
+    ("contains_none:very,so", "A very sober man", False, "contains 'very'"),
+    ("starts_with:dear", "  Dear Ann", True, None),
+    ("ends_with:bye.", 'All right. Bye." ', True, None),
+    ("lowercase", "abc 1", True, None),
+    ("lowercase", "中文", False, "no letter that has a case"),
+    ("uppercase", "ABC d", False, "1 small letter"),
+    ("capital_words:3", "I like NASA and AND/OR.", True, None),
+    ("no_commas", "a、b", False, "1 comma"),
+    ("bullets:2", "* a\n - b\n**c**", True, "2 bullet points"),
+    ("headings:1", "# A\n```\n# no\n```\n", True, "1 heading"),
+    ("sections:Intro,Method", "## 1. Intro\n\n## METHOD:\n", True, None),
+    ("numbered_sections:Day>=2", "Day 1\nDay 2", True, None),
+    ("parts:2:***", "a\n***\nb\n***", True, "2 parts"),
+    ("parts:2:***", "a\n***\na", False, "the same part twice among 2"),
+    ("nth_paragraph_starts:2:however", "A.\n\n**However**, B.", True, None),
+    ("json", '```json\n{"a": 1}\n```', True, "parses"),
+    ("json", "[" * 100_000, False, None),
+    ("json", "NaN", False, None),
+    ("json", '{"a": 1, "a": 2}', True, None),
+    ('json_schema:{"required":["a"]}', "{}", False, "$: 'a' is a required property"),
+    ('json_schema:{"pattern":"(a+)+$"}', '"' + "a" * 50 + 'b"', False, None),
+    ('json_schema:{"$ref":"http://example.invalid/x"}', "{}", False, None),
+    ('json_schema:{"$ref":"#"}', "{}", False, None),
+    ("script:cyrillic", "Привет, `code` мир", True, None),
+    ("script:cjk", "日本語のテキスト", True, None),
+    ("script:latin", "123", False, "no letters"),
+    ("language:ko", "안녕하세요 세계", True, None),
+    ("reading_grade:-8", "The cat sat on the mat. It was fat.", True, None),
+    ("reading_grade:-8", "Привет мир", False, "cannot be measured: the text is not in Latin script"),
+    ("no_duplicate_sentences", "So it is. And so on. So it is!", False, "1 repeated sentence"),
+    ("regex:^\\d+$", "12", True, "matches"),
+    ("placeholders:2-", "[a] [b]", True, "2 placeholders"),
+    ("highlights:2", "*a* and **b** and ** **", True, "2 highlighted stretches"),
+    ("title", "<<A>>\nb", True, None),
+    ("title", "<<>>", False, None),
+    ("postscript:P.P.S", "Bye\np. p. s. more", True, None),
+    ("quoted", ' "a" ', True, None),
+    ("quoted", '"', False, None),
+    ("one_of:Yes.|No.", "I say Yes.", True, None),
+    ("letters:e<2", "Eel", False, "'e' occurs 2 times"),
+]
+
+
+@pytest.mark.parametrize(("spec", "text", "ok", "measured"), TABLE)
+def test_what_is_measured(spec, text, ok, measured):
+    """A text keeps a requirement or not, and the measurement is said in words."""
+    check = parse(spec).check(text)
+    assert check.ok is ok, check
+    assert measured is None or check.measured == measured
+
+
+def test_an_innocent_looking_pattern_does_not_hang():
+    """The classic of nested repeats is answered in time."""
+    assert not parse("regex:(a+)+$").check("a" * 5000 + "b").ok
+
+
+def test_a_slow_pattern_is_not_kept_and_says_why():
+    """A pattern that would run for years is stopped, and that is what is reported."""
+    check = parse("regex:(?:x+x+)+y").check("x" * 5000)
+    assert not check.ok
+    assert "longer than" in check.measured
+
+
+PRESENT = [kind.example for name, kind in KINDS.items() if ":<" not in kind.example and "<" not in kind.example]
+ABSENCE = {"contains_none", "no_commas", "reading_grade"}
+
+
+@pytest.mark.parametrize("spec", [spec for spec in PRESENT if spec.partition(":")[0] not in ABSENCE])
+@pytest.mark.parametrize("text", ["", " \n\t"])
+def test_nothing_keeps_no_demand_for_something(spec, text):
+    """An empty text fails whatever wants something to be there."""
+    assert not parse(spec).check(text).ok
+
+
+ODD = (
+    st.text()
+    | st.text(st.sampled_from("aA. \n\r*-#`[]{}<>\"',:1\ud800\x00中é_~|"))
+    | st.lists(
+        st.sampled_from(
+            [
+                "One. ",
+                "\n\n",
+                "```\n",
+                "`a, B`",
+                "https://x.y/A,b",
+                "- item\n",
+                "# H\n",
+                "中文。",
+                "P.S. ",
+                "***",
+                '"',
+                "\ud800",
+                "\x00",
+            ]
+        )
+    ).map("".join)
+)
+ALL = [parse(kind.example) for kind in KINDS.values()] + [
+    parse(spec)
+    for spec in (
+        "words:-3", "sentences:1", "paragraphs:2", "characters:-9", "contains:a<2", "bullets:1", "headings:-0", "highlights:1",
+        "capital_words:1", "capital_words:3-", "parts:1-2:***", "letters:a<1",
+        'json_schema:{"properties":{"a":{"type":"integer"}},"additionalProperties":false}',
+    )
+]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(ODD)
+def test_every_check_and_repair_is_total(text):
+    """Any text can be measured, and every repair proposed keeps code and URLs byte for byte and stays encodable."""
+    kept = [text[start:end] for start, end in texts.protected(text)]
+    for requirement in ALL:
+        assert requirement.check(text).measured
+        for edit in requirement.repairs(text):
+            assert edit.note
+            if not requirement.spec.startswith(("json", "starts_with", "ends_with", "quoted")):
+                assert all(piece in edit.text for piece in kept), requirement.spec
+            if _encodable(text):
+                edit.text.encode()
+
+
+def _encodable(text):
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", ["A, b c. ", "`", "[", "*", "<<\n", "\n ", "1. a\n", "!", "{", "_a", "p. ", "\ud800."])
+def test_long_hostile_texts_are_measured_at_once(seed):
+    """No check of ours is worse than linear: 200 kB in about a second, whatever is repeated in them."""
+    text = seed * (200_000 // len(seed))
+    for requirement in ALL:
+        start = time.process_time()
+        requirement.check(text)
+        assert time.process_time() - start < 3, requirement.spec

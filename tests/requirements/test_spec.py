@@ -1,0 +1,156 @@
+"""Spec strings: what they mean, that they round trip, and what is refused."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft.contracts import Requirement
+from redraft.core.errors import ConfigError
+from redraft.requirements import KINDS, parse
+
+CANONICAL = {
+    "words:80-200": "words:80-200",
+    "words:80-": "words:80-",
+    "words:-200": "words:-200",
+    "words:100": "words:100",
+    "words:<300": "words:-299",
+    "words:<=300": "words:-300",
+    "words:>80": "words:81-",
+    "words: >=80 ": "words:80-",
+    "words:=5": "words:5",
+    "contains:war": "contains:war",
+    "contains:war>=8": "contains:war>=8",
+    "contains:war<3": "contains:war<=2",
+    "contains:war=2-4": "contains:war=2-4",
+    'contains:"a>=8"': 'contains:"a>=8"',
+    'contains:"a>=8">=2': 'contains:"a>=8">=2',
+    'contains:"hello"': "contains:hello",
+    'contains_none:a, "b, c",a': 'contains_none:a,"b, c"',
+    "one_of:Yes.|No.": "one_of:Yes.|No.",
+    "parts:2:******": "parts:2:******",
+    "nth_paragraph_starts:2:word": "nth_paragraph_starts:2:word",
+    'json_schema:{"type": "object", "required": []}': 'json_schema:{"required":[],"type":"object"}',
+    "script:Latin": "script:latin",
+}
+
+REFUSED = [
+    "words:abc",
+    "words:200-80",
+    "words:-5--1",
+    "words:",
+    "words",
+    "words:0-",
+    "words:<0",
+    "words:1234567890",
+    "words:\u0663",
+    "contains:",
+    "contains:  ",
+    'contains:"x',
+    'contains:"x" y',
+    "contains:>=3",
+    "contains_none:a,,b",
+    "one_of:a|",
+    "letters:ab>3",
+    "lowercase:x",
+    "json:yes",
+    "json_schema:",
+    "json_schema:/no/such/file.json",
+    "json_schema:{",
+    'json_schema:{"type": "nonsense"}',
+    'json_schema:{"patternProperties": {"(a+)+$": {}}}',
+    "script:latn",
+    "language:klingon",
+    "regex:(",
+    "regex:" + "a" * 1001,
+    "parts:2:",
+    "parts:x:***",
+    "nth_paragraph_starts:0:a",
+    "nth_paragraph_starts:1-2:a",
+    "nth_paragraph_starts:2:two words",
+    "wrods:3",
+    "",
+    ":",
+    "words\ud800:3",
+]
+
+
+@pytest.mark.parametrize(("spec", "canonical"), CANONICAL.items())
+def test_a_spec_has_one_canonical_form(spec, canonical):
+    """However it was written, the same demand is written the same way."""
+    assert parse(spec).spec == canonical
+    assert parse(canonical) == parse(spec)
+
+
+@pytest.mark.parametrize("spec", REFUSED)
+def test_what_is_no_spec_is_refused_with_its_value(spec):
+    """The error shows the value that was given."""
+    with pytest.raises(ConfigError) as error:
+        parse(spec)
+    assert repr(spec)[:100] in str(error.value)
+
+
+def test_an_unknown_kind_names_the_nearest_and_all():
+    """A misspelt kind is answered with what was probably meant and with all that there are."""
+    with pytest.raises(ConfigError, match="did you mean words.*contains_none"):
+        parse("wrods:3")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_has_help_and_an_example_that_works(name):
+    """The registry is what the docs and --help are made from."""
+    kind = KINDS[name]
+    requirement = parse(kind.example)
+    assert kind.example.partition(":")[0] == name
+    assert kind.help
+    assert requirement.demand
+    assert isinstance(requirement, Requirement)
+    assert parse(requirement.spec) == requirement
+
+
+def test_a_schema_file_becomes_part_of_the_requirement(tmp_path):
+    """Later changes of the file change nothing, and the spec is inline."""
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "array"}')
+    requirement = parse(f"json_schema:{file}")
+    file.unlink()
+    assert requirement.spec == 'json_schema:{"type":"array"}'
+    assert requirement.check("[]").ok
+
+
+def test_no_file_is_read_for_strangers(tmp_path):
+    """With files off, a schema must be inline."""
+    with pytest.raises(ConfigError, match="read a file"):
+        parse(f"json_schema:{tmp_path}", files=False)
+    assert parse('json_schema:{"type":"array"}', files=False)
+
+
+ANY = st.text(min_size=1, max_size=20).filter(str.strip) | st.sampled_from(
+    ['"a"', "a>=3", "x=2-3", "a,b", "a|b", " a ", "\ud800", "\\"]
+)
+
+
+@given(ANY, st.sampled_from(["contains", "contains_word", "starts_with", "ends_with", "postscript"]))
+def test_any_text_round_trips(text, kind):
+    """Whatever the text is, quoted in the spec it comes back as it is, also through the canonical form."""
+    requirement = parse(f"{kind}:{json.dumps(text)}")
+    assert parse(requirement.spec) == requirement
+    requirement.spec.encode()
+
+
+@given(st.lists(ANY, min_size=1, max_size=4), st.sampled_from(["contains_none,", "one_of|", "sections,"]))
+def test_any_list_round_trips(items, kind):
+    """So does a list of texts."""
+    requirement = parse(f"{kind[:-1]}:{kind[-1].join(map(json.dumps, items))}")
+    assert parse(requirement.spec) == requirement
+
+
+@given(st.text(max_size=40) | st.sampled_from(sorted(KINDS)).flatmap(lambda k: st.text(max_size=20).map(lambda t: f"{k}:{t}")))
+def test_any_string_is_a_requirement_or_a_config_error(spec):
+    """Nothing else ever comes of a spec, and what is read round trips."""
+    try:
+        requirement = parse(spec, files=False)
+    except ConfigError:
+        return
+    assert parse(requirement.spec) == requirement

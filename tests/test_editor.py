@@ -1,0 +1,171 @@
+"""The editor: what it repairs, and that it never breaks what was kept."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redraft.contracts import Check, Edit
+from redraft.editors import FormEditor, leftovers
+from redraft.requirements import KINDS, parse, texts
+
+REPAIRED = [
+    ("no_commas", "It cost 1,000, or so,yes `A`", "It cost 1000 or so yes `A`", False),
+    ("words:-5", "One two three. Four five. Six seven.", "One two three. Four five.", True),
+    ("sentences:1", "One two. Three.\n", "One two.\n", True),
+    ("paragraphs:2", "One two. Three four.", "One two.\n\nThree four.", False),
+    ("paragraphs:1", "One.\r\n\r\nTwo.", "One. Two.", False),
+    ("contains_none:very", "It is fine. It is very good. Bye now.", "It is fine. Bye now.", True),
+    ("starts_with:Dear Ann", "thanks.", "Dear Ann thanks.", False),
+    ("ends_with:Bye.", "Thanks for all of it. Bye. P", "Thanks for all of it. Bye.", True),
+    ("lowercase", "Say Hi to `Code` ÉA", "say hi to `Code` éa", None),
+    ("uppercase", "straße", "STRASSE", True),
+    ("bullets:2", "Look:\n• a\n• b\n", "Look:\n- a\n- b\n", False),
+    ("bullets:2", "- a\n- b\n- c", "- a\n- b; c", False),
+    ("bullets:2", "1. a\n2. b", "- a\n- b", False),
+    ("sections:Intro", "Intro:\ntext", "## Intro\ntext", False),
+    ("headings:1-", "**Intro**\n\ntext", "## Intro\n\ntext", False),
+    ("json", 'Here it is:\n```json\n{"a": 1}\n```\nEnjoy!', '{"a": 1}', True),
+    ("json", "{'a': 1,}", '{"a": 1}', True),
+    (
+        'json_schema:{"properties":{"a":{"type":"integer"}},"additionalProperties":false}',
+        '{"a": "5", "b": 1}',
+        '{"a": 5}',
+        True,
+    ),
+    ("no_duplicate_sentences", "It is so. Yes it is. It is so.", "It is so. Yes it is.", True),
+    ("title", "# My day\n\nIt was good.", "<<My day>>\n\nIt was good.", False),
+    ("quoted", "Hello.", '"Hello."', False),
+    ("highlights:1-", "Note: it is so.", "**Note**: it is so.", False),
+    ("capital_words:-1", "NASA and ESA met.", "NASA and esa met.", True),
+    ("one_of:My answer is yes.", "my answer is Yes", "My answer is yes.", False),
+    ("placeholders:1-", "Dear {name}", "Dear [name]", False),
+    ("postscript:P.S.", "Bye.\n\nPS: Write!", "Bye.\n\nP.S. Write!", False),
+    ("parts:2:******", "One.\n\n---\n\nTwo.", "One.\n\n******\n\nTwo.", False),
+]
+
+
+@pytest.mark.parametrize(("spec", "before", "after", "lossy"), REPAIRED)
+def test_what_form_allows_is_repaired(spec, before, after, lossy):
+    """Each kind is repaired in the least way, and says what it lost; what stands in code or a URL stays."""
+    edit = FormEditor().repair(before, [parse(spec)])
+    if lossy is None:
+        assert edit is None
+        return
+    assert edit is not None
+    assert (edit.text, edit.lossy) == (after, lossy)
+    assert edit.note
+
+
+UNREPAIRABLE = ["words:500-", "contains:unicorn", "language:ru", "script:han", "reading_grade:-1", "regex:x{9}", "letters:z>=3"]
+
+
+@pytest.mark.parametrize("spec", UNREPAIRABLE)
+def test_nothing_is_ever_invented(spec):
+    """What takes writing is left over, with what was measured."""
+    text = "A short and entirely reasonable explanation of photosynthesis."
+    requirement = parse(spec)
+    assert FormEditor().repair(text, [requirement]) is None
+    assert [left for left, _ in leftovers(text, [requirement])] == [requirement]
+
+
+def test_a_demanded_ending_survives_shortening():
+    """Among the sentences that may go, those go that no other requirement needs."""
+    wanted = [parse("ends_with:Yours, Ann"), parse("words:-8")]
+    edit = FormEditor().repair("One two three four. Five six seven eight. Yours, Ann", wanted)
+    assert edit.text == "Five six seven eight. Yours, Ann"
+
+
+def test_several_demands_are_repaired_in_one_edit():
+    """The note tells each step and the demand it is for."""
+    edit = FormEditor().repair("Well, yes.", [parse("no_commas"), parse("quoted")])
+    assert edit.text == '"Well yes."'
+    assert edit.note.startswith("removed 1 comma (no commas); put it in quotation marks")
+
+
+def test_with_lossy_off_nothing_is_given_up():
+    """A user may refuse every loss."""
+    assert FormEditor(lossy=False).repair("One two three. Four.", [parse("words:-3")]) is None
+
+
+def test_a_text_is_not_gutted():
+    """Losing more than half of a text is no repair."""
+    assert FormEditor().repair("Tea is best. Ten tents. The toast. No.", [parse("letters:t<1")]) is None
+
+
+def test_nothing_to_do_is_no_edit():
+    """A text that keeps everything, or a list of no requirements, has no edit."""
+    assert FormEditor().repair("Fine.", [parse("no_commas")]) is None
+    assert FormEditor().repair("", []) is None
+
+
+class Raises:
+    """A user's requirement with a bug."""
+
+    spec = demand = "raises"
+
+    def check(self, text: str) -> Check:
+        raise ValueError(text)
+
+    def repairs(self, text: str) -> list[Edit]:
+        raise KeyError(text)
+
+
+def test_a_requirement_that_raises_is_left_alone():
+    """It is reported as left over, and the others are repaired all the same."""
+    edit = FormEditor().repair("a, b", [Raises(), parse("no_commas")])
+    assert edit.text == "a b"
+    assert [check.measured for _, check in leftovers("a b", [Raises()])] == ["cannot be measured: ValueError"]
+
+
+PIECES = [
+    "One, two. ",
+    "It is VERY good! ",
+    "\n\n",
+    "\r\n",
+    "```\ncode, A.\n```\n",
+    "`x, Y`",
+    " https://e.org/A,b ",
+    "- item\n",
+    "# Head\n",
+    "中文，你好。",
+    "P.S. So. ",
+]
+EDITABLE = [
+    parse(s)
+    for s in (
+        *(kind.example for kind in KINDS.values()),
+        "words:-6",
+        "bullets:2",
+        "sentences:-2",
+        "paragraphs:2",
+        "contains_none:good",
+        "lowercase",
+        "highlights:1-",
+    )
+]
+AROUND = ("json", "json_schema")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=12).map("".join),
+    st.lists(st.sampled_from([r for r in EDITABLE if not r.spec.startswith(AROUND)]), min_size=1, max_size=4),
+)
+def test_an_edit_breaks_nothing_and_mends_something(text, requirements):
+    """Whatever held still holds, something more does, the protected stands, and what could be encoded still can."""
+    edit = FormEditor().repair(text, requirements)
+    if edit is None:
+        return
+    before = {r.spec for r in requirements if r.check(text).ok}
+    after = {r.spec for r in requirements if r.check(edit.text).ok}
+    assert before < after
+    if not any(r.spec.startswith(("starts_with", "ends_with")) for r in requirements):
+        assert all(text[slice(*span)] in edit.text for span in texts.protected(text))
+    edit.text.encode()
+
+
+def test_a_long_text_is_repaired_in_bounded_time():
+    """200 kB with several demands: fewer proposals are tried, but the repair is found."""
+    text = "The quick brown fox, it jumps over 1,000 lazy dogs. " * 4000
+    edit = FormEditor().repair(text, [parse("no_commas"), parse("words:-20000"), parse("quoted")])
+    assert "," not in edit.text
