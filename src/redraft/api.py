@@ -112,6 +112,7 @@ class Job:
     plan: Plan
     perform: Perform
     desk: Desk
+    writer: str | None = None  # the name of the model that writes
     owned: bool = True
 
 
@@ -130,15 +131,15 @@ async def _chosen(model: Any) -> Any:
 def _job(given: Given, model: Any, graders: Any, judge: Any, desk: Desk) -> Job:
     options = desk.options
     trace = given if isinstance(given, Trace) else Trace(_task(given))
+    if model is None and trace.task.response is None and not trace.candidates:
+        raise ConfigError(NO_MODEL)
     seats = seat_all(trace.task, graders, has_model=model is not None or judge is not None)
     cast = cast_for(desk, seats, model, judge)
-    if cast.writer is None and trace.task.response is None and not trace.candidates:
-        raise ConfigError(NO_MODEL)
     plan = options.make_plan(writes=cast.writer is not None)
     perform = door(cast, None if options.deadline is None else monotonic() + options.deadline)
     if options.on_step:
         perform = observe(perform, begun=options.on_step)
-    return Job(reconsidered(_begun(trace, seats, cast), plan), plan, perform, desk)
+    return Job(reconsidered(_begun(trace, seats, cast), plan), plan, perform, desk, cast.writer.name if cast.writer else None)
 
 
 def _begun(trace: Trace, seats: list[tuple[Seat, Any]], cast: Cast) -> Trace:

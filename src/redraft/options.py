@@ -15,7 +15,7 @@ from .core.plans import Plan
 from .core.plans.self_refine import SelfRefine
 from .core.records import Record
 from .core.steps import Step
-from .core.stopping import StopRule, done, max_iterations, patience, target
+from .core.stopping import StopRule, done, form_only, max_iterations, patience, target
 
 
 class Settings(TypedDict, total=False):
@@ -114,7 +114,7 @@ class Options:
         """The plan. Without a model that `writes` there is nothing to refine with, but what form allows is repaired."""
         if self.plan is not None:
             return self.plan
-        rule = self.rule if writes else target(self.target_score) | done() | max_iterations(0)
+        rule = self.rule if writes else target(self.target_score) | done() | form_only()
         return SelfRefine(rule, self.drafts, repairs=self.max_iterations > 0)
 
 

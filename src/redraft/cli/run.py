@@ -14,7 +14,7 @@ Examples:
   redraft run "Explain quantum computing" --require words:80-200
   redraft run - --model ollama:llama3.2 < prompt.txt > answer.md
   redraft run "Write a haiku about rain" --rubric rubric.toml --judge anthropic:claude-sonnet-4-5 -o haiku.md
-  redraft run "Name three rivers" --response draft.md --require bullets:3 --model none
+  redraft run --response draft.md --require bullets:3 --model none
   redraft run "Prove it" --model openai:gpt-4o-mini --budget-usd 0.05 --trace proof.jsonl
   redraft run --resume proof.jsonl --max-iterations 6
 
@@ -81,7 +81,7 @@ def _check(typed: dict[str, Any]) -> None:
         if extra := [name for name in OF_THE_TASK if typed[name]]:
             named = ", ".join(name.upper() if name == "prompt" else f"--{name}" for name in extra)
             raise click.UsageError(f"--resume takes the task from its trace and goes on in it: leave out {named}")
-    elif not typed["prompt"]:
+    elif not typed["prompt"] and not typed["response"]:
         raise click.UsageError('a prompt is missing, for example: redraft run "Explain quantum computing" --require words:80-200')
     if typed["output"]:
         from .files import check_writable

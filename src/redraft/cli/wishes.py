@@ -23,6 +23,7 @@ from ..requirements import parse
 from . import files
 from .config import Setting, checked
 
+NO_PROMPT = "Improve this text."  # what is asked for when only a response is given
 SECRET = re.compile(r"(?<=://)[^/@#]*@|\?[^#]*")
 
 
@@ -42,7 +43,7 @@ class Wish:
 
 def new_task(typed: Mapping[str, Any]) -> Task:
     """The task that was typed. Raises UsageError for files that cannot be read."""
-    prompt, system = typed["prompt"], typed.get("system")
+    prompt, system = typed["prompt"] or NO_PROMPT, typed.get("system")
     files.one_stdin(PROMPT=prompt, **{"--response": typed.get("response")})
     messages = [{"role": "system", "content": system}] if system else []
     text = files.read_text("-", "PROMPT") if prompt == "-" else prompt

@@ -67,6 +67,10 @@ async def watched(asked: Wish, watch: Watch) -> Result:
     """Refine under somebody's eyes."""
     _heed_sigterm()
     job = await api.prepare(asked.given, asked.model, asked.graders, asked.judge, asked.options)
+    if asked.model is None and job.writer is None and not watch.as_json:
+        complain(
+            "no model was found, so the built-in editor repairs what form allows", "`redraft models` shows where it was looked for"
+        )
     watch.begin(job.trace)
     try:
         return await api.finish(job)
@@ -101,6 +105,7 @@ class Watch:
 
     def __init__(self, as_json: bool) -> None:
         self.progress = Progress()
+        self.as_json = as_json
         self._watcher = _watcher(self.progress, as_json=as_json)
 
     def begin(self, trace: Trace) -> None:

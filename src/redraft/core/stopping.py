@@ -99,6 +99,15 @@ def stale(trace: Trace, min_delta: float) -> int:
     return count
 
 
+def form_only() -> StopRule:
+    """Stop where only a model could go on."""
+    return StopRule(_form_only)
+
+
+def _form_only(trace: Trace) -> Ending | None:
+    return Ending(StopReason.MAX_ITERATIONS, "what form allows is done; the rest takes a model, and there is none")
+
+
 def max_iterations(n: int) -> StopRule:
     """Stop after `n` (>= 0) refinements. The first draft is none."""
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:

@@ -143,8 +143,8 @@ class JsonSchema:
 
         try:
             error = best_match(_validator(self.schema).iter_errors(value))
-        except RecursionError:
-            return "cannot be measured: it is nested too deep"
+        except (RecursionError, OverflowError):
+            return "cannot be measured: it is nested too deep, or a number is too large"
         except Unresolvable as unresolvable:
             return f"cannot be measured: the schema refers to something outside itself: {str(unresolvable)[:200]}"
         except TimeoutError:
@@ -177,7 +177,7 @@ def fit(value: Any, schema: Any) -> Any:
         return value
     if isinstance(value, dict):
         known = schema.get("properties", {})
-        closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        closed = schema.get("additionalProperties") is False
         return {name: fit(each, known.get(name)) for name, each in value.items() if name in known or not closed}
     if isinstance(value, list):
         return [fit(each, schema.get("items")) for each in value]

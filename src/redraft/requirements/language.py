@@ -163,6 +163,6 @@ def _guesser() -> Any:
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE)
 
 
-@kind("language", "the language, by its two-letter code", "language:ru")
+@kind("language", "the language, by its two-letter code", "language:ko")
 def language(argument: str) -> Language:
     return Language(argument.lower())

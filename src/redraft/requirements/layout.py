@@ -308,6 +308,9 @@ class Parts:
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Drops empty and repeated parts, uses the rules that are there, joins surplus parts, or separates the paragraphs."""
+        return (edit for edit in self._proposals(text) if texts.keeps(text, edit.text))
+
+    def _proposals(self, text: str) -> Iterator[Edit]:
         gap = texts.newline(text) * 2
         glue = gap + self.separator + gap
         parts = list(dict.fromkeys(filter(None, _parts(text, self.separator))))

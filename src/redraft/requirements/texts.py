@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 Span: TypeAlias = tuple[int, int]
 
 _FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})", re.MULTILINE)
-_CODE = re.compile(r"(?<!`)`[^`\n]+`(?!`)")
-_URL = re.compile(r"(?:\b(?:https?|ftp)://|\bwww\.)[^\s<>\"`]+", re.IGNORECASE)
+_CODE = re.compile(r"(?<!`)`[^`\r\n]+`(?!`)")
+_URL = re.compile(r"(?:\b(?:https?|ftp)://|\bwww\.)[^\s<>\"`*]+", re.IGNORECASE)
 _LINE = re.compile(r"[^\r\n]+")
 _BREAK = re.compile(r"(?:\r\n|\n|\r)[^\S\r\n]*(?:(?:\r\n|\n|\r)[^\S\r\n]*)+")
 _END = re.compile(
@@ -153,6 +153,11 @@ class Spans:
         """Whether any of them shares a character with `span`."""
         index = bisect_right(self._ends, span[0])
         return index < len(self._starts) and self._starts[index] < span[1]
+
+
+def keeps(text: str, edited: str) -> bool:
+    """Whether everything protected in a text still stands in the edited one."""
+    return all(text[start:end] in edited for start, end in protected(text))
 
 
 def outside(text: str, change: Callable[[str], str], kept: Sequence[Span] | None = None) -> str:
