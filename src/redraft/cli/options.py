@@ -27,7 +27,7 @@ def group(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return lambda command: reduce(lambda done, decorate: decorate(done), reversed(decorators), command)
 
 
-def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:  # noqa: ARG001  (click's signature)
+def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
     if on:
         os.environ["REDRAFT_DEBUG"] = "1"
 
