@@ -337,7 +337,7 @@ def summary(figures, answers, seconds):
 def report(console, found):
     table = Table(title="IFEval: our verdicts beside the official ones, and what the editor repairs")
     for name in ("kind", "n", "agreement", "failing", "repaired", "confirmed", "refuted"):
-        table.add_column(name, justify="left" if name == "kind" else "right")
+        table.add_column(name, justify="left" if name == "kind" else "right", no_wrap=True)
     for kind, row in found["kinds"].items():
         confirmed = ["-" if row[name] is None else str(row[name]) for name in ("confirmed", "refuted")]
         table.add_row(kind, str(row["n"]), _share(row["agreement"]), str(row["failing"]), str(row["repaired"]), *confirmed)
@@ -374,7 +374,7 @@ def main():
     parser.add_argument("--limit", type=int, help="only the first so many answers")
     parser.add_argument("--show", type=int, default=0, help="so many examples side by side")
     asked = parser.parse_args()
-    console, start = Console(), time.perf_counter()
+    console, start = Console(width=None if sys.stdout.isatty() else 120), time.perf_counter()
     answers = load(asked.folder, asked.limit)
     figures = measure(answers)
     found = summary(figures, answers, time.perf_counter() - start)
