@@ -16,6 +16,7 @@ import gzip
 import json
 import re
 import statistics
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
