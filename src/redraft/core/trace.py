@@ -71,7 +71,12 @@ class Trace:
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __add__(self, record: Record) -> Trace:
-        return Trace(self.task, self.panel, (*self.records, record), self.since, self.settings)
+        grown = Trace(self.task, self.panel, (*self.records, record), self.since, self.settings)
+        vars(grown)["_weighed"] = self._weighed  # what was weighed once need not be again: planning stays cheap
+        return grown
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Trace, (self.task, self.panel, self.records, self.since, self.settings)
 
     def reopened(self) -> Trace:
         """The same trace for a new run: what failed or was cut short may be tried again."""
@@ -136,16 +141,26 @@ class Trace:
         known = [s for s in scores if s is not None]
         return sum(known) / len(known) if known and len(known) == len(scores) >= seat.looks else None
 
+    @cached_property
+    def _weighed(self) -> dict[tuple[int, ...], tuple[object, bool, float | None]]:
+        """Aggregates by the identities of the feedback that went into them, which each entry keeps alive."""
+        return {}
+
     def _aggregate(self, candidate: int) -> tuple[bool, float | None]:
-        kept, total, weight = True, 0.0, 0.0
-        known = bool(self.scoring)
-        for seat in self.scoring:
-            score = self.seat_score(candidate, seat)
-            kept = kept and not (seat.must and score != 1)
-            known = known and score is not None
-            total += seat.weight * (score or 0.0)
-            weight += seat.weight
-        return kept, (total / weight if known and weight else None)
+        views = self.feedback[candidate]
+        key = tuple(map(id, views))
+        if key not in self._weighed:
+            self._weighed[key] = (views, *self._weigh(candidate))
+        return self._weighed[key][1:]
+
+    def _weigh(self, candidate: int) -> tuple[bool, float | None]:
+        """Whether every must is kept, and the weighted mean."""
+        scores = [(seat, self.seat_score(candidate, seat)) for seat in self.scoring]
+        kept = all(score == 1 for seat, score in scores if seat.must)
+        if not scores or any(score is None for _, score in scores):
+            return kept, None
+        total = sum(seat.weight * (score or 0.0) for seat, score in scores)
+        return kept, total / sum(seat.weight for seat, _ in scores)
 
     @cached_property
     def scoring(self) -> tuple[Seat, ...]:
