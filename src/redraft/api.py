@@ -11,17 +11,17 @@ from time import monotonic
 from typing import Any, Unpack
 
 from .around import observe
-from .casting import Desk, cast_for, seat_all
+from .casting import Desk
 from .contracts import Perform
 from .core.engine import advance
 from .core.errors import ConfigError, RedraftError
 from .core.plans import Plan
 from .core.records import Candidate, Message, Outcome, StopReason, Task
 from .core.steps import Stop
-from .core.trace import Seat, Trace
+from .core.trace import Trace
 from .models import find
 from .options import Options, Settings
-from .perform import Cast, door
+from .perform import door
 from .result import Result, concluded
 
 Given = str | Iterable[Message] | Task | Trace
@@ -76,9 +76,8 @@ async def refine_many(
     A task that fails does not stop the others: its result carries the `error`. Bad arguments raise ConfigError before
     anything is asked. When cancelled with something graded, what there is comes back.
     """
-    desk = Desk(Options.of(settings))
-    chosen = await _chosen(model)
-    jobs = [replace(_job(task, chosen, graders, judge, desk), owned=False) for task in tasks]
+    desk = Desk(Options.of(settings), await _chosen(model), graders, judge)
+    jobs = [replace(_job(task, desk), owned=False) for task in tasks]
     rows = asyncio.Semaphore(2 * desk.options.max_in_flight)
     running = [asyncio.ensure_future(_row(job, rows)) for job in jobs]
     try:
@@ -118,8 +117,7 @@ class Job:
 
 async def prepare(task: Given, model: Any, graders: Any, judge: Any, options: Options) -> Job:
     """Everything a refinement needs, checked before anything is asked. Raises ConfigError."""
-    chosen = await _chosen(model)
-    return _job(task, chosen, graders, judge, Desk(options))
+    return _job(task, Desk(options, await _chosen(model), graders, judge))
 
 
 async def _chosen(model: Any) -> Any:
@@ -128,26 +126,21 @@ async def _chosen(model: Any) -> Any:
     return model or None
 
 
-def _job(given: Given, model: Any, graders: Any, judge: Any, desk: Desk) -> Job:
+def _job(given: Given, desk: Desk) -> Job:
     options = desk.options
     trace = given if isinstance(given, Trace) else Trace(_task(given))
-    if model is None and trace.task.response is None and not trace.candidates:
+    response = trace.task.response
+    if desk.writer is None and response is None and not trace.candidates:
         raise ConfigError(NO_MODEL)
-    seats = seat_all(trace.task, graders, has_model=model is not None or judge is not None)
-    cast = cast_for(desk, seats, model, judge)
+    panel, cast = desk.seat(trace.task.requirements)
+    trace = replace(trace, panel=panel)
+    if response is not None and not trace.candidates:
+        trace += Candidate(0, response)
     plan = options.make_plan(writes=cast.writer is not None)
     perform = door(cast, None if options.deadline is None else monotonic() + options.deadline)
     if options.on_step:
         perform = observe(perform, begun=options.on_step)
-    return Job(reconsidered(_begun(trace, seats, cast), plan), plan, perform, desk, cast.writer.name if cast.writer else None)
-
-
-def _begun(trace: Trace, seats: list[tuple[Seat, Any]], cast: Cast) -> Trace:
-    """The trace with its panel, and with a given response as candidate 0."""
-    panel = tuple(seat if cast.editor else replace(seat, editable=False) for seat, _ in seats)
-    trace = replace(trace, panel=panel)
-    given = trace.task.response
-    return trace if given is None or trace.candidates else trace + Candidate(0, given)
+    return Job(reconsidered(trace, plan), plan, perform, desk, cast.writer.name if cast.writer else None)
 
 
 NO_MODEL = (

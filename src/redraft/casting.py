@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .around import Limiter, Purse, cache, limit, meter, retry, step_down, timeout
 from .contracts import Editor, Model
 from .core.errors import ConfigError
-from .core.records import Task
 from .core.trace import Seat
 from .editors import FormEditor
 from .graders import NAMED, RequirementGrader, as_grader, must
@@ -22,30 +21,46 @@ from .perform import Cast, Line, Sampling
 
 @dataclass
 class Desk:
-    """Where calls are arranged: one purse and one limit for all models of a run, one stack of wrappers for each."""
+    """Where a run is arranged: one purse and one limit for all its models, one stack of wrappers for each of them.
+
+    `writer` is the model that writes (None: there is none), `judge` the one that graders ask (None: the writer).
+    """
 
     options: Options
+    writer: Any = None
+    graders: Any = None
+    judge: Any = None
     purse: Purse = field(init=False)
     _limiter: Limiter = field(init=False)
-    _lines: dict[int, tuple[Model, Line]] = field(default_factory=dict)
+    _lines: dict[int, tuple[Any, Line]] = field(default_factory=dict)
+    _casts: dict[tuple[str, ...], tuple[tuple[Seat, ...], Cast]] = field(default_factory=dict)
     _owned: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.purse = Purse(self.options.budget)
         self._limiter = Limiter(self.options.max_in_flight)
 
+    def seat(self, requirements: tuple[str, ...]) -> tuple[tuple[Seat, ...], Cast]:
+        """The panel and the cast for tasks with these requirements; made once. Raises ConfigError."""
+        if requirements not in self._casts:
+            seats = seat_all(requirements, self.graders, has_model=self.writer is not None or self.judge is not None)
+            cast = cast_for(self, seats)
+            panel = tuple(seat if cast.editor else replace(seat, editable=False) for seat, _ in seats)
+            self._casts[requirements] = panel, cast
+        return self._casts[requirements]
+
     def line(self, model: Any) -> Line:
         """The way to call a model: its own call within timeout, limit, meter, step-down, retry and cache."""
-        connected = connect(model)
-        if connected is not model:
-            self._owned.append(connected)
-        if id(connected) not in self._lines:
-            self._lines[id(connected)] = (connected, self._wrap(connected))
-        return self._lines[id(connected)][1]
+        if id(model) not in self._lines:
+            connected = connect(model)
+            if connected is not model:
+                self._owned.append(connected)
+            self._lines[id(model)] = (model, self._wrap(connected))
+        return self._lines[id(model)][1]
 
     def _wrap(self, model: Model) -> Line:
         options = self.options
-        call = timeout(model.complete, options.timeout)
+        call = model.complete if _keeps(model, options.timeout) else timeout(model.complete, options.timeout)
         call = limit(call, self._limiter)
         call = meter(call, self.purse, self._price(model))
         call = step_down(call, model.identity, formats=getattr(model, "formats", ("text",)))
@@ -71,9 +86,15 @@ class Desk:
                 await closes()
 
 
-def seat_all(task: Task, graders: Any, *, has_model: bool) -> list[tuple[Seat, Any]]:
-    """The seats in order: the task's requirements as musts, then the graders. Raises ConfigError when nobody can grade."""
-    chosen = [must(spec) for spec in task.requirements]
+def _keeps(model: Model, seconds: float | None) -> bool:
+    """Whether a model itself ends every call within so many seconds."""
+    own = getattr(model, "timeouts", None)
+    return seconds is None or (own is not None and own.total <= seconds)
+
+
+def seat_all(requirements: Iterable[str], graders: Any, *, has_model: bool) -> list[tuple[Seat, Any]]:
+    """The seats in order: a task's requirements as musts, then the graders. Raises ConfigError when nobody can grade."""
+    chosen = [must(spec) for spec in requirements]
     if graders is None:
         chosen += [as_seated(NAMED["judge"][0]())] if has_model else []
     else:
@@ -116,11 +137,11 @@ def _seat(name: str, grader: Any, seated: Any) -> Seat:
     )
 
 
-def cast_for(desk: Desk, seats: list[tuple[Seat, Any]], writer: Any, judge: Any) -> Cast:
+def cast_for(desk: Desk, seats: list[tuple[Seat, Any]]) -> Cast:
     """Who plays which part. A grader with a `model` of its own asks that; else the judge; else the writer."""
     options = desk.options
-    writing = desk.line(writer) if writer is not None else None
-    judging = desk.line(judge) if judge is not None else writing
+    writing = desk.line(desk.writer) if desk.writer is not None else None
+    judging = desk.line(desk.judge) if desk.judge is not None else writing
     lines = {seat.grader: _line_of(desk, grader, judging, free=seat.free) for seat, grader in seats}
     requirements = [g.requirement for _, g in seats if isinstance(g, RequirementGrader)]
     sampling = Sampling(options.temperature, options.max_tokens, options.seed)

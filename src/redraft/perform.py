@@ -79,7 +79,7 @@ class Tab:
             raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
         self.by = self._line.name
         try:
-            reply = await self._line.call(replace(request, look=request.look + self._look))
+            reply = await self._line.call(replace(request, look=request.look + self._look) if self._look else request)
         except ModelError as error:
             self.usage += error.usage
             raise

@@ -96,7 +96,7 @@ def meter(call: Call, purse: Purse, rate: Rate | None = None) -> Call:
         try:
             reply = await call(request)
             used = _priced(reply.usage, rate)
-            return replace(reply, usage=used)
+            return reply if used is reply.usage else replace(reply, usage=used)
         except ModelError as error:
             used = error.usage = _priced(error.usage, rate)
             raise
@@ -109,8 +109,9 @@ def meter(call: Call, purse: Purse, rate: Rate | None = None) -> Call:
 def estimate(request: Request, rate: Rate | None) -> dict[str, float]:
     """What a call may take: its prompt's length in tokens, and `max_tokens` of output."""
     chars = sum(len(text_of(m)) for m in request.messages)
-    usage = Usage(1, chars // CHARS_PER_TOKEN + 1, request.max_tokens or OUTPUT_GUESS)
-    return {name: amount or 0.0 for name, amount in _amounts(replace(usage, cost=rate.cost(usage) if rate else None)).items()}
+    read, written = chars // CHARS_PER_TOKEN + 1, request.max_tokens or OUTPUT_GUESS
+    usd = rate.cost(Usage(1, read, written)) if rate else None
+    return {"calls": 1, "input_tokens": read, "output_tokens": written, "tokens": read + written, "usd": usd or 0.0}
 
 
 def _priced(usage: Usage, rate: Rate | None) -> Usage:

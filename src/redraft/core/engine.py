@@ -24,7 +24,12 @@ async def advance(trace: Trace, plan: Plan, perform: Perform) -> AsyncGenerator[
     flying: dict[asyncio.Future[Record], Slot] = {}
     try:
         while not trace.outcome:
-            for step in plan(trace):
+            steps = plan(trace)
+            if len(steps) == 1 and not flying:  # nothing goes on beside it
+                trace += await perform(steps[0])
+                yield trace
+                continue
+            for step in steps:
                 if step.slot not in flying.values():
                     flying[asyncio.ensure_future(perform(step))] = step.slot
             if not flying:
@@ -37,7 +42,8 @@ async def advance(trace: Trace, plan: Plan, perform: Perform) -> AsyncGenerator[
     finally:
         for flight in flying:
             flight.cancel()
-        await asyncio.gather(*flying, return_exceptions=True)
+        if flying:
+            await asyncio.gather(*flying, return_exceptions=True)
 
 
 async def advance_together(

@@ -61,6 +61,8 @@ class Usage:
     cost: float | None = 0.0
 
     def __add__(self, other: Usage) -> Usage:
+        if other is NOTHING or self is NOTHING:
+            return self if other is NOTHING else other
         return Usage(
             self.calls + other.calls,
             _plus(self.input_tokens, other.input_tokens),

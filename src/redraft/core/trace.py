@@ -84,7 +84,7 @@ class Trace:
 
     def lacks(self, steps: Iterable[S]) -> list[S]:
         """The steps nobody has carried out yet, nor failed at in this run."""
-        return [step for step in steps if step.slot not in self.filled and step.slot not in self.failures]
+        return [step for step in steps if (slot := step.slot) not in self.filled and slot not in self.failures]
 
     @cached_property
     def filled(self) -> dict[Slot, Record]:
@@ -138,8 +138,8 @@ class Trace:
     def seat_score(self, candidate: int, seat: Seat) -> float | None:
         """The mean of a grader's looks at a candidate; None while one is missing or unknown."""
         scores = [f.score for f in self.feedback[candidate] if f.grader == seat.grader]
-        known = [s for s in scores if s is not None]
-        return sum(known) / len(known) if known and len(known) == len(scores) >= seat.looks else None
+        known = [score for score in scores if score is not None]
+        return sum(known) / len(known) if len(known) == len(scores) >= seat.looks else None
 
     @cached_property
     def _weighed(self) -> dict[tuple[int, ...], tuple[object, bool, float | None]]:

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..contracts import Ask
@@ -34,7 +35,7 @@ class FunctionGrader:
             object.__setattr__(self, "name", "function" if named == "<lambda>" else named)
         self.takes  # noqa: B018  (a function that cannot be called so is said at once)
 
-    @property
+    @cached_property
     def takes(self) -> str:
         """What the function is handed beside the text: nothing, the task or the model. Raises ConfigError."""
         try:
@@ -51,6 +52,11 @@ class FunctionGrader:
             return TEXT_ONLY
         return WITH_MODEL if positional[1].name in MODEL_NAMES else WITH_TASK
 
+    @cached_property
+    def is_async(self) -> bool:
+        call = getattr(self.function, "__call__", None)  # noqa: B004  (an object may have an async one)
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
+
     @property
     def free(self) -> bool:
         return self.takes != WITH_MODEL
@@ -58,7 +64,7 @@ class FunctionGrader:
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """What the function says. Raises TypeError or ValueError when that is no grade."""
         extra = {TEXT_ONLY: (), WITH_TASK: (task,), WITH_MODEL: (ask,)}[self.takes]
-        if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(getattr(self.function, "__call__", None)):  # noqa: B004
+        if self.is_async:
             said = await self.function(candidate.text, *extra)
         else:
             said = await asyncio.to_thread(self.function, candidate.text, *extra)

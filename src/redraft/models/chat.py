@@ -71,6 +71,11 @@ class Chat:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
 
     @property
+    def timeouts(self) -> Timeouts:
+        """The limits that it keeps to by itself."""
+        return self._route.timeouts
+
+    @property
     def has_key(self) -> bool:
         return self._key is not None
 

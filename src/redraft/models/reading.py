@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -177,11 +176,7 @@ def _tool_names(calls: Any) -> str:
 def read_usage(usage: Any) -> Usage:
     """One call's usage. What is missing, negative or no whole number is unknown."""
     given = usage if isinstance(usage, dict) else {}
-    return replace(
-        PERHAPS_BILLED,
-        input_tokens=_count(given.get("prompt_tokens")),
-        output_tokens=_count(given.get("completion_tokens")),
-    )
+    return Usage(1, _count(given.get("prompt_tokens")), _count(given.get("completion_tokens")), cost=None)
 
 
 def _count(value: Any) -> int | None:

@@ -57,6 +57,7 @@ class Route:
 
 T = TypeVar("T")
 Sendable: TypeAlias = bytes | BytesIO | None
+Whole: TypeAlias = tuple[int, Mapping[str, str], bytes]
 
 
 class PerLoop(Generic[T]):
@@ -117,35 +118,69 @@ class Exchange:
 
     async def open(self, method: str, body: Sendable) -> aiohttp.ClientResponse:
         """Sends the request, and returns when the head of the response has come."""
-        http = await (streams if self.stream else session).get()
         async with asyncio.timeout(self._left(self.route.timeouts.first_byte)):
-            return await http.request(
-                method,
-                self.route.url,
-                data=body,
-                headers=self.route.headers,
-                allow_redirects=False,
-                timeout=_connect_timeout(self.route.timeouts.connect),
-                proxy=_proxy_for(self.route),
-            )
+            return await self._send(method, body)
 
     async def parts(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         """The decoded body as it comes in, up to the cap."""
-        decode, size = _decoder(response, self.cap), 0
-        limit = self._left(self.route.timeouts.first_byte)
+        decode, limit = self._decoding(response), self._left(self.route.timeouts.first_byte)
         while True:
             async with asyncio.timeout(limit):
                 raw = await response.content.readany()
             if not raw:
                 break
             part = decode(raw)
+            self.phase = "the rest of the answer"
+            limit = self._patience()
+            yield part
+        decode(b"")
+
+    async def whole(self, method: str, body: Sendable) -> Whole:
+        """Sends the request and reads all of the response, under one timer that is moved on as parts come in."""
+        loop, parts = asyncio.get_running_loop(), []
+        async with asyncio.timeout(self._left(self.route.timeouts.first_byte)) as timer:
+            response = await self._send(method, body)
+            try:
+                decode, content = self._decoding(response), response.content
+                while raw := await content.readany():
+                    parts.append(decode(raw))
+                    if not content.at_eof():
+                        self.phase = "the rest of the answer"
+                        timer.reschedule(loop.time() + self._patience())
+                decode(b"")
+            finally:
+                response.close()
+        return response.status, response.headers, parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _send(self, method: str, body: Sendable) -> aiohttp.ClientResponse:
+        http = await (streams if self.stream else session).get()
+        return await http.request(
+            method,
+            self.route.url,
+            data=body,
+            headers=self.route.headers,
+            allow_redirects=False,
+            timeout=_connect_timeout(self.route.timeouts.connect),
+            proxy=_proxy_for(self.route),
+        )
+
+    def _decoding(self, response: aiohttp.ClientResponse) -> Callable[[bytes], bytes]:
+        """What decodes the parts of a body, in order, and refuses those over the cap; b"" says that all has come."""
+        decode, size = _decoder(response, self.cap), 0
+
+        def decoded(raw: bytes) -> bytes:
+            nonlocal size
+            part: bytes = decode(raw)
             size += len(part)
             if size > self.cap:
                 raise _too_large(self.cap)
-            self.phase = "the rest of the answer"
-            limit = min(self.route.timeouts.idle, self._left(None))
-            yield part
-        decode(b"")
+            return part
+
+        return decoded
+
+    def _patience(self) -> float:
+        """How many seconds the next part may take."""
+        return min(self.route.timeouts.idle, self._left(None))
 
     def _left(self, first_byte: float | None) -> float:
         passed = monotonic() - self._start
@@ -274,8 +309,12 @@ async def exchange(route: Route, method: str = "GET", body: Sendable = None, *, 
             response.close()
 
 
-async def fetch(route: Route, method: str = "GET", body: Sendable = None) -> tuple[int, Mapping[str, str], bytes]:
-    """Status, headers and whole decoded body of what the server sent."""
-    async with exchange(route, method, body) as (under_way, response):
-        parts = [part async for part in under_way.parts(response)]
-        return response.status, response.headers, parts[0] if len(parts) == 1 else b"".join(parts)
+async def fetch(route: Route, method: str = "GET", body: Sendable = None) -> Whole:
+    """Status, headers and whole decoded body of what the server sent; whatever the network does is a ModelError."""
+    import aiohttp
+
+    under_way = Exchange(route)
+    try:
+        return await under_way.whole(method, body)
+    except (aiohttp.ClientError, OSError) as error:
+        raise under_way.failure(error) from None

@@ -49,6 +49,8 @@ class SelfRefine:
     def grades(self, trace: Trace, candidates: Sequence[Candidate], *, free: bool) -> list[Grade]:
         """The looks that graders of this kind still owe."""
         seats = [(s, look) for s in trace.scoring if s.free is free for look in range(s.looks)]
+        if not seats:
+            return []
         return trace.lacks(
             Grade(seat.grader, trace.task, c, look)
             for c in candidates
@@ -62,9 +64,11 @@ class SelfRefine:
         Repairs cost nothing, so they are made one at a time and only when the drafts are in and checked: their ids
         then do not depend on which draft came first.
         """
+        editable = {seat.grader for seat in trace.scoring if seat.editable}
+        if not editable:
+            return Mending()
         due = to_repair(trace)
         steps = [Repair(trace.next_id, trace.task, due[0])] if due and not (drafting or checks) else []
-        editable = {seat.grader for seat in trace.scoring if seat.editable}
         unchecked = {step.candidate.id for step in checks if step.grader in editable}
         spared = {c.id for c in trace.candidates if c.by == "given"}
         return Mending(steps, (unchecked | trace.replaced | {c.id for c in due}) - spared)
