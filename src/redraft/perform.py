@@ -67,8 +67,13 @@ class Tab:
     def __init__(self, line: Line | None, look: int = 0) -> None:
         self._line = line
         self._look = look
-        self.usage = NOTHING
-        self.by = ""
+        self._begun = monotonic()
+        self._usage = NOTHING
+        self._by = ""
+
+    def stamp(self, usage: Usage = NOTHING, by: str = "") -> dict[str, Any]:
+        """What a record says of its making: by whom, at what expense, in how many seconds."""
+        return {"by": self._by or by, "usage": usage + self._usage, "seconds": monotonic() - self._begun}
 
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
         reply = await self.complete(Request(tuple(as_messages(prompt))))
@@ -77,16 +82,16 @@ class Tab:
     async def complete(self, request: Request) -> Reply:
         if self._line is None:
             raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
-        self.by = self._line.name
+        self._by = self._line.name
         try:
             reply = await self._line.call(replace(request, look=request.look + self._look) if self._look else request)
         except ModelError as error:
-            self.usage += error.usage
+            self._usage += error.usage
             raise
         except asyncio.CancelledError:
-            self.usage += Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+            self._usage += Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
             raise
-        self.usage += reply.usage
+        self._usage += reply.usage
         return reply
 
 
@@ -98,25 +103,21 @@ def door(cast: Cast, deadline: float | None = None) -> Perform:
         if isinstance(step, Stop):
             return Outcome(step.best, step.reason, step.note)
         tab = Tab(_line_for(step, cast), _look_of(step))
-        started = monotonic()
         try:
-            record = await act((step, tab))
+            return await act((step, tab))
         except Exception as error:  # noqa: BLE001  (the one boundary: everything foreign ends here)
-            record = failure(step, error)
-        by = tab.by or record.by
-        done: Record = replace(record, by=by, usage=record.usage + tab.usage, seconds=monotonic() - started)
-        return done
+            return failure(step, error, tab)
 
     return perform
 
 
-def failure(step: Step, error: Exception) -> Failure:
+def failure(step: Step, error: Exception, tab: Tab) -> Failure:
     """The record of a step that could not be carried out."""
     ends = None
     if isinstance(error, BudgetExhaustedError):
         ends = StopReason.DEADLINE if error.what == "deadline" else StopReason.BUDGET
     message = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
-    return Failure(step.slot, step.role, type(error).__name__, message[:2000], ends)
+    return Failure(step.slot, step.role, type(error).__name__, message[:2000], ends, **tab.stamp())
 
 
 def _line_for(step: Step, cast: Cast) -> Line | None:
@@ -129,39 +130,35 @@ def _look_of(step: Step) -> int:
     return step.look if isinstance(step, Grade | Compare) else 0
 
 
-async def _carry_out(cast: Cast, work: tuple[Step, Tab]) -> Any:
+async def _carry_out(cast: Cast, work: tuple[Step, Tab]) -> Record:
     step, tab = work
     match step:
         case Generate() | Refine():
             return await _write(step, cast.sampling, tab)
         case Repair():
-            return _repair(step, cast)
+            return await _repair(step, cast, tab)
         case Grade():
             return await _grade(step, cast.graders[step.grader], tab)
         case Compare():
             return await _compare(step, cast.graders[step.grader], tab)
+        case Stop():
+            return Outcome(step.best, step.reason, step.note)
 
 
 async def _write(step: Generate | Refine, sampling: Sampling, tab: Tab) -> Candidate:
     parent = step.parent if isinstance(step, Refine) else None
     reply = await tab.complete(Request(step.messages, sampling.temperature, sampling.max_tokens, sampling.seed))
-    return Candidate(step.id, reply.text, parent, role=step.role, truncated=reply.truncated, reasoning=reply.reasoning)
+    made = tab.stamp()
+    return Candidate(step.id, reply.text, parent, role=step.role, truncated=reply.truncated, reasoning=reply.reasoning, **made)
 
 
-def _repair(step: Repair, cast: Cast) -> Candidate:
-    edit = cast.editor.repair(step.parent.text, cast.requirements) if cast.editor else None
-    if edit is None:
-        edit = Edit(step.parent.text, "nothing more that can be repaired without a model")
-    return Candidate(
-        step.id,
-        edit.text,
-        step.parent.id,
-        by="editor",
-        role=step.role,
-        truncated=step.parent.truncated,
-        note=edit.note,
-        lossy=edit.lossy,
-    )
+async def _repair(step: Repair, cast: Cast, tab: Tab) -> Candidate:
+    old, edit = step.parent, None
+    if cast.editor:
+        edit = await asyncio.to_thread(cast.editor.repair, old.text, cast.requirements)
+    edit = edit or Edit(old.text, "nothing more that can be repaired without a model")
+    made = tab.stamp(by="editor")
+    return Candidate(step.id, edit.text, old.id, role=step.role, truncated=old.truncated, note=edit.note, lossy=edit.lossy, **made)
 
 
 async def _grade(step: Grade, grader: Any, tab: Tab) -> Feedback:
@@ -170,7 +167,8 @@ async def _grade(step: Grade, grader: Any, tab: Tab) -> Feedback:
             feedback = await grader.grade(step.task, step.candidate, tab)
             if not isinstance(feedback, Feedback):
                 raise TypeError(f"grader {step.grader!r} returned {feedback!r}; it must return Feedback")
-            return replace(feedback, candidate=step.candidate.id, grader=step.grader, look=step.look)
+            made = tab.stamp(feedback.usage, feedback.by)
+            return replace(feedback, candidate=step.candidate.id, grader=step.grader, look=step.look, **made)
         except RedraftError:
             raise  # a model's failure was retried where it arose
         except Exception:
@@ -184,4 +182,4 @@ async def _compare(step: Compare, grader: Any, tab: Tab) -> Comparison:
     ids = sorted(c.id for c in step.candidates)
     if sorted(comparison.ranking) != ids:
         raise ValueError(f"grader {step.grader!r} ranked {comparison.ranking!r}; it must rank each of {ids} once")
-    return replace(comparison, grader=step.grader, look=step.look)
+    return replace(comparison, grader=step.grader, look=step.look, **tab.stamp(comparison.usage, comparison.by))

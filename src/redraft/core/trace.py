@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from .records import (
     NOTHING,
@@ -26,6 +25,19 @@ from .records import (
     Usage,
 )
 from .serial import SCHEMA, check_version, loads, pack, record_from_json, record_to_json, task_from_json, unpack
+
+T = TypeVar("T")
+
+
+class view(Generic[T]):  # noqa: N801  (a decorator, like property)
+    """Computed from the records when first asked for, then kept. Unlike functools' (before 3.12) it takes no lock."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    def __get__(self, trace: object, kind: type | None = None) -> T:
+        value = vars(trace)[self.name] = self.compute(trace)
+        return value
 
 
 class Slotted(Protocol):
@@ -86,18 +98,18 @@ class Trace:
         """The steps nobody has carried out yet, nor failed at in this run."""
         return [step for step in steps if (slot := step.slot) not in self.filled and slot not in self.failures]
 
-    @cached_property
+    @view
     def filled(self) -> dict[Slot, Record]:
         """Every record that fills a slot, by slot."""
         return {r.slot: r for r in self.records if not isinstance(r, Failure)}
 
-    @cached_property
+    @view
     def failures(self) -> dict[Slot, Failure]:
         """What failed in this run and is still missing, by the slot that stayed empty."""
         recent = (r for r in self.records[self.since :] if isinstance(r, Failure))
         return {f.of: f for f in recent if f.of not in self.filled}
 
-    @cached_property
+    @view
     def outcome(self) -> Outcome | None:
         """How the work ended, or None while it goes on."""
         for i in range(len(self.records) - 1, -1, -1):
@@ -106,12 +118,12 @@ class Trace:
                 return None if i < self.since and record.reason.resumable else record
         return None
 
-    @cached_property
+    @view
     def candidates(self) -> list[Candidate]:
         """All candidates, oldest first."""
         return sorted((r for r in self.records if isinstance(r, Candidate)), key=lambda c: c.id)
 
-    @cached_property
+    @view
     def by_id(self) -> dict[int, Candidate]:
         return {c.id: c for c in self.candidates}
 
@@ -120,7 +132,7 @@ class Trace:
         parent = self.by_id.get(candidate.parent) if candidate.parent is not None else None
         return parent is not None and parent.text == candidate.text
 
-    @cached_property
+    @view
     def feedback(self) -> dict[int, tuple[Feedback, ...]]:
         """What graders said of each candidate, sorted by grader and look."""
         views: defaultdict[int, list[Feedback]] = defaultdict(list)
@@ -141,7 +153,7 @@ class Trace:
         known = [score for score in scores if score is not None]
         return sum(known) / len(known) if len(known) == len(scores) >= seat.looks else None
 
-    @cached_property
+    @view
     def _weighed(self) -> dict[tuple[int, ...], tuple[object, bool, float | None]]:
         """Aggregates by the identities of the feedback that went into them, which each entry keeps alive."""
         return {}
@@ -162,16 +174,16 @@ class Trace:
         total = sum(seat.weight * (score or 0.0) for seat, score in scores)
         return kept, total / sum(seat.weight for seat, _ in scores)
 
-    @cached_property
+    @view
     def scoring(self) -> tuple[Seat, ...]:
         """The graders that give scores (not those that rank)."""
         return tuple(s for s in self.panel if not s.compares)
 
-    @cached_property
+    @view
     def _standing(self) -> dict[int, tuple[bool, float | None]]:
         return {c.id: self._aggregate(c.id) for c in self.candidates}
 
-    @cached_property
+    @view
     def scores(self) -> dict[int, float | None]:
         """The weighted mean score of every candidate, by id; None where a part is missing."""
         return {id: score for id, (_, score) in self._standing.items()}
@@ -180,20 +192,20 @@ class Trace:
         """Whether a candidate keeps every `must`."""
         return self._standing[candidate][0]
 
-    @cached_property
+    @view
     def comparisons(self) -> list[Comparison]:
         """All comparisons; the widest last."""
         found = (r for r in self.records if isinstance(r, Comparison))
         return sorted(found, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.look))
 
-    @cached_property
+    @view
     def graded(self) -> list[Candidate]:
         """The candidates that have a score; or, where graders only rank, a place in the widest ranking."""
         if self.scoring:
             return [c for c in self.candidates if self.scores[c.id] is not None]
         return [self.by_id[i] for i in self.comparisons[-1].ranking] if self.comparisons else []
 
-    @cached_property
+    @view
     def best(self) -> Candidate | None:
         """What to return: musts kept first, then the highest score, then the earliest.
 
@@ -221,12 +233,12 @@ class Trace:
         """How many refinements a model made. The first draft is none, nor is an editor's repair."""
         return sum(c.role == "refine" for c in self.candidates)
 
-    @cached_property
+    @view
     def replaced(self) -> set[int]:
         """The candidates that an editor's repair has replaced."""
         return {c.parent for c in self.candidates if c.role == "repair" and c.parent is not None and not self.unchanged(c)}
 
-    @cached_property
+    @view
     def score_history(self) -> list[float | None]:
         """The scores of the candidates in order, without those that were replaced before they were fully graded."""
         idle = {c.id for c in self.candidates if c.role == "repair" and self.unchanged(c)}
