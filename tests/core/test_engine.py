@@ -14,7 +14,7 @@ from redraft.core.records import Failure, Outcome, StopReason, Task
 from redraft.core.prompts import advise
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.stopping import done, max_iterations, patience, target
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import Seat, Trace, view
 
 JUDGES = (Seat("tone"), Seat("facts", weight=2.0))
 RULE = target(0.93) | done() | patience(3) | max_iterations(5)
@@ -90,6 +90,19 @@ def test_json_and_back(run):
     """A trace survives JSON, and goes on from there."""
     full = carry_out(begin(run), run, World(run["seed"], run["fails"]))
     assert Trace.from_json(full.to_json()) == full
+
+
+@settings(max_examples=40, deadline=None)
+@given(run=runs)
+def test_views_handed_on_are_what_they_would_be_anew(run):
+    """A trace that grew record by record shows the same as one made of all its records at once."""
+    views = [name for name, held in vars(Trace).items() if isinstance(held, view) and name != "_weighed"]
+    full = carry_out(begin(run), run, World(run["seed"], run["fails"]))
+    grown = Trace(full.task, full.panel)
+    for n, record in enumerate(full.records, 1):
+        grown += record
+        fresh = Trace(full.task, full.panel, full.records[:n])
+        assert {name: getattr(grown, name) for name in views} == {name: getattr(fresh, name) for name in views}
 
 
 def test_waves_over_many_traces_equal_single_runs():

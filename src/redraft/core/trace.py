@@ -84,7 +84,8 @@ class Trace:
 
     def __add__(self, record: Record) -> Trace:
         grown = Trace(self.task, self.panel, (*self.records, record), self.since, self.settings)
-        vars(grown)["_weighed"] = self._weighed  # what was weighed once need not be again: planning stays cheap
+        known = vars(self)
+        vars(grown).update({name: known[name] for name in UNTOUCHED[type(record)] if name in known})
         return grown
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -307,4 +308,12 @@ class Trace:
         return replace(trace, records=records, since=data.get("since", 0))
 
 
+# The views that a record of each kind leaves as they are: they are handed on, so that planning stays cheap.
+UNTOUCHED: dict[type, tuple[str, ...]] = {
+    Candidate: ("_weighed", "scoring", "comparisons"),
+    Feedback: ("_weighed", "scoring", "comparisons", "candidates", "by_id", "replaced"),
+    Comparison: ("_weighed", "scoring", "candidates", "by_id", "replaced", "feedback", "_standing", "scores"),
+    Failure: ("_weighed", "scoring", "candidates", "by_id", "replaced", "feedback", "_standing", "scores", "comparisons", "filled"),
+    Outcome: ("_weighed", "scoring", "candidates", "by_id", "replaced", "feedback", "_standing", "scores", "comparisons", "graded"),
+}
 ROLES: dict[type, str] = {Feedback: "grade", Comparison: "compare"}

@@ -40,7 +40,7 @@ class SelfRefine:
         if trace.task.response is not None:
             drafting: list[Any] = []
         else:
-            drafting = trace.lacks(Generate(i, trace.task.messages) for i in range(self.drafts))
+            drafting = trace.lacks(Generate(i, trace.task.messages) for i in range(self.drafts) if i not in trace.by_id)
         checks = self.grades(trace, trace.candidates, free=True)
         mending = self.mend(trace, checks, drafting=bool(drafting)) if self.repairs else Mending()
         judging = self.grades(trace, [c for c in trace.candidates if c.id not in mending.open], free=False)
