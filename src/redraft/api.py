@@ -78,7 +78,7 @@ async def refine_many(
     """
     desk = Desk(Options.of(settings), await _chosen(model), graders, judge)
     jobs = [replace(_job(task, desk), owned=False) for task in tasks]
-    rows = asyncio.Semaphore(2 * desk.options.max_in_flight)
+    rows = asyncio.Semaphore(desk.options.max_in_flight)
     running = [asyncio.ensure_future(_row(job, rows)) for job in jobs]
     try:
         return await asyncio.gather(*running)

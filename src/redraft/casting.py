@@ -62,7 +62,9 @@ class Desk:
         options = self.options
         call = model.complete if _keeps(model, options.timeout) else timeout(model.complete, options.timeout)
         call = limit(call, self._limiter)
-        call = meter(call, self.purse, self._price(model))
+        price = self._price(model)
+        if price or options.budget:
+            call = meter(call, self.purse, price)
         call = step_down(call, model.identity, formats=getattr(model, "formats", ("text",)))
         call = retry(call, attempts=options.retries + 1)
         if options.cache is not None:

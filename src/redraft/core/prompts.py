@@ -20,14 +20,14 @@ def advise(trace: Trace, parent: Candidate) -> tuple[Message, ...]:
     The original messages come first and unchanged, so that a provider's prefix cache hits; then one user message.
     Scores, other candidates' texts and errors of graders are not in it.
     """
-    fence = fence_for(parent.text)
+    fence, wishes = fence_for(parent.text), list(open_actions(trace, parent))
     parts = [
         "This is an earlier answer to the request above:",
         f"<answer-{fence}>\n{parent.text}\n</answer-{fence}>",
         "Improve it. Change what is listed here and keep what is good:",
-        "\n".join(open_actions(trace, parent)) or "- Make it a better answer to the request.",
+        "\n".join(wishes) or "- Make it a better answer to the request.",
     ]
-    if tried := [line for c in fruitless(trace, parent) for line in setbacks(trace, c)]:
+    if tried := [line for c in fruitless(trace, parent) for line in setbacks(trace, c, wishes)]:
         parts += ["This was already tried and did not help; do not repeat it:", "\n".join(dict.fromkeys(tried))]
     parts.append("Answer with the improved answer only: no preface, no comment on the changes.")
     return (*trace.task.messages, {"role": "user", "content": "\n\n".join(parts)})
@@ -82,11 +82,10 @@ def fruitless(trace: Trace, parent: Candidate) -> list[Candidate]:
     return children[-MOST_TRIES:]
 
 
-def setbacks(trace: Trace, child: Candidate) -> Iterator[str]:
-    """What was wrong with a refinement that its parent had not been told of."""
+def setbacks(trace: Trace, child: Candidate, known: Sequence[str]) -> Iterator[str]:
+    """What was wrong with a refinement beside what was known of its parent."""
     if trace.unchanged(child):
         yield "- returning the earlier answer as it was"
         return
-    known = set(open_actions(trace, trace.by_id[child.parent])) if child.parent is not None else set()
     said = [line for line in open_actions(trace, child) if line not in known]
     yield from said or ["- a revision that changed too little of what is listed above"]

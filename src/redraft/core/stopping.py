@@ -24,26 +24,25 @@ class Ending(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """A reason to stop: `target(0.9) | patience(2)`."""
+    """Reasons to stop, looked at in order: `target(0.9) | patience(2)`."""
 
-    why: Callable[[Trace], Ending | None]
+    whys: tuple[Callable[[Trace], Ending | None], ...]
 
     def __call__(self, trace: Trace) -> Ending | None:
-        return self.why(trace)
+        for why in self.whys:
+            if ending := why(trace):
+                return ending
+        return None
 
     def __or__(self, other: StopRule) -> StopRule:
-        return StopRule(partial(_either, self, other))
-
-
-def _either(one: StopRule, other: StopRule, trace: Trace) -> Ending | None:
-    return one(trace) or other(trace)
+        return StopRule(self.whys + other.whys)
 
 
 def target(score: float) -> StopRule:
     """Stop when the best candidate scores at least `score` (in [0, 1]) and keeps every must."""
     if isinstance(score, bool) or not isinstance(score, int | float) or isnan(score) or not 0 <= score <= 1:
         raise ConfigError(f"target_score must be a number in [0, 1], got {score!r}")
-    return StopRule(partial(_target, score))
+    return StopRule((partial(_target, score),))
 
 
 def _target(score: float, trace: Trace) -> Ending | None:
@@ -55,7 +54,7 @@ def _target(score: float, trace: Trace) -> Ending | None:
 
 def done() -> StopRule:
     """Stop when every grader that says anything about `done` says so of the best candidate."""
-    return StopRule(_done)
+    return StopRule((_done,))
 
 
 def _done(trace: Trace) -> Ending | None:
@@ -73,7 +72,7 @@ def patience(n: int, min_delta: float = 0.01) -> StopRule:
         raise ConfigError(f"patience must be a whole number >= 1, got {n!r}")
     if isinstance(min_delta, bool) or not isinstance(min_delta, int | float) or not 0 <= min_delta < float("inf"):
         raise ConfigError(f"min_delta must be a number >= 0, got {min_delta!r}")
-    return StopRule(partial(_patience, n, min_delta))
+    return StopRule((partial(_patience, n, min_delta),))
 
 
 def _patience(n: int, min_delta: float, trace: Trace) -> Ending | None:
@@ -101,7 +100,7 @@ def stale(trace: Trace, min_delta: float) -> int:
 
 def form_only() -> StopRule:
     """Stop where only a model could go on."""
-    return StopRule(_form_only)
+    return StopRule((_form_only,))
 
 
 def _form_only(trace: Trace) -> Ending | None:
@@ -112,7 +111,7 @@ def max_iterations(n: int) -> StopRule:
     """Stop after `n` (>= 0) refinements. The first draft is none."""
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise ConfigError(f"max_iterations must be a whole number >= 0, got {n!r}")
-    return StopRule(partial(_max_iterations, n))
+    return StopRule((partial(_max_iterations, n),))
 
 
 def _max_iterations(n: int, trace: Trace) -> Ending | None:

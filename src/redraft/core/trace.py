@@ -86,7 +86,21 @@ class Trace:
         grown = Trace(self.task, self.panel, (*self.records, record), self.since, self.settings)
         known = vars(self)
         vars(grown).update({name: known[name] for name in UNTOUCHED[type(record)] if name in known})
+        if "filled" in known and not isinstance(record, Failure):
+            vars(grown)["filled"] = {**self.filled, record.slot: record}
+        if "_standing" in known and isinstance(record, Candidate | Feedback):
+            self._hand_on(grown, record)
         return grown
+
+    def _hand_on(self, grown: Trace, record: Candidate | Feedback) -> None:
+        """Weigh anew only the candidate that a record touches. (Where candidates share their feedback, all are.)"""
+        id = record.id if isinstance(record, Candidate) else record.candidate
+        if self.copies or grown.copies or id not in grown.by_id:
+            return
+        views = self.feedback.get(id, ())
+        views = tuple(sorted((*views, record), key=_by_grader)) if isinstance(record, Feedback) else views
+        vars(grown)["feedback"] = {**self.feedback, id: views}
+        vars(grown)["_standing"] = {**self._standing, id: grown._weigh(id)}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Trace, (self.task, self.panel, self.records, self.since, self.settings)
@@ -128,10 +142,15 @@ class Trace:
     def by_id(self) -> dict[int, Candidate]:
         return {c.id: c for c in self.candidates}
 
+    @view
+    def copies(self) -> set[int]:
+        """The candidates with the same text as their parent."""
+        parents = ((c, self.by_id.get(c.parent)) for c in self.candidates if c.parent is not None)
+        return {c.id for c, parent in parents if parent is not None and parent.text == c.text}
+
     def unchanged(self, candidate: Candidate) -> bool:
-        """Whether it is the same text as its parent: it is not graded again, its parent's feedback is its own."""
-        parent = self.by_id.get(candidate.parent) if candidate.parent is not None else None
-        return parent is not None and parent.text == candidate.text
+        """Whether it is a copy of its parent: it is not graded again, its parent's feedback is its own."""
+        return candidate.id in self.copies
 
     @view
     def feedback(self) -> dict[int, tuple[Feedback, ...]]:
@@ -142,10 +161,8 @@ class Trace:
                 views[record.candidate].append(record)
         told: dict[int, tuple[Feedback, ...]] = {}
         for c in self.candidates:
-            if self.unchanged(c) and c.parent is not None:
-                told[c.id] = told[c.parent]
-            else:
-                told[c.id] = tuple(sorted(views[c.id], key=lambda f: (f.grader, f.look)))
+            shared = told.get(c.parent) if c.parent is not None and c.id in self.copies else None
+            told[c.id] = tuple(sorted(views[c.id], key=_by_grader)) if shared is None else shared
         return told
 
     def seat_score(self, candidate: int, seat: Seat) -> float | None:
@@ -153,18 +170,6 @@ class Trace:
         scores = [f.score for f in self.feedback[candidate] if f.grader == seat.grader]
         known = [score for score in scores if score is not None]
         return sum(known) / len(known) if len(known) == len(scores) >= seat.looks else None
-
-    @view
-    def _weighed(self) -> dict[tuple[int, ...], tuple[object, bool, float | None]]:
-        """Aggregates by the identities of the feedback that went into them, which each entry keeps alive."""
-        return {}
-
-    def _aggregate(self, candidate: int) -> tuple[bool, float | None]:
-        views = self.feedback[candidate]
-        key = tuple(map(id, views))
-        if key not in self._weighed:
-            self._weighed[key] = (views, *self._weigh(candidate))
-        return self._weighed[key][1:]
 
     def _weigh(self, candidate: int) -> tuple[bool, float | None]:
         """Whether every must is kept, and the weighted mean."""
@@ -182,7 +187,7 @@ class Trace:
 
     @view
     def _standing(self) -> dict[int, tuple[bool, float | None]]:
-        return {c.id: self._aggregate(c.id) for c in self.candidates}
+        return {c.id: self._weigh(c.id) for c in self.candidates}
 
     @view
     def scores(self) -> dict[int, float | None]:
@@ -243,7 +248,8 @@ class Trace:
     def score_history(self) -> list[float | None]:
         """The scores of the candidates in order, without those that were replaced before they were fully graded."""
         idle = {c.id for c in self.candidates if c.role == "repair" and self.unchanged(c)}
-        return [s for id, s in self.scores.items() if id not in idle and not (s is None and id in self.replaced)]
+        shown = [c.id for c in self.candidates if c.id not in idle]
+        return [self.scores[id] for id in shown if not (self.scores[id] is None and id in self.replaced)]
 
     @property
     def next_id(self) -> int:
@@ -308,12 +314,18 @@ class Trace:
         return replace(trace, records=records, since=data.get("since", 0))
 
 
+def _by_grader(feedback: Feedback) -> tuple[str, int]:
+    return feedback.grader, feedback.look
+
+
 # The views that a record of each kind leaves as they are: they are handed on, so that planning stays cheap.
+_OF_CANDIDATES = ("candidates", "by_id", "copies", "replaced")
+_OF_GRADES = ("feedback", "_standing", "scores")
 UNTOUCHED: dict[type, tuple[str, ...]] = {
-    Candidate: ("_weighed", "scoring", "comparisons"),
-    Feedback: ("_weighed", "scoring", "comparisons", "candidates", "by_id", "replaced"),
-    Comparison: ("_weighed", "scoring", "candidates", "by_id", "replaced", "feedback", "_standing", "scores"),
-    Failure: ("_weighed", "scoring", "candidates", "by_id", "replaced", "feedback", "_standing", "scores", "comparisons", "filled"),
-    Outcome: ("_weighed", "scoring", "candidates", "by_id", "replaced", "feedback", "_standing", "scores", "comparisons", "graded"),
+    Candidate: ("scoring", "outcome", "comparisons"),
+    Feedback: ("scoring", "outcome", "comparisons", *_OF_CANDIDATES),
+    Comparison: ("scoring", "outcome", *_OF_CANDIDATES, *_OF_GRADES),
+    Failure: ("scoring", "outcome", "comparisons", "filled", *_OF_CANDIDATES, *_OF_GRADES),
+    Outcome: ("scoring", "comparisons", *_OF_CANDIDATES, *_OF_GRADES),
 }
 ROLES: dict[type, str] = {Feedback: "grade", Comparison: "compare"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import ConfigError
 from ..prompts import advise
@@ -37,10 +36,9 @@ class SelfRefine:
             raise ConfigError(f"drafts must be a whole number >= 1, got {self.drafts!r}")
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
-        if trace.task.response is not None:
-            drafting: list[Any] = []
-        else:
-            drafting = trace.lacks(Generate(i, trace.task.messages) for i in range(self.drafts) if i not in trace.by_id)
+        drafting: list[Generate] = []
+        if trace.task.response is None and len(trace.candidates) < self.drafts:
+            drafting = trace.lacks(Generate(i, trace.task.messages) for i in range(self.drafts))
         checks = self.grades(trace, trace.candidates, free=True)
         mending = self.mend(trace, checks, drafting=bool(drafting)) if self.repairs else Mending()
         judging = self.grades(trace, [c for c in trace.candidates if c.id not in mending.open], free=False)
@@ -48,15 +46,9 @@ class SelfRefine:
 
     def grades(self, trace: Trace, candidates: Sequence[Candidate], *, free: bool) -> list[Grade]:
         """The looks that graders of this kind still owe."""
-        seats = [(s, look) for s in trace.scoring if s.free is free for look in range(s.looks)]
-        if not seats:
-            return []
-        return trace.lacks(
-            Grade(seat.grader, trace.task, c, look)
-            for c in candidates
-            if not (trace.scores[c.id] is not None or trace.unchanged(c))
-            for seat, look in seats
-        )
+        seats = [(seat, look) for seat in trace.scoring if seat.free is free for look in range(seat.looks)]
+        owing = [c for c in candidates if trace.scores[c.id] is None and not trace.unchanged(c)] if seats else []
+        return trace.lacks(Grade(seat.grader, trace.task, c, look) for c in owing for seat, look in seats)
 
     def mend(self, trace: Trace, checks: Sequence[Grade], *, drafting: bool) -> Mending:
         """The next repair, and which candidates are not to be judged: unchecked, being repaired, or replaced.
