@@ -63,6 +63,8 @@ async def test_the_score_is_the_mean_over_five():
         '{"criteria": {"truth": {"score": 5, "evidence": "", "change": ""}}, "done": "yes"}',
         '{"a":' * 100 + "1" + "}" * 100,
         "[" + said() + "]" + said(),
+        '{"done": true, "criteria": {"truth": {"evidence": "e", "change": "c", "score": 5',
+        "{'criteria': {'truth': {'evidence': '', 'change': '', 'score': 1, 'score': 5}}, 'done': false}",
         "```json\n" + said() + "\n```\n```json\n" + said() + "\n```",
     ],
 )

@@ -51,6 +51,12 @@ async def test_the_target_is_looked_at_first_also_on_the_first_draft():
     assert result.metadata["converged"] is True
 
 
+async def test_a_target_reached_but_for_the_last_bits_is_reached():
+    """The mean of 0.85 and 0.95 is 0.9, whatever binary fractions make of it."""
+    result, _ = await run(["a", "b"], [by_table(a=0.85, b=1.0), by_table(a=0.95, b=1.0)])
+    assert (result.value, result.stop) == ("a", "target")
+
+
 async def test_iterations_are_refinements():
     """The first draft is none: two refinements make two iterations and three scores."""
     result, model = await run(["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.95))

@@ -125,7 +125,7 @@ def _line_for(step: Step, cast: Cast) -> Line | None:
 
 
 def _look_of(step: Step) -> int:
-    if isinstance(step, Generate):
+    if isinstance(step, Generate | Refine):
         return step.id
     return step.look if isinstance(step, Grade | Compare) else 0
 

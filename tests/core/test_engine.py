@@ -176,6 +176,20 @@ def test_closing_the_iterator_cancels_what_is_under_way():
     assert asyncio.run(scenario()) == [("candidate", 1)]
 
 
+def test_a_plan_that_goes_in_circles_ends():
+    """What was carried out or failed is not carried out again because a plan asks for it again."""
+
+    async def perform(step):
+        perform.calls += 1
+        return World(1).answer(step) if step.slot == ("candidate", 0) else Failure(step.slot, "generate", "ModelError")
+
+    perform.calls = 0
+    stubborn = lambda trace: [Generate(0, trace.task.messages), Generate(1, trace.task.messages)]  # noqa: E731
+    trace = asyncio.run(asyncio.wait_for(last(advance(Trace(Task("q")), stubborn, perform)), 5))
+    assert perform.calls == 2
+    assert len(trace.candidates) == 1
+
+
 def refine_story(graders, stop, drafts):
     def story(task):
         trace = Trace(task, tuple(Seat(g) for g in graders))

@@ -17,6 +17,7 @@ Perform: TypeAlias = Callable[[Step], Awaitable[Record]]
 async def advance(trace: Trace, plan: Plan, perform: Perform) -> AsyncGenerator[Trace, None]:
     """Yield the trace after every new record, and plan anew on each; what is under way is left alone.
 
+    A plan that asks again for what was carried out, or failed in this run, is not heeded: no run goes in circles.
     Closing the iterator, or cancelling whoever waits on it, cancels what is under way. What was yielded is complete:
     given back here, it goes on where it stopped.
     """
@@ -24,7 +25,7 @@ async def advance(trace: Trace, plan: Plan, perform: Perform) -> AsyncGenerator[
     flying: dict[asyncio.Future[Record], Slot] = {}
     try:
         while not trace.outcome:
-            steps = plan(trace)
+            steps = trace.lacks(plan(trace))
             if len(steps) == 1 and not flying:  # nothing goes on beside it
                 trace += await perform(steps[0])
                 yield trace
@@ -51,7 +52,7 @@ async def advance_together(
 ) -> list[Trace]:
     """Take all traces to their end, one wave of steps over all of them at a time: the shape of a provider's batch API."""
     going = [trace.reopened() for trace in traces]
-    while wave := [(i, step) for i, trace in enumerate(going) if not trace.outcome for step in plan(trace)]:
+    while wave := [(i, step) for i, trace in enumerate(going) if not trace.outcome for step in trace.lacks(plan(trace))]:
         for (i, _), record in zip(wave, await perform_all([step for _, step in wave]), strict=True):
             going[i] += record
     return going

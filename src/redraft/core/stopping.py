@@ -47,7 +47,7 @@ def target(score: float) -> StopRule:
 
 def _target(score: float, trace: Trace) -> Ending | None:
     best = trace.best
-    if best is None or (got := trace.score) is None or got < score or not trace.kept(best.id):
+    if best is None or (got := trace.score) is None or got < score - TOLERANCE or not trace.kept(best.id):
         return None
     return Ending(StopReason.TARGET, f"the best scores {got:.2f}, the target is {score:g}")
 

@@ -15,7 +15,7 @@ MOST_CHARS = 200_000
 MOST_DEPTH = 32
 MOST_DIGITS = 15
 THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
-KEY = re.compile(r"""["'](\w+)["']\s*:""")
+KEY = re.compile(r"""["'][^"'\n]{1,100}["']\s*:""")
 FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL | re.IGNORECASE)
 
 
@@ -61,6 +61,8 @@ def _mended(text: str) -> Any:
     """What json-repair makes of it, read under the same rules; a key that it dropped as a duplicate is a refusal."""
     from json_repair import repair_json
 
+    if text.count("{") > text.count("}"):
+        raise Unreadable("the JSON is cut off")
     try:
         mended = repair_json(text, skip_json_loads=True)
     except (ValueError, RecursionError, IndexError) as error:
