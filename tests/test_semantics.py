@@ -417,6 +417,16 @@ async def test_requirements_state_demand_and_measure():
     assert "5" in sent
 
 
+async def test_the_same_demand_twice_counts_once():
+    """As a requirement of the task and as a grader it is one must; the same function twice is two graders."""
+    result, _ = await run(["a"], ["words:1", "words:1"], max_iterations=0)
+    assert [s.grader for s in result.trace.panel] == ["words:1"]
+    result = await refine(Task("q", "a", requirements=["words:1"]), False, ["words:1"])
+    assert [(s.grader, s.must) for s in result.trace.panel] == [("words:1", True)]
+    result, _ = await run(["a"], [lambda text: 0.2, lambda text: 0.4], max_iterations=0)
+    assert result.score == pytest.approx(0.3)
+
+
 async def test_the_model_is_only_asked_for_what_the_editor_left():
     """What form allows is repaired first; the refiner hears of the missing word only."""
     model = ScriptedModel(["well, fine", "well qubit"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -94,13 +94,10 @@ def _keeps(model: Model, seconds: float | None) -> bool:
     return seconds is None or (own is not None and own.total <= seconds)
 
 
-def seat_all(requirements: Iterable[str], graders: Any, *, has_model: bool) -> list[tuple[Seat, Any]]:
+def seat_all(requirements: Sequence[str], graders: Any, *, has_model: bool) -> list[tuple[Seat, Any]]:
     """The seats in order: a task's requirements as musts, then the graders. Raises ConfigError when nobody can grade."""
-    chosen = [must(spec) for spec in requirements]
-    if graders is None:
-        chosen += [as_seated(NAMED["judge"][0]())] if has_model else []
-    else:
-        chosen += [as_seated(g) for g in _listed(graders)]
+    given = _listed(graders) if graders is not None else [NAMED["judge"][0]()] if has_model else []
+    chosen = [*(must(spec) for spec in dict.fromkeys(requirements)), *map(as_seated, given)]
     if not chosen:
         raise ConfigError(
             "there is nothing to grade with: give `graders` or requirements"
@@ -110,8 +107,11 @@ def seat_all(requirements: Iterable[str], graders: Any, *, has_model: bool) -> l
     seats: list[tuple[Seat, Any]] = []
     for seated in chosen:
         grader = as_grader(seated.grader)
-        name = _fresh(getattr(grader, "name", type(grader).__name__), [s.grader for s, _ in seats])
-        seats.append((_seat(name, grader, seated), grader))
+        taken = [seat.grader for seat, _ in seats]
+        name = getattr(grader, "name", type(grader).__name__)
+        if isinstance(grader, RequirementGrader) and name in taken:
+            continue  # the same demand, made twice
+        seats.append((_seat(_fresh(name, taken), grader, seated), grader))
     return seats
 
 
