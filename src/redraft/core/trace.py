@@ -115,8 +115,9 @@ class Trace:
 
     @view
     def filled(self) -> dict[Slot, Record]:
-        """Every record that fills a slot, by slot."""
-        return {r.slot: r for r in self.records if not isinstance(r, Failure)}
+        """Every record that fills a slot, by slot. A failure fills none, nor does an outcome that no longer counts."""
+        kept = (r for r in self.records if not isinstance(r, Failure | Outcome) or r is self.outcome)
+        return {r.slot: r for r in kept}
 
     @view
     def failures(self) -> dict[Slot, Failure]:
