@@ -16,7 +16,7 @@ from .contracts import Perform
 from .core.engine import advance
 from .core.errors import ConfigError, RedraftError
 from .core.plans import Plan
-from .core.records import Candidate, Message, Outcome, StopReason, Task
+from .core.records import Candidate, Message, Outcome, StopReason, Task, text_of
 from .core.steps import Stop
 from .core.trace import Trace
 from .models import find
@@ -132,6 +132,8 @@ def _job(given: Given, desk: Desk) -> Job:
     response = trace.task.response
     if desk.writer is None and response is None and not trace.candidates:
         raise ConfigError(NO_MODEL)
+    if not any(text_of(message).strip() for message in trace.task.messages):
+        raise ConfigError(f"task: the prompt is empty, got {trace.task.prompt!r}")
     panel, cast = desk.seat(trace.task.requirements)
     trace = replace(trace, panel=panel)
     if response is not None and not trace.candidates:

@@ -102,7 +102,7 @@ def seat_all(requirements: Sequence[str], graders: Any, *, has_model: bool) -> l
         raise ConfigError(
             "there is nothing to grade with: give `graders` or requirements"
             if has_model
-            else "no model was found, and without one only requirements or functions can grade: give some, or a model"
+            else "there is no model, and without one only requirements or functions can grade: give some, or a model"
         )
     seats: list[tuple[Seat, Any]] = []
     for seated in chosen:

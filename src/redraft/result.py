@@ -67,6 +67,7 @@ class Result:
             "repairs": sum(c.role == "repair" and not trace.unchanged(c) for c in trace.candidates),
             "best": trace.best.id if trace.best else None,
             "broken": broken_musts(trace),
+            "truncated": bool(trace.best and trace.best.truncated),
             "usage_by": {f"{role} {by}".strip(): usage for (role, by), usage in trace.usage_by.items()},
             "failures": [f"{f.role}: {f.message}" for f in sorted(trace.failures.values(), key=lambda f: str(f.of))],
         }
@@ -87,10 +88,14 @@ class Result:
         u = self.usage
         scores = " -> ".join(shown(s) for s in self.trace.score_history)
         tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
-        cost = "unknown" if u.cost is None else f"{u.cost:.4f} USD"
+        cost = "unknown" if u.cost is None else f"{u.cost:.4g} USD"
+        note = self.trace.outcome.note if self.trace.outcome else ""
+        why = f"{self.stop} ({plain(note)})" if note and self.stop.resumable else str(self.stop)
+        cut = ["cut off at the token limit"] if self.trace.best and self.trace.best.truncated else []
         parts = [
             f"score {shown(self.score)} ({scores})",
-            f"stopped: {self.stop}",
+            *cut,
+            f"stopped: {why}",
             f"calls {u.calls}",
             f"tokens {tokens}",
             f"cost {cost}",
@@ -132,6 +137,7 @@ def _nothing_graded(trace: Trace) -> RedraftError:
     said = dict.fromkeys(f"{f.of[2]}: {f.message}" for f in failures if f.of[0] == "feedback")
     others = dict.fromkeys(f.message for f in failures if f.of[0] != "feedback")
     if trace.candidates:
-        return GradingError(f"no grader could say anything: {'; '.join([*said, *others])}", usage=trace.usage)
+        why = "; ".join([*said, *others]) or "the score they gave is None"
+        return GradingError(f"no grader could say anything: {why}", usage=trace.usage)
     kind = getattr(errors, failures[0].error, ModelError) if failures else ModelError
     return kind("; ".join(others) or "no answer could be had", usage=trace.usage)

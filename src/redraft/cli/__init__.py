@@ -6,7 +6,9 @@ nothing else that takes time: what a command needs, it imports when it runs. The
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -46,6 +48,10 @@ def program() -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return the exit code."""
     from .exits import guarded
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # better an escape than an end half-way
 
     def invoke() -> Any:
         return program.main(args=argv, prog_name="redraft", standalone_mode=False)

@@ -25,7 +25,7 @@ HINTS = {
     "ContextLengthError": "shorten the prompt or the response, or use a --model with a longer context",
     "ContentFilterError": "rephrase the prompt, or use another --model",
     "GradingError": "try another --judge, or grade by requirements: `redraft graders` lists them",
-    "BudgetExhaustedError": "raise the --budget or the --deadline",
+    "BudgetExhaustedError": "raise the --budget-... or the --deadline",
 }
 
 
@@ -72,6 +72,9 @@ def _told(error: Exception) -> int:
     """Say what went wrong; the exit code for it."""
     from ..core.errors import ConfigError, RedraftError
 
+    if isinstance(error, OSError):
+        complain(f"{error.filename or 'output'}: {error.strerror or error}")
+        return FAILED
     if not isinstance(error, RedraftError):
         complain(f"{type(error).__name__}: {error}", "this should not happen; --debug shows where it did")
         return FAILED

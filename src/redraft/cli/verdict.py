@@ -37,7 +37,7 @@ def judge(typed: Mapping[str, Any]) -> int:
 async def _graded(task: Task, typed: Mapping[str, Any]) -> Result:
     graders, asked = chosen_graders(typed), (typed["model"], typed["judge"])
     options: dict[str, Any] = {"max_iterations": 0, "editor": False}
-    if task.requirements and graders is None and not any(asked):
+    if task.requirements and graders is None and typed["judge"] is None:
         return await refine(task, model=False, **options)
     if graders is None and "none" in asked:
         raise ConfigError("there is nothing to grade with: give --require SPEC, --grader NAME or a --model to judge")

@@ -86,15 +86,15 @@ def stale(trace: Trace, min_delta: float) -> int:
     if not trace.scoring:
         best = trace.best.id if trace.best else 0
         return sum(c.role == "refine" and c.id > best for c in trace.candidates)
-    count, kept, top = 0, False, -1.0
+    count, kept, top = 0, -1.0, -1.0
     for c in trace.candidates:
-        score, keeps = trace.scores[c.id], trace.kept(c.id)
+        score, keeps = trace.scores[c.id], trace.kept_share(c.id)
         count += c.role == "refine"
-        if score is None or (kept and not keeps):
+        if score is None or keeps < kept:
             continue
-        if (keeps and not kept) or score > top + min_delta + TOLERANCE:
+        if keeps > kept or score > top + min_delta + TOLERANCE:
             count = 0
-        kept, top = keeps, (score if keeps and not kept else max(top, score))
+        kept, top = keeps, (score if keeps > kept else max(top, score))
     return count
 
 

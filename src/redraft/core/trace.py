@@ -172,14 +172,15 @@ class Trace:
         known = [score for score in scores if score is not None]
         return sum(known) / len(known) if len(known) == len(scores) >= seat.looks else None
 
-    def _weigh(self, candidate: int) -> tuple[bool, float | None]:
-        """Whether every must is kept, and the weighted mean."""
+    def _weigh(self, candidate: int) -> tuple[float, float | None]:
+        """The share of musts that are kept, and the weighted mean of the others (of the musts where there are no others)."""
         scores = [(seat, self.seat_score(candidate, seat)) for seat in self.scoring]
-        kept = all(score == 1 for seat, score in scores if seat.must)
+        musts = [score == 1 for seat, score in scores if seat.must]
+        kept = sum(musts) / len(musts) if musts else 1.0
         if not scores or any(score is None for _, score in scores):
             return kept, None
-        total = sum(seat.weight * (score or 0.0) for seat, score in scores)
-        return kept, total / sum(seat.weight for seat, _ in scores)
+        counted = [(seat.weight, score or 0.0) for seat, score in scores if not seat.must or len(musts) == len(scores)]
+        return kept, sum(weight * score for weight, score in counted) / sum(weight for weight, _ in counted)
 
     @view
     def scoring(self) -> tuple[Seat, ...]:
@@ -187,7 +188,7 @@ class Trace:
         return tuple(s for s in self.panel if not s.compares)
 
     @view
-    def _standing(self) -> dict[int, tuple[bool, float | None]]:
+    def _standing(self) -> dict[int, tuple[float, float | None]]:
         return {c.id: self._weigh(c.id) for c in self.candidates}
 
     @view
@@ -197,6 +198,10 @@ class Trace:
 
     def kept(self, candidate: int) -> bool:
         """Whether a candidate keeps every `must`."""
+        return self.kept_share(candidate) == 1
+
+    def kept_share(self, candidate: int) -> float:
+        """The share of musts that a candidate keeps, in [0, 1]; 1 where there are none."""
         return self._standing[candidate][0]
 
     @view
@@ -214,7 +219,7 @@ class Trace:
 
     @view
     def best(self) -> Candidate | None:
-        """What to return: musts kept first, then the highest score, then the earliest.
+        """What to return: the most musts kept first, then the highest score, then the earliest.
 
         Graders that only rank decide by their widest ranking; where both are seated, it breaks ties of score. With
         nothing graded it is the last text at hand.
@@ -224,9 +229,9 @@ class Trace:
         places = {id: i for i, id in enumerate(self.comparisons[-1].ranking)} if self.comparisons else {}
         last = len(places)
 
-        def rank(c: Candidate) -> tuple[bool, float, int, int]:
+        def rank(c: Candidate) -> tuple[float, float, int, int]:
             score = self.scores[c.id]
-            return self.kept(c.id), -1.0 if score is None else score, -places.get(c.id, last), -c.id
+            return self.kept_share(c.id), -1.0 if score is None else score, -places.get(c.id, last), -c.id
 
         return max(self.graded, key=rank)
 

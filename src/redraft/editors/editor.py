@@ -58,7 +58,7 @@ class FormEditor:
         steps = [step for step in self._steps(text, requirements, kept) if kept < step.kept]
         if any(not step.edit.lossy for step in steps):
             steps = [step for step in steps if not step.edit.lossy]
-        return min(steps, key=lambda step: (distance(text, step.edit.text), -len(step.kept)), default=None)
+        return min(steps, key=lambda step: (-len(step.kept), distance(text, step.edit.text)), default=None)
 
     def _steps(self, text: str, requirements: Sequence[Requirement], kept: frozenset[int]) -> Iterator[_Step]:
         tried = {text}

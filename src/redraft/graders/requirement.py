@@ -16,7 +16,11 @@ class RequirementGrader:
     requirement: Requirement
 
     free = True
-    editable = True
+
+    @property
+    def editable(self) -> bool:
+        """Whether it ever proposes repairs; a requirement that does not say so is taken to."""
+        return bool(getattr(self.requirement, "editable", True))
 
     @property
     def name(self) -> str:

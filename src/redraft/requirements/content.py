@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from ..contracts import Check, Edit
 from ..core.errors import ConfigError
@@ -66,6 +66,11 @@ class Contains:
     def check(self, text: str) -> Check:
         count = sum(1 for _ in _pattern(self.text, whole=self.whole).finditer(text))
         return Check(count in self.count, f"{self.text!r} occurs {counted(count, 'time')}")
+
+    @property
+    def editable(self) -> bool:
+        """Only what is there too often can be repaired."""
+        return self.count.most is not None
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Drops sentences with it when there are too many; never adds any."""
@@ -338,7 +343,7 @@ class NoDuplicateSentences:
 
 def _plain(sentence: str) -> str:
     plain = _SENTENCE_EDGE.sub(" ", sentence).strip().casefold()
-    return plain if " " in plain else ""
+    return plain if " " in plain or not plain.isascii() else ""
 
 
 @kind("no_duplicate_sentences", "no sentence stands twice", "no_duplicate_sentences")
@@ -375,6 +380,8 @@ class Matches:
         except (RecursionError, MemoryError):
             return Check(ok=False, measured="the pattern is too deep for this text")
         return Check(bool(found), "matches" if found else "does not match")
+
+    editable: ClassVar[bool] = False
 
     def repairs(self, text: str) -> Iterator[Edit]:
         del text

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from ..contracts import Check, Edit
 from ..core.errors import ConfigError
@@ -78,6 +78,8 @@ class Script:
         if share is None:
             return Check(ok=False, measured="no letters")
         return Check(share >= SHARE, f"{share:.0%} of the letters are {self.name}")
+
+    editable: ClassVar[bool] = False
 
     def repairs(self, text: str) -> Iterator[Edit]:
         del text
@@ -147,6 +149,8 @@ class Language:
             found = str(guess.classify(prose)[0])
             return Check(found == self.code, f"the language looks like {found!r}")
         return Script(OWN_SCRIPT[self.code]).check(text)
+
+    editable: ClassVar[bool] = False
 
     def repairs(self, text: str) -> Iterator[Edit]:
         del text

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 from ..contracts import Check, Edit
 from . import texts
@@ -231,6 +232,8 @@ class ReadingGrade:
         if grade is None:
             return Check(ok=False, measured="cannot be measured: the text is not in Latin script")
         return Check(max(0.0, round(grade, 1)) in self.range, f"reading grade {grade:.1f}")
+
+    editable: ClassVar[bool] = False
 
     def repairs(self, text: str) -> Iterator[Edit]:
         del text
