@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
+from inspect import cleandoc
 from pathlib import Path
 
 import click
 
 from redraft.cli import COMMANDS, program
 from redraft.graders import NAMED
+from redraft.options import Options
 from redraft.requirements import KINDS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -29,6 +32,12 @@ def kinds() -> Iterator[str]:
     yield from (f"| `{name}` | {cell(kind.help)} | `{cell(kind.example)}` |" for name, kind in KINDS.items())
 
 
+def settings() -> Iterator[str]:
+    yield "| setting | default |\n|---|---|"
+    yield from (f"| `{f.name}` | `{f.default!r}` |" for f in fields(Options))
+    yield f"\n{cleandoc(Options.__doc__ or '')}"
+
+
 def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
@@ -40,7 +49,7 @@ def commands() -> Iterator[str]:
         yield f"## redraft {name}\n\n```text\n{command.get_help(context)}\n```\n"
 
 
-PARTS: dict[str, Callable[[], Iterator[str]]] = {"graders": graders, "kinds": kinds, "commands": commands}
+PARTS: dict[str, Callable[[], Iterator[str]]] = {"graders": graders, "kinds": kinds, "commands": commands, "settings": settings}
 
 
 def written(text: str) -> str:

@@ -33,6 +33,7 @@ REPAIRED = [
         True,
     ),
     ("no_duplicate_sentences", "It is so. Yes it is. It is so.", "It is so. Yes it is.", True),
+    ("no_duplicate_sentences", "今日は天気がいい。今日は天気がいい。", "今日は天気がいい。", True),
     ("title", "# My day\n\nIt was good.", "<<My day>>\n\nIt was good.", False),
     ("quoted", "Hello.", '"Hello."', False),
     ("highlights:1-", "Note: it is so.", "**Note**: it is so.", False),
@@ -169,3 +170,10 @@ def test_a_long_text_is_repaired_in_bounded_time():
     text = "The quick brown fox, it jumps over 1,000 lazy dogs. " * 4000
     edit = FormEditor().repair(text, [parse("no_commas"), parse("words:-20000"), parse("quoted")])
     assert "," not in edit.text
+
+
+def test_one_edit_that_serves_two_demands_is_preferred_to_two():
+    """Dropping the repeat alone keeps both; nothing else is lost."""
+    text = "This is a short text. Do you follow? Yes! This is a short text."
+    edit = FormEditor().repair(text, [parse("sentences:2-3"), parse("no_duplicate_sentences")])
+    assert edit.text == "This is a short text. Do you follow? Yes!"

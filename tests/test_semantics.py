@@ -144,6 +144,41 @@ async def test_a_must_comes_before_the_score():
     assert (result.value, result.stop, result.metadata["broken"]) == ("b", "max_iterations", [])
 
 
+async def test_a_must_is_no_part_of_the_mean():
+    """Kept demands do not lift a poor score over the target; where there are only musts, their mean is the score."""
+    easy = [must("words:1-"), must("words:-9")]
+    result, model = await run(["a", "b"], [*easy, by_table(a=0.2, b=0.4)], max_iterations=1)
+    assert (result.score, model.calls, result.metadata["score_history"]) == (0.4, 2, [0.2, 0.4])
+    result, _ = await run(["a"], [must("words:1"), must("words:2")], max_iterations=0)
+    assert result.score == 0.5
+
+
+async def test_more_musts_kept_are_progress():
+    """An answer that keeps one more loses to none that keeps fewer, and resets patience."""
+    scores = [must(by_table(a=0.0, b=1.0, c=0.0)), must(by_table(a=0.0, b=0.0, c=0.0)), by_table(a=0.5, b=0.4, c=0.6)]
+    result, _ = await run(["a", "b", "c"], scores, max_iterations=2, patience=2)
+    assert (result.value, result.stop) == ("b", "max_iterations")
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n", [{"role": "user", "content": " "}]])
+async def test_an_empty_prompt_is_not_paid_for(prompt):
+    """It is refused before anything is asked."""
+    model = ScriptedModel(["a"])
+    with pytest.raises(ConfigError, match="empty"):
+        await refine(prompt, model, by_table(a=1.0))
+    assert model.calls == 0
+
+
+async def test_a_summary_says_why_work_was_cut_short():
+    """Failed, out of money or time: the reason stands beside the word; and so does an answer that was cut off."""
+    from redraft.contracts import Reply
+
+    result, _ = await run([Reply("a", finish="length"), AuthenticationError("key gone")], by_table(a=0.4))
+    assert "stopped: failed (key gone)" in result.summary()
+    assert "cut off at the token limit" in result.summary()
+    assert result.metadata["truncated"] is True
+
+
 async def test_the_budget_ends_the_loop_with_the_best_so_far():
     """Two calls are a draft and one refinement; the third is not made."""
     result, model = await run(["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.9), budget=Budget(calls=2))

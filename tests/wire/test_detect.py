@@ -154,3 +154,20 @@ def test_looking_where_nobody_is_costs_no_import(nowhere):
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "(None, False)"
+
+
+async def test_a_named_model_is_met_where_people_look(faults):
+    """`redraft models` contacts it: an address without a name, one that does not answer, nonsense are told of, not raised."""
+    async def place(name):
+        return (await find({"REDRAFT_MODEL": name}, servers=(), everywhere=True)).places[0]
+
+    assert not (await place("http://127.0.0.1:9/v1#x")).found
+    assert "nonsense" in (await place("nonsense")).note
+    assert not (await place("nonsense")).found
+    faults.says(fs.models("other"))
+    seen = await place(f"{faults.url}#x")
+    assert seen.found
+    assert "other" in seen.note
+    faults.says(fs.models("other"))
+    seen = await place(faults.url)
+    assert (seen.found, seen.names) == (False, ("other",))

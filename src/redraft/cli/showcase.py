@@ -6,6 +6,9 @@ Nothing here looks for a model before the work is shown.
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
@@ -146,5 +149,11 @@ def _look() -> Found:
 
 def _invitation(folder: Path) -> str:
     if folder.resolve().is_relative_to(Path(__file__).parents[1]):
-        return f"copy the cases, edit them, run them again: cp -r {folder} my-cases && redraft demo my-cases"
-    return f"edit the files in {folder} and run `redraft demo {folder}` again."
+        return f"copy the cases, edit them, run them again: cp -r {folder} my-cases && {_program()} demo my-cases"
+    return f"edit the files in {folder} and run `{_program()} demo {folder}` again."
+
+
+def _program() -> str:
+    """How to type `redraft` here: by its path where it is not on PATH."""
+    beside = Path(sys.argv[0])
+    return "redraft" if shutil.which("redraft") or beside.name != "redraft" else os.path.relpath(beside)

@@ -10,12 +10,12 @@ import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ..contracts import Model
-from ..core.errors import AuthenticationError, ModelError
+from ..core.errors import AuthenticationError, ConfigError, ModelError
 from .chat import OPENAI, Chat, endpoint, endpoint_shown, hidden, model_names
 from .names import connect, key_for, openai_url, server_url
 from .reading import parsed, read_refusal, refused, shorten
@@ -89,7 +89,7 @@ async def find(env: Mapping[str, str] | None = None, *, servers: Sequence[Server
     env = os.environ if env is None else env
     nearby = local_servers(env) if servers is None else servers
     searches: tuple[Callable[[], Awaitable[_Seen]], ...] = (
-        lambda: _named(env),
+        lambda: _named(env, checked=everywhere),
         lambda: _hosted(env),
         lambda: _nearby(env, nearby),
     )
@@ -106,12 +106,34 @@ async def find(env: Mapping[str, str] | None = None, *, servers: Sequence[Server
 _Seen: TypeAlias = tuple[list[Place], Model | None]
 
 
-async def _named(env: Mapping[str, str]) -> _Seen:
+async def _named(env: Mapping[str, str], *, checked: bool) -> _Seen:
+    """The model that was named. Where people look (`checked`), what is wrong with it is said and not raised."""
     name = env.get("REDRAFT_MODEL", "").strip()
     if not name:
         return [Place("REDRAFT_MODEL", found=False, note="set it to a model, such as ollama:llama3.2")], None
-    model = connect(name, env=env)
-    return [Place("REDRAFT_MODEL", found=True, names=(model.name,), chosen=model.name)], model
+    if checked and name.startswith(("http://", "https://")) and "#" not in name:
+        seen = await _asked("REDRAFT_MODEL", name, "is that the address?", NEAR, key=None)
+        return [replace(seen, found=False, chosen=None, note=seen.note or "add the name of one: URL#NAME")], None
+    try:
+        model = connect(name, env=env)
+    except ConfigError as error:
+        if not checked:
+            raise
+        return [Place("REDRAFT_MODEL", found=False, note=str(error))], None
+    there, note = await _met(model) if checked and isinstance(model, Chat) else (True, "")
+    return [Place("REDRAFT_MODEL", found=there, names=(model.name,), note=note, chosen=model.name)], model
+
+
+async def _met(model: Chat) -> tuple[bool, str]:
+    """Whether the endpoint of a named model answers, and what is to be said of it."""
+    try:
+        async with asyncio.timeout(FAR.total):
+            names = await model.models()
+    except TimeoutError:
+        return False, f"{model.host} does not answer"
+    except ModelError as error:
+        return False, str(error)
+    return True, "" if model.name in names or not names else f"{model.host} does not list it, but {', '.join(names[:5])}"
 
 
 async def _hosted(env: Mapping[str, str]) -> _Seen:
