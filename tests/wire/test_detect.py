@@ -134,7 +134,7 @@ async def test_looking_everywhere(faults):
     env = {"REDRAFT_MODEL": "vllm:x", "OPENAI_BASE_URL": faults.url}
     found = await find(env, servers=[at(faults)], everywhere=True)
     assert found.model.name == "x"
-    assert [p.found for p in found.places] == [True, True, True]
+    assert [p.found for p in found.places] == [False, True, True]  # nobody answers where vLLM would
     assert all(line.isprintable() for line in str(found).splitlines())
 
 
