@@ -67,8 +67,10 @@ class SelfRefine:
 
     def rank(self, trace: Trace, mending: Mending) -> list[Compare]:
         """The rankings that are due once every candidate is in and scored."""
+        seats = [seat for seat in trace.panel if seat.compares]
+        if not seats or not trace.candidates:
+            return []
         field = tuple(c for c in trace.candidates if c.id not in mending.open and not trace.unchanged(c))
-        seats = [s for s in trace.panel if s.compares] if field else []
         return trace.lacks(Compare(s.grader, trace.task, field, look) for s in seats for look in range(s.looks))
 
     def conclude(self, trace: Trace) -> Sequence[Step]:
