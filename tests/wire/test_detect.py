@@ -158,6 +158,7 @@ def test_looking_where_nobody_is_costs_no_import(nowhere):
 
 async def test_a_named_model_is_met_where_people_look(faults):
     """`redraft models` contacts it: an address without a name, one that does not answer, nonsense are told of, not raised."""
+
     async def place(name):
         return (await find({"REDRAFT_MODEL": name}, servers=(), everywhere=True)).places[0]
 
