@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from redraft.cli import COMMANDS, program
-from redraft.graders import NAMED
+from redraft.graders import entries
 from redraft.options import Options
 from redraft.requirements import KINDS
 
@@ -23,8 +23,10 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def graders() -> Iterator[str]:
-    yield "| name | what it does |\n|---|---|"
-    yield from (f"| `{name}` | {about} |" for name, (_, about) in NAMED.items())
+    yield "| name | mode | what it does | reads | asks a model |\n|---|---|---|---|---|"
+    for e in entries():
+        if e.mode != "requirement" and e.origin == "redraft":
+            yield f"| `{e.name}` | {e.mode} | {cell(e.about)} | {', '.join(e.reads)} | {'yes' if e.asks else 'no'} |"
 
 
 def kinds() -> Iterator[str]:

@@ -25,6 +25,7 @@ FLOORS = {
     "casting": 3,
     "result": 3,
     "api": 3,
+    "validation": 3,
     "cli": 4,
 }
 WORLD = {"os", "time", "random", "socket", "pathlib", "subprocess", "threading", "datetime", "secrets", "aiohttp", "sqlite3"}

@@ -11,7 +11,7 @@ from .contracts import Editor, Model
 from .core.errors import ConfigError
 from .core.trace import Seat
 from .editors import FormEditor
-from .graders import NAMED, RequirementGrader, as_grader, must
+from .graders import Judge, RequirementGrader, as_grader, must
 from .graders.seating import as_seated
 from .models import connect
 from .models.prices import Price, price_of
@@ -69,7 +69,7 @@ class Desk:
         call = retry(call, attempts=options.retries + 1)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
-        return Line(model.name, call)
+        return Line(model.name, call, model.identity)
 
     def _price(self, model: Model) -> Price | None:
         given = (self.options.prices or {}).get(model.name)
@@ -96,7 +96,7 @@ def _keeps(model: Model, seconds: float | None) -> bool:
 
 def seat_all(requirements: Sequence[str], graders: Any, *, has_model: bool) -> list[tuple[Seat, Any]]:
     """The seats in order: a task's requirements as musts, then the graders. Raises ConfigError when nobody can grade."""
-    given = _listed(graders) if graders is not None else [NAMED["judge"][0]()] if has_model else []
+    given = _listed(graders) if graders is not None else [Judge()] if has_model else []
     chosen = [*(must(spec) for spec in dict.fromkeys(requirements)), *map(as_seated, given)]
     if not chosen:
         raise ConfigError(
@@ -147,13 +147,17 @@ def cast_for(desk: Desk, seats: list[tuple[Seat, Any]]) -> Cast:
     lines = {seat.grader: _line_of(desk, grader, judging, free=seat.free) for seat, grader in seats}
     requirements = [g.requirement for _, g in seats if isinstance(g, RequirementGrader)]
     sampling = Sampling(options.temperature, options.max_tokens, options.seed)
-    return Cast(writing, {s.grader: g for s, g in seats}, lines, _editor(options), requirements, sampling)
+    return Cast(writing, {s.grader: g for s, g in seats}, lines, _editor(options), requirements, sampling, desk.line)
 
 
 def _line_of(desk: Desk, grader: Any, judging: Line | None, *, free: bool) -> Line | None:
+    """The line of a grader, once it is sure that each of its parts has one. Raises ConfigError."""
     own = getattr(grader, "model", None)
     line = desk.line(own) if own is not None else judging
-    if line is None and not free:
+    parts = getattr(grader, "parts", ())
+    for part in parts:
+        _line_of(desk, part, line, free=bool(getattr(part, "free", False)))
+    if line is None and not free and not parts:
         raise ConfigError(f"grader {getattr(grader, 'name', grader)!r} asks a model and none was found: give `model` or `judge`")
     return line
 

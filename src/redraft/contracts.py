@@ -99,10 +99,18 @@ class Ask(Protocol):
         """The same with everything that can be asked for."""
         ...
 
+    def on(self, model: Any = None, look: int = 0) -> Ask:
+        """The way to another model (None: the same), or for one more look: its answers are kept apart in a cache."""
+        ...
+
 
 @runtime_checkable
 class Grader(Protocol):
-    """Gives its view of one candidate. What it raises becomes a `Failure`; it never invents a score."""
+    """Gives its view of one candidate. What it raises becomes a `Failure`; it never invents a score.
+
+    It may have a `model` of its own that it asks instead of the judge, `parts`: the graders it is made of, and `free`:
+    True where it asks no model.
+    """
 
     @property
     def name(self) -> str: ...

@@ -7,7 +7,7 @@ and recorded as a `Failure`. Retries, limits, budgets and caches are not here bu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -34,10 +34,11 @@ from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A model's name and the way to call it, all wrappers included."""
+    """A model's name, the way to call it with all wrappers included, and what decides its answers (see `Model.identity`)."""
 
     name: str
     call: Call
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Cast:
-    """Who plays which part: the model that writes, the graders by name, the model each of them asks, the editor."""
+    """Who plays which part: the model that writes, the graders by name, the model each of them asks, the editor.
+
+    `lines` leads to the models that graders name themselves.
+    """
 
     writer: Line | None = None
     graders: Mapping[str, Grader | Comparer] = field(default_factory=dict)
@@ -59,21 +63,28 @@ class Cast:
     editor: Editor | None = None
     requirements: Sequence[Requirement] = ()
     sampling: Sampling = Sampling()
+    lines: Callable[[Any], Line] | None = None
 
 
 class Tab:
-    """One step's way to a model: what it asks for goes on its bill, answered or not."""
+    """One step's way to models: what it asks for goes on its bill, answered or not."""
 
-    def __init__(self, line: Line | None, look: int = 0) -> None:
-        self._line = line
-        self._look = look
-        self._begun = monotonic()
-        self._usage = NOTHING
-        self._by = ""
+    def __init__(self, line: Line | None, look: int = 0, lines: Callable[[Any], Line] | None = None) -> None:
+        self._line, self._look, self._lines = line, look, lines
+        self._bill = Bill()
+
+    def on(self, model: Any = None, look: int = 0) -> Tab:
+        """The same bill on another model's line, or for one more look."""
+        if model is not None and self._lines is None:
+            raise ConfigError(f"there is no way to {model!r} from here")
+        other = Tab(self._lines(model) if model is not None and self._lines else self._line, self._look + look, self._lines)
+        other._bill = self._bill
+        return other
 
     def stamp(self, usage: Usage = NOTHING, by: str = "") -> dict[str, Any]:
         """What a record says of its making: by whom, at what expense, in how many seconds."""
-        return {"by": self._by or by, "usage": usage + self._usage, "seconds": monotonic() - self._begun}
+        bill = self._bill
+        return {"by": ", ".join(bill.by) or by, "usage": usage + bill.usage, "seconds": monotonic() - bill.begun}
 
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
         reply = await self.complete(Request(tuple(as_messages(prompt))))
@@ -82,17 +93,27 @@ class Tab:
     async def complete(self, request: Request) -> Reply:
         if self._line is None:
             raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
-        self._by = self._line.name
+        bill = self._bill
+        bill.by[self._line.name] = None
         try:
             reply = await self._line.call(replace(request, look=request.look + self._look) if self._look else request)
         except ModelError as error:
-            self._usage += error.usage
+            bill.usage += error.usage
             raise
         except asyncio.CancelledError:
-            self._usage += Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+            bill.usage += Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
             raise
-        self._usage += reply.usage
+        bill.usage += reply.usage
         return reply
+
+
+@dataclass(slots=True)
+class Bill:
+    """What a step has consumed so far, and the names of the models it asked."""
+
+    usage: Usage = NOTHING
+    by: dict[str, None] = field(default_factory=dict)
+    begun: float = field(default_factory=monotonic)
 
 
 def door(cast: Cast, deadline: float | None = None) -> Perform:
@@ -102,7 +123,7 @@ def door(cast: Cast, deadline: float | None = None) -> Perform:
     async def perform(step: Step) -> Record:
         if isinstance(step, Stop):
             return Outcome(step.best, step.reason, step.note)
-        tab = Tab(_line_for(step, cast), _look_of(step))
+        tab = Tab(_line_for(step, cast), _look_of(step), cast.lines)
         try:
             return await act((step, tab))
         except Exception as error:  # noqa: BLE001  (the one boundary: everything foreign ends here)

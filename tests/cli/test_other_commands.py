@@ -3,7 +3,7 @@
 import json
 
 from redraft import __version__
-from redraft.graders import NAMED
+from redraft.graders import entries
 from redraft.requirements import KINDS
 
 from .chat_server import verdict, writer_and_judge
@@ -68,7 +68,7 @@ def test_models_says_where_it_looked(redraft, serve):
 def test_graders_lists_every_kind_with_an_example(redraft):
     """All that can grade is listed."""
     data = json.loads(redraft("graders", "--json").out)
-    assert [row["name"] for row in data["graders"]] == list(NAMED)
+    assert [row["name"] for row in data["graders"]] == [e.name for e in entries() if e.mode != "requirement"]
     assert [(row["name"], row["example"]) for row in data["requirements"]] == [(k, v.example) for k, v in KINDS.items()]
     shown = redraft("graders").out
     assert all(kind in shown for kind in KINDS)

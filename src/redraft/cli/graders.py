@@ -19,10 +19,10 @@ Examples:
 @options.debug
 def graders(as_json: bool) -> None:
     """The graders with a name, and the requirements with an example each."""
-    from ..graders import NAMED
+    from ..graders import entries
     from ..requirements import KINDS
 
-    named = [(name, about, f"--grader {name}") for name, (_, about) in NAMED.items()]
+    named = [(e.name, e.about, f"--grader {e.example}") for e in entries() if e.mode != "requirement"]
     kinds = [(name, kind.help, kind.example) for name, kind in KINDS.items()]
     if as_json:
         import json

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import isfinite
+from math import isfinite, sqrt
 from typing import Any, TypeAlias
 
 Slot: TypeAlias = tuple[Any, ...]
@@ -197,7 +197,8 @@ class Feedback:
 
     `score` is in [0, 1], higher is better, or None: unknown. `actions` say what to change; `done` whether the grader
     would stop here (None: it does not say). A grader fills the first five; the loop fills in who looked at what.
-    Raises ValueError for a score that is none: it is never clamped.
+    `votes` are the views this one was made of, a `Failure` for each that could not be had. Raises ValueError for a
+    score that is none: it is never clamped.
     """
 
     score: float | None
@@ -211,6 +212,7 @@ class Feedback:
     by: str = ""
     usage: Usage = NOTHING
     seconds: float | None = None
+    votes: tuple[Feedback | Failure, ...] = ()
 
     def __post_init__(self) -> None:
         if self.score is not None:
@@ -225,6 +227,15 @@ class Feedback:
     def slot(self) -> Slot:
         return ("feedback", self.candidate, self.grader, self.look)
 
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation (n - 1) of the scores of its votes; None with fewer than two."""
+        scores = [v.score for v in self.votes if isinstance(v, Feedback) and v.score is not None]
+        if len(scores) < 2:
+            return None
+        mean = sum(scores) / len(scores)
+        return sqrt(sum((s - mean) ** 2 for s in scores) / (len(scores) - 1))
+
 
 def _check_score(score: Any, what: str) -> None:
     number = isinstance(score, int | float) and not isinstance(score, bool)
@@ -234,7 +245,12 @@ def _check_score(score: Any, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One grader's ranking of several candidates: `ranking` holds their ids, best first."""
+    """One grader's ranking of several candidates: `ranking` holds their ids, best first.
+
+    `ties` are groups of ids that share a place; within one, the order says nothing. `shown` is the order in which the
+    grader saw them, where it saw them in one. `votes` are the comparisons this one was made of: the same duel in both
+    orders, the rounds of a knockout; a `Failure` for each that could not be had.
+    """
 
     ranking: tuple[int, ...]
     reason: str = ""
@@ -245,14 +261,36 @@ class Comparison:
     by: str = ""
     usage: Usage = NOTHING
     seconds: float | None = None
+    ties: tuple[tuple[int, ...], ...] = ()
+    shown: tuple[int, ...] = ()
+    votes: tuple[Comparison | Failure, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ranking", tuple(self.ranking))
-        object.__setattr__(self, "actions", tuple(self.actions))
+        for name in ("ranking", "actions", "shown", "votes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "ties", tuple(tuple(sorted(group)) for group in self.ties))
 
     @property
     def slot(self) -> Slot:
         return ("comparison", tuple(sorted(self.ranking)), self.grader, self.look)
+
+    @property
+    def places(self) -> dict[int, int]:
+        """The place of every candidate, from 0; tied ones share the best place among them."""
+        places = {id: place for place, id in enumerate(self.ranking)}
+        for group in self.ties:
+            places.update(dict.fromkeys(group, min(places[id] for id in group)))
+        return places
+
+    @property
+    def consistent(self) -> bool | None:
+        """Whether all votes on the same candidates agree; None where no two of them are about the same."""
+        told: dict[frozenset[int], list[dict[int, int]]] = {}
+        for vote in self.votes:
+            if isinstance(vote, Comparison):
+                told.setdefault(frozenset(vote.ranking), []).append(vote.places)
+        twice = [places for places in told.values() if len(places) > 1]
+        return all(p == places[0] for places in twice for p in places) if twice else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from .errors import StoreError
@@ -38,7 +38,7 @@ def pack(value: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
-    if isinstance(value, Usage | Criterion):
+    if is_dataclass(value) and not isinstance(value, type):
         return pack(value)
     return dict(value) if isinstance(value, Mapping) else value
 
@@ -59,10 +59,16 @@ def _slot(value: Any) -> Slot:
     return tuple(_slot(v) if isinstance(v, list) else v for v in value)
 
 
+def _vote(data: Mapping[str, Any]) -> Any:
+    return unpack(Comparison if "ranking" in data else Failure if "of" in data else Feedback, data)
+
+
 RESTORE: dict[str, Any] = {
     "usage": lambda v: unpack(Usage, v),
     "criteria": lambda v: tuple(unpack(Criterion, c) for c in v),
     "of": _slot,
+    "ties": lambda v: tuple(tuple(group) for group in v),
+    "votes": lambda v: tuple(map(_vote, v)),
     "ends": lambda v: v and StopReason(v),
 }
 

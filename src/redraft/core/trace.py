@@ -221,12 +221,12 @@ class Trace:
     def best(self) -> Candidate | None:
         """What to return: the most musts kept first, then the highest score, then the earliest.
 
-        Graders that only rank decide by their widest ranking; where both are seated, it breaks ties of score. With
-        nothing graded it is the last text at hand.
+        Graders that only rank decide by their widest ranking, ties in it by age; where both are seated, it breaks ties
+        of score. With nothing graded it is the last text at hand.
         """
         if not self.graded:
             return self.candidates[-1] if self.candidates else None
-        places = {id: i for i, id in enumerate(self.comparisons[-1].ranking)} if self.comparisons else {}
+        places = self.comparisons[-1].places if self.comparisons else {}
         last = len(places)
 
         def rank(c: Candidate) -> tuple[float, float, int, int]:

@@ -6,15 +6,16 @@ requirement a `RequirementGrader`.
 
 from .functions import FunctionGrader
 from .judge import Judge
-from .names import NAMED, as_grader
+from .names import as_grader
 from .ranker import Ranker
+from .registry import Entry, entries, find_entry
 from .requirement import RequirementGrader
 from .rubric import Criterion, Rubric
 from .seating import Seated, must, weighted
 
 __all__ = [
-    "NAMED",
     "Criterion",
+    "Entry",
     "FunctionGrader",
     "Judge",
     "Ranker",
@@ -22,6 +23,8 @@ __all__ = [
     "Rubric",
     "Seated",
     "as_grader",
+    "entries",
+    "find_entry",
     "must",
     "weighted",
 ]

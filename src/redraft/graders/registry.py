@@ -1,0 +1,118 @@
+"""Every grader that has a name: what it is, what it reads, whether it costs calls. Nothing is loaded until it is used.
+
+The names come from four places: the rubric files in `gallery/`, the judges and the computed graders listed in code,
+the kinds of requirements, and other packages' entry points in the group `redraft.graders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, TypeAlias
+
+from ..core.errors import ConfigError
+from ..requirements import KINDS, parse
+from .requirement import RequirementGrader
+
+Mode: TypeAlias = Literal["pointwise", "pairwise", "listwise", "requirement", "code", "function"]
+GROUP = "redraft.graders"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A grader with a name, and what people must know to choose it.
+
+    `make` makes the grader from what stands after the colon in "name:argument" ("" if nothing does); it raises
+    ConfigError for an argument it cannot take. `reads` are the fields of the task that it looks at, `asks` says whether
+    it costs model calls, `example` how it is written on a command line.
+    """
+
+    name: str
+    mode: Mode
+    about: str
+    make: Callable[[str], Any]
+    reads: tuple[str, ...] = ()
+    asks: bool = False
+    example: str = ""
+    origin: str = "redraft"
+
+
+def plainly(name: str, make: Callable[[], Any]) -> Callable[[str], Any]:
+    """A maker for graders that take no argument."""
+
+    def made(argument: str) -> Any:
+        if argument:
+            raise ConfigError(f"grader {name!r} takes nothing after a colon, got {argument!r}")
+        return make()
+
+    return made
+
+
+def entries() -> Iterator[Entry]:
+    """All of them: judges, computed graders, requirements, then those of other packages."""
+    from .computed import COMPUTED
+    from .judges import JUDGES, gallery
+
+    yield from JUDGES
+    yield from gallery()
+    yield from COMPUTED
+    for name, kind in KINDS.items():
+        yield Entry(name, "requirement", kind.help, _requirement(name), example=kind.example)
+    yield from map(_foreign, foreign().values())
+
+
+def find_entry(name: str) -> Entry:
+    """The entry of a name. Raises ConfigError with the nearest names."""
+    known: dict[str, Entry] = {}
+    for entry in entries():
+        known.setdefault(entry.name, entry)
+        if entry.name == name:
+            return entry
+    near = get_close_matches(name, known, 3, 0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    by_mode = {mode: [e.name for e in known.values() if (e.mode == "requirement") == (mode == "requirements")] for mode in WORDS}
+    listed = "; ".join(f"{mode}: {', '.join(names)}" for mode, names in by_mode.items())
+    raise ConfigError(f"unknown grader {name!r}; {hint}{listed}")
+
+
+WORDS = ("graders", "requirements")
+
+
+def named(spec: str) -> Any:
+    """The grader that "name" or "name:argument" means. Raises ConfigError."""
+    name, _, argument = spec.partition(":")
+    if name in KINDS:
+        return RequirementGrader(parse(spec))
+    return find_entry(name).make(argument)
+
+
+def foreign() -> dict[str, EntryPoint]:
+    """The entry points of other packages by name; a name of ours is not given away."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _foreign(point: EntryPoint) -> Entry:
+    package = point.dist.name if point.dist else "another package"
+    return Entry(point.name, "function", f"from {package}: {point.value}", _loader(point), asks=True, origin=package)
+
+
+def _loader(point: EntryPoint) -> Callable[[str], Any]:
+    """Loads what a package offers when it is asked for: a grader, a class of one or a maker (called), or a function."""
+
+    def load(argument: str) -> Any:
+        from .names import as_grader
+
+        try:
+            found = point.load()
+            made = found(argument) if isinstance(found, type) and argument else found() if isinstance(found, type) else found
+        except Exception as error:
+            raise ConfigError(f"grader {point.name!r} ({point.value}) cannot be loaded: {error}") from error
+        return as_grader(made)
+
+    return load
+
+
+def _requirement(name: str) -> Callable[[str], Any]:
+    return lambda argument: RequirementGrader(parse(f"{name}:{argument}" if argument else name))

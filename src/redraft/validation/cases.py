@@ -1,0 +1,59 @@
+"""What people said, and what a grader said: the two sides of a validation.
+
+Rows of any shape become `Case`s (see `labelled`); what a grader says of one, live or recorded, becomes a `Verdict`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ..core.records import Task
+
+Kind: TypeAlias = Literal["score", "pass", "pair", "ranking"]
+"""What the labels are: a number for one response, kept or not, which of two is better, the order of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One labelled row.
+
+    `responses`: one for kinds score and pass, two for pair, several for ranking. `label`: the number on whatever scale
+    people used (kind score), 1 or 0 (pass). `places`: the place of each response, from 0, equal for ties (pair,
+    ranking). `ratings`: what each rater said, where it is known, None where one said nothing: scores, 1 or 0, or for
+    pairs the better response (1, 2; 0 is a tie). `group` is what its row is reported under.
+    """
+
+    id: str
+    kind: Kind
+    task: Task
+    responses: tuple[str, ...]
+    label: float | None = None
+    places: tuple[int, ...] | None = None
+    ratings: tuple[float | None, ...] = ()
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a grader said of a case, once. Nothing in it: unreadable, and `why`.
+
+    `scores`: a score for each response, as the grader gave it, in the order of the case; `places`: the place of each,
+    from 0, equal for ties. `shown`: the order in which it saw them, as indexes, where it saw them side by side.
+    `passed`: for kind pass. `look` tells repeated looks apart. `probability`: that it gives to "pass", or to the first
+    of two, where it gives one. `why` says what could not be read, or that the grader failed.
+    """
+
+    case: str
+    scores: tuple[float | None, ...] = ()
+    places: tuple[int, ...] | None = None
+    shown: tuple[int, ...] = ()
+    passed: bool | None = None
+    look: int = 0
+    probability: float | None = None
+    why: str = ""
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is anything in it."""
+        return self.places is not None or self.passed is not None or any(s is not None for s in self.scores)
