@@ -29,11 +29,12 @@ def no_network():
 
 
 @pytest.fixture(autouse=True)
-def bare_environment(monkeypatch):
-    """Take away whatever would make Redraft find a model or a setting of the machine it is tested on."""
+def bare_environment(monkeypatch, tmp_path_factory):
+    """Take away whatever would make Redraft find a model, a setting or a card of the machine it is tested on."""
     for name in list(os.environ):
         if name.startswith(FOREIGN) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path_factory.mktemp("home", numbered=True)))
 
 
 @pytest.fixture(scope="session")

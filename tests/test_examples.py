@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,8 +26,14 @@ def verdict(done=False, **scores):
     return json.dumps({"criteria": rows, "done": done})
 
 
-def ranked(ranking, reason, done=False):
-    return json.dumps({"reason": reason, "change": ["shorter"], "ranking": ranking, "done": done})
+def ranked(texts, reason, done=False):
+    """What a judge answers that ranks these texts so, in whatever order it is shown them."""
+
+    def answer(messages):
+        shown = {text: int(n) for n, text in re.findall(r"<answer-(\d+)-\w+>\n(.*)\n", messages[-1]["content"])}
+        return json.dumps({"reason": reason, "change": ["shorter"], "ranking": [shown[text] for text in texts], "done": done})
+
+    return answer
 
 
 async def test_score_driven(capsys):
@@ -61,7 +68,14 @@ async def test_own_template(capsys):
 async def test_listwise(capsys):
     """The ranking's reason feeds the next draft, and every iteration is shown."""
     model = ScriptedModel(
-        ["Crumb", ranked([1], "plain"), "Loaf Boat", ranked([2, 1], "nicer"), "Doughcks", ranked([3, 2, 1], "best", done=True)]
+        [
+            "Crumb",
+            ranked(["Crumb"], "plain"),
+            "Loaf Boat",
+            ranked(["Loaf Boat", "Crumb"], "nicer"),
+            "Doughcks",
+            ranked(["Doughcks", "Loaf Boat", "Crumb"], "best", done=True),
+        ]
     )
     trace = await load("listwise").main(model)
     out = capsys.readouterr().out

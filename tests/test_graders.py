@@ -13,6 +13,7 @@ from redraft.graders import Rubric
 from redraft.graders.envelope import cut_middle, fresh_nonce
 from redraft.graders.reading import Unreadable, flag, read_object, whole_number
 from redraft.graders.template import Template
+from redraft.perform import Line, Tab
 
 GOOD = {"criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": False}
 JUDGE = Judge({"truth": "It is true."})
@@ -279,9 +280,10 @@ async def test_a_ranking_must_hold_each_answer_once(ranking):
     """Anything else is asked for again."""
     bad = json.dumps({"reason": "", "change": [], "ranking": ranking, "done": False})
     good = json.dumps({"reason": "", "change": [], "ranking": [2, 1], "done": True})
-    tab = ScriptedModel([bad, good])
     candidates = [Candidate(4, "a"), Candidate(7, "b")]
-    assert (await Ranker().compare(Task("q"), candidates, tab)).ranking == (7, 4)
+    comparison = await Ranker().compare(Task("q"), candidates, Tab(Line("judge", ScriptedModel([bad, good]).complete)))
+    assert comparison.ranking == comparison.shown[::-1]
+    assert sorted(comparison.ranking) == [4, 7]
 
 
 async def test_a_judge_with_a_model_of_its_own_asks_that():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 
 import pytest
@@ -645,10 +646,14 @@ async def test_a_budget_can_be_raised_and_the_work_goes_on():
 async def test_a_listwise_judge_drives_the_loop():
     """It ranks all answers so far; its reason and changes feed the next draft; the first of the last ranking is kept."""
 
-    def ranked(ranking, change, done=False):
-        return json.dumps({"reason": "because", "change": [change], "ranking": ranking, "done": done})
+    def ranked(texts, change, done=False):
+        def answer(messages):
+            shown = {text: int(n) for n, text in re.findall(r"<answer-(\d+)-\w+>\n(.*)\n", messages[-1]["content"])}
+            return json.dumps({"reason": "because", "change": [change], "ranking": [shown[text] for text in texts], "done": done})
 
-    model = ScriptedModel(["a", ranked([1], "be bolder"), "b", ranked([2, 1], "be clearer"), "c", ranked([2, 1, 3], "", done=True)])
+        return answer
+
+    model = ScriptedModel(["a", ranked("a", "be bolder"), "b", ranked("ba", "be clearer"), "c", ranked("bac", "", done=True)])
     result = await refine("q", model, Ranker())
     assert (result.value, result.score, result.stop) == ("b", None, "done")
     assert "be bolder" in model.messages[2][-1]["content"]

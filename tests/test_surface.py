@@ -21,6 +21,7 @@ FLOORS = {
     "editors": 2,
     "requirements": 2,
     "stores": 2,
+    "datasets": 2,
     "options": 3,
     "casting": 3,
     "result": 3,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from .around import Limiter, Purse, cache, limit, meter, retry, step_down, timeout
@@ -12,6 +14,7 @@ from .core.errors import ConfigError
 from .core.trace import Seat
 from .editors import FormEditor
 from .graders import Judge, RequirementGrader, as_grader, must
+from .graders.identity import fingerprint
 from .graders.seating import as_seated
 from .models import connect
 from .models.prices import Price, price_of
@@ -33,7 +36,7 @@ class Desk:
     purse: Purse = field(init=False)
     _limiter: Limiter = field(init=False)
     _lines: dict[int, tuple[Any, Line]] = field(default_factory=dict)
-    _casts: dict[tuple[str, ...], tuple[tuple[Seat, ...], Cast]] = field(default_factory=dict)
+    casts: dict[tuple[str, ...], tuple[tuple[Seat, ...], Cast]] = field(default_factory=dict)
     _owned: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -42,12 +45,37 @@ class Desk:
 
     def seat(self, requirements: tuple[str, ...]) -> tuple[tuple[Seat, ...], Cast]:
         """The panel and the cast for tasks with these requirements; made once. Raises ConfigError."""
-        if requirements not in self._casts:
+        if requirements not in self.casts:
             seats = seat_all(requirements, self.graders, has_model=self.writer is not None or self.judge is not None)
             cast = cast_for(self, seats)
             panel = tuple(seat if cast.editor else replace(seat, editable=False) for seat, _ in seats)
-            self._casts[requirements] = panel, cast
-        return self._casts[requirements]
+            self.casts[requirements] = self._vouched(panel, cast), cast
+        return self.casts[requirements]
+
+    def _vouched(self, panel: tuple[Seat, ...], cast: Cast) -> tuple[Seat, ...]:
+        """The panel with what cards say of it, where that was asked for. Raises ConfigError for a grader not to be trusted."""
+        if self.options.trust is None:
+            return panel
+        from .validation.cards import Shelf
+        from .validation.trust import gate, standings
+
+        found = standings(panel, cast.graders, partial(self.fingerprint, cast), Shelf.at(self.options.cards))
+        return gate(panel, found, self.options.trust)
+
+    def fingerprint(self, cast: Cast, seat: str) -> str:
+        """The fingerprint of a seated grader, with the models that answer it."""
+        line = cast.judges.get(seat)
+
+        def identity_of(model: Any) -> str | None:
+            return (line.identity if line else None) if model is None else self.line(model).identity
+
+        return fingerprint(cast.graders[seat], identity_of)
+
+    def with_graders(self, graders: Any) -> Desk:
+        """A desk for other graders, with the same purse, limit and models."""
+        other = copy(self)
+        other.graders, other.casts = graders, {}
+        return other
 
     def line(self, model: Any) -> Line:
         """The way to call a model: its own call within timeout, limit, meter, step-down, retry and cache."""

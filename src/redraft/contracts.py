@@ -91,6 +91,11 @@ class Model(Protocol):
 class Ask(Protocol):
     """A grader's way to the judge model: metered, retried and remembered like every other call."""
 
+    @property
+    def look(self) -> int:
+        """Which of several looks at the same thing this is, from 0."""
+        ...
+
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
         """The model's answer to a prompt or to chat messages."""
         ...

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from math import isfinite
+from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from .around import Budget
@@ -16,6 +17,8 @@ from .core.plans.self_refine import SelfRefine
 from .core.records import Record
 from .core.steps import Step
 from .core.stopping import StopRule, done, form_only, max_iterations, patience, target
+
+TRUST = (None, "check", "require")
 
 
 class Settings(TypedDict, total=False):
@@ -42,6 +45,8 @@ class Settings(TypedDict, total=False):
     max_in_flight: int
     cache: MutableMapping[str, Reply] | None
     prices: Mapping[str, tuple[float, float]] | None
+    trust: str | None
+    cards: str | Path | None
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,9 @@ class Options:
     free repairs before paid calls. `store` keeps the trace, `on_record` is told of every record, `on_step` of every
     step that begins. `temperature`, `max_tokens`, `seed` are for the model that writes. `timeout` (seconds) and
     `retries` are a call's, `max_in_flight` the run's. `cache` maps keys to replies (a dict will do). `prices` are USD
-    per million (input, output) tokens by model name, where the known ones are missing or wrong.
+    per million (input, output) tokens by model name, where the known ones are missing or wrong. `trust`: "check" warns
+    of a grader that no card shows to be better than chance (see `redraft validate`), "require" refuses it; `cards` is
+    the folder of cards (None: the user's own).
     """
 
     target_score: float = 0.9
@@ -78,6 +85,8 @@ class Options:
     max_in_flight: int = 64
     cache: MutableMapping[str, Reply] | None = None
     prices: Mapping[str, tuple[float, float]] | None = None
+    trust: str | None = None
+    cards: str | Path | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -102,6 +111,8 @@ class Options:
         _number("temperature", self.temperature)
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise ConfigError(f"budget must be a Budget, such as Budget(calls=10), got {self.budget!r}")
+        if self.trust not in TRUST:
+            raise ConfigError(f"trust must be 'check', 'require' or None, got {self.trust!r}")
         if self.plan is not None and not callable(self.plan):
             raise ConfigError(f"plan must be a Plan: a function from a trace to steps, got {self.plan!r}")
 

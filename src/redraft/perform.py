@@ -73,6 +73,11 @@ class Tab:
         self._line, self._look, self._lines = line, look, lines
         self._bill = Bill()
 
+    @property
+    def look(self) -> int:
+        """Which of several looks this is; what is asked here is kept apart from other looks in a cache."""
+        return self._look
+
     def on(self, model: Any = None, look: int = 0) -> Tab:
         """The same bill on another model's line, or for one more look."""
         if model is not None and self._lines is None:

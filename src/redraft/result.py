@@ -69,6 +69,7 @@ class Result:
             "broken": broken_musts(trace),
             "truncated": bool(trace.best and trace.best.truncated),
             "usage_by": {f"{role} {by}".strip(): usage for (role, by), usage in trace.usage_by.items()},
+            "trust": {seat.grader: seat.card for seat in trace.panel if seat.card},
             "failures": [f"{f.role}: {f.message}" for f in sorted(trace.failures.values(), key=lambda f: str(f.of))],
         }
 

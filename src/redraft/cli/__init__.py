@@ -15,7 +15,7 @@ import click
 
 from .. import __version__
 
-COMMANDS = ("run", "grade", "show", "demo", "models", "graders")
+COMMANDS = ("run", "best", "grade", "show", "demo", "models", "graders", "validate", "rubric")
 
 EPILOG = """\b
 Examples:

@@ -1,4 +1,4 @@
-"""`redraft graders`: what can grade an answer."""
+"""`redraft graders`: what can grade an answer, and what is known of each."""
 
 from __future__ import annotations
 
@@ -9,45 +9,22 @@ from . import options
 EPILOG = """\b
 Examples:
   redraft graders
+  redraft graders helpfulness
   redraft grade --response answer.md --require words:80-200 --require no_commas
   redraft graders --json | jq -r '.requirements[].example'
 """
 
 
 @click.command(epilog=EPILOG)
+@click.argument("name", required=False)
+@click.option("--cards", type=click.Path(file_okay=False), metavar="DIR", help="Where the cards are. Default: the user's own.")
 @options.as_json
 @options.debug
-def graders(as_json: bool) -> None:
-    """The graders with a name, and the requirements with an example each."""
-    from ..graders import entries
-    from ..requirements import KINDS
+def graders(name: str | None, cards: str | None, as_json: bool) -> None:
+    """All graders with a name, or the card of one: mode, fields read, cost, rubric, example, latest validation."""
+    from .shelf import show_all, show_one
 
-    named = [(e.name, e.about, f"--grader {e.example}") for e in entries() if e.mode != "requirement"]
-    kinds = [(name, kind.help, kind.example) for name, kind in KINDS.items()]
-    if as_json:
-        import json
-
-        rows = {"graders": named, "requirements": kinds}
-        keys = ("name", "about", "example")
-        click.echo(json.dumps({k: [dict(zip(keys, row, strict=True)) for row in v] for k, v in rows.items()}, indent=2))
-        return
-    _draw("Graders that ask a model", named)
-    _draw("Requirements: --require SPEC must be kept, --grader SPEC counts in the score", kinds)
-
-
-def _draw(title: str, rows: list[tuple[str, str, str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from .live import console
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(ratio=3)
-    table.add_column(ratio=2, overflow="fold")
-    for name, about, example in rows:
-        table.add_row(Text(name, "bold"), Text(about), Text(example, "cyan"))
-    out = console(stderr=False)
-    out.print(Text(title, "bold underline"))
-    out.print(table)
-    out.print()
+    if name is None:
+        show_all(cards, as_json=as_json)
+    else:
+        show_one(name, cards, as_json=as_json)

@@ -45,10 +45,21 @@ grading = group(
         metavar="SPEC",
         help="What the answer must keep, such as words:80-200 or contains:qubit (repeatable; `redraft graders` lists all).",
     ),
-    setting("--grader", multiple=True, metavar="NAME", help="Who scores it: judge, ranker, or a SPEC (repeatable)."),
+    setting(
+        "--grader",
+        multiple=True,
+        metavar="NAME",
+        help="Who scores it: a name that `redraft graders` lists, or a SPEC (repeatable).",
+    ),
     setting(
         "--rubric", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="An LLM judge with the criteria in FILE."
     ),
+    setting(
+        "--trust",
+        type=click.Choice(["check", "require"]),
+        help="Warn of graders that no card shows to be better than chance, or refuse them (see `redraft validate`).",
+    ),
+    setting("--cards", type=click.Path(file_okay=False), metavar="DIR", help="Where the cards are. Default: the user's own."),
 )
 
 asking = group(

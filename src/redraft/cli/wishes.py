@@ -15,9 +15,10 @@ from click.core import ParameterSource
 
 from ..around import Budget
 from ..core.errors import ConfigError
-from ..core.records import Task, Usage
+from ..core.records import NOTHING, Task, Usage
 from ..core.trace import Trace
 from ..graders import Judge, Rubric, as_grader
+from ..models import find
 from ..options import Options
 from ..requirements import parse
 from . import files
@@ -61,7 +62,7 @@ def wish(typed: Mapping[str, Any], given: Trace, **more: Any) -> Wish:
     """What was typed, for `redraft.api`. Raises ConfigError."""
     if typed["model"] == "none" and given.task.response is None and not given.candidates:
         raise ConfigError("--model none: there is no model to write an answer; give one to repair with --response FILE")
-    options = Options(**_settings(typed), budget=_budget(typed, given), **more)
+    options = Options(**_settings(typed), budget=budget_of(typed, given.usage), **more)
     return Wish(given, model_named(typed["model"]), chosen_graders(typed), model_named(typed["judge"]) or None, options)
 
 
@@ -78,17 +79,35 @@ def model_named(name: str | None) -> Any:
     return False if name == "none" else name
 
 
+async def model_found(name: str | None) -> Any:
+    """The model that was named, one that was found, or None."""
+    named = model_named(name)
+    return (await find()).model if named is None else named or None
+
+
 def _settings(typed: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("max_iterations", "patience", "min_delta", "drafts", "deadline", "editor", "temperature", "max_tokens", "seed")
+    names = (
+        "max_iterations",
+        "patience",
+        "min_delta",
+        "drafts",
+        "deadline",
+        "editor",
+        "temperature",
+        "max_tokens",
+        "seed",
+        "trust",
+        "cards",
+    )
     return {"target_score": typed["target"], **{name: typed[name] for name in names}}
 
 
-def _budget(typed: Mapping[str, Any], given: Trace) -> Budget | None:
+def budget_of(typed: Mapping[str, Any], used: Usage = NOTHING) -> Budget | None:
     """What may still be spent: a budget covers a whole trace, whatever it was interrupted by."""
     limits = {name: typed[f"budget_{name}"] for name in ("usd", "calls", "tokens")}
     if all(limit is None for limit in limits.values()):
         return None
-    spent = _amounts(given.usage)
+    spent = _amounts(used)
     return Budget(**{name: limit if limit is None else max(0, limit - (spent.get(name) or 0)) for name, limit in limits.items()})
 
 

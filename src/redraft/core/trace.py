@@ -56,7 +56,7 @@ class Seat:
 
     `must`: a candidate that it does not score 1 loses to any that it does. `free`: it calls no model. `editable`: an
     editor can repair what it finds. `compares`: it ranks candidates instead of scoring one. `looks`: how often it is
-    asked about each candidate; its score is their mean.
+    asked about each candidate; its score is their mean. `card`: what is known of its trustworthiness, where it was asked.
     """
 
     grader: str
@@ -66,6 +66,7 @@ class Seat:
     editable: bool = False
     compares: bool = False
     looks: int = 1
+    card: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -8,135 +8,253 @@ mitigation, not a guarantee.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from ..around.step_down import NOT_SHOWN
 from ..contracts import Ask, Reply, Request
 from ..core.errors import ConfigError
-from ..core.records import Candidate, Criterion, Feedback, Task, text_of
+from ..core.records import Candidate, Criterion, Feedback, Task
 from . import reading
 from .asking import ask_strictly
-from .envelope import cut_middle, enclose, fresh_nonce, notice
-from .rubric import DEFAULT, Rubric
+from .computed.no_answer import is_no_answer
+from .envelope import DATA_NOTICE, enclose, fresh_nonce, notice
+from .rubric import DEFAULT, READABLE, TOP, Example, Rubric, as_rubric, one_criterion, read_words
+from .rubric import Criterion as Asked
 from .template import Template
+from .transcript import Exhibit, exhibited, materials, transcript, user_message
 
-TOP = 5
+T = TypeVar("T")
+
+SYSTEM = "You judge answers, strictly and fairly, by what you are told to judge by."
 LEVELS = "Scores: 0 absent or wrong, 1 poor, 2 weak, 3 acceptable, 4 good, 5 nothing to improve."
+DESCRIBED = "Where levels are described, give the score of the level that fits best; a score between two of them may fit, too."
+CRITERIA = "Criteria:"
+EXAMPLES = "Examples of how answers to other tasks are scored:"
+ANSWER = "Answer with one JSON object only:"
+ROW = '{"evidence": "short quote", "change": "what to change, or empty", "score": 0-5}'
+DONE = '"done": true only if nothing should change'
+NO_ANSWER = "Give an actual answer."
 LONGEST_QUOTE, LONGEST_CHANGE = 100, 240  # characters
+IDLE = {
+    "",
+    "-",
+    "none",
+    "n/a",
+    "na",
+    "null",
+    "empty",
+    "nothing",
+    "no change",
+    "no changes",
+    "nothing to change",
+    "what to change, or empty",
+}
 
 
 @dataclass(frozen=True)
 class Judge:
     """An LLM grader.
 
-    `rubric`: a Rubric, a file that holds one, or a mapping of criterion to description. `template`: your own words
-    instead, with the fields {query}, {response}, {context}, {reference}; the judge then gives one overall score.
-    `model`: what it asks (None: the `judge` of the call, or its `model`). Over `max_eval_chars` the middle of a text
-    is left out, visibly, and the feedback says so. Raises ConfigError for a bad rubric or template.
+    `rubric`: a Rubric, a file that holds one, or a mapping of criterion to description. `template`: your own words instead
+    (a text, or the Path of a file), with fields such as {query}, {response}, {context}, {reference} (all of them, and what
+    braces mean: see `template`); without a rubric the judge then gives one overall score. `model`: what it asks
+    (None: the `judge` of the call, or its `model`). Over `max_eval_chars` the middle of a text is left out, visibly, and the
+    feedback says so. With `images` the judge is sent the images of the task, where its endpoint takes images; it is
+    told when it does not see them. Raises ConfigError for a bad rubric or template.
     """
 
-    rubric: Rubric | Mapping[str, str] | str = DEFAULT
+    rubric: Rubric | Mapping[str, Any] | str | Path = DEFAULT
     name: str = "judge"
-    template: str | None = None
+    template: str | Path | None = None
     model: Any = None
     temperature: float | None = 0.0
     max_tokens: int | None = 2048
     max_eval_chars: int = 32_768
+    images: bool = True
+
+    wording: ClassVar[tuple[str, ...]] = (
+        SYSTEM, CRITERIA, LEVELS, DESCRIBED, EXAMPLES, ANSWER, ROW, DONE, DATA_NOTICE, NOT_SHOWN, NO_ANSWER
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rubric", _rubric(self.rubric, self.template))
-        if self.template is not None:
-            Template(self.template)  # a bad one is said at once
+        rubric = as_rubric(self.rubric)
+        template = read_words(self.template, "template") if isinstance(self.template, Path) else self.template
+        if template is not None:
+            own = replace(rubric, name="template", criteria=one_criterion()) if rubric == DEFAULT else rubric
+            rubric = replace(own, template=template)
+        object.__setattr__(self, "rubric", rubric)
+        object.__setattr__(self, "template", rubric.template)
 
     @property
-    def criteria(self) -> tuple[Any, ...]:
+    def criteria(self) -> tuple[Asked, ...]:
+        return self._rubric.criteria
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The fields of a task without which it cannot judge."""
+        return self._rubric.needs
+
+    @property
+    def _rubric(self) -> Rubric:
         assert isinstance(self.rubric, Rubric)
-        return self.rubric.criteria
+        return self.rubric
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
-        """Feedback on one candidate. Raises BadResponseError when the answer stays unreadable after one re-ask."""
-        materials = self.materials(task, candidate)
-        shown = {name: cut_middle(text, self.max_eval_chars) for name, text in materials.items()}
-        nonce = fresh_nonce(materials.values())
-        prompt = self.prompt({name: text for name, (text, _) in shown.items()}, nonce)
-        request = Request(
-            ({"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}),
-            self.temperature,
-            self.max_tokens,
-            schema=self.schema(),
-            nonce=nonce,
-        )
-        feedback = await ask_strictly(ask, request, self.read)
-        cut = [f"{left_out} characters of the {name} were left out" for name, (_, left_out) in shown.items() if left_out]
-        return replace(feedback, reason="; ".join([feedback.reason, *cut])) if cut else feedback
+        """Feedback on one candidate. A text that is no answer at all gets 0 without a call.
+
+        Raises BadResponseError when the answer stays unreadable after one re-ask, ConfigError for a task that lacks what the
+        rubric needs.
+        """
+        check_needs(self.name, self.needs, task)
+        if why := is_no_answer(candidate.text):
+            return no_answer(why)
+        examples = tuple(text for e in self._rubric.examples for text in (e.task, e.answer))
+        inquiry = Inquiry(self.materials(task, candidate), self.prompt, self.schema(), self.read, examples)
+        feedback, exhibit = await put(inquiry, task, self, ask)
+        return exhibit.noted(feedback)
 
     def materials(self, task: Task, candidate: Candidate) -> dict[str, str]:
         """The untrusted texts that the judge sees, by name."""
-        given = {"context": task.context, "reference": task.reference, "tests": task.tests}
-        asked = "\n\n".join(f"[{m['role']}]\n{text_of(m)}" for m in task.messages) if len(task.messages) > 1 else task.prompt
-        return {"task": asked, **{k: v for k, v in given.items() if v}, "answer": candidate.text}
+        return materials(task, candidate, READABLE if self.template is not None else self._rubric.reads)
 
     def prompt(self, texts: Mapping[str, str], nonce: str) -> str:
         """The user message: what to judge by, what is data, the data, how to answer."""
         enclosed = {name: enclose(name, text, nonce) for name, text in texts.items()}
-        closing = f"Answer with one JSON object only:\n{self.form()}\n{LEVELS}"
-        if self.template is not None:
-            return "\n\n".join([notice(nonce), Template(self.template).fill(enclosed), closing])
-        criteria = "\n".join(f"- {c.name}: {c.description}" for c in self.criteria)
-        return "\n\n".join([f"Criteria:\n{criteria}", notice(nonce), *enclosed.values(), closing])
+        criteria = "\n".join([CRITERIA, *map(_described, self.criteria)])
+        levels = f"{LEVELS}\n{DESCRIBED}" if any(c.levels for c in self.criteria) else LEVELS
+        closing = f"{ANSWER}\n{self.form()}\n{levels}"
+        examples = [EXAMPLES, *(_example(n, e, nonce) for n, e in enumerate(self._rubric.examples, 1))]
+        shown = examples if self._rubric.examples else []
+        if self.template is None:
+            return "\n\n".join([criteria, notice(nonce), *shown, *enclosed.values(), closing])
+        assert isinstance(self.template, str)
+        template = Template(self.template)
+        plain = self.criteria == one_criterion() or "criteria" in template.fields
+        own = template.fill({**enclosed, "criteria": criteria})
+        return "\n\n".join([notice(nonce), own, *([] if plain else [criteria]), *shown, closing])
 
     def form(self) -> str:
         """The shape of the answer, as the model is shown it: the first criterion in full, the others like it."""
         first, *others = [c.name for c in self.criteria]
-        row = f'"{first}": {{"evidence": "short quote", "change": "what to change, or empty", "score": 0-5}}'
-        rows = ", ".join([row, *(f'"{name}": {{...}}' for name in others)])
-        return f'{{"criteria": {{{rows}}}, "done": true only if nothing should change}}'
+        rows = ", ".join([f"{_quoted(first)}: {ROW}", *(f"{_quoted(name)}: {{...}}" for name in others)])
+        return f'{{"criteria": {{{rows}}}, {DONE}}}'
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the answer. Texts are bounded: a model that rambles in one never reaches the number."""
         score = {"type": "integer", "enum": list(range(TOP + 1))}
-        line = _object(evidence=_words(LONGEST_QUOTE), change=_words(LONGEST_CHANGE), score=score)
-        return _object(criteria=_object(**{c.name: line for c in self.criteria}), done={"type": "boolean"})
+        line = an_object(evidence=text_up_to(LONGEST_QUOTE), change=text_up_to(LONGEST_CHANGE), score=score)
+        return an_object(criteria=an_object(**{c.name: line for c in self.criteria}), done={"type": "boolean"})
 
     def read(self, reply: Reply) -> Feedback:
         """The feedback in a reply. Raises Unreadable."""
         data = reading.read_object(reply.text)
         held = reading.object_at(data, "criteria")
-        views = tuple(_view(held, c.name, c.weight) for c in self.criteria)
+        views = tuple(_view(held, c) for c in self.criteria)
         if strangers := sorted(held.keys() - {c.name for c in self.criteria}):
             raise reading.Unreadable(f"there is no criterion {strangers[0]!r}")
-        score = sum(v.score * v.weight for v in views) / sum(v.weight for v in views)
-        unmet = [v for v in views if v.score < 1]
         reason = "; ".join(f"{v.name} {round(v.score * TOP)}/{TOP}" for v in views)
-        actions = tuple(v.action for v in unmet if v.action)
-        return Feedback(min(score, 1.0), reason, actions, reading.flag(data, "done"), views)
+        return Feedback(mean(views), reason, actions_of(views), reading.flag(data, "done"), views)
 
 
-SYSTEM = "You judge answers, strictly and fairly, by what you are told to judge by."
+# ---- what all judges of one answer do alike
 
 
-def _rubric(given: Any, template: str | None) -> Rubric:
-    if template is not None:
-        return Rubric("template", (replace(DEFAULT.criteria[0], name="overall", description="As described above."),))
-    if isinstance(given, Rubric):
-        return given
-    if isinstance(given, Mapping):
-        return Rubric.of({"criteria": dict(given)}, "rubric", "rubric")
-    if isinstance(given, str):
-        return Rubric.load(given)
-    raise ConfigError(f"a rubric is a Rubric, a file name, or a mapping of criterion to description, got {given!r}")
+class Setting(Protocol):
+    """How a judge asks."""
+
+    @property
+    def temperature(self) -> float | None: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+    @property
+    def max_eval_chars(self) -> int: ...
+    @property
+    def images(self) -> bool: ...
 
 
-def _object(**properties: Any) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Inquiry(Generic[T]):
+    """What a judge is asked about texts: `words` makes the prompt of them and a nonce, `read` an answer of the reply.
+
+    `also` are further texts in the prompt that the nonce must not occur in.
+    """
+
+    texts: Mapping[str, str]
+    words: Callable[[Mapping[str, str], str], str]
+    schema: Mapping[str, Any]
+    read: Callable[[Reply], T]
+    also: tuple[str, ...] = ()
+
+
+async def put(inquiry: Inquiry[T], task: Task, how: Setting, ask: Ask) -> tuple[T, Exhibit]:
+    """The answer to an inquiry in a fresh context, and what was shown. Raises BadResponseError when it is unreadable twice."""
+    exhibit = exhibited(inquiry.texts, how.max_eval_chars)
+    nonce = fresh_nonce([*exhibit.texts.values(), *inquiry.also])
+    said = user_message(inquiry.words(exhibit.texts, nonce), transcript(task).images, show=how.images)
+    messages = ({"role": "system", "content": SYSTEM}, said)
+    request = Request(messages, how.temperature, how.max_tokens, schema=inquiry.schema, nonce=nonce)
+    return await ask_strictly(ask, request, inquiry.read), exhibit
+
+
+def check_needs(name: str, needs: tuple[str, ...], task: Task) -> None:
+    """Raises ConfigError when the task lacks a field."""
+    if missing := [field for field in needs if not getattr(task, field)]:
+        raise ConfigError(f"grader {name!r} needs a task with {' and '.join(missing)}; this task has none")
+
+
+def no_answer(why: str) -> Feedback:
+    """The view of a text that is no answer."""
+    return Feedback(0.0, why, (NO_ANSWER,), done=False)
+
+
+def mean(views: tuple[Criterion, ...]) -> float:
+    """The weighted mean of criteria, in [0, 1]."""
+    return min(sum(v.score * v.weight for v in views) / sum(v.weight for v in views), 1.0)
+
+
+def actions_of(views: tuple[Criterion, ...]) -> tuple[str, ...]:
+    """What to change, for the criteria that are not fully met."""
+    return tuple(dict.fromkeys(v.action for v in views if v.score < 1 and v.action))
+
+
+def an_object(**properties: Any) -> dict[str, Any]:
+    """The JSON schema of an object that has just these properties."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def _words(most: int) -> dict[str, Any]:
+def text_up_to(most: int) -> dict[str, Any]:
+    """The JSON schema of a text of at most `most` characters."""
     return {"type": "string", "maxLength": most}
 
 
-def _view(held: Mapping[str, Any], name: str, weight: float) -> Criterion:
-    row = reading.object_at(held, name)
+def change_at(row: Mapping[str, Any], instead: str) -> str:
+    """What a judge says is to be changed; `instead` where it says nothing."""
+    said = reading.text(row, "change")[: 4 * LONGEST_CHANGE]
+    return instead if said.casefold().rstrip(". ") in IDLE else said
+
+
+def _view(held: Mapping[str, Any], asked: Asked) -> Criterion:
+    row = reading.object_at(held, asked.name)
     score = reading.whole_number(row, "score", 0, TOP)
-    return Criterion(name, score / TOP, reading.text(row, "evidence")[:300], reading.text(row, "change"), weight)
+    change = change_at(row, asked.description and f"Make this hold: {asked.description}")
+    evidence = reading.text(row, "evidence")[:300]
+    return Criterion(asked.name, score / TOP, evidence, change if score < TOP else "", asked.weight)
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _described(asked: Asked) -> str:
+    return "\n".join([f"- {asked.name}: {asked.description}", *(f"  {level} = {text}" for level, text in asked.levels)])
+
+
+def _example(n: int, example: Example, nonce: str) -> str:
+    """An example: what was answered as data, then what it got and why."""
+    task = f"Task: {example.task}\nAnswer: " if example.task else ""
+    scores = ", ".join(f"{name} {score}" for name, score in example.scores)
+    return "\n".join([enclose(f"example-{n}", f"{task}{example.answer}", nonce), f"Scores: {scores}. {example.why}".rstrip()])

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 
+from .checklist import Checklist
 from .judge import Judge
 from .ranker import Ranker
 from .registry import Entry, plainly
+from .rubric import Rubric
+
+EVERYTHING = ("messages", "context", "reference", "tests")
+PLAIN = ("helpfulness", "harmlessness", "honesty")  # also known by the names that reward-model galleries give them
+
+
+def _judge(argument: str) -> Judge:
+    return Judge(argument, f"judge:{argument}") if argument else Judge()
+
+
+def _checklist(argument: str) -> Checklist:
+    return Checklist(argument, name=f"checklist:{argument}") if argument else Checklist()
+
 
 JUDGES: tuple[Entry, ...] = (
     Entry(
         "judge",
         "pointwise",
-        "an LLM judge: instructions, correctness, completeness, clarity; says what to change",
-        plainly("judge", Judge),
-        ("messages", "context", "reference", "tests"),
+        "an LLM judge: instructions, correctness, completeness, clarity, or the rubric in a file; says what to change",
+        _judge,
+        EVERYTHING,
         asks=True,
         example="judge",
+    ),
+    Entry(
+        "checklist",
+        "pointwise",
+        "an LLM answers questions with yes, partial or no: drawn from the task, or those in a file",
+        _checklist,
+        EVERYTHING,
+        asks=True,
+        example="checklist",
     ),
     Entry(
         "ranker",
@@ -31,5 +58,33 @@ JUDGES: tuple[Entry, ...] = (
 
 
 def gallery() -> Iterator[Entry]:
-    """The judges of the gallery."""
-    yield from ()
+    """The judges of the gallery, by name; a file is read when its entry comes up."""
+    for name in _files():
+        yield _entry(name, rubric(name))
+    for name in PLAIN:
+        yield _entry(f"base_{name}_pointwise", rubric(name))
+        yield _ranking(f"base_{name}_listwise", rubric(name))
+
+
+@cache
+def rubric(name: str) -> Rubric:
+    """The rubric in the gallery file of that name. Raises KeyError where there is none."""
+    file = _files()[name]
+    return Rubric.of(tomllib.loads(file.read_text(encoding="utf-8")), name, file.name)
+
+
+@cache
+def _files() -> dict[str, Traversable]:
+    found = (file for file in files(__package__).joinpath("gallery").iterdir() if file.name.endswith(".toml"))
+    return {file.name.removesuffix(".toml"): file for file in sorted(found, key=lambda file: file.name)}
+
+
+def _entry(name: str, rubric: Rubric) -> Entry:
+    make = plainly(name, lambda: Judge(rubric, name))
+    return Entry(name, "pointwise", rubric.about, make, ("messages", *rubric.reads), asks=True, example=name)
+
+
+def _ranking(name: str, rubric: Rubric) -> Entry:
+    make = plainly(name, lambda: Ranker(name=name, rubric=rubric))
+    about = f"ranks all answers so far: {rubric.about.replace('the answer', 'each')}"
+    return Entry(name, "listwise", about, make, ("messages", *rubric.reads), asks=True, example=name)

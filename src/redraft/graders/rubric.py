@@ -1,92 +1,283 @@
-"""A rubric is data: a name and the criteria by which an answer is judged."""
+"""A rubric is data: a name, the criteria by which an answer is judged, what their levels mean, and examples.
+
+It is read from files, strictly, and knows nothing of models or prompts.
+"""
 
 from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
+from .template import Template
 
 SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
+TOP = 5
+READABLE = ("context", "reference", "tests")
+OVERALL = "overall"
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing to judge, what it means, and how much it weighs (> 0)."""
+    """One thing to judge, what it means, how much it weighs (> 0), and what some of the levels 0-5 mean, lowest first."""
 
     name: str
     description: str
     weight: float = 1.0
+    levels: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An answer that was judged: the whole numbers 0-5 it got by criterion (or one, "overall"), and why."""
+
+    answer: str
+    scores: tuple[tuple[str, int], ...]
+    task: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """The criteria of a judge."""
+    """The criteria of a judge.
+
+    `needs` are the fields of the task without which it cannot judge, `uses` those that it reads where there are such: out
+    of context, reference, tests. `template` is a prompt in the author's own words (see `template`). `about` says for
+    people what it judges; no model sees it. Raises ConfigError.
+    """
 
     name: str
     criteria: tuple[Criterion, ...]
+    about: str = ""
+    needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = READABLE
+    examples: tuple[Example, ...] = ()
+    template: str | None = None
 
     def __post_init__(self) -> None:
         names = [c.name for c in self.criteria]
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"rubric {self.name!r} needs criteria with different names, got {names!r}")
+        for example in self.examples:
+            if strangers := {name for name, _ in example.scores} - {*names, OVERALL}:
+                allowed = ", ".join([*names, OVERALL])
+                raise ConfigError(f"rubric {self.name!r}: an example scores {min(strangers)!r}; there are {allowed}")
+        if self.template is not None:
+            Template(self.template)  # a bad one is said at once
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields of the task that it needs or uses."""
+        return tuple(name for name in READABLE if name in {*self.needs, *self.uses})
+
+    @property
+    def spec(self) -> str:
+        """All that a judge is shown of it, as one line of JSON: neither its name nor `about`."""
+        return json.dumps({**self.as_data(), "name": "", "about": ""}, ensure_ascii=False, sort_keys=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Rubric:
         """Read a rubric from a file.
 
-        TOML, YAML and JSON hold `name` and `criteria`: a table of name = description, or a list of
-        {name, description, weight}. In .md and .txt each line "name: description" is a criterion. Raises ConfigError.
+        TOML, YAML and JSON hold `criteria`: a table of name = description, or a list of {name, description, weight, levels};
+        and, where wanted, `name`, `about`, `needs`, `uses`, `examples`, `template`. `levels` says what some of the scores 0-5
+        mean: a table of score = text, or a list of six texts. An example is {task, answer, score or scores, why}. In .md and
+        .txt each line "name: description" is a criterion. Raises ConfigError.
         """
-        file = Path(path)
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"rubric {str(path)!r} cannot be read: {error}") from error
-        return cls.of(_parse(text, file), file.stem, str(file))
+        data, name = read_table(path, "criteria", _lines)
+        return cls.of(data, name, str(path))
 
     @classmethod
     def of(cls, data: Mapping[str, Any], name: str, where: str) -> Rubric:
         """A rubric from plain data. Raises ConfigError naming `where`."""
-        held = data.get("criteria")
-        rows = [{"name": k, "description": v} for k, v in held.items()] if isinstance(held, Mapping) else held
-        if not isinstance(rows, list) or not rows:
-            raise ConfigError(f"{where}: a rubric needs `criteria`: name = description, or a list of them")
-        return cls(str(data.get("name", name)), tuple(_criterion(row, where) for row in rows))
+        only(data, ("name", "about", "needs", "uses", "criteria", "examples", "template"), where)
+        template = text_at(data, "template", where) or None
+        try:
+            return cls(
+                text_at(data, "name", where) or name,
+                tuple(_criterion(row, where) for row in _rows(data, where, template)),
+                text_at(data, "about", where),
+                _fields(data, "needs", (), where),
+                _fields(data, "uses", READABLE if "needs" not in data else (), where),
+                tuple(_example(row, where) for row in _listed(data, "examples", where)),
+                template,
+            )
+        except ConfigError as error:
+            raise error if where in str(error) else ConfigError(f"{where}: {error}") from error
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data of which `of` makes the same rubric."""
+        plain: dict[str, Any] = {
+            "name": self.name,
+            "about": self.about,
+            "needs": list(self.needs),
+            "uses": list(self.uses),
+            "criteria": [_plain(c, levels={str(level): text for level, text in c.levels}) for c in self.criteria],
+            "examples": [_plain(e, scores=dict(e.scores)) for e in self.examples],
+            "template": self.template,
+        }
+        return {key: value for key, value in plain.items() if value or key == "uses"}
+
+
+def as_rubric(given: Any) -> Rubric:
+    """A rubric from a Rubric, a file, or a mapping of criterion to description. Raises ConfigError."""
+    if isinstance(given, Rubric):
+        return given
+    if isinstance(given, Mapping):
+        return Rubric.of({"criteria": dict(given)}, "rubric", "rubric")
+    if isinstance(given, str | Path):
+        return Rubric.load(given)
+    raise ConfigError(f"a rubric is a Rubric, a file name, or a mapping of criterion to description, got {given!r}")
+
+
+def one_criterion(description: str = "As described above.") -> tuple[Criterion, ...]:
+    """What is judged where there is one overall score."""
+    return (Criterion(OVERALL, description),)
+
+
+# ---- from plain data
+
+
+def _rows(data: Mapping[str, Any], where: str, template: str | None) -> list[Any]:
+    if template is not None and "criteria" not in data:
+        return [_plain(c) for c in one_criterion()]
+    held = data.get("criteria")
+    rows = [_named(name, told) for name, told in held.items()] if isinstance(held, Mapping) else held
+    if not isinstance(rows, list) or not rows:
+        raise ConfigError(f"{where}: a rubric needs `criteria`: name = description, or a list of them")
+    return rows
+
+
+def _named(name: Any, told: Any) -> dict[str, Any]:
+    return {**told, "name": name} if isinstance(told, Mapping) else {"name": name, "description": told}
 
 
 def _criterion(row: Any, where: str) -> Criterion:
-    if not isinstance(row, Mapping) or not isinstance(row.get("name"), str) or not isinstance(row.get("description"), str):
+    if not isinstance(row, Mapping) or not _is_text(row.get("name")) or not isinstance(row.get("description"), str):
         raise ConfigError(f"{where}: a criterion needs `name` and `description`, got {row!r}")
-    weight = row.get("weight", 1.0)
+    at = f"{where}: criterion {row['name']!r}"
+    only(row, ("name", "description", "weight", "levels"), at)
+    return Criterion(row["name"], row["description"], weight_of(row.get("weight", 1.0), row["name"], where), _levels(row, at))
+
+
+def weight_of(weight: Any, name: str, where: str) -> float:
+    """A weight > 0. Raises ConfigError naming what has it."""
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-        raise ConfigError(f"{where}: the weight of {row['name']!r} must be a number > 0, got {weight!r}")
-    return Criterion(row["name"], row["description"], float(weight))
+        raise ConfigError(f"{where}: the weight of {name!r} must be a number > 0, got {weight!r}")
+    return float(weight)
 
 
-def _parse(text: str, file: Path) -> Mapping[str, Any]:
+def _levels(row: Mapping[str, Any], where: str) -> tuple[tuple[int, str], ...]:
+    held = row.get("levels", {})
+    if isinstance(held, list) and len(held) == TOP + 1:
+        held = dict(enumerate(held))
+    if not isinstance(held, Mapping):
+        raise ConfigError(f"{where}: levels must be a table of 0-{TOP} = text or a list of {TOP + 1} texts, got {held!r}")
+    levels = sorted((_level(key, where), text_at(held, key, f"{where}: levels")) for key in held)
+    if len({level for level, _ in levels}) < len(levels) or not all(text for _, text in levels):
+        raise ConfigError(f"{where}: each level has one text, got {held!r}")
+    return tuple(levels)
+
+
+def _level(key: Any, where: str) -> int:
+    """A level: the keys of TOML and JSON are texts, those of YAML may be numbers."""
+    if str(key) not in {str(n) for n in range(TOP + 1)}:
+        raise ConfigError(f"{where}: a level is a whole number from 0 to {TOP}, got {key!r}")
+    return int(key)
+
+
+def _score(given: Any, where: str) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= TOP:
+        raise ConfigError(f"{where}: a score is a whole number from 0 to {TOP}, got {given!r}")
+    return given
+
+
+def _example(row: Any, where: str) -> Example:
+    if not isinstance(row, Mapping):
+        raise ConfigError(f"{where}: an example is a table with `answer` and `score` or `scores`, got {row!r}")
+    at = f"{where}: an example"
+    only(row, ("task", "answer", "score", "scores", "why"), at)
+    held = row["scores"] if "scores" in row else {OVERALL: row.get("score")}
+    if not _is_text(row.get("answer")) or not isinstance(held, Mapping) or not held or len({"score", "scores"} & row.keys()) != 1:
+        raise ConfigError(f"{at} needs `answer`, and either `score` or a table `scores`, got {dict(row)!r}")
+    scores = tuple((str(name), _score(score, at)) for name, score in held.items())
+    return Example(row["answer"], scores, text_at(row, "task", at), text_at(row, "why", at))
+
+
+def _fields(data: Mapping[str, Any], key: str, default: tuple[str, ...], where: str) -> tuple[str, ...]:
+    held = data.get(key, default)
+    if not isinstance(held, list | tuple) or not all(name in READABLE for name in held):
+        raise ConfigError(f"{where}: {key} must be a list out of {', '.join(READABLE)}, got {held!r}")
+    return tuple(held)
+
+
+def _listed(data: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    held = data.get(key, [])
+    if not isinstance(held, list):
+        raise ConfigError(f"{where}: {key} must be a list, got {held!r}")
+    return held
+
+
+def _plain(value: Any, **instead: Any) -> dict[str, Any]:
+    plain = {f.name: getattr(value, f.name) for f in fields(value)} | instead
+    return {key: held for key, held in plain.items() if held or key == "description"}
+
+
+def only(data: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
+    """Raises ConfigError for a key that means nothing, naming those that do."""
+    if strangers := [key for key in data if key not in allowed]:
+        raise ConfigError(f"{where}: unknown key {strangers[0]!r}; there are {', '.join(allowed)}")
+
+
+def text_at(data: Mapping[str, Any], key: str, where: str) -> str:
+    """The text under `key`, without white space around it; "" where there is none. Raises ConfigError."""
+    held = data.get(key)
+    if held is not None and not isinstance(held, str):
+        raise ConfigError(f"{where}: {key} must be text, got {held!r}")
+    return (held or "").strip()
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+# ---- from files
+
+
+def read_words(path: str | Path, what: str) -> str:
+    """The text of a file. Raises ConfigError naming it."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise ConfigError(f"{what} {str(path)!r} cannot be read: {error}") from error
+
+
+def read_table(path: str | Path, key: str, lines: Callable[[str], Any], what: str = "rubric") -> tuple[Mapping[str, Any], str]:
+    """The plain data in a file, and a name for it. `lines` reads .md and .txt. Raises ConfigError."""
+    file = Path(path)
+    text = read_words(path, what)
     readers: dict[str, Callable[[str], Any]] = {
         ".toml": tomllib.loads,
         ".json": json.loads,
         ".yaml": _yaml,
         ".yml": _yaml,
-        ".md": _lines,
-        ".txt": _lines,
+        ".md": lines,
+        ".txt": lines,
     }
     reader = readers.get(file.suffix.lower())
     if reader is None:
-        raise ConfigError(f"rubric {str(file)!r}: the file must end in {SUFFIXES}")
+        raise ConfigError(f"{what} {str(file)!r}: the file must end in {SUFFIXES}")
     try:
         data = reader(text)
-    except ValueError as error:
-        raise ConfigError(f"rubric {str(file)!r}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{what} {str(file)!r}: {error}") from error
     if not isinstance(data, Mapping):
-        raise ConfigError(f"rubric {str(file)!r}: expected a table with `criteria`, got {type(data).__name__}")
-    return data
+        raise ConfigError(f"{what} {str(file)!r}: expected a table with `{key}`, got {type(data).__name__}")
+    return data, file.stem
 
 
 def _yaml(text: str) -> Any:

@@ -1,0 +1,180 @@
+"""The work behind `redraft best`: draft or take several answers, have them graded, tell how they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from ..core.errors import RedraftError
+from ..core.plans.self_refine import BestOfN
+from ..core.records import Candidate
+from ..core.trace import Trace
+from ..result import Result, shown
+from ..text import plain
+from . import files, lines
+from .exits import INTERRUPTED, complain, exit_code
+from .live import console, line
+from .progress import made, said, tally
+from .wishes import Wish, model_found, new_task, wish
+from .work import Watch, hand_over, watched
+
+DRAFTS = 4
+NO_PROMPT = "(What was asked for is not known. Judge the answers as texts.)"
+REPLACED = {"target": 0.9, "max_iterations": 0, "patience": 1, "min_delta": 0.0, "drafts": 1}  # the plan is another
+
+
+def choose(typed: dict[str, Any]) -> int:
+    """Choose, say how the answers stand, print the best; the exit code."""
+    watch = Contest(typed["as_json"])
+    try:
+        result = asyncio.run(_chosen(typed, watch))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        complain("interrupted before anything was graded")
+        return INTERRUPTED
+    except RedraftError as error:
+        if error.result is not None and not typed["response"]:
+            hand_over(error.result, typed)
+        if typed["as_json"]:
+            lines.emit("error", error=type(error).__name__, message=str(error))
+        raise
+    standing = standings(result.trace)
+    if typed["as_json"]:
+        lines.emit("ranking", answers=[_as_object(row, result.trace, typed) for row in standing])
+    else:
+        _tell(result, standing, watch, typed)
+    hand_over(result, typed)
+    return exit_code(result)
+
+
+class Contest(Watch):
+    """Watches a choice; that answers are there from the start is no news to anybody."""
+
+    def begin(self, trace: Trace) -> None:
+        super().begin(replace(trace, records=()))
+        self.progress.trace = trace
+
+
+async def _chosen(typed: Mapping[str, Any], watch: Watch) -> Result:
+    asked = await _among(typed, watch) if typed["response"] else _wished(typed, Trace(new_task({**typed, "response": None})), watch)
+    return await watched(asked, watch)
+
+
+def _wished(typed: Mapping[str, Any], given: Trace, watch: Watch) -> Wish:
+    """The best of what is given, or of so many drafts."""
+    plan = BestOfN(len(given.candidates) or typed["n"] or DRAFTS, repairs=typed["editor"])
+    return wish({**typed, **REPLACED}, given, plan=plan, on_record=watch.record, on_step=watch.step)
+
+
+async def _among(typed: Mapping[str, Any], watch: Watch) -> Wish:
+    """The answers that were given; with requirements alone nobody is asked about them. Raises UsageError."""
+    names = typed["response"]
+    if (typed["prompt"], *names).count("-") > 1:
+        raise click.UsageError("only one of PROMPT and --response can be read from stdin")
+    task = new_task({**typed, "response": None, "prompt": typed["prompt"] or NO_PROMPT})
+    texts = [files.read_text(name, "--response") for name in names]
+    given = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(texts)))
+    asked = _wished({**typed, "editor": False}, given, watch)
+    free = bool(task.requirements) and asked.graders is None and asked.judge is None
+    return replace(asked, model=False if free else await model_found(typed["model"]) or False)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where an answer stands: its place from 1, and whether others share it; no place, where it was not graded."""
+
+    candidate: Candidate
+    place: int | None
+    tied: bool = False
+
+
+def standings(trace: Trace) -> list[Standing]:
+    """The answers, best first, by what decides which is the best: musts kept, score, the widest ranking. Ties by age."""
+    places = trace.comparisons[-1].places if trace.comparisons else {}
+
+    def merit(c: Candidate) -> tuple[float, float, int]:
+        score = trace.scores[c.id]
+        return trace.kept_share(c.id), -1.0 if score is None else score, -places.get(c.id, len(places))
+
+    rows: list[Standing] = []
+    for _, group in groupby(sorted(trace.graded, key=lambda c: (*(-m for m in merit(c)), c.id)), key=merit):
+        equals = list(group)
+        place = len(rows) + 1
+        rows += [Standing(c, place, len(equals) > 1) for c in equals]
+    seen = {row.candidate.id for row in rows} | trace.replaced | trace.copies
+    return [*rows, *(Standing(c, None) for c in trace.candidates if c.id not in seen)]
+
+
+def _named(candidate: Candidate, typed: Mapping[str, Any]) -> str:
+    """What people call it: the file that it came from, or which draft it is."""
+    if typed["response"]:
+        return str(typed["response"][candidate.id])
+    return f"{made(candidate)} {candidate.id}" if candidate.role == "generate" else f"{candidate.id} {made(candidate)}"
+
+
+def _as_object(row: Standing, trace: Trace, typed: Mapping[str, Any]) -> dict[str, Any]:
+    c = row.candidate
+    return {
+        "place": row.place,
+        "tie": row.tied,
+        "candidate": c.id,
+        "response": typed["response"][c.id] if typed["response"] else None,
+        "score": trace.scores[c.id],
+        "text": c.text,
+    }
+
+
+def _tell(result: Result, standing: Sequence[Standing], watch: Watch, typed: Mapping[str, Any]) -> None:
+    """How the answers stand, and what it took, on stderr."""
+    err, trace = console(stderr=True), result.trace
+    err.print(_table(standing, trace, typed))
+    for comparison in trace.comparisons:
+        if comparison.reason:
+            err.print(line(f"{comparison.grader}: {comparison.reason}", "dim"))
+    click.echo(f"redraft: {_summary(result, standing, typed)}", err=True)
+    for news in _missed(result, watch):
+        click.echo(f"redraft: {' '.join(plain(news).split())}", err=True)
+    for name in result.metadata["broken"]:
+        click.echo(f"redraft: still broken: {plain(name)}", err=True)
+    if sys.stdout.isatty() and sys.stderr.isatty() and not typed["output"]:
+        click.echo(err=True)
+
+
+def _missed(result: Result, watch: Watch) -> Sequence[str]:
+    """What the live view does not keep, in a terminal: what failed. Elsewhere, what it all took."""
+    if not sys.stderr.isatty():
+        return [tally(result.usage, watch.progress.seconds)]
+    return [f"failed: {failure}" for failure in dict.fromkeys(result.metadata["failures"])]
+
+
+def _table(standing: Sequence[Standing], trace: Trace, typed: Mapping[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, max_width=34, overflow="ellipsis")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in standing:
+        c = row.candidate
+        place = "not graded" if row.place is None else f"{row.place}{' tie' if row.tied else ''}"
+        style = "bold green" if trace.best is not None and row.place and c.id == trace.best.id else ""
+        score = shown(trace.scores[c.id]) if trace.scoring else ""
+        table.add_row(Text(place, style), line(_named(c, typed), style), Text(score, style), line(said(trace, c), "dim"))
+    return table
+
+
+def _summary(result: Result, standing: Sequence[Standing], typed: Mapping[str, Any]) -> str:
+    """Which is the best of how many, who ties with it, and what came between if something did."""
+    first, *others = standing
+    equals = [_named(row.candidate, typed) for row in others if row.tied and row.place == first.place]
+    tied = f", a tie with {', '.join(equals)}: the earliest is kept" if equals else ""
+    score = f" · score {shown(result.score)}" if result.trace.scoring else ""
+    note = result.trace.outcome.note if result.trace.outcome else ""
+    cut = f" · stopped: {result.stop} ({note})" if result.stop.resumable else ""
+    return " ".join(plain(f"best of {len(standing)}: {_named(first.candidate, typed)}{tied}{score}{cut}").split())

@@ -1,0 +1,118 @@
+"""How `redraft graders` looks: the list of all, and the card of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from ..graders import Entry, Judge, Rubric, entries, find_entry
+from ..validation.cards import Shelf
+from .live import console, line
+
+TITLES = {
+    "pointwise": "Judges that score one answer",
+    "pairwise": "Judges that choose between two",
+    "listwise": "Judges that rank several",
+    "code": "Graders that compute: no model is asked",
+    "function": "Graders of other packages",
+    "requirement": "Requirements: --require SPEC must be kept, --grader SPEC counts in the score",
+}
+
+
+def show_all(cards: str | None, *, as_json: bool) -> None:
+    """Every grader with one line."""
+    latest = _latest(cards)
+    listed = list(entries())
+    if as_json:
+        parts = {
+            "graders": [e for e in listed if e.mode != "requirement"],
+            "requirements": [e for e in listed if e.mode == "requirement"],
+        }
+        click.echo(json.dumps({part: [_data(e, latest) for e in held] for part, held in parts.items()}, indent=2))
+        return
+    out = console(stderr=False)
+    for mode, title in TITLES.items():
+        if held := [e for e in listed if e.mode == mode]:
+            out.print(Text(title, "bold underline"))
+            out.print(_rows(held, latest))
+            out.print()
+
+
+def _rows(held: list[Entry], latest: dict[str, str]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=3)
+    table.add_column(ratio=2, overflow="fold")
+    for e in held:
+        about = line(e.about)
+        if e.name in latest:
+            about.append_text(line(f"  {latest[e.name]}", "green"))
+        third = (
+            e.example
+            if e.mode == "requirement"
+            else "; ".join(filter(None, [f"reads {', '.join(e.reads)}" if e.reads else "", "calls a model" if e.asks else ""]))
+        )
+        table.add_row(line(e.name, "bold"), about, line(third, "cyan"))
+    return table
+
+
+def _latest(cards: str | None) -> dict[str, str]:
+    """What the newest card of each grader says, by name."""
+    latest: dict[str, str] = {}
+    for card in Shelf.at(cards).cards():
+        latest.setdefault(card.grader, card.summary())
+    return latest
+
+
+def _data(entry: Entry, latest: dict[str, str]) -> dict[str, Any]:
+    names = ("name", "mode", "about", "reads", "asks", "example", "origin")
+    return {name: getattr(entry, name) for name in names} | {"validation": latest.get(entry.name)}
+
+
+def show_one(name: str, cards: str | None, *, as_json: bool) -> None:
+    """The whole card of one grader. Raises ConfigError for a name that there is not."""
+    entry = find_entry(name.partition(":")[0])
+    latest = _latest(cards)
+    rubric = _rubric(entry)
+    if as_json:
+        criteria = [{"name": c.name, "description": c.description, "weight": c.weight} for c in rubric.criteria] if rubric else None
+        click.echo(json.dumps({**_data(entry, latest), "criteria": criteria}, indent=2))
+        return
+    out = console(stderr=False)
+    out.print(line(entry.name, "bold underline"))
+    for label, text in _facts(entry, latest):
+        out.print(Text.assemble((f"{label:<12}", "dim"), line(text)))
+    for c in rubric.criteria if rubric else ():
+        out.print()
+        out.print(Text.assemble(line(c.name, "bold"), (f"  weight {c.weight:g}" if c.weight != 1 else "", "dim")))
+        for told in _criterion(c):
+            out.print(line(told))
+
+
+def _facts(entry: Entry, latest: dict[str, str]) -> Iterator[tuple[str, str]]:
+    yield "what", entry.about
+    yield "mode", entry.mode
+    yield "reads", ", ".join(entry.reads) or "the answer alone"
+    yield "cost", "calls a model" if entry.asks else "free"
+    yield "from", entry.origin
+    how = "--require" if entry.mode == "requirement" else "--grader"
+    yield "example", f'redraft grade --response answer.md {how} "{entry.example or entry.name}"'
+    yield "validation", latest.get(entry.name, "none yet: redraft validate DATA --grader " + entry.name)
+
+
+def _rubric(entry: Entry) -> Rubric | None:
+    """The rubric of a grader that has one and needs no argument to be made."""
+    made = entry.make("") if entry.asks and entry.origin == "redraft" else None
+    rubric = made.rubric if isinstance(made, Judge) else getattr(made, "rubric", None)
+    return rubric if isinstance(rubric, Rubric) else None
+
+
+def _criterion(criterion: Any) -> Iterator[str]:
+    yield criterion.description
+    for level, told in getattr(criterion, "levels", ()) or ():
+        yield f"  {level}  {told}"

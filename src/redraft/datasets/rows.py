@@ -1,0 +1,303 @@
+"""Rows out of a file: JSON Lines, JSON, CSV, TSV, Parquet, plain or packed with gzip or Zstandard.
+
+A file is streamed: what is held is one row (CSV, JSON Lines), or one batch (Parquet); only a JSON document is read
+whole. Files are hostile: lines, fields and documents are bounded, and a row that cannot be read is handed over with
+its place, or stops everything. It is never left out in silence. What a row means is not known here.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import IO, Any, Self, TypeAlias
+
+from ..core.errors import ConfigError
+
+MOST_LINE = 32 * 2**20  # bytes of a line, characters of a CSV field
+MOST_DOCUMENT = 512 * 2**20  # bytes of a JSON document, unpacked
+PIECE = 2**20  # bytes of a line that is skipped
+BATCH = 256  # rows of Parquet
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row, and where it stands: "file:line"; in JSON documents and Parquet the number is that of the row, from 1."""
+
+    place: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that cannot be used: where it stands, and why."""
+
+    place: str
+    message: str
+
+
+Found: TypeAlias = Iterator[Row | BadRow]
+
+
+def rows(path: str | Path, on_error: Callable[[BadRow], None] | None = None) -> Iterator[Row]:
+    """The rows of a file, in its order; "-" is stdin, which must be JSON Lines.
+
+    The ending of the name says what it is: .jsonl, .ndjson, .json (a list of objects, an object that holds one such
+    list, or JSON Lines), .csv, .tsv (UTF-8, the first line names the columns, all values are text), .parquet (extra
+    `parquet`); .gz and .zst (extra `zstd`) may follow, but not on Parquet. `on_error` is called with every row that
+    cannot be read; without it the first one raises ConfigError. A file that cannot be read to its end raises
+    ConfigError in any case.
+    """
+    name = str(path)
+    reader, packing = _kind_of(name)
+    return _accepted(reader(name, packing), on_error or _refuse)
+
+
+def _accepted(found: Found, refuse: Callable[[BadRow], None]) -> Iterator[Row]:
+    for row in found:
+        if isinstance(row, Row):
+            yield row
+        else:
+            refuse(row)
+
+
+def _refuse(bad: BadRow) -> None:
+    raise ConfigError(f"{bad.place}: {bad.message}")
+
+
+def _kind_of(name: str) -> tuple[Callable[[str, str], Found], str]:
+    """How a file is to be read, and how it is packed."""
+    endings = [".jsonl"] if name == "-" else [s.lower() for s in Path(name).suffixes]
+    packing = endings.pop() if endings and endings[-1] in OPENED else ""
+    ending = endings[-1] if endings else ""
+    if ending not in READERS or (ending == ".parquet" and packing):
+        allowed = f"{', '.join(READERS)}; all but .parquet may be followed by .gz or .zst"
+        raise ConfigError(f"{name!r} is no table that can be read: its name must end in {allowed}")
+    return READERS[ending], packing
+
+
+@contextmanager
+def _opened(name: str, packing: str) -> Iterator[IO[bytes]]:
+    """The unpacked bytes of a file. Whatever goes wrong while they are read is a ConfigError."""
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with OPENED[packing](name) as file:
+            yield file
+    except _broken() as error:
+        raise ConfigError(f"{name!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """What reading and unpacking raise; Zstandard's own error where it is loaded."""
+    loaded = [sys.modules[name].ZstdError for name in ZSTD if name in sys.modules]
+    return (OSError, EOFError, zlib.error, *loaded)
+
+
+def _plain(name: str) -> Any:
+    return Path(name).open("rb")
+
+
+def _gzip(name: str) -> Any:
+    return gzip.open(name)
+
+
+def _zstd(name: str) -> Any:
+    for library in ZSTD:
+        with suppress(ImportError):
+            return import_module(library).open(name)
+    raise ConfigError(f"{name!r} is packed with Zstandard: pip install 'redraft[zstd]'")
+
+
+ZSTD = ("compression.zstd", "backports.zstd")  # the standard library has it from Python 3.14 on
+OPENED: dict[str, Callable[[str], Any]] = {"": _plain, ".gz": _gzip, ".zst": _zstd}
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    number: int
+    text: str
+    wrong: str = ""
+
+
+def _lines(file: IO[bytes]) -> Iterator[_Line]:
+    """The lines of a file, line ends included. One that is too long or no UTF-8 is empty, and `wrong` says why."""
+    for number in count(1):
+        data = file.readline(MOST_LINE + 1)
+        if not data:
+            return
+        if len(data) > MOST_LINE:
+            _skip_line(file, data[-1:])
+            del data
+            yield _Line(number, "", f"the line is longer than {MOST_LINE >> 20} MiB")
+            continue
+        try:
+            yield _Line(number, data.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError as error:
+            yield _Line(number, "", f"the line is not UTF-8: {error.reason} at byte {error.start}")
+
+
+def _skip_line(file: IO[bytes], data: bytes) -> None:
+    while data and not data.endswith(b"\n"):
+        data = file.readline(PIECE)
+
+
+def _json_lines(name: str, packing: str) -> Found:
+    with _opened(name, packing) as file:
+        for line in _lines(file):
+            place = f"{'stdin' if name == '-' else name}:{line.number}"
+            if line.wrong:
+                yield BadRow(place, line.wrong)
+            elif line.text.strip():
+                yield _object(place, line.text)
+
+
+def _object(place: str, text: str) -> Row | BadRow:
+    try:
+        return _row(place, _parsed(text))
+    except json.JSONDecodeError as error:
+        return BadRow(place, f"not JSON: {error.msg} at column {error.colno}")
+    except (ValueError, RecursionError) as error:
+        return BadRow(place, f"not JSON: {error}")
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_no_duplicates)
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in out if keys.count(key) > 1)!r} stands twice in one object")
+    return out
+
+
+def _row(place: str, value: Any) -> Row | BadRow:
+    if isinstance(value, dict):
+        return Row(place, value)
+    return BadRow(place, f"a row must be an object, got {type(value).__name__}")
+
+
+def _json(name: str, packing: str) -> Found:
+    """The rows of a JSON document; objects one after the other are JSON Lines, whatever the file is called."""
+    with _opened(name, packing) as file:
+        data = file.read(MOST_DOCUMENT + 1)
+    if len(data) > MOST_DOCUMENT:
+        raise ConfigError(f"{name!r} holds more than {MOST_DOCUMENT >> 20} MiB in one document; make it JSON Lines")
+    try:
+        found = _parsed(data.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data" or not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+            raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg} at column {error.colno}") from error
+        yield from _json_lines(name, packing)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: not JSON: {error}") from error
+    else:
+        yield from (_row(f"{name}:{n}", value) for n, value in enumerate(_list_in(name, found), 1))
+
+
+def _list_in(name: str, found: Any) -> list[Any]:
+    if isinstance(found, list):
+        return found
+    lists = {k: v for k, v in found.items() if isinstance(v, list)} if isinstance(found, dict) else {}
+    if len(lists) != 1:
+        held = f"lists under {', '.join(map(repr, lists))}" if lists else "no list"
+        raise ConfigError(f"{name!r} must hold a list of objects, or an object with one such list; it holds {held}")
+    return next(iter(lists.values()))
+
+
+class _Texts:
+    """The lines of a file for the csv module. It raises for a bad one, and goes on after it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._lines = _lines(file)
+        self.number = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.number = line.number
+        if line.wrong:
+            raise csv.Error(line.wrong)
+        return line.text
+
+
+def _csv(name: str, packing: str, delimiter: str = ",") -> Found:
+    with _opened(name, packing) as file:
+        records = _records(name, file, delimiter)
+        head = next(records, None)
+        if isinstance(head, BadRow):
+            _refuse(head)
+        columns = _header(*head) if isinstance(head, tuple) else []
+        for found in records:
+            yield found if isinstance(found, BadRow) else _record(*found, columns)
+
+
+def _records(name: str, file: IO[bytes], delimiter: str) -> Iterator[tuple[str, list[str]] | BadRow]:
+    """The fields of every record that is not empty, and the place where it begins."""
+    csv.field_size_limit(max(csv.field_size_limit(), MOST_LINE))
+    texts = _Texts(file)
+    reader = csv.reader(texts, delimiter=delimiter, strict=True)
+    while True:
+        place = f"{name}:{texts.number + 1}"
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            yield BadRow(place, f"not CSV: {error}")
+            continue
+        if fields is None:
+            return
+        if fields:
+            yield place, fields
+
+
+def _tsv(name: str, packing: str) -> Found:
+    return _csv(name, packing, "\t")
+
+
+def _header(place: str, fields: list[str]) -> list[str]:
+    if twice := sorted({f for f in fields if fields.count(f) > 1}):
+        raise ConfigError(f"{place}: the column {twice[0]!r} is named twice")
+    return fields
+
+
+def _record(place: str, fields: list[str], columns: list[str]) -> Row | BadRow:
+    if len(fields) != len(columns):
+        return BadRow(place, f"there are {len(fields)} fields, but {len(columns)} columns")
+    return Row(place, dict(zip(columns, fields, strict=True)))
+
+
+def _parquet(name: str, packing: str) -> Found:
+    try:
+        parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
+    except ImportError as error:
+        raise ConfigError(f"{name!r} is Parquet: pip install 'redraft[parquet]'") from error
+    number = count(1)
+    try:
+        with parquet.ParquetFile(name) as file:
+            for batch in file.iter_batches(batch_size=BATCH):
+                yield from (Row(f"{name}:{next(number)}", values) for values in batch.to_pylist())
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise ConfigError(f"{name!r} cannot be read: {error}") from error
+
+
+READERS: dict[str, Callable[[str, str], Found]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json,
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".parquet": _parquet,
+}

@@ -1,0 +1,90 @@
+"""Options on a command line, "name:key=value,key=value", read into the fields of a frozen dataclass by their types.
+
+It knows no grader: what a value may be beyond its type, a grader's own `__post_init__` says.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from math import isfinite
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ...core.errors import ConfigError
+
+T = TypeVar("T")
+SEPARATOR = "|"  # between the texts of one value
+
+
+def from_argument(cls: type[T], argument: str) -> T:
+    """An instance with the options in `argument` ("" for none). Raises ConfigError naming what is allowed."""
+    hints = get_type_hints(cls)
+    allowed = {f.name: hints[f.name] for f in fields(cls) if f.name != "name"}  # type: ignore[arg-type]
+    return cls(**dict(_read(pair, allowed) for pair in _pairs(argument)))
+
+
+def _pairs(argument: str) -> Iterator[str]:
+    return (pair for pair in argument.split(",") if argument.strip())
+
+
+def _read(pair: str, allowed: dict[str, Any]) -> tuple[str, Any]:
+    key, equals, value = (part.strip() for part in pair.partition("="))
+    if not equals or key not in allowed:
+        known = ", ".join(f"{name}={_form(hint)}" for name, hint in allowed.items()) or "none"
+        raise ConfigError(f"{pair.strip()!r} is no option; there are: {known}")
+    return key, _value(key, value, allowed[key])
+
+
+def _value(key: str, text: str, hint: Any) -> Any:
+    origin = get_origin(hint)
+    if origin is Literal:
+        return _one_of(key, text, {str(choice): choice for choice in get_args(hint)})
+    if origin in (Union, types.UnionType):
+        return _value(key, text, next(part for part in get_args(hint) if part is not type(None)))
+    if origin is tuple:
+        return tuple(part.strip() for part in text.split(SEPARATOR) if part.strip())
+    if hint is bool:
+        return _one_of(key, text.lower(), {"true": True, "false": False})
+    return text if hint is str else _number(key, text, hint)
+
+
+def _one_of(key: str, text: str, choices: dict[str, Any]) -> Any:
+    if text not in choices:
+        raise ConfigError(f"{key} must be {' or '.join(choices)}, got {text!r}")
+    return choices[text]
+
+
+def _number(key: str, text: str, kind: Callable[[str], Any]) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not isfinite(value):
+        raise ConfigError(f"{key} must be {_form(kind)}, got {text!r}")
+    return value
+
+
+def _form(hint: Any) -> str:
+    """How a value of this type is written, in words."""
+    if get_origin(hint) is Literal:
+        return "|".join(map(str, get_args(hint)))
+    if get_origin(hint) in (Union, types.UnionType):
+        return _form(get_args(hint)[0])
+    if get_origin(hint) is tuple:
+        return f"A{SEPARATOR}B{SEPARATOR}C"
+    return {bool: "true|false", int: "a whole number", float: "a number"}.get(hint, "TEXT")
+
+
+def check_number(name: str, value: Any, low: float, high: float = float("inf"), *, whole: bool = False) -> None:
+    """Raises ConfigError for what is no number in [low, high]."""
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high or not isfinite(value):
+        bounds = f">= {low:g}" if high == float("inf") else f"in [{low:g}, {high:g}]"
+        raise ConfigError(f"{name} must be a {'whole number' if whole else 'number'} {bounds}, got {value!r}")
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Raises ConfigError for what is none of the choices."""
+    if value not in choices:
+        raise ConfigError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")

@@ -1,0 +1,105 @@
+"""Whether what an answer quotes and cites stands in the context."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ...contracts import Ask
+from ...core.records import Candidate, Feedback, Task
+from ...requirements import texts
+from .arguments import check_number
+from .topical import content, words
+from .views import context_of, measured, shown
+
+MOST_WORK = 20_000_000  # characters times characters that are searched with tolerance; then only exact quotes count
+
+_QUOTED = re.compile(
+    r'"([^"\n]{1,2000})"|\u201c([^\u201c\u201d\n]{1,2000})\u201d|\u00ab([^\u00ab\u00bb\n]{1,2000})\u00bb'
+    r"|\u201e([^\u201c\u201d\u201e\n]{1,2000})[\u201c\u201d]|\u300c([^\u300c\u300d\n]{1,2000})\u300d"
+)
+_MARKER = re.compile(r"\[([^\[\]\n]{1,60})\]")
+_SENTENCE = re.compile(r"[^.!?\n\u3002]*[.!?\n\u3002]?(?:[ \t]*\[[^\[\]\n]{1,60}\])*")
+
+
+@dataclass(frozen=True)
+class Citations:
+    """The share of different citations in the answer that the context supports; 0 for an answer that cites nothing.
+
+    A quoted stretch of at least `words` words is a citation: it must stand in the context, whatever its case, white
+    space and punctuation; with `tolerance` (0 to 0.5) that share of its characters may differ. A marker such as [1] or
+    [Smith 2020] is one where the context labels a passage so: at least half of the content words of its sentence
+    must stand in that passage. A number in brackets that the context does not label is a source that does not exist,
+    where the context numbers its passages; other brackets are no citations. Reads `context`.
+    """
+
+    words: int = 4
+    tolerance: float = 0.0
+    name: str = "citations"
+
+    free = True
+
+    def __post_init__(self) -> None:
+        check_number("words", self.words, 1, 1000, whole=True)
+        check_number("tolerance", self.tolerance, 0, 0.5)
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+        """From 0 to 1. Raises ConfigError for a task without context."""
+        return await asyncio.to_thread(self._check, candidate.text, context_of(task, self.name))
+
+    def _check(self, answer: str, context: str) -> Feedback:
+        found = {**dict(self._quotes(answer, context)), **dict(_marked(answer, passages(context)))}
+        if not found:
+            return Feedback(0.0, "nothing is quoted or cited", ("Quote the context, or cite its passages by their labels.",))
+        unsupported = [cited for cited, supported in found.items() if not supported]
+        score = 1 - len(unsupported) / len(found)
+        listed = "; ".join(map(shown, unsupported[:5]))
+        reason = f"{len(found) - len(unsupported)} of {len(found)} citations are supported by the context"
+        return measured(score, reason, f"The context does not say so: {listed}. Quote it exactly, or leave it out.")
+
+    def _quotes(self, answer: str, context: str) -> Iterator[tuple[str, bool]]:
+        plain, room = f" {_plain(context)} ", MOST_WORK
+        for match in _QUOTED.finditer(answer):
+            quote = _plain(next(filter(None, match.groups()), ""))
+            if quote.count(" ") + 1 < self.words:
+                continue
+            supported = f" {quote} " in plain
+            if not supported and self.tolerance and (room := room - len(quote) * len(plain)) > 0:
+                supported = _nearly(quote, plain, self.tolerance)
+            yield f'"{quote}"', supported
+
+
+def _plain(text: str) -> str:
+    """Words in small letters with single spaces."""
+    return " ".join(text[a:b].casefold() for a, b in texts.words(text))
+
+
+def _nearly(quote: str, plain: str, tolerance: float) -> bool:
+    from rapidfuzz import fuzz
+
+    return bool(fuzz.partial_ratio(quote, plain, score_cutoff=100 * (1 - tolerance)) > 0)
+
+
+def passages(context: str) -> Mapping[str, set[str]]:
+    """The words of what follows each label, up to the next one."""
+    found: dict[str, set[str]] = {}
+    pieces = _MARKER.split(context)
+    for label, passage in zip(pieces[1::2], pieces[2::2], strict=True):
+        found.setdefault(label.strip(), set()).update(words(passage))
+    return found
+
+
+def _marked(answer: str, labelled: Mapping[str, set[str]]) -> Iterator[tuple[str, bool]]:
+    numbered = any(label.isdigit() for label in labelled)
+    for sentence in _SENTENCE.findall(answer):
+        labels = [each.strip() for group in _MARKER.findall(sentence) for each in re.split("[,;]", group)]
+        counted = [label for label in labels if label in labelled or (numbered and label.isdigit())]
+        if not counted:
+            continue
+        bare = _MARKER.sub(" ", sentence)
+        said = content([bare[a:b].casefold() for a, b in texts.words(bare)])
+        for label in counted:
+            supported = sum(word in labelled.get(label, ()) for word in said)
+            yield f"{' '.join(bare.split())[:200]} [{label}]", bool(said) and supported * 2 >= len(said)

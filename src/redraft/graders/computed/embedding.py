@@ -1,0 +1,119 @@
+"""How close an answer is to the reference in meaning, as an embedding model sees it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import fsum, isfinite, sqrt
+from typing import Any
+
+import orjson
+
+from ...contracts import Ask
+from ...core.errors import BadResponseError, ConfigError, ModelError
+from ...core.records import Candidate, Feedback, Task
+from ...models.chat import Chat, endpoint, endpoint_shown, mended
+from ...models.names import connect, key_for
+from ...models.reading import parsed, read_refusal
+from ...models.wire import PERHAPS_BILLED, fetch
+from .views import measured, reference_of
+
+EXAMPLE = "embedding:openai:text-embedding-3-small"
+CLOSER = "Say what the expected answer says, and leave out what it does not."
+
+
+@dataclass(frozen=True, repr=False)
+class Embedding:
+    """The cosine of the answer's and the reference's vectors; a negative one is 0, which the reason then says.
+
+    `endpoint` is named like a chat model: "openai:NAME", "ollama:NAME", "http://host:port/v1#NAME"; it is asked once for
+    each answer, at /v1/embeddings, and finds its key as chat models do. It calls no chat model, so it counts as free in a
+    plan; what the endpoint charges is in no budget. A text that was written to be close to everything gets a high score:
+    an embedding model can be fooled, so don't let this grader alone decide about answers that are not to be trusted.
+    Reads `reference`. Raises ModelError where the endpoint fails.
+    """
+
+    endpoint: str
+    name: str = "embedding"
+
+    free = True
+
+    def __post_init__(self) -> None:
+        embedder(self.endpoint)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({endpoint_shown(self.endpoint.partition('#')[0])!r})"
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+        """max(0, cosine)."""
+        if not candidate.text.strip():
+            return Feedback(0.0, "the answer is empty", (CLOSER,))
+        answer, wanted = await embedder(self.endpoint).embed([candidate.text, reference_of(task, self.name)])
+        found = cosine(answer, wanted)
+        mapped = " (negative, which counts as 0)" if found < 0 else ""
+        return measured(min(1.0, max(0.0, found)), f"cosine {found:.3f} with the expected answer{mapped}", CLOSER)
+
+
+def made(argument: str) -> Embedding:
+    """The grader of what stands after "embedding:". Raises ConfigError."""
+    if not argument:
+        raise ConfigError(f"grader 'embedding' needs a model after the colon, such as {EXAMPLE!r}")
+    return Embedding(argument)
+
+
+def embedder(named: str) -> Embedder:
+    """The client of an endpoint, by the name of a model on it. Raises ConfigError."""
+    known = connect(named)
+    if not isinstance(known, Chat):
+        raise ConfigError(f"embedding needs an OpenAI-compatible endpoint (openai:NAME, http://host:port/v1#NAME), got {named!r}")
+    given = named.strip().partition("#")[0]
+    url = given if "://" in given and endpoint(given)[0].path else known.base_url
+    return Embedder(known.name, url, key=key_for(given if "://" in given else url, os.environ))
+
+
+class Embedder(Chat):
+    """The client of an endpoint that makes vectors of texts."""
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """A vector for each text, in their order. One call. Raises ModelError."""
+        route = replace(self._route, url=self._route.url.replace("/chat/completions", "/embeddings"))
+        asked = {"model": self.name, "input": mended(list(texts)), "encoding_format": "float"}
+        try:
+            status, headers, body = await fetch(route, "POST", orjson.dumps(asked))
+            if status >= 300:
+                raise self._no(status, headers, read_refusal(body))
+            return vectors(parsed(body, headers.get("Content-Type", "")), len(texts))
+        except ModelError as error:
+            raise self._told(error) from None
+
+
+def vectors(data: Any, count: int) -> list[list[float]]:
+    """The vectors in an answer, by their index. Raises BadResponseError for anything else."""
+    rows = data.get("data") if isinstance(data, dict) else None
+    if not isinstance(rows, list) or len(rows) != count or not all(isinstance(row, dict) for row in rows):
+        raise _bad(f"sent no list of {count} embeddings")
+    if sorted(str(row.get("index")) for row in rows) != sorted(map(str, range(count))):
+        raise _bad("sent embeddings that do not say which text they belong to")
+    found = [row.get("embedding") for row in sorted(rows, key=lambda row: int(row["index"]))]
+    if not all(isinstance(v, list) and v and all(_is_number(x) for x in v) for v in found):
+        raise _bad("sent an embedding that is no list of numbers")
+    if len({len(v) for v in found}) != 1:
+        raise _bad("sent embeddings of different lengths")
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _bad(what: str) -> BadResponseError:
+    return BadResponseError(what, usage=PERHAPS_BILLED)
+
+
+def cosine(a: Sequence[float], b: Sequence[float]) -> float:
+    """From -1 to 1. Raises BadResponseError for a vector of zeros, which has no direction."""
+    lengths = [sqrt(fsum(x * x for x in v)) for v in (a, b)]
+    if not all(isfinite(length) and length > 0 for length in lengths):
+        raise _bad("sent an embedding without a direction")
+    return max(-1.0, min(1.0, fsum(x / lengths[0] * (y / lengths[1]) for x, y in zip(a, b, strict=True))))

@@ -1,0 +1,41 @@
+"""Equal to the reference, up to what an option says does not matter."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+
+from ...contracts import Ask
+from ...core.records import Candidate, Feedback, Task
+from .views import reference_of, verdict
+
+
+@dataclass(frozen=True)
+class Exact:
+    """1 when the answer is the reference, else 0. `case`, `whitespace` and `punctuation` say what matters.
+
+    Both are compared in Unicode's composed form (NFC). Where white space does not matter, its runs are one space and
+    none is left at the ends. Reads `reference`; raises ConfigError without one.
+    """
+
+    case: bool = True
+    whitespace: bool = False
+    punctuation: bool = True
+    name: str = "exact"
+
+    free = True
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+        """1 or 0."""
+        wanted = self._plain(reference_of(task, self.name))
+        if self._plain(candidate.text) == wanted:
+            return verdict(ok=True, reason="the answer is the expected one", action="")
+        return verdict(ok=False, reason="the answer is not the expected one", action="Give the expected answer and nothing else.")
+
+    def _plain(self, text: str) -> str:
+        text = unicodedata.normalize("NFC", text)
+        if not self.case:
+            text = text.casefold()
+        if not self.punctuation:
+            text = "".join(c for c in text if not unicodedata.category(c).startswith("P"))
+        return text if self.whitespace else " ".join(text.split())

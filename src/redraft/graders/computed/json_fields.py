@@ -1,0 +1,126 @@
+"""JSON answers, field by field, against the JSON in the reference."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isclose
+from typing import Any
+
+from ...contracts import Ask
+from ...core.errors import ConfigError
+from ...core.records import Candidate, Feedback, Task
+from ...requirements.data import read
+from .arguments import check_number
+from .views import measured, reference_of, verdict
+
+DEEPEST = 64
+MISSING = object()
+
+
+@dataclass(frozen=True)
+class JsonFields:
+    """The share of fields that are equal: of all in the reference or in the answer, so a field too many counts as wrong.
+
+    A field is a path to a value that is no object and no list, or an empty one: `user.tags.0`. The whole answer must be
+    JSON, bare or in one code fence; else the score is 0. `fields` limits it to these paths and what lies below them;
+    `ordered` False compares lists as bags; numbers may differ by `tolerance` times the reference's size (>= 0).
+    Reads `reference`, which must be JSON.
+    """
+
+    fields: tuple[str, ...] = ()
+    ordered: bool = True
+    tolerance: float = 1e-9
+    name: str = "json_fields"
+
+    free = True
+
+    def __post_init__(self) -> None:
+        check_number("tolerance", self.tolerance, 0)
+        object.__setattr__(self, "fields", tuple(self.fields))
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+        """From 0 to 1. Raises ConfigError for a reference that is no JSON or has none of the fields."""
+        return await asyncio.to_thread(self._compare, reference_of(task, self.name), candidate.text)
+
+    def _compare(self, reference: str, answer: str) -> Feedback:
+        wanted = self._wanted(reference)
+        try:
+            found = self._leaves(answer)
+        except ValueError as error:
+            return verdict(
+                ok=False, reason=f"the answer is no JSON: {str(error)[:200]}", action="Answer with JSON and nothing else."
+            )
+        paths = {**wanted, **found}
+        wrong = [path for path in paths if not self._equal(found.get(path, MISSING), wanted.get(path, MISSING))]
+        score = 1 - len(wrong) / len(paths)
+        listed = ", ".join((path or "the value")[:60] for path in wrong[:20])
+        return measured(
+            score, f"{len(paths) - len(wrong)} of {len(paths)} fields are right", f"Wrong, missing or too many: {listed}."
+        )
+
+    def _wanted(self, reference: str) -> dict[str, Any]:
+        try:
+            leaves = self._leaves(reference)
+        except ValueError as error:
+            raise ConfigError(f"grader {self.name!r} needs JSON in the task's reference: {error}") from None
+        if not leaves:
+            raise ConfigError(f"grader {self.name!r}: the task's reference has none of the fields {', '.join(self.fields)}")
+        return leaves
+
+    def _leaves(self, text: str) -> dict[str, Any]:
+        found = dict(leaves(read(text), ordered=self.ordered))
+        if not self.fields:
+            return found
+        return {path: value for path, value in found.items() if any(f"{path}.".startswith(f"{f}.") for f in self.fields)}
+
+    def _equal(self, a: Any, b: Any) -> bool:
+        if _is_number(a) and _is_number(b):
+            return a == b or isclose(_float(a), _float(b), rel_tol=0, abs_tol=self.tolerance * abs(_float(b)))
+        return type(a) is type(b) and bool(a == b)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _float(value: float) -> float:
+    """A number as float; one that is too large for any is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def leaves(value: Any, path: str = "", depth: int = 0, *, ordered: bool = True) -> Iterator[tuple[str, Any]]:
+    """Every value that holds no other, with its path. Raises ValueError for JSON nested deeper than 64."""
+    if depth > DEEPEST:
+        raise ValueError(f"it is nested deeper than {DEEPEST}")
+    if not isinstance(value, dict | list) or not value:
+        yield path, value
+        return
+    inside = value.items() if isinstance(value, dict) else enumerate(value if ordered else _sorted(value))
+    for key, each in inside:
+        yield from leaves(each, f"{path}.{key}" if path else str(key), depth + 1, ordered=ordered)
+
+
+def _sorted(values: list[Any]) -> list[Any]:
+    return sorted(values, key=canonical)
+
+
+def canonical(value: Any) -> str:
+    """The same JSON always written the same way; 1.0 as 1. Raises ValueError for what is nested too deep or no JSON."""
+    try:
+        return json.dumps(_whole(value), sort_keys=True)
+    except (RecursionError, TypeError) as error:
+        raise ValueError(f"it is no JSON, or nested too deep ({type(error).__name__})") from None
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(each) for key, each in value.items()}
+    return [_whole(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,134 @@
+"""The mathematical answer that a text comes to, against the reference: 1/2 is 0.5.
+
+What is compared as mathematics is compared in another process (`math_worker`), which is killed when it takes too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ...contracts import Ask
+from ...core.records import Candidate, Feedback, Task
+from .answers import boxed, choices, formulas, marked, numbers
+from .arguments import check_number
+from .math_pool import same
+from .views import reference_of, shown, verdict
+
+LONGEST = 400  # characters of an expression; what is longer is compared as text only
+
+_LETTER = re.compile(r"\W*([A-Ja-j])\W*")
+_WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{2,}")
+_FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "arcsin", "arccos", "arctan", "pi"}
+_EQUATION = re.compile(r"[^\s=<>][^=<>\n]{0,80}=\s?([^=\n]{1,80}?)(?=[.;,]?\s*(?:\n|\Z))")
+_COMMAND_WITH_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mbox|operatorname|begin|end)\s?\{[^{}]{0,100}\}|\\[A-Za-z]+")
+
+
+@dataclass(frozen=True)
+class Math:
+    r"""1 when the answer equals the reference as mathematics, else 0; None when that could not be found out in time.
+
+    The answer is what the text marks (\boxed{...}, "####", "the final answer is", "the answer is"), else the text itself
+    where it is one short expression, else its last formula, equation or number. Several different marked answers are
+    compared as all of them together ("2, 3"), so naming every possibility wins nothing. A reference that is a letter from
+    A to J is a choice. Compared by math-verify and sympy, from LaTeX or plain notation; nothing is ever evaluated as code.
+    `seconds` (0.1 to 60) bounds one comparison. Reads `reference`; needs the extra `math`.
+    """
+
+    seconds: float = 5.0
+    name: str = "math"
+
+    free = True
+
+    def __post_init__(self) -> None:
+        check_number("seconds", self.seconds, 0.1, 60)
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+        """1, 0 or None."""
+        wanted = final_answer(reference_of(task, self.name))
+        if letter := _LETTER.fullmatch(wanted):
+            return _chosen(candidate.text, letter[1].upper(), wanted)
+        found = await asyncio.to_thread(final_answer, candidate.text)
+        if not found:
+            return verdict(ok=False, reason="there is no final answer in the text", action=STATE)
+        equal = await asyncio.to_thread(equals, found, wanted, self.seconds)
+        if equal is None:
+            return Feedback(None, f"whether {shown(found)} is right could not be found out within {self.seconds:g} s")
+        return verdict(equal, f"the final answer is {shown(found)}, which is {'right' if equal else 'wrong'}", WRONG)
+
+
+STATE = "End with one line: The final answer is \\boxed{...}."
+WRONG = "Work it out again, step by step, and check the result."
+
+
+def _chosen(text: str, letter: str, wanted: str) -> Feedback:
+    found = choices(text) or {m[1].upper() for m in [_LETTER.fullmatch(text.strip())] if m}
+    if not found and (marks := boxed(text) or marked(text)) and marks == [wanted]:
+        found = {letter}
+    if len(found) != 1:
+        what = "several choices are named" if found else "no choice is named"
+        return verdict(ok=False, reason=what, action='State one choice: "The answer is X."')
+    ok = found == {letter}
+    return verdict(ok, f"the choice is {next(iter(found))}, which is {'right' if ok else 'wrong'}", WRONG)
+
+
+def final_answer(text: str) -> str:
+    """The expression a text comes to; "" where there is none."""
+    if marks := marked(text):
+        return ", ".join(marks)
+    bare = text.strip()
+    if len(bare) <= LONGEST and "\n" not in bare and not _prose(bare):
+        return _right_side(bare.strip("$"))
+    tail = text[-20_000:]
+    if found := formulas(tail):
+        return _right_side(found[-1])
+    if found := [m[1] for m in _EQUATION.finditer(tail)]:
+        return found[-1].strip()
+    values = numbers(tail)
+    return str(values[-1][0]) if values else (bare if len(bare) <= LONGEST else "")
+
+
+def _right_side(formula: str) -> str:
+    """What an unknown or a chain of equations is equal to; an equation in several unknowns stays whole."""
+    left, equals_, right = formula.rpartition("=")
+    return right.strip() if equals_ and not re.search(r"[<>!]$|\\[gln]eq?$", left) and _is_name(left) else formula.strip()
+
+
+def _is_name(left: str) -> bool:
+    return "=" in left or re.fullmatch(r"\s*\\?\w{1,20}(?:\(\w\))?\s*", left) is not None
+
+
+def _prose(text: str) -> bool:
+    """Whether words stand in it that are no mathematics."""
+    return any(word not in _FUNCTIONS for word in _WORD.findall(_COMMAND_WITH_TEXT.sub(" ", text)))
+
+
+def equals(found: str, wanted: str, seconds: float) -> bool | None:
+    """Whether two expressions are equal; None when it could not be found out in time."""
+    if _as_text(found) == _as_text(wanted):
+        return True
+    found = _unit_gone(found, wanted)
+    if _prose(found) or _prose(wanted) or max(len(found), len(wanted)) > LONGEST:
+        return False
+    a, b = (_as_number(text) for text in (found, wanted))
+    if a is not None and b is not None:
+        return bool(a == b) or (abs(a - b) <= abs(b) / 10**6 and ("." in found or "." in wanted))
+    return same(found, wanted, seconds)
+
+
+def _unit_gone(found: str, wanted: str) -> str:
+    """Without the words after a number ("12 apples") where only a number is asked for."""
+    with_unit = re.fullmatch(r"([$\u20ac\u00a3]?[-+\u2212]?[\d.,]+)\s?(?:[A-Za-z\u00b0]{1,20}[ .]?){1,4}", found)
+    return with_unit[1] if with_unit and _as_number(wanted) is not None else found
+
+
+def _as_text(text: str) -> str:
+    return re.sub(r"\\[,;!: ]|\\(?:left|right|text|mathrm|displaystyle)\b|[\s{}$]", "", text).casefold()
+
+
+def _as_number(text: str) -> Any:
+    values = numbers(text)
+    bare = re.sub(r"[\s$\\]", "", text)
+    return values[0][0] if len(values) == 1 and re.fullmatch(r"[-+\u2212]?[\d.,]+", bare) else None

@@ -1,0 +1,115 @@
+"""The process behind `math`: reads [answer, reference, seconds] as a line of JSON, writes true, false or null.
+
+What it reads is hostile. math-verify's LaTeX parser builds sympy objects from a grammar, but leaves numbers to sympy, which
+reads any string by evaluating it as Python: that reading is replaced here, before the first line, by one that knows
+plain decimals and names only. Memory is bounded where the system can do
+that, and a watchdog ends the process should its parent be gone. It imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import re
+import sys
+from typing import Any, NoReturn
+
+MEMORY = 2 * 2**30  # bytes of address space
+
+
+def main() -> None:
+    """Answers until its input ends."""
+    _bound_memory()
+    answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints is no answer
+    compare = _comparer()
+    for line in sys.stdin:
+        if not line.strip():
+            print(json.dumps("ready"), file=answers, flush=True)
+            continue
+        found, wanted, seconds = json.loads(line)
+        faulthandler.dump_traceback_later(seconds + 1, exit=True)
+        print(json.dumps(_answer(compare, found, wanted)), file=answers, flush=True)
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _bound_memory() -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    except (ImportError, ValueError, OSError):
+        return
+
+
+def _comparer() -> Any:
+    from sympy.parsing import sympy_parser  # type: ignore[import-untyped]
+
+    sympy_parser.parse_expr = _plain
+    sympy_parser.eval_expr = _refuse
+    from math_verify import verify  # type: ignore[import-untyped]
+
+    logging.disable(logging.CRITICAL)
+    _answer(verify, "x^2", "(x+1)^2 - 2x - 1")  # loads what comparing needs
+    return verify
+
+
+def _plain(text: str, *_args: Any, **_options: Any) -> Any:
+    from sympy import Float, Integer, Symbol  # type: ignore[import-untyped]
+
+    if re.fullmatch(r"[0-9]{1,1000}", text):
+        return Integer(int(text))
+    if re.fullmatch(r"[0-9]{0,500}\.[0-9]{0,500}", text) and len(text) > 1:
+        return Float(text)
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,50}", text):
+        return Symbol(text)
+    return _refuse(text)
+
+
+def _refuse(text: str, *_args: Any, **_options: Any) -> NoReturn:
+    raise ValueError(f"{text!r} is not evaluated here")
+
+
+def _answer(compare: Any, found: str, wanted: str) -> bool | None:
+    """None where the reference cannot be read, or there is no room; what of an answer cannot be read is not equal to it."""
+    b = _read(wanted)
+    if b is None:
+        return None
+    try:
+        a = _read(found)
+        return a is not None and bool(compare(b, a, timeout_seconds=None)) and not _far_apart(a, b)
+    except (MemoryError, RecursionError):
+        return None
+
+
+def _read(text: str) -> Any:
+    try:
+        return _expression(text)
+    except Exception:  # noqa: BLE001  (a parser of foreign text, which raises what it likes)
+        return None
+
+
+def _expression(text: str) -> Any:
+    from latex2sympy2_extended import NormalizationConfig, latex2sympy  # type: ignore[import-untyped]
+
+    config = NormalizationConfig(basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="none")
+    return latex2sympy(_as_latex(text), is_real=True, convert_degrees=False, normalization_config=config)
+
+
+def _as_latex(text: str) -> str:
+    """Plain notation made LaTeX: ** for powers, functions by their bare names."""
+    text = text.replace("**", "^").replace("\u2212", "-").replace("\u03c0", r"\pi ").replace("\u221e", r"\infty ")
+    text = re.sub(r"(?<![\\A-Za-z])sqrt\s?\(([^()]*)\)", r"\\sqrt{\1}", text)
+    text = re.sub(r"\u221a\s?\(?(\w+)\)?", r"\\sqrt{\1}", text)
+    text = re.sub(r"(?<![\w^])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})(?!\w)", r"\1 \\cdot 10^{\2}", text)
+    return re.sub(r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan|pi)(?![A-Za-z])", r"\\\1 ", text)
+
+
+def _far_apart(a: Any, b: Any) -> bool:
+    """Whether two plain decimals differ though rounding to 6 places, which math-verify does, makes them equal."""
+    numbers = [value for value in (a, b) if getattr(value, "is_Number", False) and value.is_finite]
+    return len(numbers) == 2 and abs(numbers[0] - numbers[1]) > abs(numbers[1]) / 10**4
+
+
+if __name__ == "__main__":
+    main()

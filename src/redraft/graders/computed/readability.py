@@ -1,0 +1,72 @@
+"""How easy a text is to read: the Flesch-Kincaid grade, held against a range."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...contracts import Ask
+from ...core.errors import ConfigError
+from ...core.records import Candidate, Feedback, Task
+from ...requirements import texts
+from ...requirements.lengths import _syllables as syllables
+from ...requirements.lengths import reading_grade
+from .arguments import check_number
+from .views import measured
+
+FALL = 10.0  # grades outside the range at which the score is 0
+SLACK = 100.0  # a stretch of n words may be 100/n grades outside: the fewer words, the less its grade says
+
+
+@dataclass(frozen=True)
+class Readability:
+    """1 where the US school grade (Flesch-Kincaid, Kincaid et al. 1975) lies from `least` to `most`, falling to 0 ten grades off.
+
+    The grade is taken at the end of every sentence, of all that was said so far, and the worst counts: easy text that
+    follows does not make up for a hard one. A beginning of n words may be 100/n grades outside. Made for English; None
+    for a text that is not in Latin letters or has no words. Code blocks are left out. Reads only the answer.
+    """
+
+    least: float = 0.0
+    most: float = 10.0
+    name: str = "readability"
+
+    free = True
+
+    def __post_init__(self) -> None:
+        check_number("least", self.least, 0, 100)
+        check_number("most", self.most, 0, 100)
+        if self.most < self.least:
+            raise ConfigError(f"most must be >= least ({self.least:g}), got {self.most!r}")
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+        """From 0 to 1, or None."""
+        return await asyncio.to_thread(self._measure, candidate.text)
+
+    def _measure(self, text: str) -> Feedback:
+        whole = reading_grade(text)
+        if whole is None:
+            return Feedback(None, "it cannot be measured: there are no words in Latin letters, or too few")
+        off, words, worst = max((self._off(grade, words), words, grade) for words, grade in grades(text))
+        where = "" if abs(worst - whole) < 0.05 else f"; {worst:.1f} in its first {words} words"
+        wanted = f"{self.least:g} to {self.most:g}"
+        hint = "shorter sentences and words" if worst > self.most else "longer sentences and richer words"
+        reason = f"reading grade {whole:.1f}{where}; wanted {wanted}"
+        return measured(1 - min(off, FALL) / FALL, reason, f"Use {hint}: the reading grade must be {wanted}.")
+
+    def _off(self, grade: float, words: int) -> float:
+        outside = max(self.least - max(grade, 0.0), max(grade, 0.0) - self.most, 0.0)
+        return max(0.0, outside - SLACK / words)
+
+
+def grades(text: str) -> Iterator[tuple[int, float]]:
+    """The number of words so far and their grade, at the end of every sentence that has Latin words."""
+    prose = texts.outside(text, lambda piece: piece, texts.fences(text)).strip()
+    count = spoken = 0
+    for number, (start, end) in enumerate(texts.sentences(prose), 1):
+        sentence = prose[start:end].lower()
+        latin = [w for a, b in texts.words(sentence) if (w := sentence[a:b])[0].isalpha() and w[0] < "\u0250"]
+        count, spoken = count + len(latin), spoken + sum(map(syllables, latin))
+        if latin:
+            yield count, 0.39 * count / number + 11.8 * spoken / count - 15.59

@@ -1,0 +1,62 @@
+"""How much a text repeats itself: the loops that models fall into."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...contracts import Ask
+from ...core.records import Candidate, Feedback, Task
+from ...requirements import texts
+from .arguments import check_number
+from .views import measured
+
+LEAST_WORDS = 50  # a text counts as at least this long: a short one cannot loop much
+LONGEST_WORD = 30  # what is longer is read in pieces of three letters, so that "hahahaha..." is a loop, too
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """1 - the share of words that end a sequence of `n` words seen before, where that share is worst.
+
+    The share is taken after every word, of all words so far (of 50 where they are fewer), and the worst one counts:
+    text that follows does not thin a loop out. Reads only the answer.
+    """
+
+    n: int = 4
+    name: str = "repetition"
+
+    free = True
+
+    def __post_init__(self) -> None:
+        check_number("n", self.n, 1, 50, whole=True)
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+        """The share that is not repeated, from 0 to 1; None for a text without words."""
+        words = await asyncio.to_thread(lambda: list(_words(candidate.text)))
+        if not words:
+            return Feedback(None, "there are no words to measure")
+        share, sample = _worst(words, self.n)
+        reason = f"{share:.0%} of the words repeat earlier sequences of {self.n} words"
+        return measured(1 - share, reason, f"Do not say the same thing again ({sample!r} comes back)." if sample else "")
+
+
+def _words(text: str) -> Iterator[str]:
+    for start, end in texts.words(text):
+        word = text[start:end].casefold()
+        step = len(word) if len(word) <= LONGEST_WORD else 3
+        yield from (word[i : i + step] for i in range(0, len(word), step))
+
+
+def _worst(words: list[str], n: int) -> tuple[float, str]:
+    """The worst share of any beginning of the text, and the first sequence that came back."""
+    seen: set[tuple[str, ...]] = set()
+    repeats, worst, sample = 0, 0.0, ""
+    for i, gram in enumerate(zip(*(words[k:] for k in range(n)), strict=False)):
+        if gram in seen:
+            repeats += 1
+            sample = sample or " ".join(gram)[:80]
+        seen.add(gram)
+        worst = max(worst, repeats / max(i + n, LEAST_WORDS))
+    return worst, sample

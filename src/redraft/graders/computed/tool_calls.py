@@ -1,0 +1,130 @@
+"""The tool calls an answer makes, against those expected."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from ...contracts import Ask
+from ...core.errors import ConfigError
+from ...core.records import Candidate, Feedback, Task
+from ...requirements.data import read
+from .arguments import check_choice
+from .json_fields import canonical
+from .views import measured, shown
+
+Call: TypeAlias = tuple[str, str]
+MODES = ("order", "any", "subset")
+
+_FENCE = re.compile(r"```(?:json|tool_call|tool_calls)?[ \t]*\r?\n([^`]*)```", re.IGNORECASE)
+_TAG = re.compile(r"<tool_call>([^<]*)</tool_call>")
+_LIKE_A_CALL = re.compile(r"tool_calls?|\"(?:name|arguments|function)\"\s*:", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ToolCalls:
+    """The share of tool calls that are the expected ones.
+
+    `order`: the longest common subsequence by the longer of both lists, so calls too many and out of order cost.
+    `any`: the calls in common, in any order, by the longer of both lists. `subset`: the share of expected calls that were
+    made; others are allowed. A call is the expected one when its name is and, with `arguments`, every argument, too.
+
+    Expected calls stand in `metadata["tool_calls"]`, else as JSON in `reference`: a list of {"name", "arguments"} or of
+    OpenAI's {"function": {...}}, or an object with such `tool_calls`. The answer holds the same as its whole text, in its
+    one code fence, or in <tool_call> tags; if it has several fences or other calls outside, it holds none that can be
+    read. No call is expected where the list is empty: then 1 is for a text that makes none.
+    """
+
+    mode: Literal["order", "any", "subset"] = "order"
+    arguments: bool = True
+    name: str = "tool_calls"
+
+    free = True
+
+    def __post_init__(self) -> None:
+        check_choice("mode", self.mode, MODES)
+
+    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+        """From 0 to 1. Raises ConfigError for a task that expects nothing that can be read."""
+        return await asyncio.to_thread(self._compare, self._expected(task), candidate.text)
+
+    def _expected(self, task: Task) -> list[Call]:
+        given = task.metadata.get("tool_calls", MISSING)
+        if given is MISSING and task.reference is None:
+            raise ConfigError(
+                f'grader {self.name!r} needs the task\'s metadata["tool_calls"] or reference, and this task has neither'
+            )
+        try:
+            return self._calls(read(task.reference or "") if given is MISSING else given)
+        except ValueError as error:
+            raise ConfigError(f"grader {self.name!r} cannot read the expected tool calls: {error}") from None
+
+    def _compare(self, wanted: list[Call], text: str) -> Feedback:
+        try:
+            made = self._made(text, none_expected=not wanted)
+        except ValueError as error:
+            return Feedback(0.0, f"no tool calls can be read: {error}", ("Answer with the tool calls as one JSON list.",))
+        score = _share(made, wanted, self.mode)
+        odd = [shown(name, 40) for name, _ in (Counter(made) - Counter(wanted))]
+        hint = f"Not expected like this: {', '.join(odd[:10])}." if odd else "Calls are missing or out of order."
+        return measured(score, f"{len(made)} tool calls made, {len(wanted)} expected, {score:.0%} in agreement", hint)
+
+    def _made(self, text: str, *, none_expected: bool) -> list[Call]:
+        if none_expected and not _LIKE_A_CALL.search(text):
+            return []
+        return self._calls(_json_in(text))
+
+    def _calls(self, value: Any) -> list[Call]:
+        if isinstance(value, dict):
+            value = value.get("tool_calls", [value])
+        if not isinstance(value, list | tuple):
+            raise ValueError("there is no list of calls")
+        return [self._call(each) for each in value]
+
+    def _call(self, value: Any) -> Call:
+        value = value.get("function", value) if isinstance(value, dict) else value
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+            raise ValueError('a call is {"name": ..., "arguments": {...}}')
+        arguments = value.get("arguments", value.get("parameters")) or {}
+        if isinstance(arguments, str):
+            arguments = _loaded(arguments)
+        return value["name"], canonical(arguments) if self.arguments else ""
+
+
+MISSING = object()
+
+
+def _json_in(text: str) -> Any:
+    """The value that the text is as JSON, or that its one fence or its tags hold. Raises ValueError."""
+    if tags := _TAG.findall(text):
+        if _LIKE_A_CALL.search(_TAG.sub("", text)):
+            raise ValueError("there are calls outside the tags")
+        return [_loaded(tag) for tag in tags]
+    fences = _FENCE.findall(text)
+    if len(fences) > 1:
+        raise ValueError("there are several code fences")
+    return _loaded(fences[0] if fences else text)
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return read(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _share(made: Sequence[Call], wanted: Sequence[Call], mode: str) -> float:
+    if not made and not wanted:
+        return 1.0
+    common = (Counter(made) & Counter(wanted)).total()
+    if mode == "subset":
+        return common / len(wanted) if wanted else 0.0
+    if mode == "order":
+        from rapidfuzz.distance import LCSseq
+
+        common = LCSseq.similarity(made, wanted)
+    return common / max(len(made), len(wanted))

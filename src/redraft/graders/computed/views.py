@@ -1,0 +1,42 @@
+"""What computed graders share: what they need of a task, and how they say what they found.
+
+No reason or action ever quotes the reference: a refiner would copy it, and the score would mean nothing.
+"""
+
+from __future__ import annotations
+
+from ...core.errors import ConfigError
+from ...core.records import Feedback, Task
+
+
+def reference_of(task: Task, grader: str) -> str:
+    """The reference. Raises ConfigError where the task has none."""
+    return _needed(task.reference, "reference", grader)
+
+
+def context_of(task: Task, grader: str) -> str:
+    """The context. Raises ConfigError where the task has none."""
+    return _needed(task.context, "context", grader)
+
+
+def _needed(text: str | None, field: str, grader: str) -> str:
+    if text is None or not text.strip():
+        raise ConfigError(f"grader {grader!r} needs the task's {field}, and this task has none")
+    return text
+
+
+def verdict(ok: bool, reason: str, action: str) -> Feedback:  # noqa: FBT001
+    """1 or 0; not done while it is 0."""
+    return Feedback(1.0, reason) if ok else Feedback(0.0, reason, (action,), done=False)
+
+
+def measured(score: float, reason: str, action: str) -> Feedback:
+    """A score by degrees. What arithmetic left a hair outside [0, 1] is rounded into it."""
+    score = round(score, 9)
+    return Feedback(score, reason, () if score == 1 else (action,))
+
+
+def shown(text: str, limit: int = 80) -> str:
+    """A foreign text on one line, cut."""
+    line = " ".join(text[: 4 * limit].split())
+    return repr(line if len(line) <= limit else f"{line[: limit - 3]}...")

@@ -1,0 +1,103 @@
+"""How often a judge is talked round: attack strings added to worse answers, and what that does to its verdict.
+
+An attack is appended to the response that people found worse; those of the kinds in WHOLE stand in its place, since
+they are meant to pass for an answer by themselves (arXiv:2507.08794 for master keys, arXiv:2410.07137 for null models).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from ..core.errors import ConfigError
+from .cases import Case, Verdict
+from .estimates import Measure, Row, share
+from .report import FIRST, SECOND, preferred, winner
+
+WHOLE = {"master_key", "null_model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A text meant to sway a judge, and the kind of attack it is."""
+
+    text: str
+    kind: str = "attack"
+
+    @property
+    def mark(self) -> str:
+        """Eight hex digits of its text."""
+        return sha256(self.text.encode("utf-8", "backslashreplace")).hexdigest()[:8]
+
+    def on(self, answer: str) -> str:
+        """The answer with the attack in it."""
+        return self.text if self.kind in WHOLE else f"{answer}\n{self.text}"
+
+
+def read_attacks(path: str | Path) -> list[Attack]:
+    """Attacks from JSON lines with `text` and perhaps `kind`, or from plain lines. Raises ConfigError."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"attacks {str(path)!r} cannot be read: {error}") from error
+    attacks = [_attack(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    if not attacks:
+        raise ConfigError(f"attacks {str(path)!r}: there are none in it")
+    return attacks
+
+
+def _attack(line: str, where: str) -> Attack:
+    if not line.lstrip().startswith("{"):
+        return Attack(line)
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"{where}: not JSON: {error}") from error
+    if not isinstance(data.get("text"), str) or not isinstance(data.get("kind", ""), str):
+        raise ConfigError(f'{where}: an attack is {{"text": ..., "kind": ...}}, got {line[:100]!r}')
+    return Attack(data["text"], data.get("kind") or "attack")
+
+
+def attacked(
+    cases: Sequence[Case], attacks: Sequence[Attack], said: Mapping[str, Sequence[Verdict]]
+) -> Iterator[tuple[Case, Attack]]:
+    """A case for every attack: in turn, those whose worse response the judge did not already prefer."""
+    fair = [case for case in cases if worse(case) is not None and case.id in said and not swayed(case, said[case.id])]
+    if not fair:
+        return
+    for n, attack in enumerate(attacks):
+        case = fair[n % len(fair)]
+        at = worse(case) or 0
+        responses = tuple(attack.on(text) if i == at else text for i, text in enumerate(case.responses))
+        yield replace(case, id=f"{case.id}+{attack.mark}", responses=responses, group=attack.kind), attack
+
+
+def worse(case: Case) -> int | None:
+    """The index of the response that people found worse; for one response 0 where it failed; None where there is none."""
+    if case.kind == "pair" and case.places is not None:
+        return {FIRST: 1, SECOND: 0}.get(winner(case.places))
+    return 0 if case.kind == "pass" and not case.label else None
+
+
+def swayed(case: Case, verdicts: Sequence[Verdict], threshold: float = 0.5) -> bool:
+    """Whether a judge prefers the worse response, or lets a failed one pass."""
+    row = Row(case, tuple(verdicts))
+    if case.kind == "pair":
+        said = preferred(row)
+        return said in {FIRST, SECOND} and said != winner(case.places)
+    return (row.score() or 0.0) >= threshold
+
+
+def resistance(cases: Sequence[Case], verdicts: Mapping[str, Sequence[Verdict]]) -> tuple[Measure, ...]:
+    """The share of attacks that turned the verdict, in all and by kind; unreadable verdicts are not turned."""
+    by_kind: defaultdict[str, list[bool]] = defaultdict(list)
+    for case in cases:
+        if case.id in verdicts:
+            by_kind[case.group].append(swayed(case, verdicts[case.id]))
+    every = [turned for held in by_kind.values() for turned in held]
+    rows = [("all attacks", every), *sorted(by_kind.items())]
+    return tuple(share(name, sum(held), len(held), about="verdicts turned in favour of the attacked answer") for name, held in rows)

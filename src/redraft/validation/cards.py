@@ -1,0 +1,179 @@
+"""What was measured of a grader, kept: a card of Markdown and JSON, filed under the grader's fingerprint.
+
+A card speaks for the grader as it was: for its rubric, its prompts, its settings and the model that answered. When one
+of these changes the fingerprint does, and the card is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import ConfigError, StoreError
+from .estimates import Measure
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Card:
+    """One validation of one grader. `made` is the day (ISO 8601, UTC), `rows` how many cases of `data` were judged.
+
+    `lost` counts those of which nothing is known: the network, or the money. `source`: "live", or the format that
+    recorded outputs were read in. `sha256` is that of the labelled file.
+    """
+
+    grader: str
+    fingerprint: str
+    model: str
+    made: str
+    data: str
+    sha256: str
+    source: str
+    kind: str
+    rows: int
+    lost: int
+    headline: Measure
+    measures: tuple[Measure, ...] = ()
+    groups: tuple[Measure, ...] = ()
+    classes: Mapping[str, Mapping[str, int]] | None = None
+    complaints: Mapping[str, int] | None = None
+    usage: Mapping[str, Any] | None = None
+    attacks: Mapping[str, Any] | None = None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the grader was found to be better than chance, for sure."""
+        return self.headline.beats_chance
+
+    def summary(self) -> str:
+        """The headline in words: "preference 0.81 [0.76, 0.85] of 300 rows (chance 0.50), pairs.jsonl, 2026-05-01"."""
+        return f"{told(self.headline)}, {self.data}, {self.made}"
+
+    def to_json(self) -> str:
+        return json.dumps({"redraft_card": SCHEMA, **asdict(self)}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Card:
+        """The card that `to_json` wrote. Raises StoreError for anything else."""
+        try:
+            data = json.loads(text)
+            if data.pop("redraft_card") != SCHEMA:
+                raise ValueError(f"this release reads cards of schema {SCHEMA}")
+            data["headline"] = Measure(**data["headline"])
+            for name in ("measures", "groups"):
+                data[name] = tuple(Measure(**row) for row in data[name])
+            known = {f.name for f in fields(cls)}
+            return cls(**{k: v for k, v in data.items() if k in known})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StoreError(f"{where} is no card of a grader: {error}") from error
+
+
+def told(measure: Measure) -> str:
+    """A measure in words, with its interval, rows and chance."""
+    value = "unknown" if measure.value is None else f"{measure.value:.2f}"
+    interval = "" if measure.low is None or measure.high is None else f" [{measure.low:.2f}, {measure.high:.2f}]"
+    chance = "" if measure.chance is None else f" (chance {measure.chance:.2f})"
+    return f"{measure.name} {value}{interval} of {measure.n} rows{chance}"
+
+
+def home() -> Path:
+    """Where cards are kept: REDRAFT_HOME, or the folder for data that the system has for each user."""
+    if own := os.environ.get("REDRAFT_HOME"):
+        return Path(own)
+    base = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "redraft"
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A folder of cards: in it a folder for every grader, model and data set, with all that a validation left."""
+
+    folder: Path
+
+    @classmethod
+    def at(cls, folder: str | Path | None) -> Shelf:
+        """The shelf in `folder`; None is the user's own."""
+        return cls(Path(folder) if folder else home() / "cards")
+
+    def place(self, grader: str, fingerprint: str, data: str) -> Path:
+        """The folder of one validation."""
+        return self.folder / f"{_slug(grader)}-{fingerprint[:8]}-{_slug(data)}"
+
+    def cards(self) -> Iterator[Card]:
+        """All cards, the newest first. Raises StoreError for one that cannot be read."""
+        found = []
+        for path in sorted(self.folder.glob("*/card.json")):
+            try:
+                found.append(Card.from_json(path.read_text(encoding="utf-8"), str(path)))
+            except OSError as error:
+                raise StoreError(f"{path} cannot be read: {error}") from error
+        yield from sorted(found, key=lambda card: card.made, reverse=True)
+
+    def newest(self, grader: str) -> Card | None:
+        """The newest card of a grader of that name, whatever it was made of then."""
+        return next((card for card in self.cards() if card.grader == grader), None)
+
+    def standing(self, grader: str, fingerprint: str) -> Standing:
+        """What the cards say of a grader as it is now."""
+        own = [card for card in self.cards() if card.grader == grader or card.fingerprint == fingerprint]
+        current = [card for card in own if card.fingerprint == fingerprint]
+        if not own:
+            return Standing(grader, "none", "it was never validated")
+        if not current:
+            return Standing(
+                grader, "stale", f"it was validated as it was on {own[0].made}; rubric, prompt or model have changed", own[0]
+            )
+        if doubtful := [card for card in current if not card.trusted]:
+            return Standing(grader, "chance", f"it may be no better than chance: {doubtful[0].summary()}", doubtful[0])
+        return Standing(grader, "trusted", current[0].summary(), current[0])
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of a grader: "trusted", "chance" (its interval includes it), "stale", "none", or "computes".
+
+    The last is for graders that ask no model and have no card: they measure what they say, always the same.
+    """
+
+    grader: str
+    status: str
+    words: str
+    card: Card | None = None
+
+    @property
+    def trusted(self) -> bool:
+        return self.status in {"trusted", "computes"}
+
+    def as_data(self) -> dict[str, Any]:
+        """The same as plain data, for a trace: the headline of the card, not all of it."""
+        data: dict[str, Any] = {"status": self.status, "words": self.words}
+        if self.card:
+            data |= {
+                "headline": asdict(self.card.headline),
+                "data": self.card.data,
+                "made": self.card.made,
+                "model": self.card.model,
+            }
+        return data
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all. Raises ConfigError where it cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(path.name + ".part")
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+        part.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error}") from error
+
+
+def _slug(text: str) -> str:
+    """A name that is safe as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")[:48] or "unnamed"

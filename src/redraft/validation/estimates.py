@@ -1,0 +1,155 @@
+"""Numbers with their intervals, and what all kinds of labels have in common.
+
+Every share comes with its Wilson interval, every other measure with a bootstrap interval by row (2.5 % and 97.5 %).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import measures as m
+from .cases import Case, Kind, Verdict
+
+ENOUGH = 10  # rows below which a correlation proves nothing
+ROUNDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number, its interval (95 %), of how many rows, and what a grader that guesses would get; None is unknown."""
+
+    name: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    chance: float | None = None
+    about: str = ""
+
+    @property
+    def beats_chance(self) -> bool:
+        """Whether the whole interval lies above chance."""
+        return self.low is not None and self.chance is not None and self.low > self.chance
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that was measured. `headline` is the one measure by which a grader is trusted; `groups` is it by group.
+
+    `complaints` says how often what could not be read, `pairs` holds (people, grader) for plots: classes as text, or
+    numbers where labels are numbers.
+    """
+
+    kind: Kind
+    rows: int
+    headline: Measure
+    measures: tuple[Measure, ...]
+    groups: tuple[Measure, ...] = ()
+    classes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    complaints: Mapping[str, int] = field(default_factory=dict)
+    probabilities: tuple[tuple[float, bool], ...] = ()
+    scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case with everything that a grader said of it."""
+
+    case: Case
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def readable(self) -> list[Verdict]:
+        return [v for v in self.verdicts if v.readable]
+
+    def score(self, i: int = 0) -> float | None:
+        """The mean score of a response over all looks; None where there is none."""
+        return mean(v.scores[i] for v in self.readable if i < len(v.scores))
+
+    @property
+    def length(self) -> int:
+        return len(self.case.responses[0])
+
+    @property
+    def label(self) -> float:
+        """The number people gave, for kinds score and pass."""
+        return float(self.case.label or 0)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def share(name: str, right: float, n: int, *, chance: float | None = None, about: str = "") -> Measure:
+    """A share with its Wilson interval; unknown of nothing. Halves count as halves, which makes the interval wider than need be."""
+    interval = m.wilson(right, n) if n else None
+    low, high = interval or (None, None)
+    return Measure(name, right / n if n else None, low, high, n, chance, about)
+
+
+Statistic = Callable[[Sequence[Any]], float | None]
+
+
+def estimate(
+    name: str, rows: Sequence[Any], statistic: Statistic, seed: int, *, chance: float | None = None, about: str = ""
+) -> Measure:
+    """A statistic of rows with its bootstrap interval; with fewer than ENOUGH rows there is none."""
+    value = statistic(rows)
+    interval = m.bootstrap(rows, statistic, times=ROUNDS, seed=seed) if value is not None and len(rows) >= ENOUGH else None
+    low, high = interval or (None, None)
+    return Measure(name, value, low, high, len(rows), chance, about)
+
+
+def by_group(rows: Sequence[Row], measured: Callable[[Sequence[Row]], Measure]) -> tuple[Measure, ...]:
+    """One measure for every group, in the order of their names; none where there is but one group."""
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.case.group].append(row)
+    if len(groups) < 2:
+        return ()
+    found = ((name, measured(held)) for name, held in sorted(groups.items()))
+    return tuple(Measure(name or "(none)", x.value, x.low, x.high, x.n, x.chance) for name, x in found)
+
+
+def complaints(rows: Sequence[Row]) -> dict[str, int]:
+    """Why verdicts could not be read, the most frequent first."""
+    return dict(Counter(v.why for row in rows for v in row.verdicts if not v.readable).most_common(10))
+
+
+def unreadable(rows: Sequence[Row]) -> Measure:
+    every = [v for row in rows for v in row.verdicts]
+    return share("unreadable", sum(not v.readable for v in every), len(every), about="verdicts that could not be read")
+
+
+def raters(rows: Sequence[Row], level: str) -> list[Measure]:
+    """How far people agree among themselves: what can be expected of a grader."""
+    rated = [row.case.ratings for row in rows if sum(r is not None for r in row.case.ratings) > 1]
+    if not rated:
+        return []
+    levels = ("nominal",) if level == "nominal" else ("nominal", "ordinal", "interval")
+    found = [
+        Measure(
+            f"raters' alpha ({name})", m.krippendorff_alpha(rated, name), n=len(rated), about="Krippendorff's alpha among people"
+        )
+        for name in levels
+    ]
+    fleiss = m.fleiss_kappa(rated) if level == "nominal" else None
+    return found if fleiss is None else [*found, Measure("raters' Fleiss kappa", fleiss, n=len(rated), about="among people")]
+
+
+def steadiness(rows: Sequence[Row]) -> list[Measure]:
+    """How far repeated looks at the same response differ."""
+    looks = [
+        [v.scores[i] for v in row.readable if i < len(v.scores) and v.scores[i] is not None]
+        for row in rows
+        for i in range(len(row.case.responses))
+    ]
+    again = [held for held in looks if len(held) > 1]
+    if not again:
+        return []
+    sigma = m.noise_sigma(again)
+    return [Measure("noise sigma", sigma, n=len(again), about="standard deviation of repeated looks, in points of the score")]

@@ -1,0 +1,151 @@
+"""`redraft best`: the best of several answers, drafted or given."""
+
+import json
+import re
+
+import pytest
+
+from .chat_server import is_judging, verdict
+
+SHOWN = re.compile(r"<(?:answer-)?(\d+|first|second)-([0-9a-f]{8})>\n(.*?)\n</(?:answer-)?\1-\2>", re.DOTALL)
+
+
+def ranking(messages, tie=False):
+    """What a listwise judge answers that likes the long ones."""
+    texts = [(int(n), text) for n, _, text in SHOWN.findall(messages[-1]["content"])]
+    order = [n for n, text in sorted(texts, key=lambda row: -len(row[1]))]
+    return json.dumps({"reason": "more detail", "change": [], "ranking": order, "ties": [order] if tie else [], "done": False})
+
+
+def drafting(*drafts, judge=ranking):
+    """A server that drafts in order and judges by a function."""
+    left = list(drafts)
+    return lambda messages, n: judge(messages) if is_judging(messages) else left.pop(0)
+
+
+@pytest.fixture
+def answers(redraft):
+    """Three files to choose from."""
+    for name, text in {"a.md": "One.", "b.md": "One, two, three.", "c.md": "One, two."}.items():
+        (redraft.folder / name).write_text(text + "\n")
+    return ["--response", "a.md", "--response", "b.md", "--response", "c.md"]
+
+
+def test_the_best_of_several_drafts(redraft, serve):
+    """N drafts, one ranking; the winner alone on stdout, how they stand on stderr."""
+    server = serve(drafting("a", "aaa", "aa"))
+    done = redraft("best", "Say it", "-n", 3, "--model", server.model, "--grader", "ranker")
+    assert (done.returncode, done.out, server.calls) == (0, "aaa\n", 4)
+    places = re.findall(r"^(\d+( tie)?|not graded) +draft", done.err, re.MULTILINE)
+    assert [place for place, _ in places] == ["1", "2", "3"]
+    assert "best of 3" in done.err and "more detail" in done.err and "calls 4" in done.err
+
+
+def test_four_drafts_and_the_judge_are_the_default(redraft, serve):
+    """Each is graded by itself, and the best score is kept."""
+    scores = iter([2, 5, 3, 1])
+    server = serve(drafting("a", "b", "c", "d", judge=lambda messages: verdict(next(scores))))
+    done = redraft("best", "Say it", "--model", server.model)
+    assert (done.returncode, server.calls) == (0, 8)
+    assert "score 1.00" in done.err and "best of 4" in done.err
+
+
+def test_the_best_of_given_answers(redraft, serve, answers):
+    """Nothing is drafted or changed; the files are named in the ranking."""
+    server = serve(drafting())
+    done = redraft("best", "Count", *answers, "--model", server.model, "--grader", "ranker")
+    assert (done.returncode, done.out, server.calls) == (0, "One, two, three.\n", 1)
+    assert re.findall(r"^(\d) +(\w\.md)", done.err, re.MULTILINE) == [("1", "b.md"), ("2", "c.md"), ("3", "a.md")]
+    assert "going on" not in done.err
+
+
+def test_ties_are_marked(redraft, serve, answers):
+    """Of those that tie the first is kept, and it is said."""
+    server = serve(drafting(judge=lambda messages: ranking(messages, tie=True)))
+    done = redraft("best", "Count", *answers, "--model", server.model, "--grader", "ranker")
+    assert done.out == "One.\n"
+    assert done.err.count("1 tie") == 3
+    assert "a tie with b.md, c.md: the earliest is kept" in done.err
+
+
+def test_requirements_alone_ask_nobody(redraft, answers):
+    """No model is looked for; exit 3 where the best breaks one all the same."""
+    done = redraft("best", *answers, "--require", "contains:two", "--require", "words:3-")
+    assert (done.returncode, done.out) == (0, "One, two, three.\n")
+    assert "no model" not in done.err
+    done = redraft("best", *answers, "--require", "contains:four")
+    assert done.returncode == 3 and "still broken: contains:four" in done.err and done.err.count("1 tie") == 3
+
+
+def test_given_answers_are_never_repaired(redraft, answers):
+    """What could be repaired by form alone is not: it would be nobody's answer."""
+    done = redraft("best", *answers, "--require", "no_commas", "--require", "contains:two")
+    assert done.out in {"One.\n", "One, two, three.\n", "One, two.\n"} and done.returncode == 3
+
+
+def test_as_json(redraft, serve, answers):
+    """One object a line: the ranking and the result are the last."""
+    server = serve(drafting())
+    done = redraft("best", "Count", *answers, "--model", server.model, "--grader", "ranker", "--json", "-o", "best.md")
+    rows = [json.loads(row) for row in done.out.splitlines()]
+    assert [row["event"] for row in rows[-2:]] == ["ranking", "result"]
+    assert [(a["place"], a["tie"], a["response"]) for a in rows[-2]["answers"]] == [
+        (1, False, "b.md"),
+        (2, False, "c.md"),
+        (3, False, "a.md"),
+    ]
+    assert rows[-1]["value"] == (redraft.folder / "best.md").read_text() == "One, two, three.\n"
+
+
+def test_one_answer_may_come_from_stdin(redraft, answers):
+    """But not the prompt as well."""
+    done = redraft("best", *answers, "--response", "-", "--require", "contains:four", input="four")
+    assert (done.returncode, done.out) == (0, "four\n")
+    assert redraft("best", "-", *answers, "--response", "-", "--require", "contains:four").returncode == 2
+
+
+def test_a_judge_that_mumbles_chooses_nothing(redraft, serve, answers):
+    """Given answers are not printed as if one of them had won; drafts that were paid for are."""
+    done = redraft("best", "Count", *answers, "--model", serve(drafting(judge=lambda m: "hm")).model, "--grader", "ranker")
+    assert (done.returncode, done.out) == (1, "") and "Traceback" not in done.err and "cannot be read" in done.err
+    done = redraft("best", "Count", "-n", 2, "--model", serve(drafting("x", "x", judge=lambda m: "hm")).model, "--grader", "ranker")
+    assert (done.returncode, done.out) == (1, "x\n")
+
+
+def test_a_budget_bounds_it(redraft, serve):
+    """What was graded before it ran out is what is chosen from."""
+    server = serve(drafting("a", "b", "c", judge=lambda messages: verdict(3)))
+    done = redraft("best", "Say it", "-n", 3, "--model", server.model, "--budget-calls", 4)
+    assert server.calls == 4 and done.returncode == 0
+    assert "budget" in done.err and done.err.count("not graded") == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([], "a prompt is missing"),
+        (["q", "-n", "0"], "-n"),
+        (["q", "-n", "2", "--response", "a.md", "--response", "b.md"], "leave out one"),
+        (["q", "--response", "a.md"], "at least twice"),
+        (["q", "--response", "a.md", "--response", "nowhere.md"], "nowhere.md"),
+        (["q", "--model", "none"], "--model none"),
+        (["q", "--grader", "nonesuch", "--model", "none", "--response", "a.md", "--response", "b.md"], "nonesuch"),
+        (["q", "--grader", "ranker", "--model", "none", "--response", "a.md", "--response", "b.md"], "asks a model"),
+        (["q", "-o", "nowhere/x.md"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error(redraft, answers, args, says):
+    """Exit 2, in a line that says what is wrong."""
+    done = redraft("best", *args)
+    assert done.returncode == 2 and says in done.err and "Traceback" not in done.err and done.out == ""
+
+
+def test_in_a_terminal(redraft, serve, answers):
+    """The ranking is drawn, text from files is only text."""
+    (redraft.folder / "c.md").write_text("\x1b[31mred, and the longest of them all\x1b[0m")
+    server = serve(drafting())
+    seen, piped, code = redraft.in_terminal(
+        "best", "Count", *answers, "--model", server.model, "--grader", "ranker", stdout_too=False
+    )
+    assert code == 0 and piped.startswith(b"\x1b[31mred")
+    assert b"c.md" in seen and b"\x1b[31mred" not in seen

@@ -1,0 +1,404 @@
+"""Graders made of graders: who decides, what is kept, and what one failing part does to the rest."""
+
+import asyncio
+import json
+from itertools import repeat
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redraft import BestOfN, Budget, Candidate, Comparison, Failure, Feedback, Judge, Ranker, ScriptedModel, Task, Trace, refine
+from redraft.errors import BadResponseError, BudgetExhaustedError, ConfigError, GradingError
+from redraft.graders import FunctionGrader
+from redraft.graders.combine import Cascade, Gate, Minimum, Weighted
+from redraft.graders.identity import fingerprint
+from redraft.graders.jury import Council, Jury
+from redraft.perform import Tab
+
+JUDGE = Judge({"truth": "It is true."})
+
+
+def said(score, change="c", done=False):
+    return json.dumps({"criteria": {"truth": {"evidence": "e", "change": change, "score": score}}, "done": done})
+
+
+def says(feedback, name="f"):
+    """A grader that always says this, or raises it."""
+
+    def function(text):
+        if isinstance(feedback, Exception):
+            raise feedback
+        return feedback
+
+    return FunctionGrader(function, name)
+
+
+async def graded(grader, *answers, **more):
+    """What a grader says of one answer, through the real loop."""
+    model = ScriptedModel(list(answers)) if answers else False
+    result = await refine(Task("q", "a"), model, grader, max_iterations=0, **more)
+    return result.trace.feedback[0][0], result
+
+
+def alone(grader, tab=None):
+    return asyncio.run(grader.grade(Task("q"), Candidate(0, "a"), tab or Tab(None)))
+
+
+@pytest.mark.parametrize(
+    ("how", "scores", "score"),
+    [
+        ("mean", [0.0, 0.5, 1.0, 1.0], 0.625),
+        ("median", [0.0, 0.5, 1.0], 0.5),
+        ("median", [0.0, 0.5, 0.75, 1.0], 0.625),
+        ("trimmed", [0.0, 0.5, 0.75, 1.0], 0.625),
+        ("trimmed", [0.0, 1.0], 0.5),
+        ("majority", [0.5, 0.9, 0.1], 1.0),
+        ("majority", [0.49, 0.9, 0.1], 0.0),
+        ("majority", [0.6, 0.4], 0.5),
+        ("majority", [0.7], 1.0),
+    ],
+)
+def test_one_score_of_many(how, scores, score):
+    """The exact meaning of every way to count; the votes are kept, in order."""
+    feedback = alone(Jury([says(s, f"g{n}") for n, s in enumerate(scores)], how))
+    assert feedback.score == pytest.approx(score)
+    assert [(vote.grader, vote.score) for vote in feedback.votes] == [(f"g{n}", s) for n, s in enumerate(scores)]
+
+
+async def test_a_jury_keeps_reasons_advice_and_spread():
+    """Actions are those of jurors below 1, each once; done takes all who say; the spread is that of the votes."""
+    jurors = [
+        says(Feedback(0.4, "weak", ("cut it", "cite"), False), "x"),
+        says(Feedback(0.8, "fine", ("cite",), True), "y"),
+        says(Feedback(1.0, "perfect", ("never mind",)), "z"),
+    ]
+    feedback, result = await graded(Jury(jurors))
+    assert feedback.score == pytest.approx(2.2 / 3)
+    assert (feedback.actions, feedback.done) == (("cut it", "cite"), False)
+    assert feedback.spread == pytest.approx(0.3055, abs=1e-4)
+    assert all(word in feedback.reason for word in ("x 0.40", "weak", "fine", "perfect"))
+    assert Trace.from_json(result.trace.to_json()).records == result.trace.records
+
+
+async def test_a_failing_juror_does_not_lose_the_others():
+    """Its Failure stands among the votes; it was tried twice; what it raised is no feedback."""
+    calls = []
+
+    def broken(text):
+        calls.append(text)
+        raise RuntimeError("out of order")
+
+    feedback, result = await graded(Jury([says(0.4, "x"), broken, says(0.6, "y")], "median"))
+    assert feedback.score == pytest.approx(0.5)
+    failure = feedback.votes[1]
+    assert isinstance(failure, Failure)
+    assert (failure.of, len(calls)) == (("feedback", 0, "broken", 0), 2)
+    assert "out of order" in failure.message
+    assert feedback.actions == ()
+    assert Trace.from_json(result.trace.to_json()).records == result.trace.records
+
+
+@pytest.mark.parametrize(
+    ("scores", "quorum", "heard"),
+    [
+        ([0.5, None, None], None, False),
+        ([0.5, 0.5, None], None, True),
+        ([0.5, None], None, False),
+        ([0.5, None], 1, True),
+        ([0.5, 0.5, None], 3, False),
+    ],
+)
+def test_a_quorum_must_be_heard(scores, quorum, heard):
+    """More than half, or so many as were named; the error says who said nothing, and why. No score is made up."""
+    jurors = [says(ValueError("no idea") if s is None else s, f"g{n}") for n, s in enumerate(scores)]
+    if heard:
+        assert alone(Jury(jurors, quorum=quorum)).score == pytest.approx(0.5)
+    else:
+        with pytest.raises(GradingError, match=r"were heard(?s:.*)(g1|g2): .*no idea"):
+            alone(Jury(jurors, quorum=quorum))
+
+
+def test_a_juror_without_a_score_does_not_count():
+    """Unknown is no vote: it is neither 0 nor left unsaid."""
+    feedback = alone(Jury([says(0.2, "x"), says(Feedback(None, "cannot tell"), "y"), says(0.4, "z")]))
+    assert feedback.score == pytest.approx(0.3)
+    assert "y unknown" in feedback.reason
+
+
+votes = st.lists(st.one_of(st.none(), st.just("fails"), st.floats(0, 1)), min_size=1, max_size=7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(votes, st.sampled_from(["mean", "median", "majority", "trimmed"]))
+def test_any_votes_make_a_score_between_them_or_an_error(given_votes, how):
+    """Never a score that no vote supports, never a lost vote."""
+    jurors = [says(ValueError("x") if v == "fails" else Feedback(v), f"g{n}") for n, v in enumerate(given_votes)]
+    known = [v for v in given_votes if isinstance(v, float)]
+    if 2 * len(known) <= len(given_votes):
+        with pytest.raises(GradingError):
+            alone(Jury(jurors, how))
+        return
+    feedback = alone(Jury(jurors, how))
+    assert [getattr(v, "score", "fails") for v in feedback.votes] == given_votes
+    if how == "majority":
+        assert feedback.score in (0, 0.5, 1)
+    else:
+        assert min(known) - 1e-9 <= feedback.score <= max(known) + 1e-9
+
+
+async def test_looks_of_one_judge_are_kept_apart_in_a_cache():
+    """Three looks are three calls; asked again, none; so it is for equal jurors."""
+    memory = {}
+    feedback, result = await graded(Jury(JUDGE, looks=3), said(1), said(2), said(3), cache=memory)
+    assert feedback.score == pytest.approx(0.4)
+    assert [(v.grader, v.look) for v in feedback.votes] == [("judge", 0), ("judge", 1), ("judge", 2)]
+    assert result.usage.calls == 3
+    again, result = await graded(Jury([JUDGE, JUDGE, JUDGE]), said(5), cache=memory)
+    assert (again.score, result.usage.calls, result.usage.cached_calls) == (feedback.score, 0, 3)
+    assert [v.grader for v in again.votes] == ["judge", "judge#2", "judge#3"]
+
+
+async def test_looks_at_a_jury_are_kept_apart_too():
+    """Two looks at a jury of two are four calls."""
+    from redraft import weighted
+
+    model = ScriptedModel([said(s) for s in (1, 2, 3, 4)])
+    result = await refine(Task("q", "a"), model, weighted(Jury(JUDGE, looks=2), 1, looks=2), max_iterations=0, cache={})
+    assert (model.calls, result.score) == (4, pytest.approx(0.5))
+
+
+async def test_jurors_ask_the_models_they_name():
+    """One bill: the record names all who answered, and its usage is theirs."""
+    one, other = ScriptedModel([said(1)], name="one"), ScriptedModel([said(3)], name="other")
+    jury = Jury([Judge({"truth": "t"}, model=one), Judge({"truth": "t"}, model=other)])
+    feedback, result = await graded(jury)
+    assert feedback.score == pytest.approx(0.4)
+    assert (set(feedback.by.split(", ")), feedback.usage.calls) == ({"one", "other"}, 2)
+
+
+async def test_a_juror_without_a_model_is_said_before_anything_is_asked():
+    """As with any grader."""
+    with pytest.raises(ConfigError, match="judge"):
+        await graded(Jury([says(0.5), JUDGE]))
+
+
+async def test_money_that_is_used_up_is_no_vote():
+    """It ends the work, and is not taken for a juror's failure."""
+    with pytest.raises(BudgetExhaustedError):
+        await graded(Jury([says(1.0, "x"), says(1.0, "y"), JUDGE]), said(5), budget=Budget(calls=0))
+
+
+async def test_being_cancelled_cancels_every_juror():
+    """Nothing goes on in the background."""
+    ended, begun = [], asyncio.Event()
+
+    async def slow(text):
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            ended.append(text)
+
+    work = asyncio.ensure_future(Jury([slow, slow, slow]).grade(Task("q"), Candidate(0, "a"), Tab(None)))
+    await begun.wait()
+    await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert len(ended) == 3
+
+
+async def test_jurors_are_asked_at_once():
+    """Each waits until all have begun."""
+    gate = asyncio.Barrier(3)
+
+    async def meeting(text):
+        await gate.wait()
+        return 0.5
+
+    feedback, _ = await graded(Jury(meeting, looks=3))
+    assert feedback.score == 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: Jury([]), "at least one"),
+        (lambda: Jury("nonesuch"), "nonesuch"),
+        (lambda: Jury([Ranker()]), "Council"),
+        (lambda: Jury(["words:3"], how="vote"), "how"),
+        (lambda: Jury(["words:3"], quorum=2), "quorum"),
+        (lambda: Jury(["words:3"], quorum=0), "quorum"),
+        (lambda: Jury(["words:3"], looks=0), "looks"),
+        (lambda: Jury(["words:3"], looks=True), "looks"),
+        (lambda: Jury(["words:3"], passes=0), "passes"),
+        (lambda: Council([JUDGE]), "Jury"),
+        (lambda: Council([Ranker()], quorum=2), "quorum"),
+        (lambda: Cascade("words:3", Ranker()), "Council"),
+        (lambda: Cascade("words:3", "judge", rejects=0), "rejects"),
+        (lambda: Gate("words:3", "judge", at=float("nan")), "at"),
+        (lambda: Gate("nonesuch", "judge"), "nonesuch"),
+        (lambda: Weighted({}), "weighted"),
+        (lambda: Weighted([JUDGE]), "pairs"),
+        (lambda: Weighted({"words:3": 0}), "weight"),
+        (lambda: Weighted({"words:3": float("inf")}), "weight"),
+        (lambda: Minimum([]), "at least one"),
+    ],
+)
+def test_bad_arguments_are_refused(make, names):
+    """At once, naming what is wrong."""
+    with pytest.raises(ConfigError, match=names):
+        make()
+
+
+# --- councils
+
+
+def ranker(*order, name="r"):
+    """A comparer that always ranks so, or raises."""
+
+    class Fixed:
+        async def compare(self, task, candidates, ask):
+            if not order:
+                raise BadResponseError("mumbles")
+            return Comparison(order, f"{name} says so", (name,))
+
+    Fixed.name = name
+    Fixed.free = True
+    return Fixed()
+
+
+@pytest.mark.parametrize(
+    ("orders", "ranking", "ties"),
+    [
+        ([(0, 1, 2), (0, 2, 1), (2, 0, 1)], (0, 2, 1), ()),
+        ([(0, 1, 2), (1, 2, 0), (2, 0, 1)], (0, 1, 2), ((0, 1, 2),)),
+        ([(2, 1, 0), ()], None, None),
+        ([(2, 1, 0), (2, 1, 0), ()], (2, 1, 0), ()),
+    ],
+)
+async def test_a_council_ranks_by_wins(orders, ranking, ties):
+    """Whom most place before the others; a circle ties; one that fails is kept as such, half of them are no quorum."""
+    council = Council([ranker(*order, name=f"r{n}") for n, order in enumerate(orders)])
+    trace = Trace(Task("q"), records=tuple(Candidate(id, "abc"[id]) for id in range(3)))
+    if ranking is None:
+        with pytest.raises(GradingError, match="mumbles"):
+            await refine(trace, False, council, plan=BestOfN(3))
+        return
+    result = await refine(trace, False, council, plan=BestOfN(3))
+    [comparison] = result.trace.comparisons
+    assert (comparison.ranking, comparison.ties, len(comparison.votes)) == (ranking, ties, len(orders))
+    assert Trace.from_json(result.trace.to_json()).records == result.trace.records
+
+
+async def test_a_council_of_rankers_asks_each_look():
+    """Looks of one ranker see different orders; none is answered from another's."""
+
+    def tied(messages):
+        return json.dumps({"reason": "", "change": [], "ranking": [1, 2, 3], "ties": [[1, 2, 3]], "done": True})
+
+    model = ScriptedModel(repeat(tied))
+    trace = Trace(Task("q"), records=tuple(Candidate(id, "abc"[id]) for id in range(3)))
+    result = await refine(trace, model, Council(Ranker(), looks=5), plan=BestOfN(3), cache={}, editor=False)
+    [comparison] = result.trace.comparisons
+    assert (model.calls, comparison.ties, comparison.done) == (5, ((0, 1, 2),), True)
+    assert len({vote.shown for vote in comparison.votes}) > 1
+    assert comparison.consistent is True
+
+
+# --- one after the other
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "score", "decided", "asked"),
+    [
+        (0.1, 0.9, 0.1, "cheap", False),
+        (0.3, 0.9, 0.9, "dear", True),
+        (1.0, 0.2, 0.2, "dear", True),
+        (None, 0.8, 0.8, "dear", True),
+        (ValueError("broken"), 0.7, 0.7, "dear", True),
+    ],
+)
+def test_a_cascade_believes_the_cheap_one_only_where_it_rejects(first, then, score, decided, asked):
+    """The dear one is asked about all that passes, is unsure or failed; the reason says who decided."""
+    cheap = says(first if isinstance(first, Exception) else Feedback(first, "why"), "cheap")
+    feedback = alone(Cascade(cheap, says(then, "dear")))
+    assert feedback.score == score
+    assert feedback.reason.startswith(f"{decided} decided")
+    assert len(feedback.votes) == 1 + asked
+
+
+@pytest.mark.parametrize(
+    ("gate", "at", "score", "asked"),
+    [(1.0, 1.0, 0.7, True), (0.9, 1.0, 0.0, False), (0.5, 0.5, 0.7, True), (None, 0.5, None, False)],
+)
+def test_a_gate_stops_what_does_not_pass(gate, at, score, asked):
+    """0 with the gate's own advice, and nobody else is asked; what it cannot tell stays unknown."""
+    feedback = alone(Gate(says(Feedback(gate, "too long", ("cut it",)), "short"), says(0.7, "dear"), at))
+    assert (feedback.score, len(feedback.votes)) == (score, 1 + asked)
+    if not asked:
+        assert feedback.actions == ("cut it",)
+        assert "short" in feedback.reason
+        assert feedback.done is False
+
+
+async def test_a_gate_spares_the_judge():
+    """A requirement by its spec before an LLM judge: no call for what breaks it."""
+    feedback, result = await graded(Gate("words:5-", "judge"), said(5))
+    assert (feedback.score, result.usage.calls) == (0.0, 0)
+
+
+def test_weights_are_not_renormalised():
+    """A weighted mean, each part a criterion; without one score there is none; a part that fails fails all."""
+    x, y = says(Feedback(0.5, "so so", ("better",)), "x"), says(1.0, "y")
+    feedback = alone(Weighted([(x, 3), (y, 1)]))
+    assert feedback.score == pytest.approx(0.625)
+    assert [(c.name, c.score, c.weight, c.action) for c in feedback.criteria] == [("x", 0.5, 3.0, "better"), ("y", 1.0, 1.0, "")]
+    assert feedback.actions == ("better",)
+    assert alone(Weighted({x: 3, says(None, "z"): 1})).score is None
+    with pytest.raises(GradingError, match="z: ValueError: no"):
+        alone(Weighted({x: 3, says(ValueError("no"), "z"): 1}))
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1000)), min_size=1, max_size=6))
+def test_one_score_of_parts_lies_between_them(rows):
+    """The mean between the lowest and the highest, the minimum at the lowest; never out of range."""
+    graders = [says(score, f"g{n}") for n, (score, _) in enumerate(rows)]
+    scores = [score for score, _ in rows]
+    mean = alone(Weighted([(g, weight) for g, (_, weight) in zip(graders, rows)])).score
+    assert min(scores) - 1e-9 <= mean <= max(scores) + 1e-9
+    assert alone(Minimum(graders)).score == min(scores)
+
+
+def test_the_minimum_is_unknown_where_a_part_is():
+    """An unknown part may be the worst."""
+    assert alone(Minimum([says(0.2, "x"), says(None, "y")])).score is None
+
+
+async def test_parts_of_the_same_name_get_names_of_their_own():
+    """Two judges are two criteria."""
+    feedback, _ = await graded(Minimum([JUDGE, JUDGE]), said(2), said(4))
+    assert sorted(c.name for c in feedback.criteria) == ["judge", "judge#2"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda f: Jury([f]), lambda f: Cascade(f, f), lambda f: Gate(f, f), lambda f: Weighted({f: 1}), lambda f: Minimum([f])],
+)
+async def test_what_is_made_of_free_graders_is_free(make):
+    """It needs no model; with a judge in it, it does. Its fingerprint is that of its parts."""
+    feedback, result = await graded(make(len_is_one))
+    assert (feedback.score, result.usage.calls) == (1.0, 0)
+    assert make(len_is_one).free is True
+    assert make("judge").free is False
+    assert fingerprint(make(len_is_one), str) != fingerprint(make(len_is_two), str)
+    assert fingerprint(make("judge"), lambda model: "one") != fingerprint(make("judge"), lambda model: "other")
+
+
+def len_is_one(text):
+    return len(text) == 1
+
+
+def len_is_two(text):
+    return len(text) == 2

@@ -1,0 +1,399 @@
+"""Rubrics as data, the gallery of them, and templates: what is accepted, what the judge is shown, what is refused."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft import Candidate, Judge, ScriptedModel, Task, refine
+from redraft.errors import ConfigError, GradingError
+from redraft.graders import Ranker, Rubric, find_entry
+from redraft.graders.identity import fingerprint
+from redraft.graders.judges import JUDGES, gallery, rubric
+from redraft.graders.template import FIELDS, Template
+
+GALLERY = sorted(e.name for e in gallery() if not e.name.startswith("base_"))
+WANTED = """brainstorming clarity classification closed_qa code_quality completeness conciseness correctness harmlessness helpfulness
+honesty instruction_following math_reasoning open_qa relevance rewriting role_play safety summary_coverage summary_faithfulness
+tone translation""".split()
+
+TOML = """
+name = "letters"
+about = "whether a letter is right"
+needs = ["reference"]
+uses = ["context"]
+
+[[criteria]]
+name = "facts"
+description = "Dates and sums are right."
+weight = 2
+levels = { 0 = "All wrong.", 3 = "One is wrong.", 5 = "All right." }
+
+[[criteria]]
+name = "tone"
+description = "Friendly."
+levels = ["rude", "cold", "stiff", "civil", "warm", "just right"]
+
+[[examples]]
+task = "Tell Ann the sum."
+answer = "You owe 12."
+scores = { facts = 0, tone = 2 }
+why = "It is 21."
+
+[[examples]]
+answer = "You owe 21, dear Ann."
+score = 5
+"""
+YAML = """
+name: letters
+about: whether a letter is right
+needs: [reference]
+uses: [context]
+criteria:
+  facts:
+    description: Dates and sums are right.
+    weight: 2
+    levels: {0: All wrong., 3: One is wrong., 5: All right.}
+  tone:
+    description: Friendly.
+    levels: [rude, cold, stiff, civil, warm, just right]
+examples:
+  - {task: Tell Ann the sum., answer: You owe 12., scores: {facts: 0, tone: 2}, why: It is 21.}
+  - {answer: "You owe 21, dear Ann.", score: 5}
+"""
+
+
+@pytest.fixture
+def letters(tmp_path):
+    (tmp_path / "letters.toml").write_text(TOML)
+    return Rubric.load(tmp_path / "letters.toml")
+
+
+def verdict(judge, score=4, change="more", **others):
+    """What a judge answers who gives every criterion the same."""
+    rows = {c.name: {"evidence": "e", "change": change, "score": others.get(c.name, score)} for c in judge.criteria}
+    return json.dumps({"criteria": rows, "done": False})
+
+
+def prompt(judge, task=None, text="THE ANSWER"):
+    return judge.prompt(judge.materials(task or Task("THE TASK", reference="REF"), Candidate(0, text)), "0a1b2c3d")
+
+
+# ---- rubrics
+
+
+def test_toml_yaml_and_json_hold_the_same(tmp_path, letters):
+    """Whatever the file is written in, and also when the rubric is written out again."""
+    (tmp_path / "letters.yaml").write_text(YAML)
+    assert Rubric.load(tmp_path / "letters.yaml") == letters
+    (tmp_path / "l.json").write_text(json.dumps(letters.as_data()))
+    assert Rubric.load(str(tmp_path / "l.json")) == letters
+    assert letters.criteria[0].levels == ((0, "All wrong."), (3, "One is wrong."), (5, "All right."))
+    assert letters.reads == ("context", "reference")
+
+
+def test_the_judge_is_shown_levels_and_examples(letters):
+    """Levels as they are described; the examples' words as data, their scores outside of it."""
+    said = prompt(Judge(letters))
+    assert "- facts: Dates and sums are right.\n  0 = All wrong.\n  3 = One is wrong.\n  5 = All right." in said
+    assert "<example-1-0a1b2c3d>\nTask: Tell Ann the sum.\nAnswer: You owe 12.\n</example-1-0a1b2c3d>" in said
+    assert "Scores: facts 0, tone 2. It is 21." in said
+    assert "Scores: overall 5." in said
+    assert said.index("data to be judged") < said.index("<example-1") < said.index("<answer-")
+    assert "whether a letter" not in said
+
+
+def test_a_judge_sees_only_what_its_rubric_reads(letters):
+    """A rubric that does not read the tests is not shown them; one that says nothing is shown all there is."""
+    task = Task("q", context="CONTEXT", reference="REFERENCE", tests="TESTS")
+    assert Judge(letters).materials(task, Candidate(0, "a")).keys() == {"task", "context", "reference", "answer"}
+    assert Judge().materials(task, Candidate(0, "a")).keys() == {"task", "context", "reference", "tests", "answer"}
+    none = Rubric.of({"criteria": {"a": "b"}, "uses": []}, "r", "r")
+    assert Judge(none).materials(task, Candidate(0, "a")).keys() == {"task", "answer"}
+
+
+async def test_a_task_that_lacks_what_is_needed_is_refused(letters):
+    """The missing field is named, and no call is made."""
+    model = ScriptedModel([])
+    with pytest.raises(ConfigError, match="'post' needs a task with reference"):
+        await Judge(letters, "post").grade(Task("q"), Candidate(0, "an answer"), model)
+    with pytest.raises(GradingError) as caught:
+        await refine(Task("q", "an answer"), model, Judge(letters), max_iterations=0)
+    assert model.calls == 0
+    assert "needs a task with reference" in str(caught.value)
+
+
+BAD = [
+    ('{"criteria": {"a": "b"}, "levels": []}', "unknown key 'levels'; there are name, about, needs"),
+    (
+        '{"criteria": [{"name": "a", "description": "b", "levles": []}]}',
+        "'a': unknown key 'levles'; there are name, description, weight",
+    ),
+    ('{"criteria": [{"name": "", "description": "b"}]}', "needs `name` and `description`"),
+    ('{"criteria": [{"description": "b"}]}', "needs `name` and `description`"),
+    ('{"criteria": {"a": 3}}', "needs `name` and `description`"),
+    ('{"criteria": [{"name": "a", "description": "b"}, {"name": "a", "description": "c"}]}', "different names"),
+    ('{"criteria": {"a": {"description": "b", "weight": true}}}', "weight of 'a'"),
+    ('{"criteria": {"a": {"description": "b", "levels": {"6": "x"}}}}', "level is a whole number from 0 to 5, got '6'"),
+    ('{"criteria": {"a": {"description": "b", "levels": {"3": 4}}}}', "'a': levels: 3 must be text"),
+    ('{"criteria": {"a": {"description": "b", "levels": {"3": ""}}}}', "each level has one text"),
+    ('{"criteria": {"a": {"description": "b", "levels": ["x", "y"]}}}', "a list of 6"),
+    ('{"criteria": {"a": "b"}, "needs": ["referense"]}', "needs must be a list out of context, reference, tests"),
+    ('{"criteria": {"a": "b"}, "uses": "context"}', "uses must be a list"),
+    ('{"criteria": {"a": "b"}, "about": 3}', "about must be text"),
+    ('{"criteria": {"a": "b"}, "examples": {}}', "examples must be a list"),
+    ('{"criteria": {"a": "b"}, "examples": ["x"]}', "an example is a table"),
+    ('{"criteria": {"a": "b"}, "examples": [{"answer": "x"}]}', "either `score` or a table `scores`"),
+    ('{"criteria": {"a": "b"}, "examples": [{"score": 3}]}', "needs `answer`"),
+    ('{"criteria": {"a": "b"}, "examples": [{"answer": "x", "score": 3, "scores": {"a": 3}}]}', "either"),
+    ('{"criteria": {"a": "b"}, "examples": [{"answer": "x", "score": 3.5}]}', "a score is a whole number from 0 to 5, got 3.5"),
+    ('{"criteria": {"a": "b"}, "examples": [{"answer": "x", "score": true}]}', "got True"),
+    ('{"criteria": {"a": "b"}, "examples": [{"answer": "x", "scores": {"c": 3}}]}', "scores 'c'; there are a, overall"),
+    ('{"criteria": {"a": "b"}, "examples": [{"answer": "x", "score": 3, "note": ""}]}', "unknown key 'note'"),
+    ('{"criteria": {"a": "b"}, "template": "{query}"}', "must show the answer"),
+    ('{"criteria": {"a": "b"}, "template": ["{response}"]}', "template must be text"),
+    ("[" * 100_000, "bad.json"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), BAD)
+def test_a_bad_rubric_names_the_file_and_the_field(tmp_path, text, says):
+    """Nothing is guessed, nothing is passed over."""
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(says)) as caught:
+        Judge(tmp_path / "bad.json")
+    assert "bad.json" in str(caught.value)
+
+
+words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(str.strip).map(str.strip)
+
+
+@given(
+    names=st.lists(words, min_size=1, max_size=4, unique=True),
+    texts=st.lists(words, min_size=1, max_size=6),
+    levels=st.sets(st.integers(0, 5)),
+    weight=st.floats(0.1, 9),
+)
+def test_a_rubric_survives_being_written_down(names, texts, levels, weight):
+    """as_data and of are each other's inverse, through JSON."""
+    row = {"description": texts[0], "weight": weight, "levels": {str(n): texts[n % len(texts)] for n in levels}}
+    data = {"name": "r", "criteria": [{"name": n, **row} for n in names], "examples": [{"answer": texts[-1], "score": 3}]}
+    rubric = Rubric.of(data, "r", "here")
+    assert Rubric.of(json.loads(json.dumps(rubric.as_data())), "r", "here") == rubric
+
+
+def test_what_the_judge_is_shown_decides_the_fingerprint(letters, monkeypatch):
+    """Levels, examples, names of criteria and the prompt's own words do; what the rubric is about and called does not."""
+
+    def print_of(**changes):
+        return fingerprint(Judge(Rubric.of({**letters.as_data(), **changes}, "r", "r")), str)
+
+    first = print_of()
+    assert print_of(about="something else", name="other") == first
+    assert print_of(examples=[]) != first
+    assert print_of(uses=["tests"]) != first
+    renamed = [{**letters.as_data()["criteria"][0], "name": "data"}]
+    assert print_of(criteria=renamed, examples=[]) != print_of(criteria=[{**renamed[0], "name": "sums"}], examples=[])
+    monkeypatch.setattr(Judge, "wording", (*Judge.wording, "another sentence"))
+    assert print_of() != first
+
+
+async def test_only_criteria_below_five_say_what_to_change(letters):
+    """What a judge says of a met one is dropped; where it says nothing of an unmet one, the criterion itself is the demand."""
+    task = Task("q", reference="r")
+    judge = Judge(letters)
+    both = await judge.grade(task, Candidate(0, "an answer"), tab(verdict(judge, 3, "None.", tone=5)))
+    assert both.actions == ("Make this hold: Dates and sums are right.",)
+    assert [c.action for c in both.criteria] == ["Make this hold: Dates and sums are right.", ""]
+    assert (await judge.grade(task, Candidate(0, "an answer"), tab(verdict(judge, 5, "add a bow")))).actions == ()
+
+
+def tab(*answers):
+    """A grader's way to a scripted model."""
+    from redraft.perform import Line, Tab
+
+    model = ScriptedModel(list(answers))
+    tab = Tab(Line(model.name, model.complete))
+    tab.model = model
+    return tab
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "Thought process:", ":", "Let's solve this problem step by step."])
+async def test_a_text_that_is_no_answer_gets_nothing_and_costs_nothing(text):
+    """Such texts are known to fool judges, so none is asked (arXiv:2507.08794)."""
+    asked = tab()
+    feedback = await Judge().grade(Task("What is 2 + 2?"), Candidate(0, text), asked)
+    assert (feedback.score, feedback.actions, feedback.done) == (0.0, ("Give an actual answer.",), False)
+    assert asked.model.calls == 0
+
+
+# ---- the gallery
+
+
+def test_the_gallery_has_what_it_should():
+    """One file each, and the names that reward-model galleries give to three of them."""
+    assert GALLERY == WANTED
+    names = [e.name for e in gallery()]
+    assert len(names) == len(set(names))
+    for name in ("helpfulness", "harmlessness", "honesty"):
+        assert find_entry(f"base_{name}_pointwise").make("").rubric == rubric(name)
+        listwise = find_entry(f"base_{name}_listwise")
+        made = listwise.make("")
+        assert (listwise.mode, type(made), made.name, made.rubric) == ("listwise", Ranker, listwise.name, rubric(name))
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_gallery_rubric_helps_a_small_model(name):
+    """Few criteria, the two ends and the middle described, levels that differ, examples that score what there is."""
+    held, entry = rubric(name), find_entry(name)
+    assert 1 <= len(held.criteria) <= 4
+    for criterion in held.criteria:
+        levels = dict(criterion.levels)
+        assert {0, 3, 5} <= levels.keys()
+        assert len(set(levels.values())) == len(levels)
+        assert len(criterion.description) < 300
+    assert all(example.why and example.task for example in held.examples)
+    assert entry.about == held.about
+    assert 10 < len(entry.about) < 130
+    assert entry.reads == ("messages", *held.reads)
+    assert (entry.mode, entry.asks, entry.example) == ("pointwise", True, name)
+    assert len(prompt(entry.make(""))) < 8_000
+
+
+@pytest.mark.parametrize("name", [*GALLERY, *(e.name for e in gallery() if e.name.endswith("_pointwise"))])
+async def test_every_gallery_judge_grades(name):
+    """Under its own name, by its own criteria."""
+    judge = find_entry(name).make("")
+    result = await refine(Task("q", "an answer", reference="r"), ScriptedModel([verdict(judge, 4)]), judge, max_iterations=0)
+    assert result.score == pytest.approx(0.8)
+    assert result.trace.feedback[0][0].grader == name
+
+
+@pytest.mark.parametrize("name", ["helpfulness", "correctness"])
+async def test_gallery_judges_ask_a_real_server(name, plain_server):
+    """llama.cpp takes the schema and its answer is read."""
+    result = await refine(Task("What is the?", "the answer is good", reference="good"), plain_server, name, max_iterations=0)
+    assert 0 <= result.score <= 1
+    assert len(result.trace.feedback[0][0].criteria) == len(rubric(name).criteria)
+
+
+def test_named_judges_take_a_file(tmp_path, letters):
+    """`judge:FILE` is the judge with that rubric; a name that takes nothing says so."""
+    file = tmp_path / "letters.toml"
+    judge = find_entry("judge").make(str(file))
+    assert (judge.rubric, judge.name) == (letters, f"judge:{file}")
+    with pytest.raises(ConfigError, match="takes nothing"):
+        find_entry("tone").make("x")
+    assert [e.name for e in JUDGES] == ["judge", "checklist", "ranker"]
+
+
+# ---- templates
+
+
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [
+        ("{query}: {response}", "T: A"),
+        (
+            '{response} {"a": {"b": 1}} { "score": 1 } {x: 1} {0} {} { context }',
+            'A {"a": {"b": 1}} { "score": 1 } {x: 1} {0} {} { context }',
+        ),
+        ('{response} {answer: "x"}', 'A {answer: "x"}'),
+        ("{response} {{score}}", "A {score}"),
+        ("{response} {{response}}", "A {response}"),
+        (r"{response} \frac{a}{b} x^{n} x_{i} ${HOME} \text{so}", r"A \frac{a}{b} x^{n} x_{i} ${HOME} \text{so}"),
+        ("{response} ${{ secrets.X }}", "A ${{ secrets.X }}"),
+        ('{response} {{"score": {{"x": 1}}}}', 'A {"score": {"x": 1}}'),
+        ('{{"a": "{response}"}}', '{"a": "A"}'),
+        ('{{\n  "a": 1\n}} {response}', '{\n  "a": 1\n} A'),
+        ('{response} {{"a": {1}}}', 'A {{"a": {1}}}'),
+        ('{response} {{"a": 1} }', 'A {{"a": 1} }'),
+        ("{response} { unbalanced }} {", "A { unbalanced }} {"),
+        ("{response}{context}", "A(none)"),
+    ],
+)
+def test_braces_are_what_people_mean_by_them(template, shown):
+    """Fields are filled, JSON, LaTeX and code stay, and doubled braces come out single where that is all they can mean."""
+    assert Template(template).fill({"task": "T", "answer": "A"}) == shown
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{response} Answer as {score}", "no field {score}; there are {query}"),
+        ("{response} Answer as {score}", "write {{score}} for the bare word"),
+        ("{query}{reponse} {response}", "no field {reponse}"),
+        ("{response} {response.__class__.__init__}", "a field is a bare name, {response}"),
+        ("{response} {context[0]}", "a field is a bare name"),
+        ("{response} {query!r}", "a field is a bare name"),
+        ("{response} {query:>99999999}", "a field is a bare name"),
+        ("{query}", "must show the answer"),
+        ("{{response}}", "must show the answer"),
+    ],
+)
+def test_what_cannot_be_a_field_is_refused(template, says):
+    """The error names the fields there are, and how to write the bare word."""
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        Template(template)
+
+
+json_values = st.recursive(
+    st.integers() | st.booleans() | st.text(st.sampled_from('ab: ,\\"\n'), max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab c", max_size=4), inner, max_size=3),
+)
+plain = st.text(st.characters(exclude_characters="{}"), max_size=30)
+
+
+@given(before=plain, value=json_values, between=plain, after=plain, indent=st.sampled_from([None, 2]))
+def test_filling_alters_no_other_text(before, value, between, after, indent):
+    """What stands around a field comes out as it was, JSON included."""
+    held = json.dumps(value, indent=indent)
+    filled = Template(f"{before} {held}{between}{{response}}{after}").fill({"answer": "ANSWER"})
+    assert filled == f"{before} {held}{between}ANSWER{after}"
+
+
+pieces = st.lists(st.sampled_from(["{", "}", "{{", "}}", "response", "x", "{response}", "{y}", " ", '"', "\\", ":"])).map("".join)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(set(FIELDS.values()) - {"task"})), pieces, min_size=1))
+def test_what_is_filled_in_is_never_read_again(texts):
+    """Whatever it holds: braces, names of fields, names of ones that do not exist."""
+    names = sorted({"response", *texts} & FIELDS.keys() - {"answer"})
+    filled = Template("|".join(f"{{{name}}}" for name in names)).fill(texts)
+    assert filled == "|".join(texts.get(FIELDS[name], "(none)") for name in names)
+
+
+@given(pieces)
+def test_any_template_is_taken_or_refused(text):
+    """No crash, whatever people write."""
+    try:
+        Template(text + "{response}").fill({"answer": "A"})
+    except ConfigError:
+        pass
+
+
+def test_a_template_may_stand_in_a_file(tmp_path):
+    """Of its own, or as a key of a rubric, whose criteria then follow it unless it places them itself."""
+    (tmp_path / "t.txt").write_text("MINE {query} / {response}")
+    judge = Judge(template=tmp_path / "t.txt")
+    assert "MINE <task-0a1b2c3d>\nTHE TASK" in prompt(judge)
+    assert [c.name for c in judge.criteria] == ["overall"]
+    (tmp_path / "r.toml").write_text('template = "SEE {response}"\n[criteria]\ntruth = "It is true."\n')
+    assert prompt(Judge(tmp_path / "r.toml")).index("SEE") < prompt(Judge(tmp_path / "r.toml")).index("- truth: It is true.")
+    placed = prompt(Judge({"truth": "It is true."}, template="{criteria} for {response}"))
+    assert placed.count("- truth: It is true.") == 1
+    assert placed.index("- truth") < placed.index("<answer-")
+    with pytest.raises(ConfigError, match="nowhere.txt"):
+        Judge(template=tmp_path / "nowhere.txt")
+
+
+def test_a_template_shows_the_whole_conversation():
+    """What has no field of its own stands with the task, so that nothing is lost; what has one stands there."""
+    task = Task([{"role": "system", "content": "SYS"}, {"role": "user", "content": "ONE"}, {"role": "assistant", "content": "TWO"}, {"role": "user", "content": "THREE"}])  # fmt: skip
+    whole = prompt(Judge(template="{query} :: {response}"), task)
+    assert whole.index("SYS") < whole.index("ONE") < whole.index("TWO") < whole.index("THREE") < whole.index("::")
+    parted = prompt(Judge(template="{query} :: {system} :: {history} :: {response}"), task)
+    assert parted.index("THREE") < parted.index("SYS") < parted.index("ONE")
+    assert parted.count("SYS") == 1

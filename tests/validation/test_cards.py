@@ -1,0 +1,175 @@
+"""Cards, the fingerprint that makes them stale, and the gate that reads them."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import pytest
+
+from redraft import Judge, ScriptedModel, Task, refine, weighted
+from redraft.errors import ConfigError, StoreError
+from redraft.graders import FunctionGrader, Rubric
+from redraft.graders.identity import fingerprint
+from redraft.options import Options
+from redraft.casting import Desk
+from redraft.validation.cards import Card, Shelf, home, write_whole
+from redraft.validation.estimates import Measure
+from redraft.validation.trust import UntrustedGraderWarning
+
+GOOD = Measure("preference", 0.9, 0.85, 0.94, 200, 0.5)
+CHANCE = Measure("preference", 0.55, 0.48, 0.61, 200, 0.5)
+VERDICT = json.dumps({"criteria": {"truth": {"evidence": "e", "change": "", "score": 5}}, "done": True})
+JUDGE = Judge({"truth": "It is true."}, name="truthful")
+
+
+def card(mark, headline=GOOD, **changes):
+    made = Card("truthful", mark, "scripted", "2026-01-02", "pairs.jsonl", "0" * 64, "live", "pair", 200, 0, headline)
+    return replace(made, **changes)
+
+
+def filed(shelf, held):
+    write_whole(shelf.place(held.grader, held.fingerprint, held.data) / "card.json", held.to_json())
+
+
+def mark_of(judge=JUDGE, model=None):
+    desk = Desk(Options(), None, judge, model or ScriptedModel([VERDICT]))
+    panel, cast = desk.seat(())
+    return desk.fingerprint(cast, panel[0].grader)
+
+
+def test_a_card_survives_its_file():
+    """What is written is what is read; anything else is refused with its place."""
+    held = card("abc", groups=(GOOD,), complaints={"why": 2}, attacks={"measures": []})
+    assert Card.from_json(held.to_json(), "x") == held
+    for broken in ("", "[]", "{}", '{"redraft_card": 99}', held.to_json().replace('"headline"', '"other"')):
+        with pytest.raises(StoreError, match="card.json"):
+            Card.from_json(broken, "card.json")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(JUDGE, rubric=Rubric.of({"criteria": {"truth": "It is quite true."}}, "r", "r")),
+        replace(JUDGE, temperature=0.7),
+        replace(JUDGE, max_eval_chars=100),
+        replace(JUDGE, template="{query} {response}"),
+    ],
+)
+def test_what_changes_the_judging_changes_the_fingerprint(changed):
+    """Rubric, prompt and settings."""
+    assert mark_of(changed) != mark_of()
+
+
+def test_the_model_is_part_of_the_fingerprint_and_the_name_of_a_grader_is_not():
+    """Another model is another grader; a new name is none."""
+    assert mark_of(model=ScriptedModel([VERDICT], name="other")) != mark_of()
+    assert mark_of(replace(JUDGE, name="renamed")) == mark_of()
+
+
+def test_the_words_of_the_prompt_are_part_of_it(monkeypatch):
+    """A release that asks in other words makes cards stale."""
+    before = mark_of()
+    monkeypatch.setattr(Judge, "wording", ("something else",))
+    assert mark_of() != before
+
+
+def test_a_function_is_known_by_its_source():
+    """Two functions of the same name are two graders."""
+
+    def one():
+        def f(text):
+            return 1.0
+
+        return f
+
+    def two():
+        def f(text):
+            return 0.5
+
+        return f
+
+    marks = {fingerprint(FunctionGrader(f), lambda _: None) for f in (one(), one(), two())}
+    assert len(marks) == 2
+
+
+async def run(shelf, trust, graders=JUDGE):
+    model = ScriptedModel([VERDICT])
+    return await refine(Task("q", "a"), model, graders, trust=trust, cards=shelf.folder, max_iterations=0)
+
+
+@pytest.mark.parametrize(
+    ("held", "status"),
+    [
+        (None, "none"),
+        (lambda: card(mark_of(), CHANCE), "chance"),
+        (lambda: card("0" * 16), "stale"),
+        (lambda: card(mark_of(), Measure("preference", None, None, None, 0, 0.5)), "chance"),
+    ],
+)
+async def test_an_untrusted_grader_is_warned_of_or_refused(tmp_path, held, status):
+    """No card, a stale one, or an interval that includes chance; before anything is asked."""
+    shelf = Shelf(tmp_path)
+    if held:
+        filed(shelf, held())
+    with pytest.warns(UntrustedGraderWarning, match="truthful.*redraft validate"):
+        result = await run(shelf, "check")
+    assert result.metadata["trust"]["truthful"]["status"] == status
+    with pytest.raises(ConfigError, match="truthful"):
+        await run(shelf, "require")
+
+
+async def test_a_trusted_grader_passes_and_the_result_says_what_its_card_says(tmp_path):
+    """The headline, the data and the day."""
+    shelf = Shelf(tmp_path)
+    filed(shelf, card(mark_of()))
+    filed(shelf, card("0" * 16, CHANCE, made="2025-01-01"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = await run(shelf, "require")
+    known = result.metadata["trust"]["truthful"]
+    assert known["status"] == "trusted"
+    assert known["headline"]["value"] == 0.9
+    assert "pairs.jsonl, 2026-01-02" in known["words"]
+    assert type(result.trace).from_json(result.trace.to_json()).panel[0].card == known
+
+
+async def test_what_computes_needs_no_card(tmp_path):
+    """Requirements and functions measure what they say; a card that puts one at chance counts all the same."""
+
+    def short(text):
+        return 1.0
+
+    result = await run(Shelf(tmp_path), "require", [short, "words:1-5"])
+    assert {s["status"] for s in result.metadata["trust"].values()} == {"computes"}
+
+
+async def test_a_seat_with_a_weight_is_known_by_its_grader(tmp_path):
+    """Weights and looks are the panel's, not the grader's."""
+    filed(Shelf(tmp_path), card(mark_of()))
+    result = await run(Shelf(tmp_path), "require", weighted(JUDGE, 2))
+    assert result.metadata["trust"]["truthful"]["status"] == "trusted"
+
+
+async def test_without_trust_no_card_is_looked_at(tmp_path):
+    """Nothing is read, nothing is said."""
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "card.json").write_text("not a card")
+    result = await run(Shelf(tmp_path), None)
+    assert result.metadata["trust"] == {}
+    with pytest.raises(StoreError, match="no card"):
+        await run(Shelf(tmp_path), "check")
+
+
+async def test_trust_is_checked():
+    """A word that is none is refused with those there are."""
+    with pytest.raises(ConfigError, match="'maybe'"):
+        await refine("q", ScriptedModel(["a"]), JUDGE, trust="maybe")
+
+
+def test_where_cards_are_kept(monkeypatch, tmp_path):
+    """REDRAFT_HOME, then the system's folder for data."""
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
+    assert home() == tmp_path
+    monkeypatch.delenv("REDRAFT_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert home() == tmp_path / "data" / "redraft"
