@@ -53,9 +53,20 @@ class Row:
         return self.difference <= 0.5 * 10**-self.digits + 1e-9
 
 
+class Note(Row):
+    """Shown, but no reason to fail: there is no reference for it, or it is not what the reference promises."""
+
+
 def compare(data, subject, reference, ours, digits=6):
     """A row for each figure that both have."""
     return [Row(data, subject, name, reference[name], ours[name], digits) for name in ours if name in reference]
+
+
+def left_over(data, subject, reference, compared):
+    """What of a reference nobody computed again, so that nothing is passed over in silence."""
+    numbers = {name: value for name, value in reference.items() if type(value) in {int, float}}
+    missing = numbers.keys() - {row.measure for row in compared}
+    return [Note(data, subject, f"{name} (not computed)", numbers[name], None) for name in sorted(missing)]
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -134,7 +145,7 @@ def llmbar_format(judge, strategy):
 def rated_winners(row):
     """LLMBar's rule: a tie is 2 when asked AB and 1 when asked BA, and a score that cannot be read gives 1 and 2."""
     first, second = (reading(row[f"score_{n}_raw"].strip(), "bare_number@0-100") for n in (1, 2))
-    if first is None or second is None:
+    if not first or not second or not (first.words + second.words).isdigit():
         return {"AB": 1, "BA": 2}
     return {"AB": 1 if first.score > second.score else 2, "BA": 2 if second.score > first.score else 1}
 
@@ -169,7 +180,8 @@ def run_rows(reference, run):
     if not ours["null_winners"] and "kappa_agreement" in official:
         theirs["official kappa_agreement"], names["kappa_agreement"] = official["kappa_agreement"], "kappa_orders"
     again = {f"official {key}": ours[name] for key, name in names.items()}
-    return [*compare("LLMBar", subject, reference, ours), *compare("LLMBar", subject, theirs, again, EXACT)]
+    out = compare("LLMBar", subject, reference, ours)
+    return [*out, *compare("LLMBar", subject, theirs, again, EXACT), *left_over("LLMBar", subject, reference, out)]
 
 
 def reader_rows(outputs, pairs):
@@ -195,10 +207,6 @@ def reader_row(subset, name, count):
         yield Note("LLMBar", f"{subset}, {name}", "unreadable", count["theirs"], count["null"], 0)
 
 
-class Note(Row):
-    """Shown, but no reason to fail: not what the reference promises."""
-
-
 def rating_rows(ratings, said):
     hits = Counter()
     for row in ratings:
@@ -215,13 +223,16 @@ def judgebench(folder):
         judge = row["judge"], row["judge_model"]
         side = judged(row)
         games[judge][row["pair_id"]][row["order"]] = flipped(side) if row["order"] == "BA" else side
-        hits[judge].update(n=1, equal=side == DECISIONS[row["decision"]])
+        hits[judge].update(n=1, equal=side == DECISIONS.get(row["decision"]))
     out = [Row("JudgeBench", judge[1], "recorded decisions read", count["n"], count["equal"], 0) for judge, count in hits.items()]
     for reference in found(folder, "reference_stats*.jsonl"):
         named = dict(part.split("=", 1) for part in reference["file"].removesuffix(".jsonl").split(",") if "=" in part)
-        judges = [judge for judge in games if plain(judge[1]) == plain(named.get("judge_model", ""))]
+        model = plain(named["judge_model"])
+        judges = [judge for judge in games if plain(judge[1]).endswith(model) or model.endswith(plain(judge[1]))]
         for judge in judges:
             out += game_rows(reference, judge[1], [(pairs[id], both) for id, both in games[judge].items()])
+        if not judges:
+            out.append(Row("JudgeBench", named["judge_model"], "its outputs are not here", reference["n"], None, 0))
     return out
 
 
@@ -229,7 +240,7 @@ DECISIONS = {"A>B": 1, "B>A": 2, "A=B": 0, None: None}
 
 
 def plain(name):
-    return "".join(filter(str.isalnum, name.rsplit("/", 1)[-1].lower()))
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def judged(row):
@@ -247,16 +258,15 @@ def game_rows(reference, judge, games):
         right, wrong = (sum(side == wanted for side in both.values()) for wanted in (label, flipped(label)))
         for subset in (*(name for name in reference["two_game_pct"] if pair["source"].startswith(name)), "overall"):
             subsets[subset].append(right > wrong)
-    two = {name: 100 * share(hits) for name, hits in subsets.items()}
+    two = {f"two games, {name}": 100 * share(hits) for name, hits in subsets.items()}
+    published = {f"two games, {name}": value for name, value in reference["two_game_pct"].items()}
     ours = {
         "n": len(games),
         "first_game_pct": 100 * share(both.get("AB") == DECISIONS[pair["label"]] for pair, both in games),
         "order_consistent": sum(both.get("AB") == both.get("BA") for _, both in games),
     }
-    return [
-        *compare("JudgeBench", judge, {f"two games, {k}": v for k, v in reference["two_game_pct"].items()}, {f"two games, {k}": v for k, v in two.items()}, 2),
-        *compare("JudgeBench", judge, reference, ours, 2),
-    ]  # fmt: skip
+    out = [*compare("JudgeBench", judge, published, two, 2), *compare("JudgeBench", judge, reference, ours, 2)]
+    return [*out, *left_over("JudgeBench", judge, {**reference, **published}, out)]
 
 
 def pandalm(folder):
@@ -267,6 +277,7 @@ def pandalm(folder):
     for a, b in combinations(range(len(people)), 2):
         ours[f"cohen_kappa_{a + 1}_{b + 1}"] = measures.cohen_kappa(people[a], people[b])
     out, truth = compare("PandaLM", "three people", reference, ours), [row["majority"] for row in data]
+    out += left_over("PandaLM", "three people", reference, out)
     whole = len(data) == WHOLE_PANDALM
     if whole:
         out += compare(
@@ -305,10 +316,9 @@ def panda_rows(judge, numbers, data, truth, published):
     known = [(true, side) for true, side in zip(truth, said, strict=True) if side is not None]
     ours = {
         "n": len(said),
-        "accuracy": share(map(int.__eq__, truth, tied)),
+        "accuracy": share(true == side for true, side in zip(truth, said, strict=True)),
         "cohen_kappa": measures.cohen_kappa(truth, said, missing="category"),
     }
-    ours["accuracy"] = share(true == side for true, side in zip(truth, said, strict=True))
     three = {
         "accuracy, as wrong": ours["accuracy"],
         "accuracy, as a tie": share(true == side for true, side in zip(truth, tied, strict=True)),
@@ -325,7 +335,9 @@ def panda_rows(judge, numbers, data, truth, published):
         0,
     )
     shown = [Note("PandaLM", judge, name, None, value) for name, value in three.items() if name not in published]
-    return [recorded, *compare("PandaLM", judge, numbers, ours), *compare("PandaLM", judge, published, three, 4), *shown]
+    out = compare("PandaLM", judge, numbers, ours)
+    out += left_over("PandaLM", judge, numbers, out)
+    return [recorded, *out, *compare("PandaLM", judge, published, three, 4), *shown]
 
 
 def unieval(folder):
@@ -333,11 +345,14 @@ def unieval(folder):
     out = []
     for name, dimensions in references(folder).items():
         data = found(folder, f"{name}.jsonl")
+        if not data:
+            out.append(Note("UniEval", name, "its rows are not here", None, None))
         for dimension, reference in dimensions.items() if data else ():
             people, scores = ([row[side].get(dimension) for row in data] for side in ("scores", "predict_scores"))
             c = measures.correlations(people, scores)
             ours = {"n": c.n, "pearson": c.pearson, "spearman": c.spearman, "kendall_b": c.kendall}
-            out += compare("UniEval", f"{name} {dimension}", reference, ours)
+            here = compare("UniEval", f"{name} {dimension}", reference, ours)
+            out += [*here, *left_over("UniEval", f"{name} {dimension}", reference, here)]
     return out
 
 
@@ -351,8 +366,9 @@ def multi_rater(folder):
             rated = [row["ratings"] for row in data if row["metric"] == metric]
             ours = {"items": len(rated), "max_raters": max(map(len, rated), default=0)}
             ours |= {f"alpha_{level}": measures.krippendorff_alpha(rated, level) for level in ("ordinal", "interval")}
-            out += compare("JUDGE-BENCH", f"{name} {metric}", reference, ours)
-            out += compare("JUDGE-BENCH", f"{name} {metric}", reference, {"published_alpha_ordinal": ours["alpha_ordinal"]}, EXACT)
+            here = compare("JUDGE-BENCH", f"{name} {metric}", reference, ours)
+            here += compare("JUDGE-BENCH", f"{name} {metric}", reference, {"published_alpha_ordinal": ours["alpha_ordinal"]}, EXACT)
+            out += [*here, *left_over("JUDGE-BENCH", f"{name} {metric}", reference, here)]
     return out
 
 
@@ -393,7 +409,8 @@ def summhay_rows(judge, reference, data):
         "linking_accuracy": share(a == b for a, b in linked),
         "bias_mean_pred_minus_human": measures.bias(said, truth).value,
     }
-    return compare("SummHay", judge, reference, ours)
+    out = compare("SummHay", judge, reference, ours)
+    return [*out, *left_over("SummHay", judge, reference, out)]
 
 
 def by_insight(row, judge):
@@ -406,15 +423,19 @@ def gpt4_pointwise(folder):
     grades, models = [row["gpt4_scores"] for row in data], defaultdict(list)
     for row in data:
         models[row["response_model"]] += row["gpt4_scores"]
+    fields = {field for row in data for field in row}
     ours = {
         "n": len(data),
+        "fields_missing": sum(row.get(field) is None for row in data for field in fields),
         "all_three_equal": sum(len(set(looks)) == 1 for looks in grades),
         "range_ge_2": sum(max(looks) - min(looks) >= 2 for looks in grades),
         "mean_score": statistics.fmean(grade for looks in grades for grade in looks),
     }
     values = {str(value): n for value, n in Counter(grade for looks in grades for grade in looks).items()}
+    out = compare("GPT-4 pointwise", "three looks", reference, ours)
     return [
-        *compare("GPT-4 pointwise", "three looks", reference, ours),
+        *out,
+        *left_over("GPT-4 pointwise", "three looks", reference, out),
         *compare("GPT-4 pointwise", "grades given", reference.get("score_values", {}), values, 0),
         *compare(
             "GPT-4 pointwise",
@@ -451,7 +472,8 @@ def selfrefine_yelp(folder):
         sum(said == step["judge_score"] for said, step in pairs),
         0,
     )
-    return [labels, *compare("Self-Refine Yelp", "traces", reference, ours, 0)]
+    out = compare("Self-Refine Yelp", "traces", reference, ours, 0)
+    return [labels, *out, *left_over("Self-Refine Yelp", "traces", reference, out)]
 
 
 def sentiment(text):
@@ -506,14 +528,14 @@ def mark(row):
 
 
 def summary(compared):
-    """By data set: how many references there were, how many of our figures equal them, the largest difference."""
+    """By data set: how many references there were, how many of our figures equal them, the largest known difference."""
     out = {}
     for name in dict.fromkeys(row.data for row in compared):
         held = [row for row in compared if row.data == name and not isinstance(row, Note)]
         out[name] = {
             "references": len(held),
             "equal": sum(row.equal for row in held),
-            "largest difference": max(row.difference for row in held),
+            "largest difference": max((row.difference for row in held if math.isfinite(row.difference)), default=None),
         }
     return out
 
@@ -523,7 +545,8 @@ def report_summary(console, compared):
     for name in ("data", "references", "equal", "largest difference"):
         table.add_column(name, justify="left" if name == "data" else "right")
     for name, row in summary(compared).items():
-        table.add_row(name, str(row["references"]), str(row["equal"]), f"{row['largest difference']:.1e}")
+        worst = row["largest difference"]
+        table.add_row(name, str(row["references"]), str(row["equal"]), "-" if worst is None else f"{worst:.1e}")
     console.print(table)
 
 
@@ -534,7 +557,9 @@ def main():
     parser.add_argument("--json", type=Path, help="write the figures here")
     asked = parser.parse_args()
     console, start = Console(width=None if sys.stdout.isatty() else 140), time.perf_counter()
-    places = recognised(asked.folder)
+    places = recognised(asked.folder) if asked.folder.is_dir() else {}
+    if not places:
+        parser.error(f"there is no data set that is known here in {asked.folder}")
     compared = [row for measure in SIGNS.values() if measure in places for row in measure(places[measure])]
     seconds = time.perf_counter() - start
     report(console, [row for row in compared if not asked.brief or isinstance(row, Note) or not row.equal])

@@ -161,6 +161,19 @@ def test_a_file_of_an_unknown_kind_is_refused_at_once(tmp_path):
         rows(tmp_path / "t.docx")
 
 
+@pytest.mark.parametrize(
+    ("name", "missing", "extra"),
+    [("t.parquet", ["pyarrow.parquet"], "parquet"), ("t.jsonl.zst", ["compression.zstd", "backports.zstd"], "zstd")],
+)
+def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch, name, missing, extra):
+    """With what to install."""
+    (tmp_path / name).write_bytes(FILES[name])
+    for module in missing:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=rf"pip install 'redraft\[{extra}\]'"):
+        list(rows(tmp_path / name))
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_an_endless_line_is_an_error_and_is_not_held(tmp_path, packed):
     """100 MB in one line: said, skipped, and the next line is read."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft import Candidate, ScriptedModel, Task, refine
+from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.contracts import Reply
 from redraft.errors import BadResponseError, ConfigError, GradingError
 from redraft.graders.checklist import MOST_KEPT, Checklist, Question, read
@@ -126,7 +126,7 @@ def test_the_share_is_exact(rows):
         ("c.toml", 'questions = ["Is it short?", { question = "Is it kind?", weight = 2 }]'),
         ("c.toml", 'name = "x"\nabout = "y"\nquestions = ["Is it short?", ["Is it kind?", 2]]'),
         ("c.json", '{"questions": [{"question": "Is it short?"}, ["Is it  kind?", 2.0]]}'),
-        ("c.yaml", "questions:\n  - Is it short?\n  - {question: Is it kind?, weight: 2}"),
+        ("c.yaml", 'questions:\n  - Is it short?\n  - {question: "Is it kind?", weight: 2}'),
     ],
 )
 def test_questions_are_a_file(tmp_path, name, text):
@@ -177,6 +177,15 @@ def test_a_bad_checklist_file_names_itself(tmp_path):
     for n in (0, 41, True, 2.5):
         with pytest.raises(ConfigError, match="n must be a whole number from 1 to 40"):
             Checklist(n=n)
+
+
+@pytest.mark.parametrize("make", [Checklist, Judge])
+@pytest.mark.parametrize("wrong", [{"max_eval_chars": 0}, {"max_eval_chars": None}, {"max_tokens": -1}, {"max_tokens": True}])
+def test_limits_that_are_none_are_refused(make, wrong):
+    """The error names the limit and its value."""
+    [(name, value)] = wrong.items()
+    with pytest.raises(ConfigError, match=f"{name} must be a whole number >= 1, got {value}"):
+        make(**wrong)
 
 
 # ---- questions that are drawn

@@ -14,6 +14,7 @@ from redraft.graders import FunctionGrader
 from redraft.graders.combine import Cascade, Gate, Minimum, Weighted
 from redraft.graders.identity import fingerprint
 from redraft.graders.jury import Council, Jury
+from redraft.core.records import Usage
 from redraft.perform import Tab
 
 JUDGE = Judge({"truth": "It is true."})
@@ -394,6 +395,16 @@ async def test_what_is_made_of_free_graders_is_free(make):
     assert make("judge").free is False
     assert fingerprint(make(len_is_one), str) != fingerprint(make(len_is_two), str)
     assert fingerprint(make("judge"), lambda model: "one") != fingerprint(make("judge"), lambda model: "other")
+
+
+@pytest.mark.parametrize(
+    "make", [lambda f: Jury([f, f]), lambda f: Cascade(f, f), lambda f: Gate(f, f, 0.1), lambda f: Minimum([f, f])]
+)
+async def test_what_parts_say_they_spent_is_counted_once(make):
+    """A function that asks elsewhere reports its usage; the whole has that of its parts."""
+    spending = says(Feedback(0.5, usage=Usage(calls=3, cost=0.5)), "elsewhere")
+    _, result = await graded(make(spending))
+    assert (result.usage.calls, result.cost) == (6, 1.0)
 
 
 def len_is_one(text):

@@ -126,6 +126,7 @@ async def test_a_task_that_lacks_what_is_needed_is_refused(letters):
 
 
 BAD = [
+    ('{"questions": ["Is it short?"]}', "questions make a checklist"),
     ('{"criteria": {"a": "b"}, "levels": []}', "unknown key 'levels'; there are name, about, needs"),
     (
         '{"criteria": [{"name": "a", "description": "b", "levles": []}]}',

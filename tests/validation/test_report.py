@@ -106,8 +106,9 @@ def test_pass_and_fail():
     assert by["accuracy"].value == pytest.approx(3 / 6)
     assert by["accuracy"].chance == pytest.approx(4 / 6)
     assert by["leniency"].value == pytest.approx(1 / 2)
-    assert by["precision (pass)"].value == pytest.approx(3 / 4)
-    assert by["recall (fail)"].value == 0
+    rates = {x.name: x for x in found.rates}
+    assert rates["pass"].precision == pytest.approx(3 / 4)
+    assert rates["fail"].recall == 0
     assert by["Brier"].value == pytest.approx((0.01 + 0.04 + 0.09 + 0.64 + 0.36) / 5)
     assert by["unreadable"].value == pytest.approx(1 / 6)
 

@@ -27,15 +27,19 @@ def draw(found: Validated, place: Path) -> None:
     out.print(line(f"{card.grader}: {page.shown(card.headline)}", "bold"))
     out.print()
     out.print(_table("measure", card.measures))
+    if card.rates:
+        out.print(_grid(("class", "precision", "recall", "F1", "n"), map(page.rates, card.rates)))
     if card.groups:
-        out.print(_table("group", card.groups))
+        rows = [(g.name, g.value, g.low, g.high, g.n) for g in card.groups]
+        out.print(plots.forest_text(rows, card.headline.chance))
     if card.attacks:
         out.print(_table("turned by", [Measure(**row) for row in card.attacks["measures"]]))
     _plots(out, found)
     for why, times in (card.complaints or {}).items():
         out.print(line(f"unreadable, {times} x: {why}", "dim"))
     if card.lost:
-        out.print(line(f"{card.lost} rows could not be asked: the same command tries them again", "yellow"))
+        what = "could not be asked: the same command tries them again" if card.source == "live" else "have no recorded output"
+        out.print(line(f"{card.lost} rows {what}", "yellow"))
     out.print(line(f"card: {place / 'card.md'}", "dim"))
 
 
@@ -49,11 +53,20 @@ def _plots(out: Console, found: Validated) -> None:
         out.print(plots.reliability_text(page.reliability(report)))
 
 
+WIDE = 120  # columns from which on there is room for words beside the numbers
+
+
 def _table(name: str, rows: Iterable[Measure]) -> Table:
+    wide = console(stderr=False).width >= WIDE
+    heads = (name, "value", "95 %", "n", "chance", *([""] if wide else []))
+    return _grid(heads, (page.row(measure)[: len(heads)] for measure in rows))
+
+
+def _grid(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for head in (name, "value", "95 %", "n", "chance"):
-        table.add_column(head, justify="left" if head == name else "right", no_wrap=True)
-    table.add_column("", overflow="fold", style="dim")
-    for measure in rows:
-        table.add_row(*map(line, page.row(measure)))
+    for n, head in enumerate(heads):
+        table.add_column(head, justify="left" if n == 0 or not head else "right", no_wrap=bool(head), style=None if head else "dim")
+    for cells in rows:
+        table.add_row(*map(line, cells))
+    table.add_section()
     return table

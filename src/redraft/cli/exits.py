@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,9 @@ def exit_code(result: Result) -> int:
 def guarded(invoke: Callable[[], Any]) -> int:
     """The exit code of a command, whatever happens in it; `--debug` or REDRAFT_DEBUG adds the traceback."""
     try:
-        code = invoke()
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned
+            code = invoke()
         sys.stdout.flush()
     except BrokenPipeError:
         return _pipe_closed()
@@ -58,6 +61,11 @@ def guarded(invoke: Callable[[], Any]) -> int:
             _trace_back()
         return _told(error)
     return code if isinstance(code, int) else OK
+
+
+def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
+    """What the library warns of, as people read it here."""
+    complain(str(message))
 
 
 def _trace_back() -> None:

@@ -80,8 +80,7 @@ def show_one(name: str, cards: str | None, *, as_json: bool) -> None:
     latest = _latest(cards)
     rubric = _rubric(entry)
     if as_json:
-        criteria = [{"name": c.name, "description": c.description, "weight": c.weight} for c in rubric.criteria] if rubric else None
-        click.echo(json.dumps({**_data(entry, latest), "criteria": criteria}, indent=2))
+        click.echo(json.dumps({**_data(entry, latest), "rubric": rubric.as_data() if rubric else None}, indent=2))
         return
     out = console(stderr=False)
     out.print(line(entry.name, "bold underline"))

@@ -126,13 +126,8 @@ def remembered(typed: Mapping[str, Any], params: list[Setting]) -> dict[str, Any
         if name in held:
             held[name] = SECRET.sub("", held[name])
     if isinstance(held.get("rubric"), str):
-        held["rubric"] = _packed(Rubric.load(held["rubric"]))
+        held["rubric"] = Rubric.load(held["rubric"]).as_data()
     return held
-
-
-def _packed(rubric: Rubric) -> dict[str, Any]:
-    rows = [{"name": c.name, "description": c.description, "weight": c.weight} for c in rubric.criteria]
-    return {"name": rubric.name, "criteria": rows}
 
 
 def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting], trace: Trace, where: str) -> dict[str, Any]:

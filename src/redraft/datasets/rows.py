@@ -99,7 +99,7 @@ def _opened(name: str, packing: str) -> Iterator[IO[bytes]]:
 
 def _broken() -> tuple[type[Exception], ...]:
     """What reading and unpacking raise; Zstandard's own error where it is loaded."""
-    loaded = [sys.modules[name].ZstdError for name in ZSTD if name in sys.modules]
+    loaded = [library.ZstdError for name in ZSTD if (library := sys.modules.get(name))]
     return (OSError, EOFError, zlib.error, *loaded)
 
 

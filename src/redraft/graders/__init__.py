@@ -1,12 +1,17 @@
-"""Graders: what gives a score and says what to change.
+"""Graders: what gives a score and says what to change, or ranks answers.
 
-`Judge` asks a model, `Ranker` lets a model rank several answers, a plain function becomes a `FunctionGrader`, and a
-requirement a `RequirementGrader`.
+`Judge` asks a model by a rubric, `Checklist` by questions; `Ranker` and `Pairwise` let a model compare. A plain function
+becomes a `FunctionGrader`, a requirement a `RequirementGrader`; graders that compute are in `computed`. `Jury`, `Council`,
+`Cascade`, `Gate`, `Weighted` and `Minimum` are graders made of graders. All that have a name are in the `registry`.
 """
 
+from .checklist import Checklist
+from .combine import Cascade, Gate, Minimum, Weighted
 from .functions import FunctionGrader
 from .judge import Judge
+from .jury import Council, Jury
 from .names import as_grader
+from .pairwise import Pairwise
 from .ranker import Ranker
 from .registry import Entry, entries, find_entry
 from .requirement import RequirementGrader
@@ -14,14 +19,22 @@ from .rubric import Criterion, Rubric
 from .seating import Seated, must, weighted
 
 __all__ = [
+    "Cascade",
+    "Checklist",
+    "Council",
     "Criterion",
     "Entry",
     "FunctionGrader",
+    "Gate",
     "Judge",
+    "Jury",
+    "Minimum",
+    "Pairwise",
     "Ranker",
     "RequirementGrader",
     "Rubric",
     "Seated",
+    "Weighted",
     "as_grader",
     "entries",
     "find_entry",

@@ -34,6 +34,7 @@ from .judge import (
     actions_of,
     an_object,
     change_at,
+    check_setting,
     mean,
     no_answer,
     put,
@@ -125,6 +126,7 @@ class Checklist:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        check_setting(self.name, self)
         if isinstance(self.n, bool) or not isinstance(self.n, int) or not 1 <= self.n <= MOST_QUESTIONS:
             raise ConfigError(f"checklist: n must be a whole number from 1 to {MOST_QUESTIONS}, got {self.n!r}")
         if self.questions is not None:

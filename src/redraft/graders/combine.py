@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ..contracts import Ask
 from ..core.errors import BudgetExhaustedError, ConfigError, GradingError, RedraftError
-from ..core.records import Candidate, Criterion, Failure, Feedback, Task
+from ..core.records import NOTHING, Candidate, Criterion, Failure, Feedback, Record, Task, Usage
 
 T = TypeVar("T")
 
@@ -51,7 +51,8 @@ class Cascade:
         if isinstance(first, Feedback) and first.score is not None and first.score < self.rejects:
             return replace(first, reason=f"{self.first.name} decided: {first.reason}", votes=(first,))
         then = await view_of(self.then, task, candidate, ask)
-        return replace(then, reason=f"{self.then.name} decided, after {told(first)}: {then.reason}", votes=(first, then))
+        reason = f"{self.then.name} decided, after {told(first)}: {then.reason}"
+        return replace(then, reason=reason, usage=spent((first, then)), votes=(first, then))
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Gate:
             score = None if gate.score is None else 0.0
             return replace(gate, score=score, reason=f"stopped by {told(gate)}: {gate.reason}", done=False, votes=(gate,))
         view = await view_of(self.grader, task, candidate, ask)
-        return replace(view, votes=(gate, view))
+        return replace(view, usage=spent((gate, view)), votes=(gate, view))
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,8 @@ def _known(views: Sequence[Feedback]) -> list[float]:
 def _as_one(views: Sequence[Feedback], weights: Sequence[float], score: float | None) -> Feedback:
     criteria = tuple(_criterion(view, weight) for view, weight in zip(views, weights, strict=True) if view.score is not None)
     actions = unlike(c.action for c in criteria if c.action)
-    return Feedback(score, "; ".join(map(told, views)), actions, agreed(v.done for v in views), criteria, votes=tuple(views))
+    reason, done = "; ".join(map(told, views)), agreed(v.done for v in views)
+    return Feedback(score, reason, actions, done, criteria, usage=spent(views), votes=tuple(views))
 
 
 def _criterion(view: Feedback, weight: float) -> Criterion:
@@ -170,6 +172,11 @@ def told(vote: Feedback | Failure) -> str:
     if isinstance(vote, Failure):
         return f"{vote.of[2]} failed"
     return f"{vote.grader} {'unknown' if vote.score is None else format(vote.score, '.2f')}"
+
+
+def spent(votes: Iterable[Record]) -> Usage:
+    """What the parts themselves say they consumed; what they asked of models is on the bill already."""
+    return sum((vote.usage for vote in votes), NOTHING)
 
 
 def agreed(said: Iterable[bool | None]) -> bool | None:

@@ -39,20 +39,7 @@ ROW = '{"evidence": "short quote", "change": "what to change, or empty", "score"
 DONE = '"done": true only if nothing should change'
 NO_ANSWER = "Give an actual answer."
 LONGEST_QUOTE, LONGEST_CHANGE = 100, 240  # characters
-IDLE = {
-    "",
-    "-",
-    "none",
-    "n/a",
-    "na",
-    "null",
-    "empty",
-    "nothing",
-    "no change",
-    "no changes",
-    "nothing to change",
-    "what to change, or empty",
-}
+IDLE = frozenset("|-|none|n/a|na|null|empty|nothing|no change|no changes|nothing to change|what to change, or empty".split("|"))
 
 
 @dataclass(frozen=True)
@@ -81,6 +68,7 @@ class Judge:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        check_setting(self.name, self)
         rubric = as_rubric(self.rubric)
         template = read_words(self.template, "template") if isinstance(self.template, Path) else self.template
         if template is not None:
@@ -127,15 +115,17 @@ class Judge:
         criteria = "\n".join([CRITERIA, *map(_described, self.criteria)])
         levels = f"{LEVELS}\n{DESCRIBED}" if any(c.levels for c in self.criteria) else LEVELS
         closing = f"{ANSWER}\n{self.form()}\n{levels}"
-        examples = [EXAMPLES, *(_example(n, e, nonce) for n, e in enumerate(self._rubric.examples, 1))]
-        shown = examples if self._rubric.examples else []
-        if self.template is None:
-            return "\n\n".join([criteria, notice(nonce), *shown, *enclosed.values(), closing])
-        assert isinstance(self.template, str)
-        template = Template(self.template)
-        plain = self.criteria == one_criterion() or "criteria" in template.fields
-        own = template.fill({**enclosed, "criteria": criteria})
-        return "\n\n".join([notice(nonce), own, *([] if plain else [criteria]), *shown, closing])
+        examples = [_example(n, e, nonce) for n, e in enumerate(self._rubric.examples, 1)]
+        told = [EXAMPLES, *examples] if examples else []
+        if self._rubric.template is None:
+            return "\n\n".join([criteria, notice(nonce), *told, *enclosed.values(), closing])
+        return "\n\n".join([notice(nonce), *self._own(enclosed, criteria), *told, closing])
+
+    def _own(self, enclosed: Mapping[str, str], criteria: str) -> list[str]:
+        """The author's words, and the criteria after them where they have any that the words do not place."""
+        template = Template(self._rubric.template or "")
+        said = template.fill({**enclosed, "criteria": criteria})
+        return [said] if self.criteria == one_criterion() or "criteria" in template.fields else [said, criteria]
 
     def form(self) -> str:
         """The shape of the answer, as the model is shown it: the first criterion in full, the others like it."""
@@ -198,6 +188,14 @@ async def put(inquiry: Inquiry[T], task: Task, how: Setting, ask: Ask) -> tuple[
     messages = ({"role": "system", "content": SYSTEM}, said)
     request = Request(messages, how.temperature, how.max_tokens, schema=inquiry.schema, nonce=nonce)
     return await ask_strictly(ask, request, inquiry.read), exhibit
+
+
+def check_setting(name: str, how: Setting) -> None:
+    """Raises ConfigError for limits that are none."""
+    for what in ("max_eval_chars", "max_tokens"):
+        given = getattr(how, what)
+        if not (given is None and what == "max_tokens") and (type(given) is not int or given < 1):
+            raise ConfigError(f"grader {name!r}: {what} must be a whole number >= 1, got {given!r}")
 
 
 def check_needs(name: str, needs: tuple[str, ...], task: Task) -> None:

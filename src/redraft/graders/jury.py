@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from ..contracts import Ask
 from ..core.errors import ConfigError, GradingError
 from ..core.records import Candidate, Comparison, Failure, Feedback, Task
-from .combine import agreed, all_free, as_parts, or_failure, own_names, together, told, twice, unlike, view_of
+from .combine import agreed, all_free, as_parts, or_failure, own_names, spent, together, told, twice, unlike, view_of
 from .pairwise import copeland
 
 How = Literal["mean", "median", "majority", "trimmed"]
@@ -81,6 +81,7 @@ class Jury:
             + "".join(f"; {reason}" for reason in unlike(vote.reason for vote in heard if vote.reason)),
             unlike(action for vote in below for action in vote.actions),
             agreed(vote.done for vote in heard),
+            usage=spent(votes),
             votes=tuple(votes),
         )
 
@@ -149,6 +150,7 @@ class Council:
             "; ".join(unlike(vote.reason for vote in heard if vote.reason)),
             unlike(action for vote in heard for action in vote.actions),
             agreed(vote.done for vote in heard),
+            usage=spent(votes),
             ties=ties,
             votes=tuple(votes),
         )

@@ -94,6 +94,8 @@ class Rubric:
     @classmethod
     def of(cls, data: Mapping[str, Any], name: str, where: str) -> Rubric:
         """A rubric from plain data. Raises ConfigError naming `where`."""
+        if "questions" in data:
+            raise ConfigError(f"{where}: questions make a checklist, not a rubric: use the grader 'checklist:{where}'")
         only(data, ("name", "about", "needs", "uses", "criteria", "examples", "template"), where)
         template = text_at(data, "template", where) or None
         try:

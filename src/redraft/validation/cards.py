@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError, StoreError
-from .estimates import Measure
+from .estimates import ClassRates, Measure
 
 SCHEMA = 1
 
@@ -41,6 +41,7 @@ class Card:
     headline: Measure
     measures: tuple[Measure, ...] = ()
     groups: tuple[Measure, ...] = ()
+    rates: tuple[ClassRates, ...] = ()
     classes: Mapping[str, Mapping[str, int]] | None = None
     complaints: Mapping[str, int] | None = None
     usage: Mapping[str, Any] | None = None
@@ -68,6 +69,7 @@ class Card:
             data["headline"] = Measure(**data["headline"])
             for name in ("measures", "groups"):
                 data[name] = tuple(Measure(**row) for row in data[name])
+            data["rates"] = tuple(ClassRates(**row) for row in data["rates"])
             known = {f.name for f in fields(cls)}
             return cls(**{k: v for k, v in data.items() if k in known})
         except (ValueError, TypeError, KeyError, AttributeError) as error:

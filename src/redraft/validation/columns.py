@@ -133,8 +133,10 @@ def as_text(value: Any) -> str:
         return value
     try:
         return "" if value is ABSENT else json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
+    except TypeError:  # a date, say
         return str(value)
+    except (ValueError, RecursionError):
+        return shown(value)
 
 
 def value_at(row: Row, name: str | None) -> Any:

@@ -35,12 +35,24 @@ class Measure:
         return self.low is not None and self.chance is not None and self.low > self.chance
 
 
+@dataclass(frozen=True, slots=True)
+class ClassRates:
+    """How one class was recognised: precision, recall and F1, each None where it cannot be known; `n` rows truly have it."""
+
+    name: str
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    n: int
+
+
 @dataclass(frozen=True)
 class Report:
     """All that was measured. `headline` is the one measure by which a grader is trusted; `groups` is it by group.
 
-    `complaints` says how often what could not be read, `pairs` holds (people, grader) for plots: classes as text, or
-    numbers where labels are numbers.
+    `classes` counts what the grader said (inner) by what people said (outer), `complaints` what could not be read and
+    how often. For plots: `probabilities` with their outcomes, the grader's `scores` by what people said, and `points`
+    of people's score and the grader's.
     """
 
     kind: Kind
@@ -48,10 +60,12 @@ class Report:
     headline: Measure
     measures: tuple[Measure, ...]
     groups: tuple[Measure, ...] = ()
+    rates: tuple[ClassRates, ...] = ()
     classes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     complaints: Mapping[str, int] = field(default_factory=dict)
     probabilities: tuple[tuple[float, bool], ...] = ()
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    points: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)

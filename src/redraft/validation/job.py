@@ -134,7 +134,7 @@ def recorded(data: Data, verdicts: Sequence[Verdict], shelf: Shelf, *, grader: s
 
 
 def of_report(found: Report) -> dict[str, Any]:
-    names = ("kind", "rows", "headline", "measures", "groups", "classes", "complaints")
+    names = ("kind", "rows", "headline", "measures", "groups", "rates", "classes", "complaints")
     return {name: getattr(found, name) for name in names}
 
 

@@ -203,12 +203,18 @@ def _label(table: Columns, names: Sequence[str]) -> tuple[str | None, str | None
         raise ConfigError(f"any of the columns {', '.join(map(repr, usual))} may be the label; state it: label=COLUMN")
     label = label or table.find("label", names)
     ratings = table.find("ratings")
-    if label and ratings is None and any(isinstance(value_at(row, label), list) for row in table.rows):
+    if label and ratings is None and _holds_lists(table.rows, label):
         table.taken["ratings"] = table.taken.pop("label")
         return None, label
     if label is None and ratings is None:
         raise table.need("label")
     return label, ratings
+
+
+def _holds_lists(rows: Sequence[Row], name: str) -> bool:
+    """Whether a column holds lists and nothing else."""
+    said = [value for row in rows if not labels.missing(value := value_at(row, name))]
+    return bool(said) and all(isinstance(value, list) for value in said)
 
 
 def _every(row: Row, label: str | None, ratings: str | None) -> list[Any]:

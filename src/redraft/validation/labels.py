@@ -49,8 +49,8 @@ def missing(value: Any) -> bool:
 
 
 def word(value: Any) -> str:
-    """A value as it is compared: without case, spaces and double brackets."""
-    bare = BRACKETS.sub(r"\1", str(value).strip())
+    """A text as it is compared: without case, spaces and double brackets; "" for what is no text."""
+    bare = BRACKETS.sub(r"\1", value.strip()) if isinstance(value, str) else ""
     return "".join(bare.split()).casefold()
 
 

@@ -70,6 +70,8 @@ def precision_recall_f1(truth: Sequence[Hashable], said: Sequence[Hashable]) -> 
     """
     rows = [(true, told) for true, told in _zipped(truth, said) if true is not None]
     labels = dict.fromkeys(label for row in rows for label in row if label is not None)
+    if "macro" in labels:
+        raise ConfigError("a label cannot be called 'macro': that is what the means are called")
     rates: dict[Hashable, Rates] = {label: _rates(rows, label) for label in labels}
     precision, recall, f1 = (_mean([each[part] for each in rates.values()]) for part in range(3))
     return {**rates, "macro": Rates(precision, recall, f1, len(rows))}
@@ -154,7 +156,7 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Number]], level: str = "nomina
     if len(domain) < 2:
         return None
     array = _library("numpy").array
-    counts = array([[row.count(value) for value in domain] for row in rows])
+    counts = array([[held[value] for value in domain] for held in map(Counter, rows)])
     alpha = _library("krippendorff").alpha
     return _quietly(alpha, value_counts=counts, value_domain=array(domain), level_of_measurement=level)
 

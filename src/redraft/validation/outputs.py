@@ -106,7 +106,7 @@ class _Desk:
             return ()
         if self._shown is None:
             return tuple(range(len(case.responses)))
-        said = labels.word(value_at(row, self._shown))
+        said = labels.word(as_text(value_at(row, self._shown)))
         if "swap" in self._shown.casefold() and said in labels.PASS | {"0": 0.0, "1": 1.0}:
             return (1, 0) if labels.passed(value_at(row, self._shown)) else (0, 1)
         if said not in ORDERS:

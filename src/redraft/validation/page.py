@@ -10,7 +10,7 @@ from ..text import plain
 from . import measures as m
 from . import plots
 from .cards import Card, write_whole
-from .estimates import Measure, Report
+from .estimates import ClassRates, Measure, Report
 from .job import Validated
 
 
@@ -32,6 +32,8 @@ def drawings(report: Report) -> Iterator[tuple[str, str]]:
         yield "groups", plots.forest_svg(rows, report.headline.chance)
     if report.scores:
         yield "scores", plots.histogram_svg(report.scores)
+    if report.points:
+        yield "scatter", plots.scatter_svg(report.points)
     if report.classes:
         yield "confusion", plots.confusion_svg(classes_of(report.classes), report.classes)
     if report.probabilities:
@@ -53,6 +55,7 @@ ESCAPED = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#"} | {
 TITLES = {
     "groups": "By group",
     "scores": "Scores by what people said",
+    "scatter": "Its scores beside people's",
     "confusion": "What people said, and what it said",
     "reliability": "Scores read as probabilities",
 }
@@ -66,6 +69,9 @@ def markdown(card: Card, drawn: Iterable[str]) -> Iterator[str]:
     yield from table(("", ""), about(card))
     yield "\n## Measures\n"
     yield from table(("measure", "value", "95 % interval", "n", "chance", ""), map(row, card.measures))
+    if card.rates:
+        yield "\n## Classes\n"
+        yield from table(("class", "precision", "recall", "F1", "n"), map(rates, card.rates))
     if card.groups:
         yield "\n## Groups\n"
         yield from table(("group", card.headline.name, "95 % interval", "n", "chance", ""), map(row, card.groups))
@@ -84,7 +90,7 @@ def about(card: Card) -> Iterator[tuple[str, str]]:
     yield "fingerprint", card.fingerprint
     yield "model", card.model or "none"
     yield "data", f"{card.data} ({card.kind}), sha256 {card.sha256[:16]}"
-    yield "rows judged", str(card.rows) + (f"; {card.lost} could not be asked" if card.lost else "")
+    yield "rows judged", str(card.rows) + (f"; of {card.lost} nothing is known" if card.lost else "")
     yield "from", "live judging" if card.source == "live" else f"recorded outputs, read as {card.source}"
     yield "made", card.made
     if card.usage and card.source == "live":
@@ -95,6 +101,11 @@ def about(card: Card) -> Iterator[tuple[str, str]]:
 def row(x: Measure) -> tuple[str, ...]:
     """A measure as cells: name, value, interval, n, chance, what it is."""
     return (x.name, number(x.value), interval(x), str(x.n), "" if x.chance is None else number(x.chance), x.about)
+
+
+def rates(x: ClassRates) -> tuple[str, ...]:
+    """How a class was recognised, as cells."""
+    return (x.name, number(x.precision), number(x.recall), number(x.f1), str(x.n))
 
 
 def shown(x: Measure) -> str:

@@ -13,6 +13,7 @@ from . import measures as m
 from .cases import Case, Kind, Verdict
 from .estimates import (
     ENOUGH,
+    ClassRates,
     Measure,
     Report,
     Row,
@@ -77,6 +78,7 @@ def scored(rows: Sequence[Row], threshold: float, seed: int) -> Report:
         by_group(known, rank),
         complaints=complaints(rows),
         scores=_by_label(known),
+        points=tuple((row.label, row.score() or 0.0) for row in known),
     )
 
 
@@ -92,7 +94,6 @@ def passed(rows: Sequence[Row], threshold: float, seed: int) -> Report:
         share("accuracy", sum(t == s for t, s in both), len(both), chance=max(Counter(truth).values()) / len(truth)),
         headline,
         estimate("Cohen's kappa", both, _kappa, seed, chance=0.0),
-        *_classes(both),
         *_calibration(likely, seed),
         share("leniency", sum(t == "fail" and s == "pass" for t, s in both), truth.count("fail"), about="fails that it lets pass"),
         _verbosity([row for row in rows if row.score() is not None], seed),
@@ -106,6 +107,7 @@ def passed(rows: Sequence[Row], threshold: float, seed: int) -> Report:
         headline,
         tuple(found),
         by_group(rows, lambda held: _balanced(held, threshold)),
+        _rates(both),
         _counts(both),
         complaints(rows),
         tuple((float(p), o) for p, o in likely),
@@ -123,17 +125,18 @@ def paired(rows: Sequence[Row], threshold: float, seed: int) -> Report:
         headline,
         share("accuracy", sum(t == s for t, s in both), len(both), about="exactly what people said; a tie is right for a tie only"),
         estimate("Cohen's kappa", both, _kappa, seed, chance=0.0, about="unreadable rows left out"),
-        *_classes(both),
         *_order(rows),
         _length_preferred(rows),
         _length_controlled(rows, seed),
         share("ties", said.count(TIE), len(said), about="rows it does not decide"),
-        _same_again(rows),
+        *_same_again(rows),
         *steadiness(rows),
         unreadable(rows),
         *raters(rows, "nominal"),
     ]
-    return Report("pair", len(rows), headline, tuple(found), by_group(rows, _preference), _counts(both), complaints(rows))
+    return Report(
+        "pair", len(rows), headline, tuple(found), by_group(rows, _preference), _rates(both), _counts(both), complaints(rows)
+    )
 
 
 def ranked(rows: Sequence[Row], threshold: float, seed: int) -> Report:
@@ -264,7 +267,7 @@ def _verbosity(rows: Sequence[Row], seed: int) -> Measure:
     return estimate("verbosity", rows, partial, seed, about="rank correlation of the score with length, given people's label")
 
 
-def _same_again(rows: Sequence[Row]) -> Measure:
+def _same_again(rows: Sequence[Row]) -> list[Measure]:
     """Whether looks at the same pair in the same order agree."""
     told: list[list[tuple[int, ...]]] = []
     for row in rows:
@@ -274,7 +277,7 @@ def _same_again(rows: Sequence[Row]) -> Measure:
                 by_order[v.shown].append(places)
         told += [held for held in by_order.values() if len(held) > 1]
     same = sum(len(set(held)) == 1 for held in told)
-    return share("self-consistency", same, len(told), about="pairs that repeated looks judge alike")
+    return [share("self-consistency", same, len(told), about="pairs that repeated looks judge alike")] if told else []
 
 
 def _passed(row: Row, threshold: float) -> str:
@@ -301,14 +304,11 @@ def _kappa(both: Sequence[tuple[Any, Any]]) -> float | None:
     return m.cohen_kappa([t for t, _ in known], [s for _, s in known]) if known else None
 
 
-def _classes(both: Sequence[tuple[str, str]]) -> list[Measure]:
-    """Precision, recall and F1 of every class, and their macro mean."""
-    found = m.precision_recall_f1([t for t, _ in both], [None if s == UNREADABLE else s for _, s in both])
-    rows: list[Measure] = []
-    for label, (precision, recall, f1, n) in found.items():
-        for name, value in (("precision", precision), ("recall", recall), ("F1", f1)):
-            rows.append(Measure(f"{name} ({label})", value, n=n))
-    return rows
+def _rates(both: Sequence[tuple[str, str]]) -> tuple[ClassRates, ...]:
+    """The rates of every class that people used, and their plain mean; what people never said is no class but no answer."""
+    told = {t for t, _ in both}
+    found = m.precision_recall_f1([t for t, _ in both], [s if s in told else None for _, s in both])
+    return tuple(ClassRates(str(label), *rates) for label, rates in found.items())
 
 
 def _calibration(likely: Sequence[tuple[float, bool]], seed: int) -> list[Measure]:

@@ -7,16 +7,17 @@ takes that for wrong. Everything is linear in the length of the text. Nothing he
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from fractions import Fraction
 
+_BOX = re.compile(r"\\f?box(?:ed)?\s?\{")
+_BRACE = re.compile(rf"{_BOX.pattern}|\\.|[{{}}]", re.DOTALL)
 _END = r"[ \t*_]*([^\r\n]{1,500})"
 _MARKS = (
     re.compile(rf"^[ \t]*####{_END}", re.MULTILINE),
     re.compile(rf"\bfinal (?:answer|result)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_END}", re.IGNORECASE),
     re.compile(rf"\b(?:answer|result|solution)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_END}", re.IGNORECASE),
 )
-_SENTENCE = re.compile(r"(?<=[^\d\s])[.;!?](?=\s|\Z)|(?<=\d)[.;!?](?=\s|\Z)|[\u3002\uff01\uff1f]")
+_SENTENCE = re.compile(r"[.;!?](?=\s|\Z)|[\u3002\uff01\uff1f]")
 _MATH = re.compile(r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(([^\n]{1,500}?)\\\)|\\\[([^\n]{1,500}?)\\\]")
 _CHOICE = re.compile(r"\W*(?:(?:option|choice)\s+)?\W*([A-J])(?=$|[^\w'\u2019])")
 _CHOICE_LINE = re.compile(r"^[ \t*_]*(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)", re.MULTILINE)
@@ -29,17 +30,17 @@ _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:['\u2019\u00a0\u2
 
 
 def boxed(text: str) -> list[str]:
-    r"""What stands in \boxed{...} and \fbox{...}, braces counted."""
-    return [inner for m in re.finditer(r"\\f?box(?:ed)?\s?\{", text) if (inner := _braced(text, m.end())) is not None]
-
-
-def _braced(text: str, start: int) -> str | None:
-    depth = 1
-    for i in range(start, min(len(text), start + 2000)):
-        depth += {"{": 1, "}": -1}.get(text[i], 0) if text[i - 1] != "\\" else 0
-        if not depth:
-            return text[start:i].strip()
-    return None
+    r"""What stands in \boxed{...} and \fbox{...}, braces counted; of nested ones, the innermost."""
+    found: list[str] = []
+    opened: list[tuple[int, bool]] = []
+    for brace in _BRACE.finditer(text):
+        if brace[0].endswith("{") and brace[0] != r"\{":
+            opened.append((brace.end(), len(brace[0]) > 1))
+        elif brace[0] == "}" and opened:
+            start, is_box = opened.pop()
+            if is_box and brace.start() - start <= 2000 and not _BOX.search(text, start, brace.start()):
+                found.append(text[start : brace.start()].strip())
+    return found
 
 
 def marked(text: str) -> list[str]:
@@ -96,8 +97,3 @@ def _number(found: re.Match[str]) -> tuple[Fraction, bool] | None:
     power = int((found["e"] or found["ten"] or "0").replace("\u2212", "-"))
     value = Fraction(digits) * Fraction(10) ** power * (-1 if found["sign"] in {"-", "\u2212", "\u2013"} else 1)
     return (value / 100 if found["percent"] else value), bool(found["percent"])
-
-
-def one(values: Iterable[object]) -> bool:
-    """Whether they are all the same."""
-    return len(set(values)) == 1

@@ -8,6 +8,7 @@ wherever they stand, so these measure likeness, not truth.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
 from ...requirements import texts
 from .arguments import check_choice
-from .topical import Topical, everything, topical
+from .topical import NO_LETTER, Topical, everything, topical
 from .views import measured, reference_of
 
 TOO_LITTLE = "Say more of what the expected answer says, in closer words, and leave out what it does not."
@@ -62,7 +63,11 @@ class Fuzzy(_Overlap):
     def measure(self, answer: Topical, reference: str) -> float:
         from rapidfuzz import fuzz
 
-        return float(fuzz.ratio(_letters(answer.masked), _letters(reference))) / 100
+        said = _MASKED.sub(lambda m: NO_LETTER * len(m[0]), _letters(answer.masked))
+        return float(fuzz.ratio(said, _letters(reference))) / 100
+
+
+_MASKED = re.compile(f" ?{NO_LETTER}[{NO_LETTER} ]*")
 
 
 def _letters(text: str) -> str:

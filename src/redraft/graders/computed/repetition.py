@@ -33,10 +33,8 @@ class Repetition:
         check_number("n", self.n, 1, 50, whole=True)
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
-        """The share that is not repeated, from 0 to 1; None for a text without words."""
+        """The share that is not repeated, from 0 to 1; 1 for a text without words."""
         words = await asyncio.to_thread(lambda: list(_words(candidate.text)))
-        if not words:
-            return Feedback(None, "there are no words to measure")
         share, sample = _worst(words, self.n)
         reason = f"{share:.0%} of the words repeat earlier sequences of {self.n} words"
         return measured(1 - share, reason, f"Do not say the same thing again ({sample!r} comes back)." if sample else "")

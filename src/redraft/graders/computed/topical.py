@@ -1,7 +1,7 @@
 """Which sentences of an answer are about what the reference says, so that padding cannot earn an overlap.
 
 Any measure of overlap rises when text is added that happens to share words with the reference: "the", "of", a letter.
-So a sentence counts only if at least half of its content words stand in the reference; the others stay in the answer's
+So a sentence counts only if more than half of its content words stand in the reference; the others stay in the answer's
 length, with letters that match nothing. Content words are numbers and words of four letters or more (a Chinese
 character and a kana count, too); a sentence without any is measured by all its words. Who copies words of the
 reference itself is not stopped by this. It knows no measure.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ...requirements import texts
 
-LEAST = 0.5
+HALF = 0.5
 NEAR = 80.0  # of 100: as alike as a word and itself with a slip in it
 MOST_PAIRS = 300_000  # words times words that are compared for slips; beyond that only equal words count
 NO_LETTER = "\ua66e"  # a letter that occurs in one manuscript of 1429
@@ -41,7 +41,7 @@ def topical(answer: str, reference: str, *, slips: bool = False) -> Topical:
     knows = _near(answer, known) if slips else known.__contains__
     masked, kept = [], []
     for i, piece in enumerate(_BREAK.split(answer)):
-        on_topic = i % 2 == 1 or _share(piece, knows) >= LEAST
+        on_topic = i % 2 == 1 or _share(piece, knows) > HALF
         masked.append(piece if on_topic else _mask(piece))
         kept.append(piece if on_topic else " ")
     return Topical("".join(masked), "".join(kept))

@@ -1,0 +1,330 @@
+"""Reading recorded judge outputs: what a format reads, what it refuses, and that no text makes it crash or invent."""
+
+import random
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft.errors import ConfigError
+from redraft.graders.reading import Unreadable
+from redraft.graders.recorded import FORMATS, Format, Reading, find_format, read
+
+WINNERS = [
+    ("arena_hard", "... final verdict: [[A>>B]]", "first"),
+    ("arena_hard", "[[B>A]] and again [[B>A]]", "second"),
+    ("arena_hard", "[[A=B]]", "tie"),
+    ("mt_bench_pair", "After all: [[C]]", "tie"),
+    ("mt_bench_pair", "[[B]]", "second"),
+    ("llmbar", "Output (b) is better. Output (a) is not.", "second"),
+    ("llmbar", "Assistant (b) says Output (b) is better. Yet Output (a) is better.", "first"),  # LLMBar looks for (a) first
+    ("llmbar", "Output (b)", "second"),
+    ("llmbar_line", "Output (b) is better.\n\nOutput (a) is too long", "first"),
+    ("llmbar_sentence", "Therefore, Output (b) is better.", "second"),
+    ("pandalm", "1\n\n### Reason: shorter", "first"),
+    ("pandalm", "Tie", "tie"),
+    ("prometheus_pair", "Feedback: fine. [RESULT] B", "second"),
+    ("prometheus_pair", "[RESULT] Response A", "first"),
+    ("json_pair", '```json\n{"winner": "tie"}\n```', "tie"),
+    ("json_pair:verdict.better", '{"verdict": {"better": "B"}}', "second"),
+    (r"regex:(?i)better: (\w+)", "Better: A", "first"),
+]
+SCORES = [
+    ("mt_bench_score", "Rating: [[7]]", 7, 6 / 9),
+    ("mt_bench_score@0-10", "[[7.5]] ... so [[7.5]]", 7.5, 0.75),
+    ("score_of", "Score: 7/10", 7, 0.7),
+    ("score_of", "It is fine.\n\n7 out of 10", 7, 0.7),
+    ("score_of", "**Score:** 4 / 5", 4, 0.8),
+    ("score_of", "### Overall rating: **8/10**\n\nClarity was 3/10.", 8, 0.8),
+    ("score_of", "Score: 7/10 - good", 7, 0.7),
+    ("score_of@1-10", "Final score: 10. Well done", 10, 1.0),
+    ("bare_number", " 7\n", 7, 0.7),
+    ("bare_number@0-1", "0.03338678454245273", 0.03338678454245273, 0.03338678454245273),
+    ("prometheus", "Feedback: good. [RESULT] 4", 4, 0.75),
+    ("prometheus", "[RESULT]: (4/5)", 4, 0.75),
+    ("json", '{"score": 0.25, "reason": "x"}', 0.25, 0.25),
+    ("json:score@1-5", 'Here: {"score": 4,\n "reason": "x",}', 4, 0.75),
+    ("json:rubric.truth@1-5", '{"rubric": {"truth": 2}}', 2, 0.25),
+    (r"regex:grade (\d+)@1-10", "grade 3, yes, grade 3", 3, 2 / 9),
+    ("score_of", "<think>Score: 2/10</think>Score: 9/10", 9, 0.9),
+    ("score_of", "Perhaps\nScore: 2/10\n</think>\nScore: 9/10", 9, 0.9),
+]
+LABELS = [
+    ("label", "Because it is short.\nVerdict: **PASS**.", "pass"),
+    ("label:yes/no", "I looked.\n\nno", "no"),
+    ("label:A/B/C", "(c)", "C"),
+    ("self_refine_sentiment", "It sounds sad. The sentiment is Negative. No: the sentiment is Very positive.", "very positive"),
+    ("self_refine_sentiment", "The sentiment of the rewritten review is neutral", "neutral"),
+    ("json_label:pass", '{"pass": true}', "true"),
+    ("json_label", '{"label": "Fully covered"}', "Fully covered"),
+]
+UNREADABLE = [
+    ("arena_hard", "[[A>>B]] ... on reflection [[A>B]]", "several"),
+    ("arena_hard", "[[A<B]]", "no verdict"),
+    ("arena_hard", "A>B", "no verdict"),
+    ("arena_hard", "[[А>B]]", "no verdict"),  # a Cyrillic A
+    ("mt_bench_pair", "[[A]] or [[B]]", "several"),
+    ("mt_bench_score", "[[7]] then [[8]]", "several"),
+    ("mt_bench_score", "[[17]]", "outside"),
+    ("mt_bench_score", "[[-7]]", "plain number"),
+    ("mt_bench_score", "[[7/10]]", "plain number"),
+    ("mt_bench_score", "[[٧]]", "plain number"),
+    ("mt_bench_score", "Rating: 7", "no rating"),
+    ("llmbar", "Both are good.", "neither"),
+    ("pandalm", "garbage", "first line"),
+    ("pandalm", "1 is better", "first line"),
+    ("prometheus", "[RESULT] 6", "outside"),
+    ("prometheus", "[RESULT] four", "no score"),
+    ("prometheus", "[RESULT] (an integer between 1 and 5)", "no score"),
+    ("prometheus", "[RESULT] 2 ... [RESULT] 3", "several"),
+    ("prometheus_pair", "[RESULT] C", "neither"),
+    ("score_of", "-7/10", "no score"),
+    ("score_of", "Score: -7/10", "no score"),
+    ("score_of", "Score: −7/10", "no score"),
+    ("score_of", "17/10", "outside"),
+    ("score_of", "7/10/2024", "no score"),
+    ("score_of", "Score: 7 / 10 / 2024", "no score"),
+    ("score_of", "Score: NaN/10", "no score"),
+    ("score_of", "Score: 7–8/10", "no score"),
+    ("score_of", "Score: 7/10 or 8/10", "no score"),
+    ("score_of", "Score: 7/10\nScore: 8/10", "several"),
+    ("score_of", "Score: 7/10 (was 8/10)", "several"),
+    ("score_of", "Score: 7/10\nScore: n/a", "no score"),
+    ("score_of", "Score: 7²/10", "no score"),
+    ("score_of", "Score: 7̸/10", "no score"),
+    ("score_of", "Score: ٧/١٠", "no score"),
+    ("score_of", "Score: 1 000/10", "no score"),
+    ("score_of", "Score: 7", "out of how many"),
+    ("score_of", "Score: 0/0", "out of how many"),
+    ("score_of", "I cannot give this more than 3/10, though 7 out of 10 cats like it.", "no score"),
+    ("score_of@1-10", "Score: 7/100", "not on the scale"),
+    ("score_of@1-10", "Score: 0/10", "outside"),
+    ("score_of@1-10", "Score: 7%", "no score"),
+    ("bare_number", "7.", "not a number alone"),
+    ("bare_number", "7²", "not a number alone"),
+    ("bare_number", "1e1", "not a number alone"),
+    ("bare_number", "7\u200b", "not a number alone"),
+    ("bare_number", "NaN", "not a number alone"),
+    ("bare_number", "Infinity", "not a number alone"),
+    ("bare_number", "11", "outside"),
+    ("bare_number", "9" * 5000, "not a number alone"),
+    ("json:score@1-5", '{"score": "4"}', "must be a number"),
+    ("json:score@1-5", '{"score": true}', "must be a number"),
+    ("json:score@1-5", '{"score": NaN}', "NaN"),
+    ("json:score@1-5", '{"score": 6}', "outside"),
+    ("json:score@1-5", '{"score": -1}', "plain number"),
+    ("json:score@1-5", '{"score": 4⁵}', "plainly"),
+    ("json:score@1-5", '{"score": 4%}', "plainly"),
+    ("json:score@1-5", '{"score": 1, "score": 5}', "twice"),
+    ("json:score@1-5", '{"score": 1}{"score": 5}', "object"),
+    ("json:score@1-5", "The score is 4", "no JSON"),
+    ("json:score@1-5", '{"other": 4}', "missing"),
+    ("json:a.b@1-5", '{"a": 4}', "missing"),
+    ("json_pair", '{"winner": "model_a"}', "must be one of"),
+    ("json_label", '{"label": ["pass"]}', "must be a label"),
+    ("json_ranking", '{"ranking": [1, 1, 2]}', "once"),
+    ("json_ranking", '{"ranking": [1.0, 2.0]}', "whole numbers"),
+    ("rank_gpt", "[2] > [2]", "once"),
+    ("rank_gpt", "[1] > [3]", "once"),
+    ("rank_gpt", "[2]", "no ranking"),
+    ("label", "Not yes", "last line"),
+    ("label", "yes\nbut then I thought about it for a long time and am no longer so sure of anything at all", "last line"),
+    ("label", "Answer: no\nAnswer: yes", "several"),
+    ("self_refine_sentiment", "N/A", "sentiment"),
+    (r"regex:(\d+)/10@1-10", "7/10 8/10", "several"),
+    (r"regex:(\S+) points@1-10", "-7 points", "plain number"),
+    (r"regex:winner (\w+)", "winner nobody", "none of"),
+    (r"regex:(a|aa)+$@1-10", "a" * 5000 + "!", "took more than|no match"),
+    *((name, "", "empty") for name in FORMATS),
+    *((name, "<think>Score: 7/10 [[7]] yes", "empty") for name in FORMATS),
+    *((name, "x" * 200_001, "characters long") for name in FORMATS),
+]
+
+
+@pytest.mark.parametrize(("form", "text", "winner"), WINNERS)
+def test_winners(form, text, winner):
+    """The side that a judge of two prefers, of those it was shown."""
+    made = read(text, form)
+    assert (made.winner, made.score, made.ranking, made.label) == (winner, None, None, None)
+
+
+@pytest.mark.parametrize(("form", "text", "score", "normalised"), SCORES)
+def test_scores(form, text, score, normalised):
+    """A score on the judge's own scale, and its place on it."""
+    made = read(text, form)
+    assert (made.score, made.normalised) == (score, pytest.approx(normalised))
+    assert made.winner is made.label is made.ranking is None
+
+
+@pytest.mark.parametrize(("form", "text", "label"), LABELS)
+def test_labels(form, text, label):
+    """A label in the spelling of the format; case and marks around it mean nothing."""
+    assert read(text, form).label == label
+
+
+@pytest.mark.parametrize("text", ["[2] > [1] > [3]", "Ranking: [2]>[1] > [3]\nThat is: [2]>[1] > [3]"])
+def test_rankings(text):
+    """Best first, in the numbers the judge was shown."""
+    assert read(text, "rank_gpt").ranking == (2, 1, 3)
+    assert read('{"ranking": [2, 1, 3]}', "json_ranking").ranking == (2, 1, 3)
+
+
+@pytest.mark.parametrize(("form", "text", "complaint"), UNREADABLE)
+def test_unreadable(form, text, complaint):
+    """What is not plainly there is not read, and the complaint says why."""
+    with pytest.raises(Unreadable, match=complaint):
+        read(text, form)
+
+
+@pytest.mark.parametrize("text", [None, 7, b"[[A]]", ["[[A]]"]])
+def test_what_is_no_text(text):
+    """A missing output is unreadable, like any other."""
+    with pytest.raises(Unreadable, match="no text"):
+        read(text, "mt_bench_pair")
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("arena", "did you mean arena_hard"),
+        ("", "unknown format"),
+        ("arena_hard:x", "written 'arena_hard'"),
+        ("arena_hard@1-10", "gives no scores"),
+        ("label:yes", "yes/no"),
+        ("json:", "json:KEY"),
+        ("json:score@5-1", "low to high"),
+        ("bare_number@1-", "not understood"),
+        ("regex:(", "no pattern"),
+        ("regex:" + "a" * 1001, "1000"),
+    ],
+)
+def test_formats_that_are_none(spec, told):
+    """The name is named, with what is allowed."""
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        find_format(spec)
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_every_format_reads_its_example(form):
+    """What the list of formats shows is what they read; kind and scale are as told."""
+    made = read(form.example, form)
+    assert {"pair": made.winner, "score": made.score, "ranking": made.ranking, "label": made.label}[form.kind] is not None
+    assert made.scale == form.scale or form.name == "score_of"
+    assert form.about
+    assert read(form.example, form.name) == made
+
+
+def test_a_format_of_ones_own():
+    """A function that makes a reading is a format, too."""
+    form = Format("loud", "label", "capitals", "YES", lambda text, _: Reading(label=text.lower(), words=text))
+    assert read("<think>no</think>YES", form).label == "yes"
+
+
+# --- hostile outputs ----------------------------------------------------------------------------------------------------
+
+SPECS = [
+    *FORMATS,
+    "score_of@1-10",
+    "bare_number@0-100",
+    "json:score@1-5",
+    "label:yes/no",
+    r"regex:(?i)score\D{0,5}(\d+)@1-10",
+    r"regex:(?:[a-z]+ ?)+: ([AB])$",
+]
+SEEDS = [text for _, text, *_ in (*WINNERS, *SCORES, *LABELS, *UNREADABLE) if len(text) < 200] + [
+    *(form.example for form in FORMATS.values()),
+    '{"score": 3, "winner": "A", "label": "pass", "ranking": [2, 1]}',
+    "```json\n{'score': 3, 'winner': 'B',}\n```",
+    "Score: 7/10\nRating: [[7]]\n[RESULT] 4\n[[A>B]]\n[2] > [1]\nOutput (a) is better.\nVerdict: yes",
+]
+BITS = [
+    "7", "10", "/", "-", "−", ".", ",", "%", "[[", "]]", "[", "]", "{", "}", '"', "'", ":", "\\", "\n", "\r\n", "\t", " ", "\u00a0",
+    "\u200b", "\u202e", "\x00", "\ud800", "²", "½", "٧", "७", "Ⅶ", "７", "\u0338", "⁄", "e5", "NaN", "Infinity", "null", "true",
+    "Score:", "score", " out of ", "[RESULT]", "[[A]]", "[[B>A]]", "A", "B", "Tie", "yes", "no", "<think>", "</think>", "```", "**",
+    '{"score":', "Output (a) is better.", "> [1]", "is", "😀", "９" * 3, "1" * 20,
+]  # fmt: skip
+
+
+def mutated(rng):
+    """A seed with some of its characters cut, doubled, swapped, or something foreign put in; or two seeds run together."""
+    text = rng.choice(SEEDS)
+    for _ in range(rng.randint(1, 4)):
+        at, to = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
+        how = rng.randrange(6)
+        if how == 0:
+            text = text[:at] + text[to:]
+        elif how == 1:
+            text = text[:to] + text[at:]
+        elif how < 5:
+            text = text[:at] + rng.choice(BITS) + text[at:]
+        else:
+            text = text[:at] + rng.choice(SEEDS) + text[to:]
+    return text[:400]
+
+
+def check(text, spec):
+    """No crash, nothing out of range, nothing that does not stand in the text. True if it could be read."""
+    try:
+        made = read(text, spec)
+    except Unreadable as complaint:
+        assert str(complaint)
+        return False
+    assert sum(each is not None for each in (made.winner, made.score, made.ranking, made.label)) == 1, (text, spec)
+    assert made.words, (text, spec)
+    assert made.ranking or made.words in text, (text, spec)
+    if made.score is not None:
+        low, high = made.scale
+        digits = re.match(r"[0-9]+(\.[0-9]+)?", made.words)
+        assert low <= made.score <= high, (text, spec)
+        assert 0 <= made.normalised <= 1, (text, spec)
+        assert float(digits[0]) == made.score, (text, spec)
+        alone = rf"(?<![\d.\-−]){re.escape(made.words)}(?!\d|\.\d)"
+        assert spec.startswith("regex") or re.search(alone, text), (text, spec)
+    if made.ranking:
+        assert [int(n) for n in re.findall("[0-9]+", made.words)] == list(made.ranking), (text, spec)
+    return True
+
+
+def test_a_hundred_thousand_malformed_outputs():
+    """Every one is read with a format, in turn, so that each format meets thousands; it ends well within a minute."""
+    rng, start, count, readable = random.Random(20), time.perf_counter(), 0, 0
+    for n in range(100_000):
+        readable += check(mutated(rng), SPECS[n % len(SPECS)])
+        count += 1
+    assert count == 100_000
+    assert 0 < readable < count
+    assert time.perf_counter() - start < 60
+
+
+def test_every_format_meets_the_same_outputs():
+    """What is hostile to one format is hostile to all."""
+    rng = random.Random(21)
+    for text in (mutated(rng) for _ in range(4000)):
+        for spec in SPECS:
+            check(text, spec)
+
+
+@given(st.text(max_size=200), st.sampled_from(SPECS))
+def test_any_text(text, spec):
+    """Whatever unicode has."""
+    check(text, spec)
+
+
+@given(st.integers(0, 10**7), st.integers(0, 10**7), st.sampled_from(["", "-", "+", "−", "~", "1", ".", "٧"]))
+def test_a_score_is_read_as_it_stands(score, most, before):
+    """Score and scale are the numbers that stand there, or nothing is read."""
+    text = f"Score: {before}{score}/{most}"
+    if check(text, "score_of"):
+        made = read(text, "score_of")
+        assert (made.words, made.scale) == (f"{before if before == '1' else ''}{score}/{most}", (0, most))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_longest_outputs(spec):
+    """Two hundred thousand characters of what is worst for patterns take a bounded time."""
+    for bit in ["Score: ", "7/10\n", "[[", "[1]>", "1", "{", '{"a": ', "<think>", "yes\n", "[RESULT] ", " ", "*", '"', "a ", "#"]:
+        start = time.perf_counter()
+        check((bit * 200_000)[:200_000], spec)
+        assert time.perf_counter() - start < 10

@@ -1,0 +1,451 @@
+"""Labelled data of any usual shape become cases; what cannot be understood is left out and said, never guessed."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft.errors import ConfigError
+from redraft.graders.recorded import read
+from redraft.validation.labelled import read_cases, read_verdicts
+from redraft.validation.labels import Unclear, number, passed, places_from_order, places_from_ranks, preference
+
+FIRST, SECOND, TIE = (0, 1), (1, 0), (0, 0)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes rows to a file and names it."""
+
+    def write(*rows, name="t.jsonl"):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return write
+
+
+def pair(label, **more):
+    return {"prompt": "q", "response_a": "x", "response_b": "yy", "label": label, **more}
+
+
+def one(label, **more):
+    return {"prompt": "q", "response": "x", "label": label, **more}
+
+
+PAIRS = [
+    *[
+        (said, FIRST)
+        for said in ("A>B", "[[A>>B]]", "b<a", "A", "a", "first", "First", "model_a", "response_1", 1, "1", 1.0, "1.0")
+    ],
+    *[(said, SECOND) for said in ("B>A", "A<<B", "B", " b ", "second", "model_b", "output_2", 2, "2")],
+    *[(said, TIE) for said in ("A=B", "tie", "Tie", "tie (bothbad)", "same", "equal")],
+]
+
+
+@pytest.mark.parametrize(("said", "places"), PAIRS)
+def test_spellings_of_the_better_one(file, said, places):
+    """Letters, words, signs and numbers from 1."""
+    found = read_cases(file(pair(said)))
+    assert (found.kind, [case.places for case in found.cases]) == ("pair", [places])
+
+
+@pytest.mark.parametrize("said", ["gpt-4", "C", 3, -1, 1.5, True, "A and B", ["A"], {"a": 1}, "4/5", "", None, "nan", "ⅰ", "١"])
+def test_what_does_not_say_which_is_better_is_left_out(file, said):
+    """With its place and the reason; the other rows are read."""
+    found = read_cases(file(pair("A"), pair(said)), {"label": "label"}, kind="pair")
+    assert len(found.cases) == 1
+    assert found.skipped[0].place.endswith("t.jsonl:2")
+    assert found.skipped[0].message
+
+
+def test_zero_is_a_tie_only_beside_two(file):
+    """Where there are 0 and 1 only, 0 may be the first response: nobody can tell, so it has to be stated."""
+    assert [case.places for case in read_cases(file(pair(0), pair(2), pair(1))).cases] == [TIE, SECOND, FIRST]
+    zeros = file(pair(0), pair(1))
+    with pytest.raises(ConfigError, match="count from 0, or say tie; state what it means"):
+        read_cases(zeros)
+    found = read_cases(zeros, {"label:0": "first", "label:1": "second"})
+    assert [case.places for case in found.cases] == [FIRST, SECOND]
+
+
+def test_names_of_models_can_be_stated(file):
+    """They mean nothing of themselves."""
+    rows = file(pair("gpt-4"), pair("vicuna"), pair("both"))
+    found = read_cases(rows, {"label:gpt-4": "first", "label:vicuna": "second"})
+    assert [case.places for case in found.cases] == [FIRST, SECOND, TIE]
+
+
+PASSES = [(True, 1), (1, 1), ("1", 1), ("pass", 1), ("YES", 1), ("true", 1), ("correct", 1)]
+FAILS = [(False, 0), (0, 0), ("0.0", 0), ("fail", 0), ("no", 0), ("False", 0), ("incorrect", 0)]
+
+
+@pytest.mark.parametrize(("said", "label"), PASSES + FAILS)
+def test_spellings_of_pass_and_fail(file, said, label):
+    """A column that holds nothing else is one of passes and fails."""
+    found = read_cases(file(one(said), one("pass")))
+    assert (found.kind, found.cases[0].label) == ("pass", label)
+
+
+@pytest.mark.parametrize(("said", "label"), [(4, 4), (0.25, 0.25), ("3.5", 3.5), (-2, -2), ("1e2", 100), (" 7 ", 7)])
+def test_scores_keep_their_scale(file, said, label):
+    """The scale is what people used."""
+    found = read_cases(file(one(said), one(5)))
+    assert (found.kind, found.cases[0].label, found.scale) == ("score", label, (min(label, 5), max(label, 5)))
+
+
+@pytest.mark.parametrize("said", ["4/5", "four", "nan", "NaN", "inf", "1_000", "٣", "²", True, [[1]], "1e999", "9" * 400])
+def test_what_is_no_number_is_no_score(file, said):
+    """Nothing is made of it."""
+    found = read_cases(file(one(3), one(said)), {"label": "label"}, kind="score")
+    assert [case.label for case in found.cases] == [3]
+    assert len(found.skipped) == 1
+
+
+def test_several_ratings_become_one_label(file):
+    """Scores by their mean, the rest by what most said; who said nothing is kept as unknown."""
+    scores = read_cases(file({"prompt": "q", "response": "x", "ratings": [3, None, 4]}))
+    assert (scores.cases[0].label, scores.cases[0].ratings, scores.scale) == (3.5, (3, None, 4), (3, 4))
+    passes = read_cases(file({"prompt": "q", "response": "x", "ratings": ["yes", "no", "yes"]}))
+    assert (passes.kind, passes.cases[0].label, passes.cases[0].ratings) == ("pass", 1, (1, 0, 1))
+    base = {"prompt": "q", "response_1": "x", "response_2": "y"}
+    pairs = read_cases(file({**base, "annotators": [2, 2, 0]}, {**base, "annotators": [1, 2, 0]}))
+    assert (pairs.cases[0].places, pairs.cases[0].ratings) == (SECOND, (2, 2, 0))
+    assert "most frequent" in pairs.skipped[0].message
+
+
+def test_ratings_in_columns_of_their_own(file, tmp_path):
+    """Joined by commas; in CSV an empty cell is a rater who said nothing, and a list may stand in a cell."""
+    path = tmp_path / "t.csv"
+    path.write_text('prompt,response,r1,r2,all\nq,x,3,,"[1, 2]"\n')
+    assert read_cases(path, {"ratings": "r1,r2"}).cases[0].ratings == (3, None)
+    assert read_cases(path, {"ratings": "all"}).cases[0].label == 1.5
+
+
+RANKED = {"prompt": "q", "responses": ["x", "y", "z"]}
+
+
+@pytest.mark.parametrize(
+    ("told", "places"),
+    [
+        ({"ranking": [2, 1, 3]}, (1, 0, 2)),
+        ({"ranking": [1, 1, 3]}, (0, 0, 2)),
+        ({"ranking": [1, 1, 2]}, (0, 0, 2)),
+        ({"order": [2, 0, 1]}, (1, 2, 0)),
+        ({"order": [3, 1, 2]}, (1, 2, 0)),
+    ],
+)
+def test_rankings_are_places_or_orders(file, told, places):
+    """The name of the column says which."""
+    found = read_cases(file({**RANKED, **told}))
+    assert (found.kind, found.cases[0].places) == ("ranking", places)
+
+
+@pytest.mark.parametrize("told", [{"ranking": [0, 1, 2]}, {"ranking": [1, 2]}, {"order": [1, 1, 2]}, {"order": "xyz"}])
+def test_a_ranking_that_is_none_is_left_out(file, told):
+    """Each response has its place, or there is none."""
+    with pytest.raises(ConfigError, match="none of its rows can be understood"):
+        read_cases(file({**RANKED, **told}))
+
+
+def test_a_list_of_two_responses_with_a_label_is_a_pair(file):
+    """One of three is none, and is left out; without any label nothing is known."""
+    path = file({"responses": ["x", "y"], "label": "B"}, {"responses": ["x", "y", "z"], "label": "A"})
+    found = read_cases(path)
+    assert (found.kind, found.cases[0].places, len(found.skipped)) == ("pair", SECOND, 1)
+    with pytest.raises(ConfigError, match="ranking=COLUMN"):
+        read_cases(path, kind="ranking")
+
+
+@given(st.permutations(range(5)))
+def test_orders_and_places_are_two_ways_to_say_the_same(order):
+    """Counting from 0 or from 1."""
+    ranks = [order.index(i) + 1 for i in range(5)]
+    expected = places_from_ranks(ranks, 5)
+    assert places_from_order(order, 5) == places_from_order([i + 1 for i in order], 5) == expected
+
+
+def test_the_chosen_one_stands_in_either_place(file):
+    """By the texts alone: its place tells a grader nothing, and reading again changes nothing."""
+    path = file(*({"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(200)))
+    found = read_cases(path)
+    assert all("good" in case.responses[case.places.index(0)] for case in found.cases)
+    assert 60 < sum(case.places == FIRST for case in found.cases) < 140
+    assert found == read_cases(path)
+    swapped = file(*({"prompt": f"q{n}", "chosen": f"bad {n}", "rejected": f"good {n}"} for n in range(200)))
+    assert [case.responses for case in read_cases(swapped).cases] == [case.responses for case in found.cases]
+    assert any("depends on their texts only" in line for line in found.recognised)
+
+
+def test_chats_of_chosen_and_rejected(file):
+    """The last message is the response, those before are what was asked."""
+    before = {"role": "user", "content": "q"}
+    chats = {name: [before, {"role": "assistant", "content": name}] for name in ("chosen", "rejected")}
+    case = read_cases(file(chats)).cases[0]
+    assert (case.task.prompt, sorted(case.responses)) == ("q", ["chosen", "rejected"])
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt"),
+    [
+        ({"instruction": "do", "input": "this"}, "do\n\nthis"),
+        ({"instruction": "do", "input": ""}, "do"),
+        ({"question": "why"}, "why"),
+        ({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}, "u"),
+        ({"prompt": [{"role": "user", "content": "u"}]}, "u"),
+        ({}, ""),
+    ],
+)
+def test_what_was_asked(file, row, prompt):
+    """A prompt, an instruction with its input, messages; or nothing, and that is said."""
+    found = read_cases(file({**row, "answer": "x", "score": 3}))
+    assert found.cases[0].task.prompt == prompt
+    assert any("nothing" in line or "no column says what was asked" in line for line in found.recognised) is (not row)
+
+
+def test_columns_can_be_stated(file):
+    """Under any name, within objects too; texts beside the response reach the task."""
+    row = {"who": 7, "ask": "q", "text": {"out": "x"}, "human": {"overall": 4}, "src": "s", "gold": "g", "set": "easy"}
+    stated = dict(prompt="ask", response="text.out", label="human.overall", context="src", reference="gold", group="set", id="who")
+    found = read_cases(file(row), stated)
+    case = found.cases[0]
+    assert (case.id, case.group, case.label, case.responses) == ("7", "easy", 4, ("x",))
+    assert (case.task.prompt, case.task.context, case.task.reference) == ("q", "s", "g")
+    assert "label: column 'human.overall'" in found.recognised
+
+
+ERRORS = {
+    "a column that is not there": ({"label": "scores.foo"}, {}, "no column 'scores.foo'; there are 'prompt', 'response', 'label'"),
+    "a role that is none": ({"prmpt": "prompt"}, {}, "no role 'prmpt'"),
+    "half a pair": ({"response_a": "response"}, {}, "response_b"),
+    "a kind that is none": ({}, {"kind": "stars"}, "kind='stars'"),
+    "a kind that the columns do not have": ({}, {"kind": "ranking"}, "responses"),
+}
+
+
+@pytest.mark.parametrize(("columns", "options", "complaint"), ERRORS.values(), ids=ERRORS)
+def test_what_cannot_be_is_said_at_once(file, columns, options, complaint):
+    """With the columns that there are."""
+    with pytest.raises(ConfigError, match=complaint):
+        read_cases(file(one(3)), columns, **options)
+
+
+def test_two_columns_that_could_be_the_label_are_an_error(file):
+    """One may be people's and the other a model's."""
+    path = file({"prompt": "q", "response": "x", "score": 3, "rating": 4})
+    with pytest.raises(ConfigError, match="'score', 'rating' may be the label"):
+        read_cases(path)
+    assert read_cases(path, {"label": "rating"}).cases[0].label == 4
+
+
+@pytest.mark.parametrize("rows", [[], [{"prompt": "q", "label": 3}], [{"prompt": "q", "response": "x"}]])
+def test_data_without_responses_or_labels_are_an_error(file, rows):
+    """And so is a file with nothing in it."""
+    with pytest.raises(ConfigError):
+        read_cases(file(*rows))
+
+
+def test_ids_are_used_where_they_tell_rows_apart(file):
+    """Else a row is called by its file and line; an id that was stated must be unique."""
+    path = file(one(3, id="a"), one(4, id="a"))
+    assert [case.id for case in read_cases(path).cases] == ["t.jsonl:1", "t.jsonl:2"]
+    found = read_cases(path, {"id": "id"})
+    assert [case.id for case in found.cases] == ["a"]
+    assert "was that of" in found.skipped[0].message
+
+
+def test_broken_rows_are_counted_with_the_others(tmp_path):
+    """A line that is no JSON is left out like one that says nothing."""
+    path = tmp_path / "t.jsonl"
+    path.write_text(f"{json.dumps(one(3))}\nbroken\n{json.dumps({**one(4), 'response': None})}\n")
+    found = read_cases(path)
+    assert [bad.place.rpartition(":")[2] for bad in found.skipped] == ["2", "3"]
+
+
+def test_rows_can_be_chosen_and_counted(file):
+    """By the value of a column, then the first so many; a column that is not there chooses nothing, and that is said."""
+    path = file(*(one(n, subset="even" if n % 2 == 0 else "odd") for n in range(2, 10)))
+    found = read_cases(path, {"where:subset": "odd", "where:judge": "x"}, limit=2)
+    assert [case.label for case in found.cases] == [3, 5]
+    assert any(line.startswith("where:judge: there is no such column") for line in found.recognised)
+
+
+def test_what_was_recognised_is_said(file):
+    """Every column, and what the labels were taken for."""
+    rows = [{"id": n, "subset": "s", "input": "q", "output_1": "x", "output_2": "y", "label": n % 2 + 1} for n in range(3)]
+    assert list(read_cases(file(*rows)).recognised) == [
+        "3 cases of kind pair: which of two responses is better",
+        "prompt: column 'input'",
+        "response_a: column 'output_1'",
+        "response_b: column 'output_2'",
+        "label: column 'label'",
+        "group: column 'subset'",
+        "id: column 'id'",
+        "label '1': the first is better (2 rows)",
+        "label '2': the second is better (1 rows)",
+    ]
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=5,
+)
+NAMES = ["id", "prompt", "messages", "response", "response_a", "response_b", "responses", "label", "ratings", "ranking", "chosen"]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from([*NAMES, "rejected", "group"]), ANY), max_size=4))
+def test_any_rows_are_cases_or_left_out(tmp_path_factory, rows):
+    """Nothing else happens, and what became a case has a label within the scale."""
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    try:
+        found = read_cases(path)
+    except ConfigError:
+        return
+    assert len(found.cases) + len(found.skipped) == len(rows)
+    for case in found.cases:
+        assert (case.places is None) is (case.kind in {"score", "pass"})
+        assert case.label is None or found.scale is None or found.scale[0] <= case.label <= found.scale[1]
+
+
+@given(ANY)
+def test_a_value_has_one_meaning_or_none(value):
+    """It never becomes a number outside what is allowed, and nothing but Unclear is raised."""
+    for reading, allowed in ((passed, {0.0, 1.0}), (preference, {FIRST, SECOND, TIE}), (number, None)):
+        try:
+            found = reading(value)
+        except Unclear as error:
+            assert len(str(error)) < 500
+        else:
+            assert allowed is None or found in allowed
+
+
+# --- recorded outputs ---
+
+BOTH = [pair("A", id="p1"), pair("B", id="p2")]
+
+
+def llmbar(text):
+    return read(text, "llmbar")
+
+
+def test_outputs_in_a_file_of_their_own(file):
+    """What was first in the swapped order is the second response; rows about other cases are left out."""
+    cases = read_cases(file(*BOTH)).cases
+    outputs = file(
+        {"id": "p1", "order": "AB", "completion": "Output (a) is better."},
+        {"id": "p1", "order": "BA", "completion": "Output (a) is better."},
+        {"id": "p2", "order": "BA", "completion": "I cannot say."},
+        {"id": "p9", "order": "AB", "completion": "Output (a) is better."},
+        name="outputs.jsonl",
+    )
+    one, two, three = read_verdicts(outputs, cases, {}, llmbar)
+    assert (one.case, one.places, one.shown) == ("p1", FIRST, (0, 1))
+    assert (two.places, two.shown) == (SECOND, (1, 0))
+    assert (three.case, three.readable, three.shown) == ("p2", False, (1, 0))
+    assert three.why
+
+
+@pytest.mark.parametrize(("said", "shown"), [(True, (1, 0)), ("false", (0, 1)), (1, (1, 0)), ("0", (0, 1))])
+def test_a_column_can_say_that_they_were_swapped(file, said, shown):
+    """With true and false."""
+    cases = read_cases(file(*BOTH)).cases
+    outputs = file({"id": "p1", "swapped": said, "output": "Output (a) is better."}, name="outputs.jsonl")
+    assert read_verdicts(outputs, cases, {}, llmbar)[0].shown == shown
+
+
+def test_outputs_beside_the_labels(file):
+    """Both orders in one row; rows without ids find their cases by their place."""
+    path = file(pair("A", said="Output (a) is better.", other="Output (b) is better."), pair("B", said="", other=None))
+    cases = read_cases(path, {"output": "said", "output_ba": "other"}).cases
+    found = read_verdicts(path, cases, {"output": "said", "output_ba": "other"}, llmbar)
+    assert [(v.case, v.places, v.shown) for v in found[:2]] == [("t.jsonl:1", FIRST, (0, 1)), ("t.jsonl:1", FIRST, (1, 0))]
+    assert [v.why for v in found[2:]] == ["no output was recorded"] * 2
+
+
+def test_looks_are_told_apart(file):
+    """By their column, or one after the other; a list holds several."""
+    cases = read_cases(file(one(3, id="a"), one(5, id="b"))).cases
+    outputs = file({"id": "a", "output": ["4", "5"]}, {"id": "a", "output": 2}, {"id": "b", "output": "x"}, name="o.jsonl")
+    found = read_verdicts(outputs, cases, {}, lambda text: read(text, "bare_number@1-5"))
+    assert [(v.case, v.scores, v.look) for v in found] == [("a", (0.75,), 0), ("a", (1.0,), 1), ("a", (0.25,), 2), ("b", (), 0)]
+    stated = file({"id": "a", "output": "4", "sample": 7}, name="o.jsonl")
+    assert read_verdicts(stated, cases, {}, lambda text: read(text, "bare_number@1-5"))[0].look == 7
+
+
+def test_a_pair_scored_one_by_one(file):
+    """Two outputs make one verdict; one that cannot be read leaves its score unknown."""
+    cases = read_cases(file(*BOTH)).cases
+    outputs = file({"id": "p1", "s1": "7", "s2": 6}, {"id": "p2", "s1": "seven", "s2": 6}, name="o.jsonl")
+    found = read_verdicts(outputs, cases, {"score_1": "s1", "score_2": "s2"}, lambda text: read(text, "bare_number@0-10"))
+    assert [v.scores for v in found] == [(0.7, 0.6), (None, 0.6)]
+    assert found[1].why.startswith("response 1: ")
+
+
+def test_labels_and_rankings(file):
+    """A label is read as people's are; a ranking numbers the responses as they were shown."""
+    cases = read_cases(file(one("pass", id="a"), one("fail", id="b"))).cases
+    outputs = file({"id": "a", "output": "It holds.\nyes"}, {"id": "b", "output": "no"}, name="o.jsonl")
+    assert [v.passed for v in read_verdicts(outputs, cases, {}, lambda text: read(text, "label:yes/no"))] == [True, False]
+    cases = read_cases(file({**RANKED, "ranking": [1, 2, 3], "id": "a"})).cases
+    outputs = file({"id": "a", "output": "3,1,2"}, {"id": "a", "output": "1,2"}, name="o.jsonl")
+
+    def ranking(text):
+        from redraft.graders.recorded import Reading
+
+        return Reading(ranking=tuple(map(int, text.split(","))))
+
+    good, bad = read_verdicts(outputs, cases, {}, ranking)
+    assert good.places == (1, 2, 0)
+    assert (bad.readable, "each number once" in bad.why) == (False, True)
+
+
+def test_letters_and_rankings_say_which_of_two_is_better(file):
+    """As they were shown; a letter that is neither, or a ranking of three, says nothing."""
+    from redraft.graders.recorded import Reading
+
+    cases = read_cases(file(*BOTH)).cases
+    outputs = file(*({"id": "p1", "order": "BA", "output": said} for said in ("A", "Z", "2,1", "1,2,3")), name="o.jsonl")
+
+    def letters(text):
+        return Reading(label=text) if text.isalpha() else Reading(ranking=tuple(map(int, text.split(","))))
+
+    found = read_verdicts(outputs, cases, {}, letters)
+    assert [v.places for v in found] == [SECOND, None, FIRST, None]
+    assert all(v.why for v in found if not v.readable)
+
+
+def test_one_judge_of_several(file):
+    """Chosen by the value of a column."""
+    cases = read_cases(file(*BOTH)).cases
+    rows = [{"id": "p1", "judge": judge, "output": "Output (a) is better."} for judge in ("x", "y")]
+    assert len(read_verdicts(file(*rows, name="o.jsonl"), cases, {"where:judge": "y"}, llmbar)) == 1
+
+
+BAD_OUTPUTS = {
+    "an order that is none": ({"id": "p1", "order": "first", "output": "x"}, {}, llmbar, "must say AB or BA"),
+    "rows about nothing": ({"id": "p9", "output": "x"}, {}, llmbar, "no row is about any of the 2 cases"),
+    "no outputs": ({"id": "p1", "said": "x"}, {}, llmbar, "output=COLUMN"),
+    "one score of two": ({"id": "p1", "s": "7"}, {"score_1": "s"}, llmbar, "score_2"),
+    "scores for a pair": ({"id": "p1", "output": "7"}, {}, lambda text: read(text, "bare_number@0-10"), "score_1 and score_2"),
+    "a look that is none": ({"id": "p1", "output": "x", "look": "a"}, {}, llmbar, "is no number"),
+}
+
+
+@pytest.mark.parametrize(("row", "columns", "reader", "complaint"), BAD_OUTPUTS.values(), ids=BAD_OUTPUTS)
+def test_what_the_row_leaves_open_is_an_error(file, row, columns, reader, complaint):
+    """It is not the judge that is at fault."""
+    cases = read_cases(file(*BOTH)).cases
+    with pytest.raises(ConfigError, match=complaint):
+        read_verdicts(file(row, name="o.jsonl"), cases, columns, reader)
+
+
+def test_a_file_of_outputs_that_is_broken_is_an_error(file, tmp_path):
+    """Half of the verdicts would be measured as if they were all."""
+    cases = read_cases(file(*BOTH)).cases
+    path = tmp_path / "o.jsonl"
+    path.write_text('{"id": "p1", "output": "Output (a) is better."}\n{"id"')
+    with pytest.raises(ConfigError, match="o.jsonl:2: not JSON"):
+        read_verdicts(path, cases, {}, llmbar)

@@ -1,0 +1,261 @@
+"""The measures: known textbook values, and what they must never do."""
+
+import math
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft.errors import ConfigError
+from redraft.validation import measures as m
+
+FLEISS = [  # Fleiss 1971, table 1: ten of its columns are subjects, five categories, fourteen raters
+    [0, 0, 0, 0, 14], [0, 2, 6, 4, 2], [0, 0, 3, 5, 6], [0, 3, 9, 2, 0], [2, 2, 8, 1, 1],
+    [7, 7, 0, 0, 0], [3, 2, 6, 3, 0], [2, 5, 3, 2, 2], [6, 5, 2, 1, 0], [0, 2, 2, 3, 7],
+]  # fmt: skip
+KRIPPENDORFF = [  # Krippendorff 2011, section D: twelve units, four observers
+    [1, 1, None, 1], [2, 2, 3, 2], [3, 3, 3, 3], [3, 3, 3, 3], [2, 2, 2, 2], [1, 2, 3, 4],
+    [4, 4, 4, 4], [1, 1, 2, 1], [2, 2, 2, 2], [None, 5, 5, 5], [None, None, 1, 1], [None, 3, None, None],
+]  # fmt: skip
+scores = st.one_of(st.none(), st.integers(-5, 5).map(float), st.floats(-1e6, 1e6))
+pairs = st.lists(st.tuples(scores, scores), max_size=25)
+labels = st.sampled_from(["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("right", "n", "low", "high"),
+    [(8, 10, 0.4902, 0.9433), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (81, 263, 0.2553, 0.3662), (0.5, 1, 0.0546, 0.9454)],
+)
+def test_wilson(right, n, low, high):
+    """Newcombe's example (81 of 263) and the ends of the scale."""
+    assert m.wilson(right, n) == pytest.approx((low, high), abs=1e-4)
+
+
+@pytest.mark.parametrize(("right", "n", "level"), [(2, 1, 0.95), (-1, 1, 0.95), (1, 1, 0.0), (1, 1, 1.0), (1, 1, math.nan)])
+def test_wilson_refuses_what_is_no_share(right, n, level):
+    """More right than there are, or a level that is none."""
+    with pytest.raises(ConfigError, match="right|level"):
+        m.wilson(right, n, level)
+
+
+@given(st.integers(0, 200), st.integers(1, 200), st.sampled_from([0.8, 0.95, 0.99]))
+def test_wilson_holds_the_share(right, n, level):
+    """The interval lies in [0, 1] and around the share itself."""
+    right = min(right, n)
+    low, high = m.wilson(right, n, level)
+    assert 0 <= low <= right / n + 1e-12
+    assert right / n - 1e-12 <= high <= 1
+
+
+def test_precision_recall_f1():
+    """A table done by hand; an unreadable verdict is missed, and told of nobody."""
+    found = m.precision_recall_f1(["a", "a", "a", "b", "b"], ["a", "a", "b", "b", None])
+    assert found["a"] == (1.0, 2 / 3, 0.8, 3)
+    assert found["b"] == (0.5, 0.5, 0.5, 2)
+    assert found["macro"] == pytest.approx((0.75, 7 / 12, 0.65, 5))
+
+
+def test_a_label_that_nobody_said_has_no_precision():
+    """Unknown, and so is the mean; its recall is truly 0."""
+    found = m.precision_recall_f1(["a", "b"], ["a", None])
+    assert found["b"] == (None, 0.0, 0.0, 1)
+    assert found["macro"].precision is None
+
+
+def test_cohen_kappa():
+    """Cohen's textbook table (20, 5, 10, 15), and its weighted forms on an ordered scale."""
+    a = ["yes"] * 25 + ["no"] * 25
+    b = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
+    assert m.cohen_kappa(a, b) == pytest.approx(0.4)
+    assert m.cohen_kappa([1, 2, 3, 3], [1, 2, 3, 2], "linear") == pytest.approx(5 / 7)
+    assert m.cohen_kappa([1, 2, 3, 3], [1, 2, 3, 2], "quadratic") == pytest.approx(4 / 5)
+
+
+def test_kappa_and_what_is_missing():
+    """None is left out, or a category of its own when asked; `known` tells how many pairs are left."""
+    a, b = ["x", "y", "x", "y"], ["x", "y", "x", None]
+    assert m.cohen_kappa(a, b) == pytest.approx(1.0)
+    assert m.known(a, b) == 3
+    assert m.cohen_kappa(a, b, missing="category") == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("bad", [{"weights": "cubic"}, {"missing": "zero"}, {"weights": "linear", "missing": "category"}])
+def test_kappa_refuses_what_it_does_not_know(bad):
+    """The setting is named."""
+    with pytest.raises(ConfigError, match="weights|missing"):
+        m.cohen_kappa([1, 2], [1, 2], **bad)
+
+
+def test_weights_need_an_order():
+    """Texts and numbers together have none."""
+    assert m.cohen_kappa([1, "a"], [1, "a"]) == 1.0
+    with pytest.raises(ConfigError, match="order"):
+        m.cohen_kappa([1, "a"], [1, "a"], "linear")
+
+
+def test_fleiss_kappa():
+    """The example of 1971."""
+    rows = [[category for category, count in enumerate(row) for _ in range(count)] for row in FLEISS]
+    assert m.fleiss_kappa(rows) == pytest.approx(0.210, abs=5e-4)
+
+
+@pytest.mark.parametrize("rows", [[], [["a"]], [["a", "b"], ["a"]], [["a", "a"], ["a", "a"]], [["a", None], ["a", "b"]]])
+def test_fleiss_is_unknown(rows):
+    """One rater, unequal numbers of them, a missing label, or nothing but agreement on one label."""
+    assert m.fleiss_kappa(rows) is None
+
+
+@pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
+def test_krippendorff_alpha(level, alpha):
+    """The example of 2011 at three levels; the order of raters within an item means nothing."""
+    assert m.krippendorff_alpha(KRIPPENDORFF, level) == pytest.approx(alpha, abs=5e-4)
+    ragged = [[rating for rating in reversed(row) if rating is not None] for row in KRIPPENDORFF]
+    assert m.krippendorff_alpha(ragged, level) == pytest.approx(alpha, abs=5e-4)
+
+
+@pytest.mark.parametrize("rows", [[], [[1], [2]], [[1, 1], [1, 1]], [[None, None]], [[1, None], [2]]])
+def test_alpha_is_unknown(rows):
+    """Nothing to pair, or nothing that varies."""
+    assert m.krippendorff_alpha(rows, "interval") is None
+
+
+def test_alpha_below_chance():
+    """Raters who always disagree are below 0, not unknown."""
+    assert m.krippendorff_alpha([[1, 2], [2, 1], [1, 2]]) < 0
+
+
+def test_correlations():
+    """Ranks with one pair swapped; a monotone curve is 1 by ranks only; pairs with None are left out."""
+    assert m.correlations([1, 2, 3, 4], [1, 3, 2, 4]) == m.Correlations(
+        pytest.approx(0.8), pytest.approx(0.8), pytest.approx(2 / 3), 4
+    )
+    curve = m.correlations([1, 2, 3, None, 9], [1, 10, 100, 5, None])
+    assert (curve.spearman, curve.kendall, curve.n) == (pytest.approx(1), pytest.approx(1), 3)
+    assert curve.pearson < 0.95
+
+
+def test_two_pairs_have_a_tau_only():
+    """Two points always lie on a line."""
+    assert m.correlations([1, 2], [5, 3]) == m.Correlations(None, None, -1.0, 2)
+
+
+def test_partial_rank_correlation():
+    """What only follows a third thing correlates no more once that is held fixed; what is its own does."""
+    length = list(range(40))
+    noise = [(7 * i) % 11 for i in length]
+    score = [a + 3 * b for a, b in zip(length, noise, strict=True)]
+    assert m.partial_rank_correlation(score, noise, length).value > 0.9
+    plain = m.correlations(score, length).spearman
+    held = m.partial_rank_correlation(score, length, [a + (13 * a) % 5 for a in length])
+    assert abs(held.value) < plain
+    assert held.n == 40
+
+
+@pytest.mark.parametrize("given", [[1, 1, 1, 1, 1], [1, 2, 3, 4, 5]])
+def test_partial_correlation_is_unknown(given):
+    """When what is held fixed does not vary, or settles one side."""
+    assert m.partial_rank_correlation([1, 2, 3, 4, 5], [2, 1, 4, 3, 5], given) == (None, 5)
+
+
+def test_calibration():
+    """By hand: two bins, one well calibrated and one not; 0 and 1 themselves fall in the outer bins."""
+    said, came = [0.0, 0.5, 0.9, 1.0], [0, 1, 1, 0]
+    assert m.brier(said, came) == pytest.approx((0 + 0.25 + 0.01 + 1) / 4)
+    assert m.reliability(said, came, bins=2) == [(0.25, 0.5, 2), (pytest.approx(0.95), 0.5, 2)]
+    assert m.ece(said, came, bins=2) == pytest.approx((0.25 + 0.45) / 2)
+    assert (m.brier([], []), m.ece([None], [1]), m.reliability([], [])) == (None, None, [])
+
+
+@pytest.mark.parametrize(("p", "came"), [(1.1, 1), (-0.1, 0), (0.5, 2), (math.nan, 1), (0.5, math.inf)])
+def test_calibration_refuses_what_is_no_forecast(p, came):
+    """A probability outside [0, 1], or an outcome that is neither."""
+    with pytest.raises(ConfigError):
+        m.brier([p], [came])
+
+
+def test_bootstrap():
+    """The interval of a mean is about what theory says, and the same for the same seed."""
+    rows = [float(i % 10) for i in range(200)]
+    low, high = m.bootstrap(rows, lambda held: sum(held) / len(held), times=500, seed=3)
+    assert (low, high) == m.bootstrap(rows, lambda held: sum(held) / len(held), times=500, seed=3)
+    assert low < 4.5 < high
+    assert high - low == pytest.approx(2 * 1.96 * 2.872 / math.sqrt(200), rel=0.15)
+
+
+def test_bootstrap_is_unknown():
+    """One row, or a statistic that is mostly unknown."""
+    assert m.bootstrap([1.0], lambda held: 1.0) is None
+    assert m.bootstrap([1, 2, 3], lambda held: None) is None
+    assert m.bootstrap([1, 2], lambda held: 1.0 if 2 in held and 1 in held else None) is None
+
+
+def test_noise_and_bias():
+    """Pooled over cases with two looks and more; the mean difference where both are known."""
+    assert m.noise_sigma([[1, 3], [5], [], [2, 2, 2]]) == pytest.approx(math.sqrt(2 / 3))
+    assert m.noise_sigma([[1], [2]]) is None
+    assert m.bias([3, None, 5], [1, 2, 4]) == (1.5, 2)
+    assert m.bias([], []) == (None, 0)
+
+
+@given(pairs)
+def test_nothing_but_known_numbers(rows):
+    """Whatever comes in, a measure is None or a finite number in its range, and no warning escapes (warnings are errors)."""
+    x, y = [a for a, _ in rows], [b for _, b in rows]
+    found = m.correlations(x, y)
+    partial = m.partial_rank_correlation(x, y, list(reversed(x)))
+    for value in (found.pearson, found.spearman, found.kendall, partial.value, m.krippendorff_alpha(rows, "interval")):
+        assert value is None or -1 - 1e-9 <= value <= 1 + 1e-9
+    assert found.n == m.known(x, y)
+
+
+@given(st.lists(st.tuples(labels, st.one_of(st.none(), labels)), max_size=25))
+def test_kappa_is_symmetric_and_alike_to_itself(rows):
+    """Two raters can change seats; whoever agrees with himself on two labels does so fully."""
+    a, b = [x for x, _ in rows], [y for _, y in rows]
+    assert m.cohen_kappa(a, b) == pytest.approx(m.cohen_kappa(b, a))
+    assert m.cohen_kappa(a, a) == (1.0 if len(set(a)) > 1 else None)
+    assert m.fleiss_kappa([[x, x] for x in a]) == (pytest.approx(1.0) if len(set(a)) > 1 else None)
+
+
+@given(st.lists(st.tuples(labels, st.one_of(st.none(), labels)), min_size=1, max_size=25))
+def test_accuracy_is_recall_by_rows(rows):
+    """The recalls, weighted by how many there are, are the share of right verdicts."""
+    found = m.precision_recall_f1(*zip(*rows, strict=True))
+    right = sum(rate.recall * rate.n for label, rate in found.items() if label != "macro" and rate.n)
+    assert right == pytest.approx(sum(a == b for a, b in rows))
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50), st.integers(1, 20))
+def test_reliability_keeps_every_row(rows, bins):
+    """Every forecast is in one bin, the bins are in order, and the error is in [0, 1]."""
+    said, came = [p for p, _ in rows], [o for _, o in rows]
+    table = m.reliability(said, came, bins)
+    assert sum(n for *_, n in table) == len(rows)
+    assert [p for p, *_ in table] == sorted(p for p, *_ in table)
+    assert 0 <= m.ece(said, came, bins) <= 1
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda: m.correlations([1, 2], [1]),
+        lambda: m.correlations([1, math.nan], [1, 2]),
+        lambda: m.krippendorff_alpha([[1, math.inf]]),
+        lambda: m.krippendorff_alpha([[1, 2]], "ratio"),
+        lambda: m.reliability([0.5], [1], bins=0),
+        lambda: m.bootstrap([1, 2], lambda _: 1.0, times=0),
+        lambda: m.precision_recall_f1(["macro"], ["a"]),
+    ],
+)
+def test_bad_arguments(measure):
+    """Sequences of unequal length, numbers that are none, settings that are not known."""
+    with pytest.raises(ConfigError):
+        measure()
+
+
+def test_without_the_extra(monkeypatch):
+    """The way to install what is missing is said."""
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    with pytest.raises(ConfigError, match=r"needs scipy: pip install 'redraft\[validate\]'"):
+        m.correlations([1, 2, 3], [1, 2, 4])

@@ -1,0 +1,227 @@
+"""The pictures of a validation: whole XML with the numbers in words, harmless whatever the names, visible in a browser."""
+
+import shutil
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from redraft.validation import plots
+from redraft.validation.svg import ticks
+
+HOSTILE = '</text><script>alert("x")</script>\x1b[31m\u202e & \x00\ufffe\ud800'
+POINTS = [(0.05, 0.02, 40), (0.45, 0.5, 20), (0.95, 0.86, 140)]
+GROUPS = {"people: 1": [0.1, 0.12, 0.3], "people: 5": [0.95, 1.0]}
+LABELS = ["first", "second", "tie", "unreadable"]
+COUNTS = {"first": {"first": 12, "unreadable": 3}, "second": {"second": 7, "first": 1}}
+ROWS = [("easy", 0.9, 0.85, 0.94, 120), ("hard", 0.4, None, None, 7), ("empty", None, None, None, 0)]
+DRAWN = {
+    "reliability": plots.reliability_svg(POINTS),
+    "histogram": plots.histogram_svg(GROUPS),
+    "confusion": plots.confusion_svg(LABELS, COUNTS),
+    "scatter": plots.scatter_svg([(1, 0.1), (1, 0.2), (3.5, 0.8)]),
+    "forest": plots.forest_svg(ROWS, 0.5),
+}
+WORDS = {
+    "reliability": ["mean probability", "share that came true", "140"],
+    "histogram": ["people: 1", "n = 3", "mean 0.17", "score that the grader gave"],
+    "confusion": ["people", "grader", "unreadable", "12", "80%"],
+    "scatter": ["what people gave", "what the grader gave", "3 rows"],
+    "forest": ["easy", "0.90 [0.85, 0.94]", "n = 120", "unknown", "chance"],
+}
+
+
+def texts(svg):
+    root = ElementTree.fromstring(svg)
+    return " | ".join(text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text"))
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_picture_has_its_labels_and_its_numbers(name):
+    """The axes say what they measure, the numbers stand beside what they are about."""
+    for words in WORDS[name]:
+        assert words in texts(DRAWN[name])
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_picture_is_told_to_those_who_cannot_see_it(name):
+    """A title and the numbers in words, which the picture names as its label."""
+    root = ElementTree.fromstring(DRAWN[name])
+    told = {part.get("id"): part.text for part in root if part.get("id")}
+    assert root.get("role") == "img"
+    assert all(told[id] for id in root.get("aria-labelledby").split())
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_picture_needs_nothing_from_elsewhere(name):
+    """No address, no script; and it has its colours for the dark."""
+    assert "href" not in DRAWN[name] and "url(" not in DRAWN[name] and "<script" not in DRAWN[name]
+    assert DRAWN[name].count("http") == DRAWN[name].count('xmlns="http://www.w3.org/2000/svg"') == 1
+    assert "prefers-color-scheme: dark" in DRAWN[name]
+
+
+HOSTILE_DRAWN = [
+    lambda name: plots.histogram_svg({name: [0.5]}),
+    lambda name: plots.confusion_svg([name], {name: {name: 3}}),
+    lambda name: plots.forest_svg([(name, 0.5, 0.4, 0.6, 9)], 0.5),
+]
+
+
+@pytest.mark.parametrize("draw", HOSTILE_DRAWN)
+def test_a_hostile_name_is_text(draw):
+    """It closes no tag, brings none with it, drives no terminal, and the XML stays whole."""
+    svg = draw(HOSTILE)
+    tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg).iter()}
+    assert "script" not in tags
+    assert "</text><s" in texts(svg)
+    assert not set("\x1b\u202e\x00\ufffe\ud800") & set(svg)
+
+
+@given(st.text())
+def test_any_name_can_be_drawn(name):
+    """Whatever is in it."""
+    for draw in HOSTILE_DRAWN:
+        ElementTree.fromstring(draw(name))
+
+
+def test_groups_that_look_alike_stay_apart():
+    """Two names that differ only in what cannot be shown are two panels."""
+    assert texts(plots.histogram_svg({"a": [0.1], "a\x00": [0.9]})).count("n = 1") == 2
+
+
+@given(st.lists(st.floats(0, 1)), st.integers(1, 40))
+def test_every_score_is_in_one_bin(scores, bins):
+    """The highest too."""
+    assert sum(plots.counts_in(scores, 0, 1, bins)) == len(scores)
+
+
+def test_a_score_outside_the_range_is_an_error():
+    """It is not drawn where it is not."""
+    with pytest.raises(ValueError, match="1.2"):
+        plots.histogram_svg({"a": [1.2]})
+
+
+@pytest.mark.parametrize(
+    "svg",
+    [
+        plots.reliability_svg([]),
+        plots.histogram_svg({}),
+        plots.histogram_svg({"nobody": []}),
+        plots.confusion_svg(["a", "b"], {}),
+        plots.scatter_svg([]),
+        plots.scatter_svg([(3, 0.5)]),
+        plots.forest_svg([]),
+        plots.forest_svg([("a", -0.4, -0.9, 0.1, 12)], 0.0),
+    ],
+)
+def test_little_or_nothing_can_be_drawn(svg):
+    """An empty picture is whole, too."""
+    assert ElementTree.fromstring(svg).get("class") == "redraft"
+
+
+def test_what_is_too_much_is_counted():
+    """The picture stays one that can be looked at, and says what it leaves out."""
+    assert "40 more groups" in texts(plots.forest_svg([(str(n), 0.5, 0.4, 0.6, 9) for n in range(100)]))
+    assert "76 more labels" in texts(plots.confusion_svg([str(n) for n in range(100)], {}))
+    many = plots.scatter_svg([(n % 5, 0.5) for n in range(10_000)])
+    assert "2000 of 10000 rows" in texts(many)
+
+
+def test_the_spread_of_equal_labels_is_always_the_same():
+    """A picture drawn again is the same file."""
+    points = [(1, 0.5)] * 30
+    assert plots.scatter_svg(points) == plots.scatter_svg(points)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+def test_ticks_are_few_and_lie_inside(low, wide):
+    """Whatever the range."""
+    found = ticks(low, low + wide)
+    assert 2 <= len(found) <= 12
+    assert all(low - 1e-6 * wide <= tick <= low + wide * (1 + 1e-6) for tick in found)
+
+
+def printed(drawn):
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))
+    with console.file:
+        console.print(drawn)
+    return console.export_text()
+
+
+def test_the_same_in_a_terminal():
+    """With the numbers; what is unknown says so."""
+    assert "0.95  0.86       140" in printed(plots.reliability_text(POINTS))
+    shown = printed(plots.histogram_text(GROUPS))
+    assert "0.10-0.20  ██████████ 2" in shown
+    assert "0.90-1.00" in shown and "people: 5" in shown
+    assert "12 (80%)" in printed(plots.confusion_text(LABELS, COUNTS))
+    shown = printed(plots.forest_text(ROWS, 0.5))
+    assert "0.90 [0.85, 0.94]" in shown and "unknown" in shown
+
+
+def test_a_hostile_name_drives_no_terminal():
+    """Nor is it read as markup."""
+    name = "[bold red]" + HOSTILE
+    for drawn in (
+        plots.histogram_text({name: [0.5]}),
+        plots.confusion_text([name], {name: {name: 3}}),
+        plots.forest_text([(name, 0.5, None, None, 9)]),
+    ):
+        shown = printed(drawn)
+        assert "[bold red]" in shown
+        assert not set("\x1b\u202e\x00") & set(shown)
+
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A real one: Debian's Chromium, where it is installed."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("there is no chromium on this machine to look at the pictures with")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        with playwright.chromium.launch(executable_path=path, args=FLAGS) as launched:
+            yield launched
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_browser_shows_it(browser, name, tmp_path):
+    """As a file of its own, light and dark: the texts are seen inside the picture, and something is drawn."""
+    path = tmp_path / "plot.svg"
+    path.write_text(DRAWN[name], encoding="utf-8")
+    shots = []
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme, viewport={"width": 760, "height": 640})
+        page.goto(path.as_uri())
+        boxes = page.eval_on_selector_all(
+            "text", "all => all.map(t => { const b = t.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom] })"
+        )
+        width, height = page.evaluate(
+            "[document.documentElement.width.baseVal.value, document.documentElement.height.baseVal.value]"
+        )
+        assert all(
+            left >= 0 and top >= 0 and right <= width and bottom <= height for left, top, right, bottom in boxes if right > left
+        )
+        assert page.locator("text", has_text=WORDS[name][0]).first.is_visible()
+        shots.append(page.screenshot())
+        page.close()
+    blank = browser.new_page(viewport={"width": 760, "height": 640})
+    assert len({*shots, blank.screenshot()}) == 3
+    blank.close()
+
+
+def test_a_browser_runs_nothing_of_a_hostile_name(browser):
+    """In a page that holds the picture itself, not only a link to it."""
+    page = browser.new_page()
+    said = []
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    page.set_content(plots.forest_svg([(HOSTILE, 0.5, 0.4, 0.6, 9)], 0.5))
+    assert page.locator("script").count() == 0
+    assert said == []
+    page.close()
