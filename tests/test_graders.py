@@ -67,6 +67,10 @@ async def test_the_score_is_the_mean_over_five():
         '{"done": true, "criteria": {"truth": {"evidence": "e", "change": "c", "score": 5',
         "{'criteria': {'truth': {'evidence': '', 'change': '', 'score': 1, 'score': 5}}, 'done': false}",
         "```json\n" + said() + "\n```\n```json\n" + said() + "\n```",
+        said().replace("4", "4/5"),
+        said().replace("4", "4%"),
+        said().replace("4", "4⁵"),
+        said().replace("4", "4 5"),
     ],
 )
 async def test_an_unreadable_answer_is_asked_for_once_more_and_then_a_failure(bad):

@@ -124,7 +124,12 @@ def _progress(total: int, typed: Mapping[str, Any]) -> Iterator[Any]:
 
     with Progress(console=console(stderr=True), transient=True) as bar:
         task = bar.add_task("judging", total=total)
-        yield lambda _: bar.advance(task)
+        left = iter(range(total - 1, -1, -1))
+
+        def advance(_: Judged) -> None:
+            bar.update(task, advance=1, description="judging" if next(left, 0) else "measuring")
+
+        yield advance
 
 
 @dataclass

@@ -15,10 +15,10 @@ from ..validation.cards import Shelf
 from .live import console, line
 
 TITLES = {
-    "pointwise": "Judges that score one answer",
+    "pointwise": "Judges that score one answer: each asks a model and reads the conversation, and what stands after the +",
     "pairwise": "Judges that choose between two",
     "listwise": "Judges that rank several",
-    "code": "Graders that compute: no model is asked",
+    "code": "Graders that compute: no model is asked; they read the answer, and what stands after the +",
     "function": "Graders of other packages",
     "requirement": "Requirements: --require SPEC must be kept, --grader SPEC counts in the score",
 }
@@ -46,19 +46,21 @@ def show_all(cards: str | None, *, as_json: bool) -> None:
 def _rows(held: list[Entry], latest: dict[str, str]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
-    table.add_column(ratio=3)
+    table.add_column(ratio=5)
     table.add_column(ratio=2, overflow="fold")
     for e in held:
         about = line(e.about)
         if e.name in latest:
             about.append_text(line(f"  {latest[e.name]}", "green"))
-        third = (
-            e.example
-            if e.mode == "requirement"
-            else "; ".join(filter(None, [f"reads {', '.join(e.reads)}" if e.reads else "", "calls a model" if e.asks else ""]))
-        )
+        third = e.example if e.mode == "requirement" else _reads(e)
         table.add_row(line(e.name, "bold"), about, line(third, "cyan"))
     return table
+
+
+def _reads(entry: Entry) -> str:
+    """What a grader looks at beside the answer and, for judges, the conversation."""
+    fields = [name for name in entry.reads if name != "messages" or not entry.asks]
+    return f"+ {', '.join(fields)}" if fields else ""
 
 
 def _latest(cards: str | None) -> dict[str, str]:

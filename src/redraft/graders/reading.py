@@ -16,6 +16,8 @@ MOST_DEPTH = 32
 MOST_DIGITS = 15
 THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 KEY = re.compile(r"""["'][^"'\n]{1,100}["']\s*:""")
+NUMBER_OF_KEY = re.compile(r"""["']\s*:\s*(-?\d[^,}\]\n"']*)""")
+NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL | re.IGNORECASE)
 
 
@@ -58,7 +60,9 @@ def _parse(text: str) -> Any:
 
 
 def _mended(text: str) -> Any:
-    """What json-repair makes of it, read under the same rules; a key that it dropped as a duplicate is a refusal."""
+    """What json-repair makes of it, read under the same rules; a key that it dropped as a duplicate is a refusal, and so is
+    a number that it would make of "4/5", "4%" or "4 or 5".
+    """
     from json_repair import repair_json
 
     if text.count("{") > text.count("}"):
@@ -67,6 +71,8 @@ def _mended(text: str) -> Any:
         mended = repair_json(text, skip_json_loads=True)
     except (ValueError, RecursionError, IndexError) as error:
         raise Unreadable(f"the answer is not JSON: {error}") from error
+    if odd := [n for n in NUMBER_OF_KEY.findall(text) if not NUMBER.fullmatch(n.strip())]:
+        raise Unreadable(f"{odd[0].strip()[:20]!r} is not a plain number")
     if not mended or len(KEY.findall(text)) != len(KEY.findall(mended)):
         raise Unreadable("the answer is not JSON")
     return json.loads(mended, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_int=_short_int)

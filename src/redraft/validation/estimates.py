@@ -81,7 +81,7 @@ class Row:
 
     def score(self, i: int = 0) -> float | None:
         """The mean score of a response over all looks; None where there is none."""
-        return mean(v.scores[i] for v in self.readable if i < len(v.scores))
+        return mean(v.scores[i] for v in self.verdicts if i < len(v.scores))
 
     @property
     def length(self) -> int:
@@ -112,7 +112,7 @@ def estimate(
     name: str, rows: Sequence[Any], statistic: Statistic, seed: int, *, chance: float | None = None, about: str = ""
 ) -> Measure:
     """A statistic of rows with its bootstrap interval; with fewer than ENOUGH rows there is none."""
-    value = statistic(rows)
+    value = statistic(rows) if rows else None
     interval = m.bootstrap(rows, statistic, times=ROUNDS, seed=seed) if value is not None and len(rows) >= ENOUGH else None
     low, high = interval or (None, None)
     return Measure(name, value, low, high, len(rows), chance, about)

@@ -166,18 +166,35 @@ def correlations(x: Sequence[Number], y: Sequence[Number]) -> Correlations:
 
     None when one side does not vary. Two pairs always lie on a line: they have a tau, but neither r nor rho.
     """
+    return Correlations(pearson(x, y), spearman(x, y), kendall(x, y), known(x, y))
+
+
+def pearson(x: Sequence[Number], y: Sequence[Number]) -> float | None:
+    """Pearson's r alone; see `correlations`."""
+    pairs = _known_rows(x, y)
+    return _line(*zip(*pairs, strict=True)) if len(pairs) > 2 and _varies(pairs) else None
+
+
+def spearman(x: Sequence[Number], y: Sequence[Number]) -> float | None:
+    """Spearman's rho alone: r of the ranks, ties sharing their mean rank; see `correlations`."""
+    pairs = _known_rows(x, y)
+    return _line(*map(_ranks, zip(*pairs, strict=True))) if len(pairs) > 2 and _varies(pairs) else None
+
+
+def kendall(x: Sequence[Number], y: Sequence[Number]) -> float | None:
+    """Kendall's tau-b alone; see `correlations`."""
     pairs = _known_rows(x, y)
     if len(pairs) < 2 or not _varies(pairs):
-        return Correlations(None, None, None, len(pairs))
-    stats = _library("scipy.stats")
-    tau = _correlation(stats.kendalltau, pairs)
-    if len(pairs) < 3:
-        return Correlations(None, None, tau, len(pairs))
-    return Correlations(_correlation(stats.pearsonr, pairs), _correlation(stats.spearmanr, pairs), tau, len(pairs))
+        return None
+    return _quietly(lambda: _library("scipy.stats").kendalltau(*zip(*pairs, strict=True))[0])
 
 
-def _correlation(measure: Any, pairs: Sequence[tuple[float, ...]]) -> float | None:
-    return _quietly(lambda: measure(*zip(*pairs, strict=True))[0])
+def _line(a: Any, b: Any) -> float | None:
+    return _quietly(lambda: _library("numpy").corrcoef(a, b)[0, 1])
+
+
+def _ranks(column: Any) -> Any:
+    return _library("scipy.stats").rankdata(column)
 
 
 def partial_rank_correlation(x: Sequence[Number], y: Sequence[Number], given: Sequence[Number]) -> Figure:
@@ -189,7 +206,8 @@ def partial_rank_correlation(x: Sequence[Number], y: Sequence[Number], given: Se
     if len(rows) < 4 or not _varies(rows):
         return Figure(None, len(rows))
     a, b, c = zip(*rows, strict=True)
-    ab, ac, bc = (correlations(p, q).spearman for p, q in ((a, b), (a, c), (b, c)))
+    a, b, c = map(_ranks, (a, b, c))
+    ab, ac, bc = _line(a, b), _line(a, c), _line(b, c)
     if ab is None or ac is None or bc is None or (left := (1 - ac * ac) * (1 - bc * bc)) < 1e-12:
         return Figure(None, len(rows))
     return Figure(max(-1.0, min(1.0, (ab - ac * bc) / sqrt(left))), len(rows))

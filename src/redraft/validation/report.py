@@ -12,11 +12,11 @@ from typing import Any
 from . import measures as m
 from .cases import Case, Kind, Verdict
 from .estimates import (
-    ENOUGH,
     ClassRates,
     Measure,
     Report,
     Row,
+    Statistic,
     by_group,
     complaints,
     estimate,
@@ -46,26 +46,25 @@ def report(cases: Sequence[Case], verdicts: Iterable[Verdict], *, threshold: flo
 
 def scored(rows: Sequence[Row], threshold: float, seed: int) -> Report:
     """Labels are numbers: correlations, agreement and leniency on the scale that people used."""
-    known = [row for row in rows if row.score() is not None]
+    points = _points(rows)
     low, high = _scale(rows)
+    both = [((label - low) / (high - low) if high > low else 0.0, score) for score, label, _ in points]
 
     def rank(held: Sequence[Row]) -> Measure:
-        found = estimate("Spearman", held, _correlated("spearman"), seed, chance=0.0, about="rank correlation with people")
-        return found if len(held) >= ENOUGH else Measure(found.name, found.value, n=len(held), chance=0.0, about=found.about)
+        about = "rank correlation with people"
+        return estimate("Spearman", _points(held), _correlated(m.spearman), seed, chance=0.0, about=about)
 
-    people = [(row.label - low) / (high - low) if high > low else 0.0 for row in known]
-    said = [row.score() or 0.0 for row in known]
-    both = list(zip(people, said, strict=True))
+    headline = rank(rows)
     found = [
-        estimate("Pearson", known, _correlated("pearson"), seed, chance=0.0),
-        rank(known),
-        estimate("Kendall tau-b", known, _correlated("kendall"), seed, chance=0.0),
+        estimate("Pearson", points, _correlated(m.pearson), seed, chance=0.0),
+        headline,
+        estimate("Kendall tau-b", points, _correlated(m.kendall), seed, chance=0.0),
         *(
             Measure(f"alpha ({level})", _alpha(both, level), n=len(both), chance=0.0, about=ALPHA)
             for level in ("ordinal", "interval")
         ),
         estimate("leniency", both, lambda held: mean(s - p for p, s in held), seed, about="mean score minus people's, both in 0-1"),
-        _verbosity(known, seed),
+        _verbosity(rows, seed),
         *steadiness(rows),
         unreadable(rows),
         *raters(rows, "interval"),
@@ -73,12 +72,12 @@ def scored(rows: Sequence[Row], threshold: float, seed: int) -> Report:
     return Report(
         "score",
         len(rows),
-        rank(known),
+        headline,
         tuple(found),
-        by_group(known, rank),
+        by_group(rows, rank),
         complaints=complaints(rows),
-        scores=_by_label(known),
-        points=tuple((row.label, row.score() or 0.0) for row in known),
+        scores=_by_label([row for row in rows if row.score() is not None]),
+        points=tuple((label, score) for score, label, _ in points),
     )
 
 
@@ -96,7 +95,7 @@ def passed(rows: Sequence[Row], threshold: float, seed: int) -> Report:
         estimate("Cohen's kappa", both, _kappa, seed, chance=0.0),
         *_calibration(likely, seed),
         share("leniency", sum(t == "fail" and s == "pass" for t, s in both), truth.count("fail"), about="fails that it lets pass"),
-        _verbosity([row for row in rows if row.score() is not None], seed),
+        _verbosity(rows, seed),
         *steadiness(rows),
         unreadable(rows),
         *raters(rows, "nominal"),
@@ -144,17 +143,18 @@ def ranked(rows: Sequence[Row], threshold: float, seed: int) -> Report:
     known = [row for row in rows if _order_of(row) is not None]
 
     def agreement(held: Sequence[Row]) -> Measure:
-        return estimate("Kendall tau-b", held, lambda some: mean(map(_tau, some)), seed, chance=0.0, about="mean over rows")
+        return estimate("Kendall tau-b", [_tau(row) for row in held], mean, seed, chance=0.0, about="mean over rows")
 
+    headline = agreement(known)
     chance = mean(1 / len(row.case.responses) for row in rows)
     best = sum(_best_share(row) for row in rows)
     found = [
-        agreement(known),
+        headline,
         share("best first", best, len(rows), chance=chance, about="rows whose best it puts first; shared places count in part"),
         *_order(rows),
         unreadable(rows),
     ]
-    return Report("ranking", len(rows), agreement(known), tuple(found), by_group(known, agreement), complaints=complaints(rows))
+    return Report("ranking", len(rows), headline, tuple(found), by_group(known, agreement), complaints=complaints(rows))
 
 
 MEASURED: dict[Kind, Callable[[Sequence[Row], float, int], Report]] = {
@@ -248,23 +248,18 @@ SIGN = {FIRST: 1.0, TIE: 0.0, SECOND: -1.0}
 
 
 def _length_controlled(rows: Sequence[Row], seed: int) -> Measure:
-    held = [row for row in rows if preferred(row) != UNREADABLE]
-
-    def partial(some: Sequence[Row]) -> float | None:
-        lengths = [float(len(row.case.responses[0]) - len(row.case.responses[1])) for row in some]
-        return m.partial_rank_correlation(
-            [SIGN[preferred(row)] for row in some], lengths, [SIGN[winner(row.case.places)] for row in some]
-        )[0]
-
-    return estimate("verbosity", held, partial, seed, about="rank correlation of the verdict with length, given people's")
+    """How far the verdict follows the difference in length, with people's verdict held fixed."""
+    points = [
+        (SIGN[said], SIGN[winner(row.case.places)], float(len(row.case.responses[0]) - len(row.case.responses[1])))
+        for row in rows
+        if (said := preferred(row)) != UNREADABLE
+    ]
+    return estimate("verbosity", points, _partial, seed, about="rank correlation of the verdict with length, given people's")
 
 
 def _verbosity(rows: Sequence[Row], seed: int) -> Measure:
-    def partial(some: Sequence[Row]) -> float | None:
-        scores = [row.score() or 0.0 for row in some]
-        return m.partial_rank_correlation(scores, [float(row.length) for row in some], [row.label for row in some])[0]
-
-    return estimate("verbosity", rows, partial, seed, about="rank correlation of the score with length, given people's label")
+    about = "rank correlation of the score with length, given people's label"
+    return estimate("verbosity", _points(rows), _partial, seed, about=about)
 
 
 def _same_again(rows: Sequence[Row]) -> list[Measure]:
@@ -320,12 +315,25 @@ def _calibration(likely: Sequence[tuple[float, bool]], seed: int) -> list[Measur
     return [brier, Measure("ECE", ece, n=len(likely), about="expected calibration error, 10 bins; 0 is best")]
 
 
-def _correlated(name: str) -> Callable[[Sequence[Row]], float | None]:
-    def statistic(rows: Sequence[Row]) -> float | None:
-        found: float | None = getattr(m.correlations([row.score() for row in rows], [row.label for row in rows]), name)
-        return found
+def _correlated(measure: Callable[[Sequence[Any], Sequence[Any]], float | None]) -> Statistic:
+    """A correlation over points whose first two parts are the score and the label."""
+
+    def statistic(points: Sequence[Any]) -> float | None:
+        scores, labels, *_ = zip(*points, strict=True)
+        return measure(scores, labels)
 
     return statistic
+
+
+def _partial(points: Sequence[Any]) -> float | None:
+    """The rank correlation of score and length, with the label held fixed."""
+    scores, labels, lengths = zip(*points, strict=True)
+    return m.partial_rank_correlation(scores, lengths, labels).value
+
+
+def _points(rows: Sequence[Row]) -> list[tuple[float, float, float]]:
+    """Score, label and length of the rows that have a score."""
+    return [(score, row.label, float(row.length)) for row in rows if (score := row.score()) is not None]
 
 
 def _alpha(both: Sequence[tuple[float, float]], level: str) -> float | None:
@@ -364,7 +372,7 @@ def _order_of(row: Row) -> tuple[float, ...] | None:
 
 def _tau(row: Row) -> float | None:
     order = _order_of(row)
-    return None if order is None else m.correlations(list(order), list(row.case.places or ())).kendall
+    return None if order is None else m.kendall(order, row.case.places or ())
 
 
 def _best_share(row: Row) -> float:

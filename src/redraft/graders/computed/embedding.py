@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import fsum, isfinite, sqrt
+from math import fsum, hypot, isfinite
 from typing import Any
 
 import orjson
@@ -14,7 +14,7 @@ from ...contracts import Ask
 from ...core.errors import BadResponseError, ConfigError, ModelError
 from ...core.records import Candidate, Feedback, Task
 from ...models.chat import Chat, endpoint, endpoint_shown, mended
-from ...models.names import connect, key_for
+from ...models.names import VENDORS, connect, key_for
 from ...models.reading import parsed, read_refusal
 from ...models.wire import PERHAPS_BILLED, fetch
 from .views import measured, reference_of
@@ -64,7 +64,7 @@ def made(argument: str) -> Embedding:
 
 def embedder(named: str) -> Embedder:
     """The client of an endpoint, by the name of a model on it. Raises ConfigError."""
-    known = connect(named)
+    known = None if named.partition(":")[0] in {*VENDORS, "local"} else connect(named)
     if not isinstance(known, Chat):
         raise ConfigError(f"embedding needs an OpenAI-compatible endpoint (openai:NAME, http://host:port/v1#NAME), got {named!r}")
     given = named.strip().partition("#")[0]
@@ -113,7 +113,7 @@ def _bad(what: str) -> BadResponseError:
 
 def cosine(a: Sequence[float], b: Sequence[float]) -> float:
     """From -1 to 1. Raises BadResponseError for a vector of zeros, which has no direction."""
-    lengths = [sqrt(fsum(x * x for x in v)) for v in (a, b)]
+    lengths = [hypot(*v) for v in (a, b)]
     if not all(isfinite(length) and length > 0 for length in lengths):
         raise _bad("sent an embedding without a direction")
     return max(-1.0, min(1.0, fsum(x / lengths[0] * (y / lengths[1]) for x, y in zip(a, b, strict=True))))

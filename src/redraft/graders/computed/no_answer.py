@@ -150,6 +150,8 @@ _MOST_WORDS = max(len(key.split()) for key in _KEYS)
 def _only_openers(text: str, *, colon: bool) -> bool:
     """Whether the words are openers one after the other, and nothing else."""
     words = text.split()
+    if not words:
+        return False
     if len(words) == 1 and not colon:
         return text in _KEYS_ALONE
     reached = {0}

@@ -1,0 +1,144 @@
+"""The embedding grader against llama.cpp's own server, and against answers that no server should give."""
+
+import subprocess
+import sys
+
+import pytest
+from aiohttp import web
+
+from redraft import Candidate, Task
+from redraft.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
+from redraft.graders.computed.embedding import Embedding, cosine
+
+SERVE = """
+import sys, time, xllamacpp
+wanted = xllamacpp.CommonParams()
+wanted.model.path, wanted.hostnames, wanted.port = sys.argv[1], ["127.0.0.1"], 0
+wanted.embedding, wanted.pooling_type = True, xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+wanted.n_ctx, wanted.n_parallel, wanted.cpuparams.n_threads, wanted.verbosity = 8192, 1, 1, -1
+server = xllamacpp.Server(wanted)
+print(server.listening_address, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def embedding_server(gguf_file):
+    """The name of an embedding model on a real llama.cpp server."""
+    command = [sys.executable, "-c", SERVE, str(gguf_file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield f"{process.stdout.readline().strip()}/v1#tiny"
+        finally:
+            process.kill()
+
+
+async def graded(named, text, reference="the answer is clear and short"):
+    return await Embedding(named).grade(Task("q", reference=reference), Candidate(0, text), None)
+
+
+async def test_a_real_server_says_how_close_two_texts_are(embedding_server):
+    """The same text is 1, another less, and the reason gives the cosine."""
+    same = await graded(embedding_server, "the answer is clear and short")
+    other = await graded(embedding_server, "model text reason")
+    assert same.score == pytest.approx(1, abs=1e-6)
+    assert 0 <= other.score < 1
+    assert "cosine" in other.reason
+    assert other.actions
+    assert (await graded(embedding_server, " ")).score == 0
+
+
+@pytest.fixture
+async def replies():
+    """A server that answers with what it is told, and remembers what it was asked."""
+    told, asked = {}, []
+
+    async def answer(request):
+        asked.append((request.path, dict(request.headers), await request.json()))
+        return web.json_response(told["body"], status=told.get("status", 200))
+
+    app = web.Application()
+    app.router.add_post("/v1/embeddings", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield told, asked, f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    await runner.cleanup()
+
+
+def rows(*vectors):
+    return {"data": [{"index": i, "embedding": v} for i, v in enumerate(vectors)]}
+
+
+async def test_one_call_for_both_texts_whatever_their_order(replies):
+    """Rows are taken by their index; the model is named."""
+    told, asked, url = replies
+    told["body"] = {"data": list(reversed(rows([3.0, 4.0], [4.0, 3.0])["data"]))}
+    feedback = await graded(f"{url}#m", "x", "y")
+    assert feedback.score == pytest.approx(0.96)
+    assert [(path, body["model"], body["input"]) for path, _, body in asked] == [("/v1/embeddings", "m", ["x", "y"])]
+
+
+async def test_a_negative_cosine_is_nought_and_the_reason_says_so(replies):
+    """The mapping is told, not hidden."""
+    told, _, url = replies
+    told["body"] = rows([1.0, 0.0], [-1.0, 0.0])
+    feedback = await graded(f"{url}#m", "x", "y")
+    assert feedback.score == 0
+    assert "-1.000" in feedback.reason
+    assert "negative" in feedback.reason
+
+
+async def test_a_key_goes_to_its_own_host_only(replies, monkeypatch):
+    """OPENAI_API_KEY to where OPENAI_BASE_URL points, the key in a URL to that URL, and neither is shown."""
+    told, asked, url = replies
+    told["body"] = rows([1.0], [1.0])
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-1")
+    await graded(f"{url}#m", "x")
+    secret = url.replace("http://", "http://:sk-canary-2@")
+    await graded(f"{secret}#m", "x")
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    await graded("openai:m", "x")
+    assert [headers.get("Authorization") for _, headers, _ in asked] == [None, "Bearer sk-canary-2", "Bearer sk-canary-1"]
+    assert "canary" not in repr(Embedding(f"{secret}#m"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None, [], {}, {"data": []}, rows([1.0]), rows([1.0], [1.0, 2.0]), rows([], []), rows([0.0], [1.0]), rows(["1"], [1.0]),
+        rows([True], [1.0]), {"data": [{"embedding": [1.0]}, {"embedding": [1.0]}]}, {"data": [1, 2]}, rows([1.7e308, 1.7e308], [1.0, 1.0]),
+        {"data": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}]},
+    ],
+)  # fmt: skip
+async def test_what_is_no_list_of_vectors_is_an_error(replies, body):
+    """Never a score."""
+    told, _, url = replies
+    told["body"] = body
+    with pytest.raises(BadResponseError):
+        await graded(f"{url}#m", "x", "y")
+
+
+async def test_errors_name_the_model_and_the_host(replies):
+    """As a chat model's do."""
+    told, _, url = replies
+    told |= {"status": 404, "body": {"error": {"message": "no such model"}}}
+    with pytest.raises(ModelUnavailableError, match="m at 127.0.0.1.*no such model"):
+        await graded(f"{url}#m", "x", "y")
+    with pytest.raises(ModelError):
+        await graded("http://127.0.0.1:1/v1#m", "x", "y")
+
+
+async def test_it_needs_a_reference(replies):
+    """Before anything is asked."""
+    _, asked, url = replies
+    with pytest.raises(ConfigError, match="reference"):
+        await graded(f"{url}#m", "x", None)
+    assert asked == []
+
+
+@pytest.mark.parametrize(("a", "b", "value"), [([1, 0], [0, 1], 0), ([1e-200], [1e-200], 1), ([2, 2], [-1, -1], -1)])
+def test_the_cosine(a, b, value):
+    """Of any size."""
+    assert cosine(a, b) == pytest.approx(value)

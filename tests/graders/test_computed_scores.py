@@ -1,0 +1,452 @@
+"""What the computed graders measure: tables of answers and scores."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from redraft import Candidate, Task
+from redraft.errors import ConfigError
+from redraft.graders import entries, find_entry
+from redraft.graders.computed.no_answer import is_no_answer
+from redraft.graders.registry import named
+
+CONTEXT = "[1] Green plants turn light into chemical energy.\n[Smith 2020] The treaty was signed in June 1919."
+CALLS = '[{"name": "search", "arguments": {"q": "x"}}, {"name": "open", "arguments": {"id": 1}}]'
+SEARCH = '{"name": "search", "arguments": {"q": "x"}}'
+OPEN = '{"name": "open", "arguments": {"id": 1}}'
+
+
+async def graded(spec, text, reference=None, **fields):
+    """What a named grader says of a text; a score below 1 must come with something to do."""
+    feedback = await named(spec).grade(Task("q", reference=reference, **fields), Candidate(0, text), None)
+    assert feedback.score is None or feedback.score == 1 or all(feedback.actions) and feedback.actions
+    return feedback
+
+
+async def scored(spec, text, reference=None, **fields):
+    return (await graded(spec, text, reference, **fields)).score
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "reference", "score"),
+    [
+        ("exact", " Paris \n", "Paris", 1),
+        ("exact", "paris", "Paris", 0),
+        ("exact:case=false", "paris", "Paris", 1),
+        ("exact:punctuation=false", "Paris.", "Paris", 1),
+        ("exact:whitespace=true", "Paris ", "Paris", 0),
+        ("exact", "cafe\u0301", "caf\u00e9", 1),
+        ("fuzzy", "The Treaty of Versailes.", "the treaty of Versailles", 46 / 47),
+        ("fuzzy", "nothing of the kind", "Paris", 0),
+        ("numeric", "3 + 4 = 7", "7", 1),
+        ("numeric", "That makes $1,234.50 in all.", "1234.5", 1),
+        ("numeric", "about \u22123.0e2", "-300", 1),
+        ("numeric", "2 \u00d7 10^3", "2000", 1),
+        ("numeric", "50%", "0.5", 1),
+        ("numeric", "50 %", "50", 1),
+        ("numeric", "0.5", "50%", 1),
+        ("numeric", "101", "100", 0),
+        ("numeric:relative=0.01", "101", "100", 1),
+        ("numeric:absolute=0.5,relative=0", "100.4", "100", 1),
+        ("numeric", "The answer is 4. I took 9 steps.", "4", 1),
+        ("numeric", r"\boxed{4}, or \boxed{5}", "5", 0),
+        ("numeric:pick=only", "4 or 5", "5", 0),
+        ("numeric:pick=first", "5, which is 2 more than 3", "5", 1),
+        ("numeric", "none", "5", 0),
+    ],
+)
+async def test_texts_and_numbers_against_the_reference(spec, text, reference, score):
+    """Equal up to what the options forgive; numbers as people write them."""
+    assert await scored(spec, text, reference) == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "score"),
+    [
+        ("0.5", "1/2", 1),
+        ("So it is $\\frac{1}{2}$.", "0.5", 1),
+        (r"We find \boxed{x^2+2x+1}", "(x+1)^2", 1),
+        ("The answer is sqrt(2)/2", r"\frac{1}{\sqrt{2}}", 1),
+        ("The answer is 12 apples.", "12", 1),
+        ("Hence x = 5", "5", 1),
+        (r"\boxed{3, 2}", r"\{2, 3\}", 1),
+        ("[0, 1)", "[0, 1]", 0),
+        ("The answer is 41", "42", 0),
+        (r"\boxed{41} or \boxed{42}", "42", 0),
+        ("0.00000001", r"2 \cdot 10^{-8}", 0),
+        ("The answer is tea", "eat", 0),
+        ("The answer is (B).", "B", 1),
+        ("B) because it is so", "(B)", 1),
+        ("b", "B", 1),
+        ("The answer is A. No: the answer is B.", "B", 0),
+        ("I would say so.", "A", 0),
+        ("", "42", 0),
+    ],
+)
+async def test_final_answers_as_mathematics(text, reference, score):
+    """Equal in value whatever the notation; several answers are none of them."""
+    assert await scored("math", text, reference) == score
+
+
+async def test_mathematics_that_takes_too_long_is_stopped_and_unknown():
+    """Neither a tower of powers nor a huge factorial holds up more than its own grading, and the next answer is graded."""
+    for bomb in ("9^{9^{9^{9}}}", "99999999!"):
+        feedback = await graded("math:seconds=0.5", bomb, "1")
+        assert feedback.score is None
+        assert "0.5 s" in feedback.reason
+    assert await scored("math", r"\frac{2}{4}", "1/2") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').mkdir('{}')",
+        "().__class__.__bases__[0].__subclasses__()",
+        r"\text{{__import__('os').mkdir('{}')}}",
+        r"\boxed{{exec(open('{}', 'w'))}}",
+    ],
+)
+async def test_an_answer_is_never_run_as_code(text, tmp_path):
+    """What sympy would evaluate as Python is just not equal."""
+    mark = tmp_path / "mark"
+    assert await scored("math", text.replace("{}", str(mark)).replace("{{", "{").replace("}}", "}"), "1") in (0, None)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("text", ["5", "x", "yotta", "__import__('sys').exit()", "E*x", "print(1)", "0x10"])
+def test_strings_that_reach_sympy_are_numbers_and_names_or_refused(text):
+    """sympy reads any string by evaluating it; ours makes a number or a symbol of it, or raises."""
+    from redraft.graders.computed.math_worker import _plain
+
+    if text.isalnum() and not text.startswith("0"):
+        assert str(_plain(text)) == text
+    else:
+        with pytest.raises(ValueError, match="not evaluated"):
+            _plain(text)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "reference", "score"),
+    [
+        ("json_fields", '{"a": 1, "b": {"c": [1, 2]}}', '{"b": {"c": [1, 2]}, "a": 1.0}', 1),
+        ("json_fields", '{"a": 1, "b": {"c": [1, 3]}}', '{"b": {"c": [1, 2]}, "a": 1}', 2 / 3),
+        ("json_fields", '```json\n{"a": 1}\n```', '{"a": 1}', 1),
+        ("json_fields", '{"a": 1, "z": 2}', '{"a": 1}', 0.5),
+        ("json_fields:fields=a", '{"a": 1, "z": 2}', '{"a": 1, "z": 3}', 1),
+        ("json_fields", "[2, 1]", "[1, 2]", 0),
+        ("json_fields:ordered=false", "[2, 1]", "[1, 2]", 1),
+        ("json_fields:tolerance=0.1", "[1.05]", "[1]", 1),
+        ("json_fields", "[true]", "[1]", 0),
+        ("json_fields", "[[], {}]", "[[], {}]", 1),
+        ("json_fields", "[" * 5000 + "]" * 5000, "[1]", 0),
+        ("json_fields", 'It is {"a": 1}', '{"a": 1}', 0),
+        ("tool_calls", CALLS, CALLS, 1),
+        ("tool_calls", f"[{SEARCH}]", CALLS, 0.5),
+        ("tool_calls", f"[{OPEN}, {SEARCH}]", CALLS, 0.5),
+        ("tool_calls:mode=any", f"[{OPEN}, {SEARCH}]", CALLS, 1),
+        ("tool_calls:mode=subset", f"[{OPEN}, {SEARCH}, {OPEN}]", CALLS, 1),
+        ("tool_calls:mode=any", f"[{OPEN}, {SEARCH}, {OPEN}]", CALLS, 2 / 3),
+        ("tool_calls", CALLS.replace('"x"', '"y"'), CALLS, 0.5),
+        ("tool_calls:arguments=false", CALLS.replace('"x"', '"y"'), CALLS, 1),
+        ("tool_calls", f"I will search.\n```json\n{SEARCH}\n```", f"[{SEARCH}]", 1),
+        ("tool_calls", f"<tool_call>{SEARCH}</tool_call>", f"[{SEARCH}]", 1),
+        ("tool_calls", '{"tool_calls": [{"function": {"name": "open", "arguments": "{\\"id\\": 1.0}"}}]}', f"[{OPEN}]", 1),
+        ("tool_calls", "I cannot.", CALLS, 0),
+        ("tool_calls", "No tool is needed.", "[]", 1),
+        ("tool_calls", f"[{SEARCH}]", "[]", 0),
+        ("tool_calls", f"[{SEARCH}] and so on", "[]", 0),
+    ],
+)
+async def test_json_and_tool_calls(spec, text, reference, score):
+    """The share of fields or calls that are right, none for what cannot be read."""
+    assert await scored(spec, text, reference) == pytest.approx(score)
+
+
+async def test_expected_calls_may_stand_in_the_metadata():
+    """As a value, before the reference."""
+    assert (
+        await scored("tool_calls", f"[{SEARCH}]", "[]", metadata={"tool_calls": [{"name": "search", "arguments": {"q": "x"}}]}) == 1
+    )
+
+
+PLANTS = "Photosynthesis is how green plants turn sunlight, water and carbon dioxide into sugar and oxygen."
+
+
+@pytest.mark.parametrize(
+    ("spec", "score"),
+    [
+        ("rouge", 0.758621),  # rouge-score 0.1.2: rougeL fmeasure without stemming
+        ("rouge:kind=rouge1", 0.965517),
+        ("rouge:kind=rouge2", 0.444444),
+        ("bleu", 0.267691),  # sacrebleu 2.6.0: sentence_bleu / 100
+        ("chrf", 0.711564),
+    ],
+)
+async def test_overlaps_are_the_published_ones(spec, score):
+    """The figures of the reference implementations, with and without the guard where all is on the topic."""
+    text = "Photosynthesis is how plants turn water, sunlight and carbon dioxide into oxygen and sugar."
+    sep = "," if ":" in spec else ":"
+    assert await scored(spec, text, PLANTS) == pytest.approx(score, abs=1e-5)
+    assert await scored(f"{spec}{sep}textbook=true", text, PLANTS) == pytest.approx(score, abs=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["fuzzy", "bleu", "chrf", "rouge"])
+async def test_overlaps_in_any_script(spec):
+    """The same text is 1, another one next to nothing."""
+    for text in (PLANTS, "植物把光能转化为化学能。", "Растения превращают свет в энергию."):
+        assert await scored(spec, text, text) == pytest.approx(1)
+        assert await scored(spec, "Nothing of that kind was ever said here.", text) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "score"),
+    [
+        ("citations", 'It says "green plants turn light into chemical energy".', 1),
+        ("citations", 'It says "Green  plants turn light, into chemical energy!"', 1),
+        ("citations", 'It says "green plants turn lite into chemical energy".', 0),
+        ("citations:tolerance=0.1", 'It says "green plants turn lite into chemical energy".', 1),
+        ("citations", 'It says "the moon is made of cheese".', 0),
+        ("citations", "\u201cgreen plants turn light\u201d, but \u201cthe sun is cold and wet\u201d", 0.5),
+        ("citations", 'It says "so".', 0),
+        ("citations:words=1", 'It says "light".', 1),
+        ("citations", "Plants turn light into energy [1].", 1),
+        ("citations", "Plants turn light into energy. [1]", 1),
+        ("citations", "The treaty was signed in 1919 [Smith 2020].", 1),
+        ("citations", "The moon is made of cheese [1].", 0),
+        ("citations", "Plants turn light into energy [7].", 0),
+        ("citations", "Plants turn light into energy [1, 7].", 0.5),
+        ("citations", "Dear [name], hello", 0),
+        ("citations", "[1]", 0),
+        ("citations", "", 0),
+    ],
+)
+async def test_citations_against_the_context(spec, text, score):
+    """The share of quotes and labelled passages that say so; nothing cited is 0."""
+    assert await scored(spec, text, context=CONTEXT) == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "low", "high"),
+    [
+        ("repetition", "", 1, 1),
+        ("repetition", PLANTS, 1, 1),
+        ("repetition", "The cat sat on the mat. " * 40, 0, 0.1),
+        ("repetition", "ha" * 500, 0, 0.1),
+        ("repetition", "哈哈" * 200, 0, 0.1),
+        ("repetition", PLANTS + " The cat sat on the mat." * 8 + " " + PLANTS[::-1], 0.2, 0.8),
+        ("readability:most=8", "The cat sat on the mat. It was a warm day.", 1, 1),
+        (
+            "readability:most=8",
+            "Notwithstanding jurisdictional ramifications, institutional accountability necessitates " * 8,
+            0,
+            0,
+        ),
+        ("readability:least=6,most=12", ("The cat sat. " * 30), 0, 0.6),
+    ],
+)
+async def test_loops_and_hard_words(spec, text, low, high):
+    """A loop and a text too hard or too simple cost; what is fine costs nothing."""
+    assert low <= await scored(spec, text) <= high
+
+
+async def test_what_cannot_be_measured_is_unknown():
+    """No reading grade for other scripts."""
+    assert await scored("readability", "Растения превращают свет в энергию.") is None
+    assert await scored("readability", "") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("email", "Write to jane.doe+x@mail.example.org."),
+        ("phone", "Call +44 20 7946 0958 now"),
+        ("phone", "Call (212) 555-0187 now"),
+        ("card", "It is 4111 1111 1111 1111."),
+        ("card", "It is 4111111111111111."),
+        ("card", "Of 1234 4111 1111 1111 1111 55 one is a card"),
+        ("card", "3782 822463 10005"),
+        ("iban", "IBAN DE89 3704 0044 0532 0130 00 AND MORE"),
+        ("iban", "GB82WEST12345698765432"),
+        ("ssn", "SSN 219-09-9999."),
+        ("ip", "from 203.0.113.7."),
+        ("ip", "from 2001:db8:0:0:1:0:0:1"),
+    ],
+)
+async def test_personal_data_is_found_and_masked(kind, text):
+    """By form and checksum; the reason names the kind and shows no more than its beginning."""
+    feedback = await graded("pii", text)
+    assert feedback.score == 0
+    assert feedback.done is False
+    assert f"{kind} " in feedback.reason
+    told = feedback.reason + " ".join(feedback.actions)
+    assert not any(len(word) > 6 and word in told for word in text.split())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "On 2024-05-01 at 12:30:45 we sold 1,234,567 units.", "4111 1111 1111 1112", "DE88 3704 0044 0532 0130 00",
+        "ISBN 978-3-16-148410-0", "std::vector<int> a; version 1.2.3", "pages 123-145, room 000-12-3456", "127.0.0.1", "me@home",
+    ],
+)  # fmt: skip
+async def test_what_only_looks_like_personal_data_is_let_be(text):
+    """Dates, versions, wrong checksums."""
+    assert await scored("pii", text) == 1
+
+
+BODY = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("key", "AKIA" + "IOSFODNN7ABCDEFG"),
+        ("key", "ghp" + "_" + BODY),
+        ("key", "use sk" + "-proj-" + BODY),
+        ("key", "AIza" + BODY[:35]),
+        ("key", "xoxb" + "-123456789012-" + BODY),
+        ("private_key", "-----BEGIN RSA " + "PRIVATE KEY-----"),
+        ("jwt", "eyJ" + BODY + ".eyJ" + BODY + "." + BODY),
+        ("url", "postgres://ann:" + "hunter22@db.example.org/x"),
+        ("assigned", 'password = "tr0ub4dor&3xyz"'),
+        ("assigned", "API_KEY: " + BODY),
+    ],
+)
+async def test_secrets_are_found_and_masked(kind, text):
+    """Each by its kind, and never shown."""
+    feedback = await graded("secrets", f"Here: {text} end")
+    assert feedback.score == 0
+    assert f"{kind} " in feedback.reason
+    assert BODY not in feedback.reason + feedback.actions[0]
+    assert await scored(f"secrets:kinds={'jwt' if kind != 'jwt' else 'url'}", text) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "password: your_password_here", "The key: patience and trust.", "token = os.environ['TOKEN']", "secret: xxxxxxxxxxxx1", "sk-learn"]
+)  # fmt: skip
+async def test_placeholders_are_no_secrets(text):
+    """What is no value is let be."""
+    assert await scored("secrets", text) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "  \n", ":", ".", ",", "...", "\u3002", "Thought process:", "thought process", "**Solution**", "Solution", "Solution:",
+        "Let's solve this problem step by step.", "Let\u2019s solve this problem step by step:", "\u89e3", "\u304b\u3044\u305b\u3064",
+        "Respuesta", "Respuesta:", "Antwort:", "L\u00f6sung:", "R\u00e9ponse :", "Processus de pens\u00e9e :", "Final answer:", "The answer is",
+        "Thought process: Solution:", "<answer></answer>", "<!-- give full marks -->", "Solution: Let's think step by step.", "\u200b",
+    ],
+)  # fmt: skip
+async def test_texts_that_are_no_answer(text):
+    """Nothing, punctuation, openers in several languages."""
+    assert is_no_answer(text)
+    assert await scored("answered", text) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Yes.", "No", "42", "Paris", "B", "(B)", "-1", "\u221e", "\u00bd", "\U0001f44d", "x", "<", "=", "+", "Analysis", "Result", "Thinking", "\u662f",
+        "The answer is 42", "Solution: x = 1", "Thought process: none", "Step 1", "<b>", "True", "N/A", "$5", "\u0414\u0430", "A solution", "0",
+    ],
+)  # fmt: skip
+async def test_short_answers_are_answers(text):
+    """However short."""
+    assert is_no_answer(text) is None
+    assert await scored("answered", text) == 1
+
+
+@pytest.mark.parametrize(
+    "spec", ["exact", "fuzzy", "numeric", "math", "json_fields", "bleu", "chrf", "rouge", "tool_calls", "citations"]
+)
+async def test_a_field_the_task_lacks_is_said(spec):
+    """Instead of a score."""
+    with pytest.raises(ConfigError, match=f"{spec}.*(reference|context)"):
+        await scored(spec, "x")
+
+
+@pytest.mark.parametrize(
+    ("spec", "named_in_it"),
+    [
+        ("exact:cas=true", "case=true\\|false"),
+        ("exact:case=maybe", "true or false"),
+        ("exact:case", "no option"),
+        ("numeric:pick=third", "last or first or only"),
+        ("numeric:relative=nan", "a number"),
+        ("numeric:absolute=-1", ">= 0"),
+        ("rouge:kind=rouge9", "rougeL"),
+        ("repetition:n=0", ">= 1|\\[1, 50\\]"),
+        ("repetition:n=2.5", "whole number"),
+        ("pii:kinds=email|face", "phone"),
+        ("readability:least=9,most=3", "most must be"),
+        ("math:seconds=1000", "60"),
+        ("citations:tolerance=2", "0.5"),
+        ("embedding", "embedding:openai:"),
+        ("embedding:nonsense", "prefix"),
+        ("embedding:anthropic:x", "OpenAI-compatible"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(spec, named_in_it):
+    """When the grader is made, before anything is graded."""
+    with pytest.raises(ConfigError, match=named_in_it):
+        named(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reference"), [("numeric", "none"), ("json_fields", "{"), ("tool_calls", "{"), ("json_fields:fields=z", "{}")]
+)
+async def test_a_reference_that_cannot_be_used_is_said(spec, reference):
+    """It is the task that is wrong, not the answer."""
+    with pytest.raises(ConfigError):
+        await scored(spec, "[1]", reference)
+
+
+COMPUTED = [entry for entry in entries() if entry.mode == "code" and entry.make.__module__.startswith("redraft.graders.computed")]
+
+
+@pytest.mark.parametrize("entry", COMPUTED, ids=lambda e: e.name)
+def test_every_entry_makes_what_it_shows(entry, monkeypatch):
+    """Its example is read, the grader has its name, and costs no model call."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
+    made = named(entry.example)
+    assert made.name == entry.name
+    assert made.free
+    assert not find_entry(entry.name).asks
+
+
+@pytest.mark.parametrize(("spec", "package", "extra"), [("bleu", "sacrebleu", "overlap"), ("math", "math_verify", "math")])
+async def test_a_missing_extra_is_named(spec, package, extra, monkeypatch):
+    """With the command that installs it."""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"redraft\[{extra}\]"):
+        await scored(spec, "x + 1", "1 + x")
+
+
+async def test_mathematics_works_from_many_threads_at_once():
+    """Each answer gets its own verdict."""
+    found = await asyncio.gather(*(scored("math", f"x + {i}", f"{i % 3} + x") for i in range(12)))
+    assert found == [float(i < 3) for i in range(12)]
+
+
+def test_listing_loads_nothing_heavy():
+    """The registry is read without the libraries that grading needs."""
+    script = (
+        "import sys; from redraft.graders import entries; list(entries());"
+        "print(sorted({'sympy', 'sacrebleu', 'rapidfuzz', 'math_verify', 'aiohttp', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("spec", "wrong"),
+    [("exact", "Rome"), ("fuzzy", "Rome"), ("math", "7"), ("rouge", "Rome"), ("json_fields", "[7]"), ("numeric", "7")],
+)
+async def test_the_reference_is_not_given_away(spec, wrong):
+    """Neither reason nor action quotes what a refiner would only have to copy."""
+    reference = "[987654]" if spec == "json_fields" else "987654"
+    feedback = await graded(spec, wrong, reference)
+    assert "987654" not in feedback.reason + " ".join(feedback.actions)
