@@ -12,13 +12,14 @@ by the official definitions, written down again below for the kinds that need ne
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gzip
 import json
 import re
 import statistics
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,9 +27,11 @@ from rapidfuzz.distance import Levenshtein
 from rich.console import Console
 from rich.table import Table
 
+import redraft
 from redraft.contracts import Edit, Requirement
 from redraft.core.errors import ConfigError
 from redraft.editors import FormEditor
+from redraft.graders import Minimum
 from redraft.requirements import parse
 
 YES_NO = "My answer is yes.|My answer is no.|My answer is maybe."
@@ -68,7 +71,7 @@ SPECS = {
         f"nth_paragraph_starts:{k['nth_paragraph']}:{json.dumps(k['first_word'])}",
     ],
     "length_constraints:number_paragraphs": lambda k: [f"parts:{k['num_paragraphs']}:***"],
-    "length_constraints:number_sentences": lambda k: [f"sentences:{_count(k['relation'], k['num_sentences'])}"],
+    "length_constraints:number_sentences": lambda k: [f"sentences_and_numbers:{_count(k['relation'], k['num_sentences'])}"],
     "length_constraints:number_words": lambda k: [f"words:{_count(k['relation'], k['num_words'])}"],
     "punctuation:no_comma": lambda _: ["no_commas"],
     "startend:end_checker": lambda k: [f"ends_with:{json.dumps(k['end_phrase'])}"],
@@ -180,11 +183,22 @@ class Constraint:
         """Our verdict. Officially an empty answer follows nothing."""
         return bool(text.strip()) and all(requirement.check(text).ok for requirement in self.requirements)
 
+    def holds_loosely(self, text):
+        """Our verdict on the variants that the loose official one allows: a first or last line less, no asterisks."""
+        return any(self.holds(variant) for variant in variants(text))
+
     def official(self, text):
         """The verdict by the official definition; None where that needs nltk or langdetect."""
         if self.kind not in OFFICIAL:
             return None
         return bool(text.strip()) and bool(OFFICIAL[self.kind](text, self.kwargs))
+
+
+def variants(text):
+    """The eight texts of which one must follow a constraint loosely (Zhou et al., section 2.2)."""
+    lines = text.split("\n")
+    cut = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
+    return [*cut, *(each.replace("*", "") for each in cut)]
 
 
 @dataclass(frozen=True)
@@ -196,6 +210,7 @@ class Answer:
     text: str
     constraints: tuple[Constraint, ...]
     verdicts: tuple[bool | None, ...]
+    loose: tuple[bool | None, ...]
 
 
 def constraint(kind, kwargs):
@@ -218,8 +233,8 @@ def load(folder, limit):
         if verdict is None or row["key"] not in constraints:
             continue
         unstable = set(verdict.get("unstable") or ())
-        strict = tuple(None if i in unstable else ok for i, ok in enumerate(verdict["strict"]))
-        answers.append(Answer(row["key"], row["model"], row["response"] or "", constraints[row["key"]], strict))
+        strict, loose = (tuple(None if i in unstable else ok for i, ok in enumerate(verdict[how])) for how in ("strict", "loose"))
+        answers.append(Answer(row["key"], row["model"], row["response"] or "", constraints[row["key"]], strict, loose))
     return answers[:limit]
 
 
@@ -238,6 +253,8 @@ class Figures:
     seen: Counter = field(default_factory=Counter)
     n: Counter = field(default_factory=Counter)
     agree: Counter = field(default_factory=Counter)
+    agree_loosely: Counter = field(default_factory=Counter)
+    replays: Counter = field(default_factory=Counter)
     failing: Counter = field(default_factory=Counter)
     repaired: Counter = field(default_factory=Counter)
     confirmed: Counter = field(default_factory=Counter)
@@ -253,15 +270,41 @@ def measure(answers):
     for answer in answers:
         _agreement(answer, figures)
         _repair(answer, figures)
+    asyncio.run(_replay_all(answers, figures))
     return figures
 
 
+async def _replay_all(answers, figures):
+    """The recorded answers to a prompt, in turn, as what a model drafts and refines in the loop."""
+    by_prompt = defaultdict(list)
+    for answer in answers:
+        by_prompt[answer.key].append(answer)
+    for attempts in by_prompt.values():
+        stable = [i for i, ok in enumerate(attempts[0].verdicts) if all(a.verdicts[i] is not None for a in attempts)]
+        if len(attempts) > 1 and stable and all(attempts[0].constraints[i].requirements for i in stable):
+            await _replay(attempts, stable, figures)
+
+
+async def _replay(attempts, stable, figures):
+    graders = [Minimum([r.spec for r in attempts[0].constraints[i].requirements], name=str(i)) for i in stable]
+    model = redraft.ScriptedModel([a.text or " " for a in attempts])
+    last = len(attempts) - 1
+    kept = await redraft.refine("?", model, graders, max_iterations=last, patience=len(attempts), target_score=1.0, editor=False)
+    shares = [sum(a.verdicts[i] for i in stable) for a in attempts]
+    best = next(n for n, a in enumerate(attempts) if (a.text or " ") == kept.value)
+    figures.replays["prompts"] += 1
+    figures.replays["differ"] += len(set(shares)) > 1
+    figures.replays["best"] += shares[best] == max(shares)
+    figures.replays["last"] += shares[-1] == max(shares)
+
+
 def _agreement(answer, figures):
-    for each, official in zip(answer.constraints, answer.verdicts, strict=True):
+    for each, official, loose in zip(answer.constraints, answer.verdicts, answer.loose, strict=True):
         figures.seen[each.kind] += 1
         if each.requirements and official is not None:
             figures.n[each.kind] += 1
             figures.agree[each.kind] += (ours := each.holds(answer.text)) == official
+            figures.agree_loosely[each.kind] += each.holds_loosely(answer.text) == loose
             if ours != official:
                 figures.disagreements.append((each.kind, answer.key, answer.model, ours))
 
@@ -303,6 +346,7 @@ def summary(figures, answers, seconds):
         kind: dict(
             n=figures.n[kind],
             agreement=figures.agree[kind] / figures.n[kind] if figures.n[kind] else None,
+            loosely=figures.agree_loosely[kind] / figures.n[kind] if figures.n[kind] else None,
             failing=figures.failing[kind],
             repaired=figures.repaired[kind],
             confirmed=figures.confirmed[kind] if kind in OFFICIAL else None,
@@ -318,6 +362,8 @@ def summary(figures, answers, seconds):
         kinds_covered=sum(bool(row["n"]) for row in kinds.values()),
         kinds_of=KINDS,
         agreement=sum(figures.agree.values()) / n if n else None,
+        loosely=sum(figures.agree_loosely.values()) / n if n else None,
+        replay=dict(figures.replays),
         editor=dict(
             failing_answers=figures.answers["failing"],
             edited=figures.answers["edited"],
@@ -337,17 +383,35 @@ def summary(figures, answers, seconds):
 
 def report(console, found):
     table = Table(title="IFEval: our verdicts beside the official ones, and what the editor repairs")
-    for name in ("kind", "n", "agreement", "failing", "repaired", "confirmed", "refuted"):
+    for name in ("kind", "n", "strict", "loose", "failing", "repaired", "confirmed", "refuted"):
         table.add_column(name, justify="left" if name == "kind" else "right", no_wrap=True)
     for kind, row in found["kinds"].items():
         confirmed = ["-" if row[name] is None else str(row[name]) for name in ("confirmed", "refuted")]
-        table.add_row(kind, str(row["n"]), _share(row["agreement"]), str(row["failing"]), str(row["repaired"]), *confirmed)
+        table.add_row(
+            kind,
+            str(row["n"]),
+            _share(row["agreement"]),
+            _share(row["loosely"]),
+            str(row["failing"]),
+            str(row["repaired"]),
+            *confirmed,
+        )
     console.print(table)
     console.print(f"kinds covered: {found['kinds_covered']} of {found['kinds_of']}")
-    console.print(f"agreement: {_share(found['agreement'])} of {found['constraints']} constraints in {found['answers']} answers")
+    agreed = f"{_share(found['agreement'])} strict, {_share(found['loosely'])} loose"
+    console.print(f"agreement: {agreed}, of {found['constraints']} constraints in {found['answers']} answers")
+    console.print(_replayed(**found["replay"]))
     for name, value in found["editor"].items():
         console.print(f"{name.replace('_', ' ')}: {_share(value) if isinstance(value, float) else value}")
     console.print(f"seconds: {found['seconds']}")
+
+
+def _replayed(prompts=0, differ=0, best=0, last=0):
+    kept = _share(best / prompts if prompts else None)
+    return (
+        f"replay: {prompts} prompts with all their answers in turn, {differ} of them with answers of different merit: "
+        f"the loop kept one with the highest official share in {kept}; the last is one in {last}"
+    )
 
 
 def _share(value):

@@ -1,8 +1,8 @@
 """Which script a text is written in, and which language.
 
-A script is counted letter by letter. A language is guessed by py3langid (the extra `language`; offline, its model in the
-wheel); without it only languages that have a script to themselves can be told. Neither can be repaired by form: no
-translating here.
+A script is counted letter by letter. A language is guessed by langdetect (the extra `language`; offline, its profiles in
+the package), always with the same seed; without it only languages that have a script to themselves can be told.
+Neither can be repaired by form: no translating here.
 """
 
 from __future__ import annotations
@@ -127,10 +127,9 @@ class Language:
     code: str
 
     def __post_init__(self) -> None:
-        guess = _guesser()
-        known = set(guess.labels) if guess else set(OWN_SCRIPT)
+        known = {*_guessable(), *OWN_SCRIPT}
         if self.code not in known:
-            more = "" if guess else "; install redraft[language] for languages that share a script"
+            more = "" if _guessable() else "; install redraft[language] for languages that share a script"
             raise ConfigError(f"unknown language {self.code[:50]!r}; known: {', '.join(sorted(known))}{more}")
 
     @property
@@ -145,10 +144,10 @@ class Language:
         prose = _prose(text)[:READ]
         if not any(map(str.isalpha, prose)):
             return Check(ok=False, measured="no letters")
-        if guess := _guesser():
-            found = str(guess.classify(prose)[0])
-            return Check(found == self.code, f"the language looks like {found!r}")
-        return Script(OWN_SCRIPT[self.code]).check(text)
+        if self.code not in _guessable():
+            return Script(OWN_SCRIPT[self.code]).check(text)
+        found = _guess(prose)
+        return Check(found == self.code, f"the language looks like {found!r}" if found else "the language cannot be told")
 
     editable: ClassVar[bool] = False
 
@@ -159,12 +158,32 @@ class Language:
 
 @cache
 def _guesser() -> Any:
-    """py3langid's identifier, one of our own; None where it is not installed."""
+    """A factory of langdetect's, one of our own; None where it is not installed."""
     try:
-        langid: Any = import_module("py3langid.langid")
+        made: Any = import_module("langdetect.detector_factory")
     except ImportError:
         return None
-    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE)
+    factory = made.DetectorFactory()
+    factory.load_profile(made.PROFILES_DIRECTORY)
+    return factory
+
+
+@cache
+def _guessable() -> frozenset[str]:
+    """The codes that can be guessed; Chinese is one language here, whatever its script."""
+    return frozenset(code.partition("-")[0] for code in _guesser().get_lang_list()) if _guesser() else frozenset()
+
+
+def _guess(text: str) -> str | None:
+    """The code of the likeliest language; None where nothing in the text tells."""
+    failed = import_module("langdetect.lang_detect_exception").LangDetectException
+    detector = _guesser().create()
+    detector.seed = 0  # it draws at random: this makes it say the same of the same text, always
+    detector.append(text)
+    try:
+        return str(detector.detect()).partition("-")[0]
+    except failed:
+        return None
 
 
 @kind("language", "the language, by its two-letter code", "language:ko")

@@ -20,9 +20,12 @@ from .texts import Span
 
 LOST = 0.5  # of the characters: more than that no repair may drop
 
+NUMBERED = "sentences_and_numbers"
+_NUMBER = re.compile(r"^[ \t]*[0-9]+\.(?=\s)", re.MULTILINE)
 _COUNTS: dict[str, Callable[[str], int]] = {
     "words": texts.count_words,
     "sentences": lambda text: len(texts.sentences(text)),
+    NUMBERED: lambda text: len(texts.sentences(text)) + len(_NUMBER.findall(text)),
     "paragraphs": lambda text: len(texts.paragraphs(text)),
     "characters": lambda text: len(text.strip()),
 }
@@ -42,11 +45,11 @@ class Length:
 
     @property
     def demand(self) -> str:
-        return f"{self.range.words} {_noun(self.unit, self.range)}"
+        return f"{self.range.words} {_noun(self.unit, self.range)}{_included(self.unit)}"
 
     def check(self, text: str) -> Check:
         count = _COUNTS[self.unit](text)
-        return Check(count in self.range, counted(count, self.unit[:-1]))
+        return Check(count in self.range, counted(count, _noun(self.unit, Range(1, 1))) + _included(self.unit))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         count = _COUNTS[self.unit](text)
@@ -57,7 +60,12 @@ class Length:
 
 
 def _noun(unit: str, range: Range) -> str:
-    return unit[:-1] if range == Range(1, 1) else unit
+    plural = unit.partition("_")[0]
+    return plural[:-1] if range == Range(1, 1) else plural
+
+
+def _included(unit: str) -> str:
+    return ", list numbers included" if unit == NUMBERED else ""
 
 
 @kind("words", "how many words (a Chinese character or a kana is a word)", "words:80-200")
@@ -68,6 +76,11 @@ def words(argument: str) -> Length:
 @kind("sentences", "how many sentences", "sentences:3-5")
 def sentences(argument: str) -> Length:
     return Length("sentences", as_range(argument))
+
+
+@kind(NUMBERED, "the same, where a list number such as 1. counts as one (so NLTK counts, and IFEval)", f"{NUMBERED}:<10")
+def sentences_and_numbers(argument: str) -> Length:
+    return Length(NUMBERED, as_range(argument))
 
 
 @kind("paragraphs", "how many paragraphs, with blank lines between them", "paragraphs:4")
