@@ -122,7 +122,10 @@ async def test_a_ranker_cannot_speak_to_scores(tmp_path):
 
 
 def pairs(n=8):
-    return [Case(f"p{i}", "pair", Task("q"), ("5 good", "1 bad") if i % 2 else ("1 bad", "5 good"), places=(0, 1) if i % 2 else (1, 0)) for i in range(n)]
+    return [
+        Case(f"p{i}", "pair", Task("q"), ("5 good", "1 bad") if i % 2 else ("1 bad", "5 good"), places=(0, 1) if i % 2 else (1, 0))
+        for i in range(n)
+    ]
 
 
 async def test_attacks_turn_what_they_turn(tmp_path):
