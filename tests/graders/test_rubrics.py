@@ -230,6 +230,12 @@ async def test_a_text_that_is_no_answer_gets_nothing_and_costs_nothing(text):
     assert asked.model.calls == 0
 
 
+def test_a_rubric_is_nothing_else():
+    """The error says what it may be."""
+    with pytest.raises(ConfigError, match="a rubric is a Rubric, a file name, or a mapping .* got 3"):
+        Judge(3)
+
+
 # ---- the gallery
 
 
@@ -287,7 +293,7 @@ def test_named_judges_take_a_file(tmp_path, letters):
     assert (judge.rubric, judge.name) == (letters, f"judge:{file}")
     with pytest.raises(ConfigError, match="takes nothing"):
         find_entry("tone").make("x")
-    assert [e.name for e in JUDGES] == ["judge", "checklist", "ranker"]
+    assert {e.name for e in JUDGES} >= {"judge", "checklist", "ranker", "pairwise", "jury"}
 
 
 # ---- templates

@@ -92,6 +92,22 @@ def test_a_function_is_known_by_its_source():
     assert len(marks) == 2
 
 
+def test_a_grader_of_your_own_is_known_by_its_code_and_its_data():
+    """Its plain attributes count, its clients and locks do not."""
+
+    class Own:
+        name = "own"
+
+        def __init__(self, prompt):
+            self.prompt, self.client = prompt, object()
+
+        async def grade(self, task, candidate, ask):
+            return None
+
+    marks = [fingerprint(Own(prompt), lambda _: "m") for prompt in ("a", "a", "b")]
+    assert marks[0] == marks[1] != marks[2]
+
+
 async def run(shelf, trust, graders=JUDGE):
     model = ScriptedModel([VERDICT])
     return await refine(Task("q", "a"), model, graders, trust=trust, cards=shelf.folder, max_iterations=0)

@@ -93,6 +93,10 @@ def show_one(name: str, cards: str | None, *, as_json: bool) -> None:
         out.print(Text.assemble(line(c.name, "bold"), (f"  weight {c.weight:g}" if c.weight != 1 else "", "dim")))
         for told in _criterion(c):
             out.print(line(told))
+    for example in rubric.examples if rubric else ():
+        out.print()
+        for told in _example(example):
+            out.print(line(told, "dim"))
 
 
 def _facts(entry: Entry, latest: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -111,6 +115,14 @@ def _rubric(entry: Entry) -> Rubric | None:
     made = entry.make("") if entry.asks and entry.origin == "redraft" else None
     rubric = made.rubric if isinstance(made, Judge) else getattr(made, "rubric", None)
     return rubric if isinstance(rubric, Rubric) else None
+
+
+def _example(example: Any) -> Iterator[str]:
+    """An answer of the rubric, what it got, and why."""
+    got = ", ".join(f"{name} {score}" for name, score in example.scores)
+    yield f"for example  {example.task}"
+    yield f"             {example.answer}"
+    yield f"             {got}: {example.why}"
 
 
 def _criterion(criterion: Any) -> Iterator[str]:

@@ -39,7 +39,7 @@ ROW = '{"evidence": "short quote", "change": "what to change, or empty", "score"
 DONE = '"done": true only if nothing should change'
 NO_ANSWER = "Give an actual answer."
 LONGEST_QUOTE, LONGEST_CHANGE = 100, 240  # characters
-IDLE = frozenset(
+IDLE = {"", "-", "none", "n/a", "na", "null", "empty", "nothing", "no change", "no changes", "nothing to change"}
     [
         "",
         "-",

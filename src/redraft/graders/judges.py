@@ -10,6 +10,8 @@ from importlib.resources.abc import Traversable
 
 from .checklist import Checklist
 from .judge import Judge
+from .jury import Jury
+from .pairwise import Pairwise
 from .ranker import Ranker
 from .registry import Entry, plainly
 from .rubric import Rubric
@@ -24,6 +26,12 @@ def _judge(argument: str) -> Judge:
 
 def _checklist(argument: str) -> Checklist:
     return Checklist(argument, name=f"checklist:{argument}") if argument else Checklist()
+
+
+def _jury(argument: str) -> Jury:
+    if argument:
+        return Jury([name.strip() for name in argument.split(",")], "median", name=f"jury:{argument}")
+    return Jury(Judge(temperature=0.7), "median", looks=3)
 
 
 JUDGES: tuple[Entry, ...] = (
@@ -50,9 +58,27 @@ JUDGES: tuple[Entry, ...] = (
         "listwise",
         "an LLM that ranks all answers so far; its reason feeds the next draft",
         plainly("ranker", Ranker),
-        ("messages",),
+        EVERYTHING,
         asks=True,
         example="ranker",
+    ),
+    Entry(
+        "pairwise",
+        "pairwise",
+        "an LLM that compares answers two at a time, in both orders; a verdict that changes with the order is a tie",
+        plainly("pairwise", Pairwise),
+        EVERYTHING,
+        asks=True,
+        example="pairwise",
+    ),
+    Entry(
+        "jury",
+        "pointwise",
+        "three looks of a judge at temperature 0.7, or one each of those named; their median; the votes are kept",
+        _jury,
+        EVERYTHING,
+        asks=True,
+        example="jury:helpfulness,clarity",
     ),
 )
 
