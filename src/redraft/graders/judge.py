@@ -40,21 +40,6 @@ DONE = '"done": true only if nothing should change'
 NO_ANSWER = "Give an actual answer."
 LONGEST_QUOTE, LONGEST_CHANGE = 100, 240  # characters
 IDLE = {"", "-", "none", "n/a", "na", "null", "empty", "nothing", "no change", "no changes", "nothing to change"}
-    [
-        "",
-        "-",
-        "none",
-        "n/a",
-        "na",
-        "null",
-        "empty",
-        "nothing",
-        "no change",
-        "no changes",
-        "nothing to change",
-        "what to change, or empty",
-    ]
-)
 
 
 @dataclass(frozen=True)
