@@ -39,7 +39,8 @@ ROW = '{"evidence": "short quote", "change": "what to change, or empty", "score"
 DONE = '"done": true only if nothing should change'
 NO_ANSWER = "Give an actual answer."
 LONGEST_QUOTE, LONGEST_CHANGE = 100, 240  # characters
-IDLE = {"", "-", "none", "n/a", "na", "null", "empty", "nothing", "no change", "no changes", "nothing to change"}
+ECHO = "what to change, or empty"  # small models give the form back
+IDLE = {"", "-", "none", "n/a", "na", "null", "empty", "nothing", "no change", "no changes", "nothing to change", ECHO}
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,15 @@ def plainly(name: str, make: Callable[[], Any]) -> Callable[[str], Any]:
 
 
 def entries() -> Iterator[Entry]:
-    """All of them: judges, computed graders, requirements, then those of other packages."""
+    """All of them: judges, computed graders, requirements, then those of other packages, which take no name of ours."""
+    taken = set()
+    for entry in _ours():
+        taken.add(entry.name)
+        yield entry
+    yield from (_foreign(point) for name, point in foreign().items() if name not in taken)
+
+
+def _ours() -> Iterator[Entry]:
     from .computed import COMPUTED
     from .judges import JUDGES, gallery
 
@@ -60,7 +68,6 @@ def entries() -> Iterator[Entry]:
     yield from COMPUTED
     for name, kind in KINDS.items():
         yield Entry(name, "requirement", kind.help, _requirement(name), example=kind.example)
-    yield from map(_foreign, foreign().values())
 
 
 def find_entry(name: str) -> Entry:
@@ -89,7 +96,7 @@ def named(spec: str) -> Any:
 
 
 def foreign() -> dict[str, EntryPoint]:
-    """The entry points of other packages by name; a name of ours is not given away."""
+    """The entry points of other packages by name."""
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
