@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Unpack
 
 from .around import observe
-from .casting import Desk
+from .casting import Desk, check_task
 from .contracts import Perform
 from .core.engine import advance
 from .core.errors import ConfigError, RedraftError
@@ -135,6 +135,8 @@ def _job(given: Given, desk: Desk) -> Job:
     if not any(text_of(message).strip() for message in trace.task.messages):
         raise ConfigError(f"task: the prompt is empty, got {trace.task.prompt!r}")
     panel, cast = desk.seat(trace.task.requirements)
+    for grader in cast.graders.values():
+        check_task(grader, trace.task)
     trace = replace(trace, panel=panel)
     if response is not None and not trace.candidates:
         trace += Candidate(0, response)

@@ -11,10 +11,12 @@ from typing import Any
 from .around import Limiter, Purse, cache, limit, meter, retry, step_down, timeout
 from .contracts import Editor, Model
 from .core.errors import ConfigError
+from .core.records import Task
 from .core.trace import Seat
 from .editors import FormEditor
 from .graders import Judge, RequirementGrader, as_grader, must
 from .graders.identity import fingerprint
+from .graders.judge import check_needs
 from .graders.seating import as_seated
 from .models import connect
 from .models.prices import Price, price_of
@@ -188,6 +190,14 @@ def _line_of(desk: Desk, grader: Any, judging: Line | None, *, free: bool) -> Li
     if line is None and not free and not parts:
         raise ConfigError(f"grader {getattr(grader, 'name', grader)!r} asks a model and none was found: give `model` or `judge`")
     return line
+
+
+def check_task(grader: Any, task: Task) -> None:
+    """Raises ConfigError when a task lacks what a grader, or a part of it, cannot do without."""
+    if needs := getattr(grader, "needs", ()):
+        check_needs(grader.name, needs, task)
+    for part in getattr(grader, "parts", ()):
+        check_task(part, task)
 
 
 def _editor(options: Options) -> Editor | None:

@@ -113,8 +113,8 @@ class Ask(Protocol):
 class Grader(Protocol):
     """Gives its view of one candidate. What it raises becomes a `Failure`; it never invents a score.
 
-    It may have a `model` of its own that it asks instead of the judge, `parts`: the graders it is made of, and `free`:
-    True where it asks no model.
+    It may have a `model` of its own that it asks instead of the judge, `parts`: the graders it is made of, `free`: True
+    where it asks no model, and `needs`: the fields of the task (context, reference, tests) without which it cannot grade.
     """
 
     @property

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
-from redraft.errors import ConfigError, GradingError
-from redraft.graders import Ranker, Rubric, find_entry
+from redraft.errors import ConfigError
+from redraft.graders import Jury, Ranker, Rubric, find_entry
 from redraft.graders.identity import fingerprint
 from redraft.graders.judges import JUDGES, gallery, rubric
 from redraft.graders.template import FIELDS, Template
@@ -119,10 +119,9 @@ async def test_a_task_that_lacks_what_is_needed_is_refused(letters):
     model = ScriptedModel([])
     with pytest.raises(ConfigError, match="'post' needs a task with reference"):
         await Judge(letters, "post").grade(Task("q"), Candidate(0, "an answer"), model)
-    with pytest.raises(GradingError) as caught:
-        await refine(Task("q", "an answer"), model, Judge(letters), max_iterations=0)
+    with pytest.raises(ConfigError, match="needs a task with reference"):
+        await refine(Task("q"), model, Jury([Judge(letters)]))
     assert model.calls == 0
-    assert "needs a task with reference" in str(caught.value)
 
 
 BAD = [

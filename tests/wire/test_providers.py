@@ -71,6 +71,23 @@ async def test_messages_and_settings_are_translated():
     assert {k: info.model_settings[k] for k in ("temperature", "max_tokens", "seed")} == dict(temperature=0.5, max_tokens=9, seed=4)
 
 
+async def test_images_are_translated():
+    """By address or as data; what is no image is an error that names it, before anything is sent."""
+    model, seen = answering(TextPart("a cat"))
+    pixel = "data:image/png;base64,iVBORw0KGgo="
+    shown = [
+        {"type": "text", "text": "what?"},
+        *({"type": "image_url", "image_url": {"url": u}} for u in ("https://x/y.png", pixel)),
+    ]
+    await model.complete(Request(({"role": "user", "content": shown},)))
+    text, image, data = seen[0][0][0].parts[0].content
+    assert (text, image.url, data.media_type) == ("what?", "https://x/y.png", "image/png")
+    broken = [{"type": "image_url", "image_url": {"url": "data:nothing"}}]
+    with pytest.raises(BadResponseError, match="image"):
+        await model.complete(Request(({"role": "user", "content": broken},)))
+    assert len(seen) == 1
+
+
 async def test_an_answer_is_translated():
     """Text, thoughts, finish reason and usage come back; the price is left to others."""
     model, _ = answering(ThinkingPart("hm"), TextPart("fi"), TextPart("ne"), finish_reason="length")

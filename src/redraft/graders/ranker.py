@@ -22,7 +22,7 @@ from . import reading
 from .asking import ask_strictly
 from .combine import together
 from .envelope import DATA_NOTICE, cut_middle, enclose, fresh_nonce, notice
-from .judge import LONGEST_CHANGE, SYSTEM
+from .judge import LONGEST_CHANGE, SYSTEM, check_needs
 from .rubric import READABLE, Rubric
 from .transcript import answer_text, transcript, user_message
 
@@ -90,10 +90,14 @@ class Ranker:
 
     def materials(self, task: Task) -> dict[str, str]:
         """What the task brings beside its messages, as far as the rubric reads it. Raises ConfigError for what it lacks."""
+        check_needs(self.name, self.needs, task)
         held = {name: getattr(task, name) for name in (self.rubric.reads if self.rubric else READABLE)}
-        if self.rubric and (missing := [name for name in self.rubric.needs if not held[name]]):
-            raise ConfigError(f"{self.name} needs the task's {' and '.join(missing)}: give it with the task")
         return {name: text for name, text in held.items() if text}
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The fields of a task without which it cannot compare."""
+        return self.rubric.needs if self.rubric else ()
 
     def criteria(self) -> Iterable[str]:
         """The criteria of the rubric in words, where there is one."""

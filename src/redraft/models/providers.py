@@ -19,7 +19,7 @@ from ..core.errors import (
     ModelTimeoutError,
     ModelUnavailableError,
 )
-from ..core.records import Usage, text_of
+from ..core.records import Message, Usage, text_of
 from .chat import mended, without_none
 from .reading import Said, refused, shorten, without_thoughts
 from .wire import PERHAPS_BILLED, REFUSED, PerLoop
@@ -124,12 +124,26 @@ def _messages(request: Request) -> list[Any]:
         if role == "assistant":
             turns.append(ModelResponse(parts=[TextPart(text)]))
             continue
-        part = SystemPromptPart(text) if role in {"system", "developer"} else UserPromptPart(text)
+        part = SystemPromptPart(text) if role in {"system", "developer"} else UserPromptPart(_seen(message, text))
         if turns and isinstance(turns[-1], ModelRequest):
             turns[-1] = ModelRequest(parts=[*turns[-1].parts, part])
         else:
             turns.append(ModelRequest(parts=[part]))
     return turns
+
+
+def _seen(message: Message, text: str) -> Any:
+    """The text of a message, and its images where it has any. Raises BadResponseError for an image that is none."""
+    from pydantic_ai.messages import BinaryContent, ImageUrl
+
+    content = message["content"]
+    parts = [part["image_url"] for part in content if "image_url" in part] if isinstance(content, list | tuple) else []
+    urls = [str(part.get("url", "")) if isinstance(part, Mapping) else str(part) for part in parts]
+    try:
+        images = [BinaryContent.from_data_uri(url) if url.startswith("data:") else ImageUrl(url=url) for url in urls]
+    except ValueError as error:
+        raise BadResponseError(f"an image of the task cannot be sent: {error}", status=400, usage=REFUSED) from error
+    return [text, *images] if images else text
 
 
 def _parameters(request: Request, *, native: bool) -> Any:

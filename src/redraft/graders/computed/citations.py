@@ -40,6 +40,7 @@ class Citations:
     name: str = "citations"
 
     free = True
+    needs = ("context",)
 
     def __post_init__(self) -> None:
         check_number("words", self.words, 1, 1000, whole=True)

@@ -38,6 +38,7 @@ class Embedding:
     name: str = "embedding"
 
     free = True
+    needs = ("reference",)
 
     def __post_init__(self) -> None:
         embedder(self.endpoint)

@@ -24,6 +24,7 @@ class Exact:
     name: str = "exact"
 
     free = True
+    needs = ("reference",)
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """1 or 0."""

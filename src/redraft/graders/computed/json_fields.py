@@ -36,6 +36,7 @@ class JsonFields:
     name: str = "json_fields"
 
     free = True
+    needs = ("reference",)
 
     def __post_init__(self) -> None:
         check_number("tolerance", self.tolerance, 0)

@@ -41,6 +41,7 @@ class Math:
     name: str = "math"
 
     free = True
+    needs = ("reference",)
 
     def __post_init__(self) -> None:
         check_number("seconds", self.seconds, 0.1, 60)

@@ -34,6 +34,7 @@ class Numeric:
     name: str = "numeric"
 
     free = True
+    needs = ("reference",)
 
     def __post_init__(self) -> None:
         check_number("absolute", self.absolute, 0)

@@ -33,6 +33,7 @@ class _Overlap:
     name: str = "overlap"
 
     free = True
+    needs = ("reference",)
     slips = False
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
