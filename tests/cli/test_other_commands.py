@@ -1,6 +1,7 @@
 """`grade`, `show`, `models`, `graders`, `--version`."""
 
 import json
+import re
 
 from redraft import __version__
 from redraft.graders import entries
@@ -72,6 +73,27 @@ def test_graders_lists_every_kind_with_an_example(redraft):
     assert [(row["name"], row["example"]) for row in data["requirements"]] == [(k, v.example) for k, v in KINDS.items()]
     shown = redraft("graders").out
     assert all(kind in shown for kind in KINDS)
+
+
+def test_a_pipe_gets_every_grader_whole_on_one_line(redraft):
+    """Name first, columns two spaces apart, nothing cut, whatever the width, so that grep finds it."""
+    shown = redraft("graders", env={"COLUMNS": "40"}).out
+    lines = {row.split()[0]: row for row in shown.splitlines() if row}
+    for e in entries():
+        assert e.about in lines[e.name]
+    assert "\x1b" not in shown and "\t" not in shown and "\u2026" not in shown
+    assert not any(row.endswith(" ") for row in shown.splitlines())
+
+
+def test_a_terminal_gets_one_line_a_grader(redraft):
+    """What does not fit is cut with an ellipsis; names never are."""
+    seen, _, code = redraft.in_terminal("graders")
+    rows = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()).splitlines()
+    assert code == 0
+    assert max(map(len, rows)) <= 100
+    for e in entries():
+        (row,) = [row for row in rows if row.split()[:1] == [e.name]]
+        assert e.about in row or e.about[:20] in row and "\u2026" in row
 
 
 def test_version(redraft):

@@ -94,6 +94,31 @@ def test_resume_takes_the_settings_from_the_trace_and_options_go_first(redraft, 
     assert "warmth" in str(server.asked[-1])
 
 
+def test_resume_keeps_the_options_of_a_grader(redraft, serve):
+    """A grader goes on as it was typed; one that is a requirement brings along what was in its file."""
+    server = serve(writer_and_judge(["[1, 2]", '["a"]'], [5]))
+    (redraft.folder / "wanted.txt").write_text('["A"]')
+    (redraft.folder / "schema.json").write_text('{"type": "array", "maxItems": 1}')
+    graders = ("--grader", "exact:case=false", "--grader", "exact", "--grader", "json_schema:schema.json")
+    run = ("run", "Say it", "--model", server.model, *graders, "--reference", "wanted.txt")
+    redraft(*run, "--max-iterations", "0", "--trace", "t.jsonl")
+    (redraft.folder / "schema.json").unlink()
+    assert redraft("run", "--resume", "t.jsonl", "--max-iterations", "1").out == '["a"]\n'
+    kept = read_trace(redraft.folder / "t.jsonl")
+    scores = {f.grader.partition(":{")[0]: f.score for f in kept.feedback[kept.best.id]}
+    assert scores == {"exact:case=false": 1, "exact": 0, "json_schema": 1}
+
+
+def test_a_trace_keeps_no_password_of_a_grader(redraft, serve):
+    """Addresses in a grader's name lose user, password and query, as a model's do."""
+    server = serve(writer_and_judge(["fine"], [5]))
+    address = server.model.replace("://", "://user:hunter22@").replace("#", "?key=hunter22#")
+    (redraft.folder / "wanted.txt").write_text("fine")
+    run = ("run", "Say it", "--model", server.model, "--grader", f"embedding:{address}", "--reference", "wanted.txt")
+    redraft(*run, "--trace", "t.jsonl")
+    assert "hunter22" not in (redraft.folder / "t.jsonl").read_text()
+
+
 def test_a_file_that_came_later_does_not_change_how_a_trace_is_graded(redraft, serve):
     """Graders that a run did not have are not added to it by a configuration file."""
     server = serve(writer_and_judge(["fine"], [5]))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 
 import pytest
 
@@ -174,7 +175,10 @@ def test_the_card_is_listed_with_its_grader(redraft, labelled):
 
 
 def test_a_rubric_is_drawn_from_data(redraft, serve, labelled):
-    """Proposed, chosen on rows of its own, measured on others, and written with both agreements."""
+    """Proposed, chosen on rows of its own, measured on others, and written with both agreements.
+
+    When the money ends after the choice it is written all the same, and the exit code says that something is missing.
+    """
 
     def answer(messages, n):
         if messages[0]["role"] == "user":  # the proposing model
@@ -188,12 +192,20 @@ def test_a_rubric_is_drawn_from_data(redraft, serve, labelled):
     assert done.returncode == 0, done.err
     written = (redraft.folder / "drawn.toml").read_text()
     assert "preference 1.00" in written and "started from reached 0.50" in written
+    early = redraft("rubric", "--from", labelled, "--model", server.model, "-o", "early.toml", "--budget-calls", 40)
+    assert early.returncode == 1, early.err
+    assert "ended early: budget" in early.err and "better than the start by the rows it was chosen by" in early.err
+    written = (redraft.folder / "early.toml").read_text()
+    assert "preference 1.00" in written and "unknown" in written
     graded = redraft("validate", labelled, "--rubric", "drawn.toml", "--judge", server.model, "--cards", "cards")
     assert graded.returncode == 0, graded.err
 
 
 def test_a_rubric_that_is_no_better_is_not_kept(redraft, serve, labelled):
-    """The start stays, and the exit code says so; rubbish from the proposing model is an error of its own."""
+    """The start stays, whole, and the exit code says so; rubbish from the proposing model is an error of its own.
+
+    When the money ends before anything was chosen no file is written.
+    """
 
     def answer(messages, n):
         if messages[0]["role"] == "user":
@@ -205,7 +217,17 @@ def test_a_rubric_that_is_no_better_is_not_kept(redraft, serve, labelled):
     done = redraft("rubric", "--from", labelled, "--model", serve(answer).model)
     assert done.returncode == 3, done.err
     assert "nothing was better" in done.err
-    assert "instructions" in done.out
+    (redraft.folder / "start.toml").write_text(f"about = 'For pairs.'\n{done.out}\nlevels = {{ 0 = 'none of it' }}\n")
+    early = redraft(
+        "rubric", "--from", labelled, "--model", serve(answer).model, "-o", "no.toml", "--start", "start.toml", "--budget-calls", 3
+    )
+    assert early.returncode == 1, early.err
+    assert "nothing was better" in early.err and "ended early: budget" in early.err
+    assert not (redraft.folder / "no.toml").exists()
+    again = redraft("rubric", "--from", labelled, "--model", serve(answer).model, "-o", "kept.toml", "--start", "start.toml")
+    assert again.returncode == 3, again.err
+    kept, start = (tomllib.loads((redraft.folder / name).read_text()) for name in ("kept.toml", "start.toml"))
+    assert kept == {**start, "name": "kept"}
     failed = redraft(
         "rubric", "--from", labelled, "--model", serve(lambda m, n: verdict(3) if m[0]["role"] == "system" else "hm").model
     )

@@ -109,6 +109,10 @@ TEXTS = st.text(st.characters(), max_size=60) | st.lists(
             "2/3",
             "%",
             "e9",
+            "e999",
+            "e-999",
+            "ab",
+            "xyz",
             "\n",
             " ",
             "```",
@@ -142,6 +146,8 @@ TEXTS = st.text(st.characters(), max_size=60) | st.lists(
 @given(text=TEXTS, reference=TEXTS)
 @example(text="9" * 5000, reference="9" * 5000)
 @example(text="[" * 900 + "]" * 900, reference="1e999")
+@example(text="1e999", reference="1e999")
+@example(text="-9e999%", reference="1e-999")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_any_text_gets_a_score_or_an_error_of_ours(spec, text, reference):
     """A score in [0, 1], None, or a ConfigError about the task."""

@@ -55,6 +55,12 @@ async def scored(spec, text, reference=None, **fields):
         ("numeric:pick=only", "4 or 5", "5", 0),
         ("numeric:pick=first", "5, which is 2 more than 3", "5", 1),
         ("numeric", "none", "5", 0),
+        ("numeric", "1e999", "1e999", 1),
+        ("numeric", "10e998", "1e999", 1),
+        ("numeric", "1e999", "5", 0),
+        ("numeric", "-1e999", "1e999", 0),
+        ("numeric:pick=only", "2 x 10^-999", "0.5", 0),
+        ("numeric", "1e1000", "5", 0),
     ],
 )
 async def test_texts_and_numbers_against_the_reference(spec, text, reference, score):
@@ -77,6 +83,27 @@ async def test_texts_and_numbers_against_the_reference(spec, text, reference, sc
         (r"\boxed{41} or \boxed{42}", "42", 0),
         ("0.00000001", r"2 \cdot 10^{-8}", 0),
         ("The answer is tea", "eat", 0),
+        ("The answer is no", "on", 0),
+        ("bat", "tab", 0),
+        ("(a+b)^2", "a^2+2ab+b^2", 1),
+        (r"\boxed{a^2 + 2ab + b^2}", "(a+b)^2", 1),
+        ("(a+b)^2", "a^2+ab+b^2", 0),
+        ("xy", "yx", 1),
+        ("xyz", "zyx", 1),
+        ("xy", "xz", 0),
+        ("ab(c+d)", "abc + abd", 1),
+        ("V = IR", "RI", 1),
+        ("E = mc^2", "c^2m", 1),
+        ("mc^2", "c^2", 0),
+        ("ax + by", "by + ax", 1),
+        ("u + at", "at + u", 1),
+        (r"\frac{ab}{cd}", r"\frac{ba}{dc}", 1),
+        ("2xy", "2", 0),
+        ("5cm", "5", 1),
+        ("5 cm", "5", 1),
+        ("60 km/h", "60", 1),
+        ("x is -5", "-5", 1),
+        ("at 5", "5", 1),
         ("The answer is (B).", "B", 1),
         ("B) because it is so", "(B)", 1),
         ("b", "B", 1),
@@ -409,12 +436,29 @@ COMPUTED = [entry for entry in entries() if entry.mode == "code" and entry.make.
 
 @pytest.mark.parametrize("entry", COMPUTED, ids=lambda e: e.name)
 def test_every_entry_makes_what_it_shows(entry, monkeypatch):
-    """Its example is read, the grader has its name, and costs no model call."""
+    """Its example is read, the grader has its name with the options that were given, and costs no model call."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     made = named(entry.example)
-    assert made.name == entry.name
+    assert made.name == (entry.name if entry.name == "embedding" else entry.example)
     assert made.free
     assert not find_entry(entry.name).asks
+
+
+def test_graders_with_different_options_have_different_names():
+    """As they were written, so that a panel of two tells them apart."""
+    assert [named(spec).name for spec in ("numeric", "numeric:", "numeric:pick=only")] == [
+        "numeric",
+        "numeric",
+        "numeric:pick=only",
+    ]
+    assert repr(named("rouge:kind=rouge1")) != repr(named("rouge"))
+
+
+async def test_a_number_of_any_size_is_told():
+    """In six digits, also where no floating point number could hold it."""
+    assert "number is 1.5e+999," in (await graded("numeric", "1.5e999", "5")).reason
+    assert "number is 0.333333," in (await graded("numeric", "0.33333333", "5")).reason
+    assert "number is -1200," in (await graded("numeric", "-1200", "5")).reason
 
 
 @pytest.mark.parametrize(("spec", "package", "extra"), [("bleu", "sacrebleu", "overlap"), ("math", "math_verify", "math")])

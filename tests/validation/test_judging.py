@@ -8,7 +8,8 @@ import pytest
 
 from redraft import Budget, Judge, ScriptedModel, Task
 from redraft.casting import Desk
-from redraft.errors import ConfigError, ModelUnavailableError, StoreError
+from redraft.errors import AuthenticationError, ConfigError, GradingError, ModelUnavailableError, StoreError
+from redraft.graders import Jury
 from redraft.models.callable import CallableModel
 from redraft.options import Options
 from redraft.validation.attacks import Attack, attacked, read_attacks, swayed
@@ -17,6 +18,7 @@ from redraft.validation.cases import Case, Verdict
 from redraft.validation.job import Data, Live, validate
 from redraft.validation.judging import Judged
 from redraft.validation.page import file_card
+from redraft.validation.report import Reading
 from redraft.validation.verdicts import VerdictFile
 
 JUDGE = Judge({"truth": "It is true."}, name="truthful")
@@ -62,10 +64,11 @@ async def test_a_validation_from_end_to_end(tmp_path):
     assert found.card.headline.value == 1
     assert found.card.model == "counting"
     assert found.card.rows == 12
-    place = file_card(found)
+    assert file_card(found)
+    place = found.place
     assert {p.name for p in place.iterdir()} >= {"card.md", "card.json", "confusion.svg", "scores.svg", "verdicts.jsonl"}
     assert "balanced accuracy" in (place / "card.md").read_text()
-    assert next(Shelf(tmp_path).cards()) == found.card
+    assert Shelf(tmp_path).cards == [found.card]
 
 
 async def test_nothing_is_asked_twice(tmp_path):
@@ -97,6 +100,90 @@ async def test_the_network_is_not_the_graders_fault(tmp_path):
     assert "unreadable" not in (found.card.complaints or {})
     model.trouble = None
     assert (await validated(Shelf(tmp_path), model)).card.rows == 12
+
+
+async def test_a_grader_that_crashes_on_the_hard_rows_is_not_spared_them(tmp_path):
+    """Its errors are its own: those rows are unreadable, never left out."""
+
+    def brittle(text):
+        return {"0": 0.0, "1": 0.0, "2": 0.0, "3": 1.0}[text[0]]
+
+    desk = Desk(Options(), None, brittle)
+    found = await validate(Data(cases(24), "points.jsonl", "0" * 64), desk, Shelf(tmp_path))
+    assert (found.card.rows, found.card.lost) == (24, 0)
+    assert {x.name: x.value for x in found.card.measures}["unreadable"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("error", "most"), [(AuthenticationError("401"), 2), (ModelUnavailableError("down"), 12)])
+async def test_what_is_in_vain_is_not_asked_of_every_row(tmp_path, error, most):
+    """A wrong key ends it at once, an outage after ten in a row; it failed, and no card is left."""
+    model = Counting(trouble=(0, error))
+    with pytest.raises(GradingError, match="nothing could be judged"):
+        await validated(Shelf(tmp_path), model, cases(300), max_in_flight=2)
+    assert model.calls <= most
+    assert Shelf(tmp_path).cards == []
+
+
+async def test_an_outage_is_not_booked_on_a_jury(tmp_path):
+    """A jury that nobody could reach said nothing: its rows are asked again."""
+    down = Counting(trouble=(0, ModelUnavailableError("down")))
+    with pytest.raises(GradingError, match="nothing could be judged"):
+        await validated(Shelf(tmp_path), down, grader=Jury([JUDGE], looks=3), max_in_flight=2)
+    down.trouble = None
+    found = await validated(Shelf(tmp_path), down, grader=Jury([JUDGE], looks=3))
+    assert (found.card.rows, found.card.headline.value) == (12, 1)
+
+
+async def test_a_card_is_never_replaced_by_one_of_fewer_rows(tmp_path):
+    """A shorter look at the same data is no better news."""
+    whole = await validated(Shelf(tmp_path), Counting())
+    assert file_card(whole)
+    short = await validated(Shelf(tmp_path), Counting(), cases(4))
+    assert short.place == whole.place
+    assert not file_card(short)
+    assert Shelf(tmp_path).cards[0].rows == 12
+
+
+async def test_afresh_keeps_what_was_paid_for(tmp_path):
+    """The verdicts from before are set aside, not thrown away."""
+    found = await validated(Shelf(tmp_path), Counting())
+    before = (found.place / "verdicts.jsonl").read_text()
+    await validated(Shelf(tmp_path), Counting(), live=Live(afresh=True), budget=Budget(calls=3), max_in_flight=1)
+    assert (found.place / "verdicts.before.jsonl").read_text() == before
+
+
+async def test_nothing_to_attack_is_no_reason_to_lose_the_card(tmp_path):
+    """A judge that lets everything pass gets its card, with a note."""
+    held = [Case(f"c{i}", "pass", Task("q"), ("5 points",), label=i % 2) for i in range(20)]
+    found = await validated(Shelf(tmp_path), Counting(), held, Live(attacks=[Attack("x")]))
+    assert found.card.attacks["measures"] == []
+    assert "nothing to attack" in found.card.attacks["note"]
+    file_card(found)
+    assert "nothing to attack" in (found.place / "card.md").read_text()
+
+
+async def test_the_threshold_holds_for_attacks_too(tmp_path):
+    """What counts as passing is one thing throughout."""
+    held = [Case(f"c{i}", "pass", Task("q"), (f"{3 + i % 2} points",), label=i % 2) for i in range(20)]
+    data = Data(held, "points.jsonl", "0" * 64, reading=Reading(threshold=0.7))
+    desk = Desk(Options(), None, JUDGE, CallableModel(Counting(), name="counting"))
+    found = await validate(data, desk, Shelf(tmp_path), Live(attacks=[Attack("x", "noise")]))
+    assert {row["name"]: row["value"] for row in found.card.attacks["measures"]} == {"all attacks": 0, "noise": 0}
+
+
+def test_the_same_words_are_another_attack_where_they_stand_otherwise():
+    """An attack is known by the answers that it makes."""
+    case = pairs()[1]
+    said_of = {case.id: [Verdict(case.id, (1.0, 0.0))]}
+    ids = {next(attacked([case], [Attack("X", kind)], said_of))[0].id for kind in ("plea", "master_key")}
+    assert len(ids) == 2
+
+
+def test_a_case_must_fit_its_kind():
+    """A pair has places, a score a label: anything else is said at once, not after paying."""
+    for wrong in (("pair", ("a", "b"), {"label": 1.0}), ("score", ("a",), {}), ("pair", ("a",), {"places": (0,)})):
+        with pytest.raises(ConfigError, match=repr(wrong[0])):
+            Case("x", wrong[0], Task("q"), wrong[1], **wrong[2])
 
 
 async def test_rubbish_is_a_verdict_and_is_unreadable(tmp_path):
@@ -138,7 +225,8 @@ async def test_attacks_turn_what_they_turn(tmp_path):
     found = await validated(Shelf(tmp_path / "w"), Counting(), weaker, Live(attacks=attacks))
     by = {row["name"]: row["value"] for row in found.card.attacks["measures"]}
     assert (by["plea"], by["noise"]) == (1, 0)
-    assert "VOTE" not in (file_card(found) / "card.md").read_text()
+    file_card(found)
+    assert "VOTE" not in (found.place / "card.md").read_text()
 
 
 def test_attacks_stand_where_they_belong():
@@ -176,8 +264,15 @@ def test_verdicts_of_others_are_refused_and_a_cut_line_is_dropped(tmp_path):
         kept.keep(Judged("c", 0, (Verdict("c", places=(1, 0), shown=(1, 0)),)))
     with VerdictFile(path, about) as kept:
         assert kept.verdicts(["c"]) == [Verdict("c", places=(1, 0), shown=(1, 0))]
+        with pytest.raises(StoreError, match="held by another process"):
+            VerdictFile(path, about)
     with pytest.raises(StoreError, match="another grader"):
         VerdictFile(path, {"grader": "other", "data": "d"})
+    before = path.read_bytes()
+    for broken in (b'{"case": 1\n', b'{"case": "x"}\n', before.replace(b"0.5", b"7.5")):
+        path.write_bytes(before + broken)
+        with pytest.raises(StoreError, match="line"):
+            VerdictFile(path, about)
 
 
 async def test_no_more_are_under_way_than_allowed(tmp_path):

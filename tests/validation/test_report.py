@@ -1,12 +1,14 @@
 """The measures of a grader, against small tables worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Task
 from redraft.validation.cases import Case, Verdict
-from redraft.validation.report import places_of, preferred, report
+from redraft.validation.report import Reading, places_of, preferred, report
 from redraft.validation.estimates import Row
 
 TASK = Task("q")
@@ -49,6 +51,23 @@ def test_a_pair_is_decided_over_both_orders_and_a_change_of_mind_is_a_tie():
     assert by["first place"].value == pytest.approx(4 / 6)
     assert found.complaints == {"no verdict in it": 2}
     assert found.classes["first"] == {"first": 1, "second": 1, "tie": 1, "unreadable": 1}
+
+
+def test_an_order_that_changes_the_verdict_makes_a_tie_as_in_the_loop():
+    """First in one order and tie in the other is no preference; looks vote."""
+    cases = [pair("x", A)]
+    once = report(cases, both_orders("x", A, TIE))
+    assert once.classes["first"] == {"first": 0, "tie": 1}
+    looks = [*both_orders("x", A, TIE), *(replace(v, look=1) for v in both_orders("x", A, A))]
+    assert report(cases, looks).classes["first"] == {"first": 1}
+
+
+def test_a_few_lucky_rows_prove_nothing():
+    """Four of four is what a coin gives once in sixteen."""
+    cases = [pair(f"c{i}", A) for i in range(4)]
+    found = report(cases, [v for c in cases for v in both_orders(c.id, A, A)])
+    assert found.headline.low > 0.5
+    assert not found.headline.beats_chance
 
 
 def test_unreadable_is_never_right_not_even_where_people_tie():
@@ -145,6 +164,23 @@ def test_scores_correlate_with_people():
     assert not constant.headline.beats_chance
 
 
+def test_most_rows_unreadable_proves_nothing():
+    """A grader that speaks only when it is sure is not trusted for the rest."""
+    cases = [scored(f"c{i}", i % 10) for i in range(60)]
+    verdicts = [Verdict(c.id, (c.label / 10,)) if i < 20 else Verdict(c.id, why="?") for i, c in enumerate(cases)]
+    found = report(cases, verdicts)
+    assert found.headline.value == pytest.approx(1)
+    assert not found.headline.beats_chance
+
+
+def test_leniency_needs_the_scale():
+    """People who gave only 4 and 5 of 5 were lenient themselves; without a scale it is unknown."""
+    cases = [scored(f"c{i}", 4 + i % 2) for i in range(40)]
+    verdicts = [Verdict(c.id, ((c.label - 1) / 4,)) for c in cases]
+    assert named(report(cases, verdicts))["leniency"].value is None
+    assert named(report(cases, verdicts, Reading(scale=(1, 5))))["leniency"].value == pytest.approx(0)
+
+
 def test_few_rows_prove_nothing():
     """Below ten rows a correlation has no interval, so no grader is trusted by it."""
     cases = [scored(f"c{i}", i) for i in range(6)]
@@ -168,6 +204,8 @@ def test_rankings():
     assert exact.headline.value == pytest.approx(1)
     assert named(exact)["best first"].value == 1
     assert report(cases, [Verdict(c.id, places=(2, 1, 0)) for c in cases]).headline.value == pytest.approx(-1)
+    lazy = report(cases, [Verdict(c.id, places=(0, 1, 2) if i < 3 else (0, 0, 0)) for i, c in enumerate(cases)])
+    assert lazy.headline.value == pytest.approx(3 / 12)
     tied = report(cases, [Verdict(c.id, places=(0, 0, 2)) for c in cases])
     assert named(tied)["best first"].value == 0.5
 

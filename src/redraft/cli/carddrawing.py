@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +14,7 @@ from ..validation.job import Validated
 from .live import console, line
 
 
-def draw(found: Validated, place: Path) -> None:
+def draw(found: Validated) -> None:
     """The verdict, the measures, the plots, and where the card is."""
     out, card = console(stderr=False), found.card
     out.print(
@@ -34,13 +33,14 @@ def draw(found: Validated, place: Path) -> None:
         out.print(plots.forest_text(rows, card.headline.chance))
     if card.attacks:
         out.print(_table("turned by", [Measure(**row) for row in card.attacks["measures"]]))
+        out.print(line(card.attacks["note"]))
     _plots(out, found)
     for why, times in (card.complaints or {}).items():
         out.print(line(f"unreadable, {times} x: {why}", "dim"))
     if card.lost:
         what = "could not be asked: the same command tries them again" if card.source == "live" else "have no recorded output"
         out.print(line(f"{card.lost} rows {what}", "yellow"))
-    out.print(line(f"card: {place / 'card.md'}", "dim"))
+    out.print(line(f"card: {found.place / 'card.md'}", "dim"))
 
 
 def _plots(out: Console, found: Validated) -> None:

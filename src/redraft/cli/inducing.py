@@ -22,7 +22,7 @@ from ..validation.induction import Induced, Induction, as_toml
 from ..validation.labelled import read_cases
 from ..validation.page import shown
 from . import files
-from .exits import OK
+from .exits import FAILED, OK, complain
 from .measuring import UNPROVEN, columns_of, say_what_was_read
 from .wishes import budget_of, model_found, model_named
 
@@ -32,10 +32,19 @@ def induce(typed: Mapping[str, Any]) -> int:
     labelled = read_cases(typed["data"], columns_of(typed), kind=typed["kind"], limit=typed["limit"])
     say_what_was_read(labelled)
     start = Rubric.load(typed["start"]) if typed["start"] else DEFAULT
-    start = replace(start, name=typed["name"] or Path(typed["output"] or typed["data"]).stem)
+    start = replace(start, name=_named(typed) or start.name)
+    start.to_toml()  # what is missing for it is said before anything is paid
     found = asyncio.run(_induced(list(labelled.cases), start, typed))
     _hand_over(found, typed)
+    _say(found)
+    if found.ends:
+        complain(f"ended early: {found.ends}", "give it more money or time, or look at the model")
+        return FAILED
     return OK if found.improved else UNPROVEN
+
+
+def _named(typed: Mapping[str, Any]) -> str:
+    return (typed["name"] or Path(typed["output"] or typed["data"]).stem).strip()
 
 
 async def _induced(cases: list[Any], start: Rubric, typed: Mapping[str, Any]) -> Induced:
@@ -55,13 +64,21 @@ def _tell(what: str, agreement: Measure) -> None:
 
 
 def _hand_over(found: Induced, typed: Mapping[str, Any]) -> None:
+    """Write or print it. A search that ended early and found nothing better leaves what there was alone."""
     text = as_toml(found, Path(typed["data"]).name)
-    if typed["output"]:
+    worth_it = found.improved or not found.ends
+    if typed["output"] and worth_it:
         files.write_whole(typed["output"], text)
     if typed["as_json"]:
-        measures = {"reached": asdict(found.reached), "began": asdict(found.began), "rounds": [asdict(m) for m in found.rounds]}
-        click.echo(json.dumps({"improved": found.improved, "rubric": text, **measures}, indent=2))
-    elif not typed["output"]:
-        click.echo(text, nl=False)
-    verdict = "better than the start" if found.improved else "nothing was better than the start, which is kept"
-    click.echo(f"redraft: {verdict}: {plain(shown(found.reached))}; the start: {plain(shown(found.began))}", err=True)
+        click.echo(json.dumps({**asdict(found), "rubric": text}, indent=2))
+    elif worth_it and not typed["output"]:
+        files.show_answer(text)
+
+
+def _say(found: Induced) -> None:
+    if found.note:
+        complain(found.note)
+    by = " by the rows it was chosen by" if found.ends else ""
+    verdict = f"better than the start{by}" if found.improved else "nothing was better than the start, which is kept"
+    one, start = (found.chosen, found.rounds[0]) if found.ends else (found.reached, found.began)
+    click.echo(f"redraft: {verdict}: {plain(shown(one))}; the start: {plain(shown(start))}", err=True)

@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -26,10 +27,13 @@ from ..validation.job import Data, Live, Validated, validate
 from ..validation.job import recorded as measure_recorded
 from ..validation.judging import Judged
 from ..validation.labelled import Labelled, read_cases, read_verdicts
+from ..validation.report import Reading
 from .exits import FAILED, INTERRUPTED, OK, complain
 from .wishes import budget_of, model_found
 
 UNPROVEN = 3
+SHOWN = 20  # rows that are left out, one by one
+GOES_ON = "the same command, without --afresh, goes on from here"
 EVERY = 2.0  # seconds between two lines of progress
 
 
@@ -38,19 +42,24 @@ def measure(typed: Mapping[str, Any]) -> int:
     columns = columns_of(typed)
     labelled = read_cases(typed["data"], columns, kind=typed["kind"], limit=typed["limit"])
     say_what_was_read(labelled)
-    data = Data(labelled.cases, Path(typed["data"]).name, _digest(typed["data"], columns))
+    if labelled.ignored and not typed["outputs"]:
+        raise ConfigError(f"where:{labelled.ignored[0]}: no row has such a column")
+    reading = Reading(typed["threshold"], _scale(typed["scale"]))
+    digest = _digest(typed["data"], {**columns, "kind": str(typed["kind"])})
+    data = Data(labelled.cases, Path(typed["data"]).name, digest, len(labelled.skipped), reading)
     shelf = cards.Shelf.at(typed["cards"])
     try:
-        found = _recorded(data, typed, columns, shelf) if typed["recorded"] else asyncio.run(_live(data, typed, shelf))
+        found = _recorded(data, typed, labelled.ignored, shelf) if typed["recorded"] else asyncio.run(_live(data, typed, shelf))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        complain("interrupted; what was answered is kept", "the same command goes on from here")
+        complain("interrupted; what was answered is kept", GOES_ON)
         return INTERRUPTED
     from ..validation.page import file_card
 
-    place = file_card(found)
-    _show(found, place, typed)
+    if not file_card(found):
+        complain("the card on file is about more rows of the same data, and is kept")
+    _show(found, typed)
     if found.ends:
-        complain(f"ended early: {found.ends}", "the same command with more money or time goes on from here")
+        complain(f"ended early: {found.ends}; of {found.card.lost} rows nothing is known", GOES_ON)
         return FAILED
     return OK if found.card.trusted else UNPROVEN
 
@@ -67,6 +76,19 @@ def _column(text: str) -> tuple[str, str]:
     return ours.strip(), theirs.strip()
 
 
+def _scale(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    low, _, high = text.partition("-")
+    try:
+        scale = float(low), float(high)
+    except ValueError:
+        scale = 0.0, 0.0
+    if not scale[0] < scale[1] or not all(map(isfinite, scale)):
+        raise click.UsageError(f"--scale {text}: a scale is given as LOW-HIGH, such as 1-5")
+    return scale
+
+
 def _digest(path: str, columns: Mapping[str, str]) -> str:
     told = hashlib.sha256(json.dumps(sorted(columns.items())).encode())
     with Path(path).open("rb") as held:
@@ -80,8 +102,9 @@ def say_what_was_read(labelled: Labelled) -> None:
     for line in labelled.recognised:
         click.echo(f"redraft: {plain(line)}", err=True)
     if labelled.skipped:
-        first = "; ".join(f"{row.place}: {row.message}" for row in labelled.skipped[:3])
-        complain(f"{len(labelled.skipped)} rows were left out: {first}{' ...' if len(labelled.skipped) > 3 else ''}")
+        for row in labelled.skipped[:SHOWN]:
+            complain(f"left out: {row.place}: {row.message}")
+        complain(f"{len(labelled.skipped)} rows were left out")
 
 
 async def _live(data: Data, typed: Mapping[str, Any], shelf: cards.Shelf) -> Validated:
@@ -89,7 +112,7 @@ async def _live(data: Data, typed: Mapping[str, Any], shelf: cards.Shelf) -> Val
     desk = Desk(options, None, _grader(typed), await model_found(typed["judge"] or typed["model"]))
     attacks = read_attacks(typed["attacks"]) if typed["attacks"] else []
     with _progress(len(data.cases) * typed["looks"] + len(attacks), typed) as told:
-        live = Live(typed["looks"], attacks, typed["afresh"], typed["threshold"], told)
+        live = Live(typed["looks"], attacks, typed["afresh"], told)
         try:
             return await validate(data, desk, shelf, live)
         finally:
@@ -103,13 +126,17 @@ def _grader(typed: Mapping[str, Any]) -> Any:
     return typed["grader"]
 
 
-def _recorded(data: Data, typed: Mapping[str, Any], columns: Mapping[str, str], shelf: cards.Shelf) -> Validated:
+def _recorded(data: Data, typed: Mapping[str, Any], ignored: Sequence[str], shelf: cards.Shelf) -> Validated:
     form = typed["recorded"]
     if typed["attacks"]:
         raise ConfigError("--attacks need a live grader: recorded outputs cannot be asked again")
-    verdicts = read_verdicts(typed["outputs"] or typed["data"], data.cases, columns, lambda text: recorded.read(text, form))
+    path, columns = typed["outputs"] or typed["data"], columns_of(typed)
+    verdicts = read_verdicts(path, data.cases, columns, lambda text: recorded.read(text, form), ignored)
+    looks = max((v.look for v in verdicts), default=0) + 1
+    if looks > 1:
+        complain(f"up to {looks} outputs on the same row are taken as looks of one judge", "several judges: -c where:COLUMN=VALUE")
     name = typed["grader"] or Path(typed["outputs"] or typed["data"]).stem
-    return measure_recorded(data, verdicts, shelf, grader=name, form=form, threshold=typed["threshold"])
+    return measure_recorded(data, verdicts, shelf, grader=name, form=form)
 
 
 @contextmanager
@@ -149,10 +176,10 @@ class _Lines:
             click.echo(json.dumps({"event": "judged", "done": self.done, "of": self.total, "lost": self.lost}), err=True)
 
 
-def _show(found: Validated, place: Path, typed: Mapping[str, Any]) -> None:
+def _show(found: Validated, typed: Mapping[str, Any]) -> None:
     if typed["as_json"]:
         click.echo(found.card.to_json(), nl=False)
         return
     from .carddrawing import draw
 
-    draw(found, place)
+    draw(found)

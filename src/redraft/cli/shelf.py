@@ -1,8 +1,12 @@
-"""How `redraft graders` looks: the list of all, and the card of one."""
+"""How `redraft graders` looks: the list of all, and the card of one.
+
+A grader in the list is one line: cut to the width of a terminal, whole where a program reads it.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,26 +39,41 @@ def show_all(cards: str | None, *, as_json: bool) -> None:
         }
         click.echo(json.dumps({part: [_data(e, latest) for e in held] for part, held in parts.items()}, indent=2))
         return
-    out = console(stderr=False)
+    out, fitted = console(stderr=False), sys.stdout.isatty()
     for mode, title in TITLES.items():
         if held := [e for e in listed if e.mode == mode]:
-            out.print(Text(title, "bold underline"))
-            out.print(_rows(held, latest))
+            out.print(Text(title, "bold underline"), soft_wrap=not fitted)
+            rows = [_row(e, latest) for e in held]
+            if fitted:
+                out.print(_fitted(rows))
+            else:
+                _write_whole(rows)
             out.print()
 
 
-def _rows(held: list[Entry], latest: dict[str, str]) -> Table:
+def _row(e: Entry, latest: dict[str, str]) -> tuple[Text, Text, Text]:
+    """The name, the newest card and what it is, and what else it reads or how it is written."""
+    about = line(e.about)
+    if e.name in latest:
+        about = Text.assemble(line(latest[e.name], "green"), "  ", about)
+    return line(e.name, "bold"), about, line(e.example if e.mode == "requirement" else _reads(e), "cyan")
+
+
+def _fitted(rows: list[tuple[Text, Text, Text]]) -> Table:
+    """The widest column gives way first, and never the name."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
-    table.add_column(ratio=5)
-    table.add_column(ratio=2, overflow="fold")
-    for e in held:
-        about = line(e.about)
-        if e.name in latest:
-            about.append_text(line(f"  {latest[e.name]}", "green"))
-        third = e.example if e.mode == "requirement" else _reads(e)
-        table.add_row(line(e.name, "bold"), about, line(third, "cyan"))
+    for name, *others in rows:
+        for each in others:
+            each.no_wrap, each.overflow = True, "ellipsis"
+        table.add_row(name, *others)
     return table
+
+
+def _write_whole(rows: list[tuple[Text, Text, Text]]) -> None:
+    widest = max(len(name) for name, *_ in rows)
+    for name, *others in rows:
+        click.echo("  ".join([name.plain.ljust(widest), *(each.plain for each in others)]).rstrip())
 
 
 def _reads(entry: Entry) -> str:
@@ -66,7 +85,7 @@ def _reads(entry: Entry) -> str:
 def _latest(cards: str | None) -> dict[str, str]:
     """What the newest card of each grader says, by name."""
     latest: dict[str, str] = {}
-    for card in Shelf.at(cards).cards():
+    for card in Shelf.at(cards).cards:
         latest.setdefault(card.grader, card.summary())
     return latest
 
@@ -86,7 +105,7 @@ def show_one(name: str, cards: str | None, *, as_json: bool) -> None:
         return
     out = console(stderr=False)
     out.print(line(entry.name, "bold underline"))
-    for label, text in _facts(entry, latest):
+    for label, text in _facts(entry, latest.get(name, latest.get(entry.name))):
         out.print(Text.assemble((f"{label:<12}", "dim"), line(text)))
     for c in rubric.criteria if rubric else ():
         out.print()
@@ -99,7 +118,7 @@ def show_one(name: str, cards: str | None, *, as_json: bool) -> None:
             out.print(line(told, "dim"))
 
 
-def _facts(entry: Entry, latest: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _facts(entry: Entry, latest: str | None) -> Iterator[tuple[str, str]]:
     yield "what", entry.about
     yield "mode", entry.mode
     yield "reads", ", ".join(entry.reads) or "the answer alone"
@@ -107,7 +126,7 @@ def _facts(entry: Entry, latest: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield "from", entry.origin
     how = "--require" if entry.mode == "requirement" else "--grader"
     yield "example", f'redraft grade --response answer.md {how} "{entry.example or entry.name}"'
-    yield "validation", latest.get(entry.name, "none yet: redraft validate DATA --grader " + entry.name)
+    yield "validation", latest or f"none yet: redraft validate DATA --grader {entry.name}"
 
 
 def _rubric(entry: Entry) -> Rubric | None:

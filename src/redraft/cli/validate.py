@@ -62,6 +62,7 @@ def _formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
     metavar="S",
     help="An answer passes from this score on.",
 )
+@click.option("--scale", metavar="LOW-HIGH", help="The scale of the labels, such as 1-5, to tell how lenient the grader is.")
 @click.option("--recorded", metavar="FORMAT", help="Ask nobody: read recorded outputs, in a format that --formats lists.")
 @click.option(
     "--outputs", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="The recorded outputs, if not in DATA."
@@ -85,6 +86,8 @@ def _formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 @options.debug
 def validate(**typed: Any) -> int:
     """Measure a grader against what people said in DATA, and keep a card of it."""
+    if typed["grader"] and typed["rubric"]:
+        raise click.UsageError("--grader and --rubric name two graders: measure one at a time")
     if typed["recorded"] is None and not typed["grader"] and not typed["rubric"]:
         raise click.UsageError(
             "name what to measure: --grader NAME or --rubric FILE, or --recorded FORMAT for outputs of another system"

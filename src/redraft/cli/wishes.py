@@ -17,10 +17,10 @@ from ..around import Budget
 from ..core.errors import ConfigError
 from ..core.records import NOTHING, Task, Usage
 from ..core.trace import Trace
-from ..graders import Judge, Rubric, as_grader
+from ..graders import Judge, Rubric
 from ..models import find
 from ..options import Options
-from ..requirements import parse
+from ..requirements import KINDS, parse
 from . import files
 from .config import Setting, checked
 
@@ -121,13 +121,20 @@ def remembered(typed: Mapping[str, Any], params: list[Setting]) -> dict[str, Any
     held: dict[str, Any] = {p.key: typed[str(p.name)] for p in params if typed[str(p.name)] not in (None, ())}
     held.pop("require", None)  # the task has them
     if "grader" in held:
-        held["grader"] = [as_grader(name).name for name in held["grader"]]
+        held["grader"] = [_kept(spec) for spec in held["grader"]]
     for name in ("model", "judge"):
         if name in held:
             held[name] = SECRET.sub("", held[name])
     if isinstance(held.get("rubric"), str):
         held["rubric"] = Rubric.load(held["rubric"]).as_data()
     return held
+
+
+def _kept(spec: str) -> str:
+    """A grader as a trace keeps it: as it was typed; a requirement as it says itself what it is."""
+    if spec.partition(":")[0] in KINDS:
+        return parse(spec).spec
+    return SECRET.sub("", spec) if "://" in spec else spec
 
 
 def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting], trace: Trace, where: str) -> dict[str, Any]:

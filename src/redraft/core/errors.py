@@ -17,6 +17,7 @@ RedraftError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .records import Usage
@@ -106,3 +107,19 @@ class BudgetExhaustedError(RedraftError):
 
 class StoreError(RedraftError):
     """A trace or journal cannot be read or written."""
+
+
+OUTAGES: Mapping[str, type[RedraftError]] = {
+    kind.__name__: kind
+    for kind in (
+        AuthenticationError,
+        BudgetExhaustedError,
+        ConfigError,
+        ModelError,
+        ModelTimeoutError,
+        ModelUnavailableError,
+        RateLimitError,
+        StoreError,
+    )
+}
+"""The errors that are the world's fault, by name: they say nothing about a grader that met them."""

@@ -12,8 +12,8 @@ from statistics import fmean, median
 from typing import Any, Literal, get_args
 
 from ..contracts import Ask
-from ..core.errors import ConfigError, GradingError
-from ..core.records import Candidate, Comparison, Failure, Feedback, Task
+from ..core.errors import OUTAGES, ConfigError, GradingError
+from ..core.records import Candidate, Comparison, Failure, Feedback, Record, Task
 from .combine import agreed, all_free, as_parts, or_failure, own_names, spent, together, told, twice, unlike, view_of
 from .pairwise import copeland
 
@@ -73,7 +73,7 @@ class Jury:
         """What the votes come to. Raises GradingError without a quorum."""
         heard = [vote for vote in votes if isinstance(vote, Feedback)]
         scores = [vote.score for vote in heard if vote.score is not None]
-        _check_quorum(self.name, len(scores), len(votes), self.quorum, [_silence(v) for v in votes if not _scored(v)])
+        _check_quorum(self.name, len(scores), votes, self.quorum, [_silence(v) for v in votes if not _scored(v)])
         below = [vote for vote in heard if vote.score is not None and vote.score < 1]
         return Feedback(
             self._score(scores),
@@ -143,7 +143,7 @@ class Council:
     def verdict(self, votes: Sequence[Comparison | Failure]) -> Comparison:
         """What the votes come to. Raises GradingError without a quorum."""
         heard = [vote for vote in votes if isinstance(vote, Comparison)]
-        _check_quorum(self.name, len(heard), len(votes), self.quorum, [_silence(v) for v in votes if isinstance(v, Failure)])
+        _check_quorum(self.name, len(heard), votes, self.quorum, [_silence(v) for v in votes if isinstance(v, Failure)])
         ranking, ties = copeland(heard)
         return Comparison(
             ranking,
@@ -182,10 +182,13 @@ def _silence(vote: Feedback | Comparison | Failure) -> str:
     return f"{vote.of[2]}: {vote.message}" if isinstance(vote, Failure) else f"{vote.grader}: no score ({vote.reason})"
 
 
-def _check_quorum(name: str, heard: int, asked: int, quorum: int | None, silences: Sequence[str]) -> None:
-    needed = asked // 2 + 1 if quorum is None else quorum
+def _check_quorum(name: str, heard: int, votes: Sequence[Record], quorum: int | None, silences: Sequence[str]) -> None:
+    """Raises GradingError without a quorum; or what kept a juror from speaking, where that was the world's fault."""
+    needed = len(votes) // 2 + 1 if quorum is None else quorum
     if heard < needed:
-        raise GradingError(f"{name}: {heard} of {asked} were heard, it takes {needed}: {'; '.join(silences)}"[:2000])
+        outages = [OUTAGES[v.error] for v in votes if isinstance(v, Failure) and v.error in OUTAGES]
+        kind = outages[0] if outages else GradingError
+        raise kind(f"{name}: {heard} of {len(votes)} were heard, it takes {needed}: {'; '.join(silences)}"[:2000])
 
 
 def _whole(what: str, value: Any, most: int | None) -> None:

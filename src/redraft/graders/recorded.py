@@ -131,11 +131,19 @@ _THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,20})?"
 _OUT_OF = r"[ \t]{0,8}(?:/|out[ ]of)[ \t]{0,8}"
 _GRADE = rf"(?P<words>(?P<score>{_NUMBER})(?:{_OUT_OF}(?P<most>{_NUMBER}))?)"
+_OF = r"[ \t]{0,8}(?:/|(?:out[ ])?of\b)[ \t]{0,8}"
+_LABELLED = rf"(?P<words>(?P<score>{_NUMBER})(?:[ \t]{{1,8}}points?\b)?(?:{_OF}(?P<most>{_NUMBER}))?)"
 # What may stand after a number: white space, at most closed off before; then no other number, percent sign or range.
 _CLOSED = r"""(?=[*_`"')\]}.,;:!]{0,8}(?:\s|\Z))"""
 _JOINT = r"[/\u2044\u2215\u00f7\u00d7x^+\-\u2010-\u2015\u2212~]|to\b|or\b"
 _END = rf"{_CLOSED}(?![^\S\n]{{0,8}}(?:[%\u2030]|(?:{_JOINT})?[^\S\n]{{0,8}}\d))"
-_GIVEN = re.compile(rf"[\s*_`\"'(\[]{{0,8}}{_GRADE}{_END}", re.IGNORECASE)
+_GIVEN = re.compile(rf"[\s*_`\"'(\[]{{0,8}}{_LABELLED}{_END}", re.IGNORECASE)
+# What must not stand after a number that does not say out of how many: what it counts, or another scale.
+_COUNTED = re.compile(
+    r"""[*_`"')\]}]{0,8}[^\S\n]{0,8}(?:[^\W\d_]|[/\\\u2044\u2215\u2605\u2606\u2b50\U0001f31f]"""
+    r"""|[^\w\n]{1,8}(?:(?:out\s{1,4})?of|on\s{1,4}an?|stars?|scale|max(?:imum)?)\b)""",
+    re.IGNORECASE,
+)
 _HEAD = re.compile(
     r"^[ \t>#*_\-]{0,12}(?:(?:my|the|final|overall|total)[ ]){0,3}(?:score|rating|grade)[*_]{0,3}[ \t]{0,8}(?:[:=]|is\b)[*_]{0,3}",
     re.IGNORECASE | re.MULTILINE,
@@ -189,7 +197,7 @@ def _scored(digits: str, scale: Scale, words: str) -> Reading:
 
 def _graded(words: str, scale: Scale | None) -> Reading:
     """The score in "7", "7/10" or "7 out of 10". What it is out of must be the top of the scale, or is, where there is none."""
-    score, _, most = re.sub("/|out of", " ", words, flags=re.IGNORECASE).partition(" ")
+    score, most, *_ = [*re.findall(_NUMBER, words), ""]
     if scale is None and not float(most or 0):
         raise Unreadable(f"{words!r} does not say out of how many; give the scale, as in '@1-10'")
     if scale is not None and most and float(most) != scale[1]:
@@ -209,6 +217,14 @@ def _given(head: re.Match[str]) -> re.Match[str]:
     match = _GIVEN.match(head.string, head.end())
     if not match:
         raise Unreadable(f"after {head[0].strip()!r} there is no score: {_short(head.string[head.end() : head.end() + 30])}")
+    return match
+
+
+def _labelled(head: re.Match[str]) -> re.Match[str]:
+    """The same where the scale is not the format's own: a number of stars, or of five, is no score."""
+    match = _given(head)
+    if not match["most"] and _COUNTED.match(match.string, match.end()):
+        raise Unreadable(f"{_short(match.string[match.start() : match.end() + 30].strip())} is not on a scale that is known")
     return match
 
 
@@ -254,7 +270,7 @@ def _double_brackets(text: str, form: Format) -> Reading:
 
 def _score_of(text: str, form: Format) -> Reading:
     """The labelled scores; without any, those that have a line of their own."""
-    if labelled := [_given(head) for head in _HEAD.finditer(text)]:
+    if labelled := [_labelled(head) for head in _HEAD.finditer(text)]:
         return _same_grade((words for given in labelled for words in (given["words"], *_more(given))), form.scale, "score")
     return _same_grade((m["words"] for m in _ALONE.finditer(text) if m["most"]), form.scale, "score")
 

@@ -6,6 +6,7 @@ It is read from files, strictly, and knows nothing of models or prompts.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -19,6 +20,7 @@ SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
 TOP = 5
 READABLE = ("context", "reference", "tests")
 OVERALL = "overall"
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,19 @@ class Rubric:
             "template": self.template,
         }
         return {key: value for key, value in plain.items() if value or key == "uses"}
+
+    def to_toml(self) -> str:
+        """The text of a TOML file of which `load` makes the same rubric. Lone surrogates, which no file can hold, are spelt out.
+
+        Raises ConfigError where the library that writes TOML is missing.
+        """
+        try:
+            import tomli_w
+        except ImportError as error:
+            raise ConfigError("writing a rubric needs an extra: pip install 'redraft[validate]'") from error
+        data = self.as_data()
+        text = tomli_w.dumps(data, multiline_strings="\\r" not in json.dumps(data))  # its many lines lose a \r
+        return SURROGATE.sub(lambda lone: f"\\\\u{ord(lone[0]):04x}", text)
 
 
 def as_rubric(given: Any) -> Rubric:

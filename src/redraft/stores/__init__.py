@@ -1,5 +1,6 @@
 """Where traces are kept."""
 
 from .jsonl import JsonlStore, read_trace
+from .lines import LockedLines
 
-__all__ = ["JsonlStore", "read_trace"]
+__all__ = ["JsonlStore", "LockedLines", "read_trace"]

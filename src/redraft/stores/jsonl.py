@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
-from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +15,7 @@ from ..core.errors import StoreError
 from ..core.records import Record
 from ..core.serial import loads, record_from_json, record_to_json
 from ..core.trace import Trace
+from .lines import LockedLines
 
 
 class JsonlStore:
@@ -28,24 +27,11 @@ class JsonlStore:
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
         self.path = Path(path)
         self._written: int | None = None
-        try:
-            self._file: FileIO = self.path.open("r+b" if resume else "ab", buffering=0)
-        except OSError as error:
-            raise StoreError(f"trace {str(path)!r} cannot be written: {error.strerror}") from error
-        try:
-            self._claim(resume=resume)
-        except StoreError:
-            self._file.close()
-            raise
-
-    def _claim(self, *, resume: bool) -> None:
-        _lock(self._file, self.path)
-        if resume:
-            self._file.seek(_whole_lines(self._file))
-            self._file.truncate()
-        elif self._file.tell():
-            raise StoreError(f"trace {str(self.path)!r} exists already: continue it with --resume, or name another file")
         self._resumed = resume
+        self._lines = LockedLines(path, "trace", resume=resume)
+        if not resume and not self._lines.empty:
+            self._lines.close()
+            raise StoreError(f"trace {str(self.path)!r} exists already: continue it with --resume, or name another file")
 
     def append(self, trace: Trace) -> None:
         """Write what of the trace is not in the file yet, and hand it to the operating system."""
@@ -54,22 +40,12 @@ class JsonlStore:
             lines = [] if self._resumed else [json.dumps(trace.header())]
             self._written = len(trace.records) if self._resumed else 0
         lines += map(record_to_json, trace.records[self._written :])
-        self._write("".join(f"{line}\n" for line in lines).encode())
+        self._lines.write(lines, f"{self._written} records are in it")
         self._written = len(trace.records)
-
-    def _write(self, data: bytes) -> None:
-        try:
-            taken = self._file.write(data)
-        except OSError as error:
-            taken, why = 0, error.strerror
-        else:
-            why = "the disk is full"
-        if taken != len(data):
-            raise StoreError(f"trace {str(self.path)!r} cannot be written: {why}; {self._written} records are in it")
 
     def close(self) -> None:
         """Close the file and let go of its lock."""
-        self._file.close()
+        self._lines.close()
 
     def __enter__(self) -> Self:
         return self
@@ -102,20 +78,3 @@ def _record(path: str | Path, n: int, line: str) -> Record:
         return record_from_json(line)
     except StoreError as error:
         raise StoreError(f"{str(path)!r}, line {n}: {error}") from error
-
-
-def _whole_lines(file: FileIO) -> int:
-    """How many bytes of a file are whole lines."""
-    file.seek(0)
-    return file.read().rfind(b"\n") + 1
-
-
-def _lock(file: FileIO, path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # not on Windows: there a second writer is not noticed
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise StoreError(f"trace {str(path)!r} is held by another process (this one is {os.getpid()})") from error

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,15 @@ from ..core.errors import ConfigError, StoreError
 from .estimates import ClassRates, Measure
 
 SCHEMA = 1
+RECORDED = "recorded"  # stands for the fingerprint where recorded outputs were measured
 
 
 @dataclass(frozen=True)
 class Card:
     """One validation of one grader. `made` is the day (ISO 8601, UTC), `rows` how many cases of `data` were judged.
 
-    `lost` counts those of which nothing is known: the network, or the money. `source`: "live", or the format that
+    `lost` counts the cases of which nothing is known (the network, the money, no recorded output), `skipped` the rows of
+    `data` that could not be understood. `source`: "live", or the format that
     recorded outputs were read in. `sha256` is that of the labelled file.
     """
 
@@ -39,6 +43,7 @@ class Card:
     rows: int
     lost: int
     headline: Measure
+    skipped: int = 0
     measures: tuple[Measure, ...] = ()
     groups: tuple[Measure, ...] = ()
     rates: tuple[ClassRates, ...] = ()
@@ -103,37 +108,37 @@ class Shelf:
         """The shelf in `folder`; None is the user's own."""
         return cls(Path(folder) if folder else home() / "cards")
 
-    def place(self, grader: str, fingerprint: str, data: str) -> Path:
-        """The folder of one validation."""
-        return self.folder / f"{_slug(grader)}-{fingerprint[:8]}-{_slug(data)}"
+    def place(self, grader: str, fingerprint: str, data: str, sha256: str) -> Path:
+        """The folder of one validation: of one grader as it is, on one set of data as it is read."""
+        return self.folder / f"{_slug(grader)}-{fingerprint[:8]}-{_slug(data)}-{sha256[:8]}"
 
-    def cards(self) -> Iterator[Card]:
-        """All cards, the newest first. Raises StoreError for one that cannot be read."""
-        found = []
-        for path in sorted(self.folder.glob("*/card.json")):
-            try:
-                found.append(Card.from_json(path.read_text(encoding="utf-8"), str(path)))
-            except OSError as error:
-                raise StoreError(f"{path} cannot be read: {error}") from error
-        yield from sorted(found, key=lambda card: card.made, reverse=True)
-
-    def newest(self, grader: str) -> Card | None:
-        """The newest card of a grader of that name, whatever it was made of then."""
-        return next((card for card in self.cards() if card.grader == grader), None)
+    @cached_property
+    def cards(self) -> list[Card]:
+        """All cards, the newest first. One that cannot be read is warned of and left out."""
+        found = [card for path in sorted(self.folder.glob("*/card.json")) if (card := _card_in(path))]
+        return sorted(found, key=lambda card: card.made, reverse=True)
 
     def standing(self, grader: str, fingerprint: str) -> Standing:
-        """What the cards say of a grader as it is now."""
-        own = [card for card in self.cards() if card.grader == grader or card.fingerprint == fingerprint]
+        """What the cards say of a grader as it is now; of several, that of the most rows. Recorded outputs vouch for nobody."""
+        own = [c for c in self.cards if c.fingerprint != RECORDED and (c.grader == grader or c.fingerprint == fingerprint)]
         current = [card for card in own if card.fingerprint == fingerprint]
         if not own:
             return Standing(grader, "none", "it was never validated")
         if not current:
-            return Standing(
-                grader, "stale", f"it was validated as it was on {own[0].made}; rubric, prompt or model have changed", own[0]
-            )
-        if doubtful := [card for card in current if not card.trusted]:
-            return Standing(grader, "chance", f"it may be no better than chance: {doubtful[0].summary()}", doubtful[0])
-        return Standing(grader, "trusted", current[0].summary(), current[0])
+            words = f"it was validated as it was on {own[0].made}; rubric, prompt or model have changed"
+            return Standing(grader, "stale", words, own[0])
+        card = max(current, key=lambda card: card.rows)
+        if not card.trusted:
+            return Standing(grader, "chance", f"it may be no better than chance: {card.summary()}", card)
+        return Standing(grader, "trusted", card.summary(), card)
+
+
+def _card_in(path: Path) -> Card | None:
+    try:
+        return Card.from_json(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError, StoreError) as error:
+        warnings.warn(f"a card is left out: {path}: {error}", stacklevel=2)
+        return None
 
 
 @dataclass(frozen=True)

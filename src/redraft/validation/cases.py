@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ..core.errors import ConfigError
 from ..core.records import Task
 
 Kind: TypeAlias = Literal["score", "pass", "pair", "ranking"]
@@ -21,7 +22,8 @@ class Case:
     `responses`: one for kinds score and pass, two for pair, several for ranking. `label`: the number on whatever scale
     people used (kind score), 1 or 0 (pass). `places`: the place of each response, from 0, equal for ties (pair,
     ranking). `ratings`: what each rater said, where it is known, None where one said nothing: scores, 1 or 0, or for
-    pairs the better response (1, 2; 0 is a tie). `group` is what its row is reported under.
+    pairs the better response (1, 2; 0 is a tie). `group` is what its row is reported under. Raises ConfigError for a
+    label that does not fit its kind.
     """
 
     id: str
@@ -33,6 +35,16 @@ class Case:
     ratings: tuple[float | None, ...] = ()
     group: str = ""
 
+    def __post_init__(self) -> None:
+        several = self.kind in {"pair", "ranking"}
+        if several and (self.places is None or len(self.places) != len(self.responses) or len(self.responses) < 2):
+            raise ConfigError(
+                f"case {self.id!r}: kind {self.kind!r} needs `places`, one for each response, such as (0, 1) where the first is "
+                f"better, got {self.places!r} for {len(self.responses)} responses"
+            )
+        if not several and (self.label is None or len(self.responses) != 1):
+            raise ConfigError(f"case {self.id!r}: kind {self.kind!r} needs one response and a `label`, got {self.label!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -40,8 +52,7 @@ class Verdict:
 
     `scores`: a score for each response, as the grader gave it, in the order of the case; `places`: the place of each,
     from 0, equal for ties. `shown`: the order in which it saw them, as indexes, where it saw them side by side.
-    `passed`: for kind pass. `look` tells repeated looks apart. `probability`: that it gives to "pass", or to the first
-    of two, where it gives one. `why` says what could not be read, or that the grader failed.
+    `passed`: for kind pass. `look` tells repeated looks apart. `why` says what could not be read, or that the grader failed.
     """
 
     case: str
@@ -50,10 +61,9 @@ class Verdict:
     shown: tuple[int, ...] = ()
     passed: bool | None = None
     look: int = 0
-    probability: float | None = None
     why: str = ""
 
     @property
     def readable(self) -> bool:
-        """Whether there is anything in it."""
-        return self.places is not None or self.passed is not None or any(s is not None for s in self.scores)
+        """Whether it says something of every response."""
+        return self.places is not None or self.passed is not None or (bool(self.scores) and None not in self.scores)

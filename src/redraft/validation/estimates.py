@@ -13,7 +13,7 @@ from typing import Any
 from . import measures as m
 from .cases import Case, Kind, Verdict
 
-ENOUGH = 10  # rows below which a correlation proves nothing
+ENOUGH = 10  # rows below which nothing is proven
 ROUNDS = 1000
 
 
@@ -31,8 +31,8 @@ class Measure:
 
     @property
     def beats_chance(self) -> bool:
-        """Whether the whole interval lies above chance."""
-        return self.low is not None and self.chance is not None and self.low > self.chance
+        """Whether the whole interval lies above chance, on enough rows."""
+        return self.n >= ENOUGH and self.low is not None and self.chance is not None and self.low > self.chance
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,32 @@
 
 The cases are split three ways by the hash of their ids: examples that the proposing model is shown, cases on which the
 rubric is chosen, and cases that are looked at once, at the end, for the agreement that is reported. Choosing and
-reporting on the same rows would promise too much. The start is judged on the same rows as the rubric it became.
+reporting on the same rows would promise too much. The start is judged on the same rows as the rubric it became, and
+stays unless that is better there. Where money or time ends first, what was chosen so far is handed over.
 """
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from time import monotonic
 from typing import Any
 
+from ..around import until
 from ..casting import Desk
 from ..contracts import Reply, Request
-from ..core.errors import ConfigError
+from ..core.errors import BudgetExhaustedError, ConfigError, ModelError
+from ..core.records import StopReason
 from ..graders import Criterion, Judge, Rubric
 from ..graders.asking import ask_strictly
 from ..graders.envelope import cut_middle, enclose, fresh_nonce, notice
 from ..graders.reading import Unreadable, read_object, text
 from ..perform import Line, Tab
+from ..text import plain
 from .cases import Case, Verdict
 from .estimates import Measure, Row
 from .judging import Bench
@@ -41,23 +48,36 @@ REVISED = "A judge used the criteria below and disagreed with people on these an
 FORM = '{"criteria": [{"name": "short_name", "description": "what is judged, what 0 and 5 look like", "weight": 1-3}]}'
 
 
+UNKNOWN = Measure("agreement", None)
+
+
 @dataclass(frozen=True)
 class Induced:
-    """A rubric and the agreement that its judge reached on rows nobody had looked at, beside that of the start.
+    """A rubric, the agreement by which it was chosen, and that which its judge reached on rows nobody had looked at.
 
-    `rounds` are the agreements by which it was chosen, the start's first. `improved`: whether anything beat the start.
+    `began` is what the start reached on those rows, `rounds` are all agreements on the rows to choose by, the start's
+    first. `improved`: whether the rubric is better than the start, else it is the start; on rows nobody had looked at, or,
+    where the search ended early (`ends` says why), on those to choose by. An agreement is unknown where nothing was
+    judged, and of fewer rows (`n`) where its judging was cut short. `note`: what went wrong, in words.
     """
 
     rubric: Rubric
+    chosen: Measure
     reached: Measure
     began: Measure
     rounds: tuple[Measure, ...]
     improved: bool
+    ends: StopReason | None = None
+    note: str = ""
 
 
 @dataclass
 class Induction:
-    """The search for a rubric. `rounds` is how many proposals are tried at most; it stops when agreement no longer rises."""
+    """The search for a rubric. `rounds` is how many proposals are tried at most; it stops when agreement no longer rises.
+
+    The budget and the deadline of the desk are those of the whole search. Raises ConfigError for too few rows, or such
+    with rankings.
+    """
 
     desk: Desk
     cases: Sequence[Case]
@@ -65,6 +85,9 @@ class Induction:
     rounds: int = 4
     told: Callable[[str, Measure], object] = lambda _, __: None
     _parts: tuple[list[Case], list[Case], list[Case]] = field(init=False)
+    _moment: float | None = field(default=None, init=False)
+    _ends: StopReason | None = field(default=None, init=False)
+    _note: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         if len(self.cases) < FEWEST:
@@ -74,56 +97,116 @@ class Induction:
         self._parts = split(self.cases)
 
     async def run(self) -> Induced:
-        """Propose, choose, and measure once more on rows not used before."""
-        _, choosing, testing = self._parts
-        best, value = self.start, await self._agreement(self.start, choosing)
-        values = [value]
-        self.told("start", value)
+        """Propose, choose, and measure once more on rows not used before.
+
+        Raises a ModelError when there is not even a first proposal.
+        """
+        seconds = self.desk.options.deadline
+        self._moment = None if seconds is None else monotonic() + seconds
+        best, chosen, rounds = await self._search()
+        began = await self._tested("start", self.start)
+        reached = began if best is self.start else await self._tested("the best proposal", best)
+        improved = better(chosen, rounds[0]) if self._ends else better(reached, began)
+        kept = (best, chosen, reached) if improved else (self.start, rounds[0], began)
+        return Induced(*kept, began, tuple(rounds), improved, self._ends, self._note)
+
+    async def _search(self) -> tuple[Rubric, Measure, list[Measure]]:
+        """The best rubric by the rows to choose by, its agreement there, and that of all that were tried."""
+        best, value = self.start, await self._chosen_by("start", self.start)
+        rounds = [value]
         for n in range(1, self.rounds + 1):
-            proposed = await self._propose(best, first=n == 1)
-            agreement = await self._agreement(proposed, choosing)
-            values.append(agreement)
-            self.told(f"proposal {n}", agreement)
-            if (agreement.value or 0.0) <= (value.value or 0.0):
+            proposed = None if self._ends else await self._proposed(best, n)
+            if proposed is None:
                 break
-            best, value = proposed, agreement
-        began = await self._agreement(self.start, testing)
-        reached = began if best is self.start else await self._agreement(best, testing)
-        return Induced(best, reached, began, tuple(values), best is not self.start)
+            rounds.append(await self._chosen_by(f"proposal {n}", proposed))
+            if self._ends or not promises_more(rounds[-1], value):
+                break
+            best, value = proposed, rounds[-1]
+        return best, value, rounds
+
+    async def _chosen_by(self, what: str, rubric: Rubric) -> Measure:
+        agreement = await self._agreement(rubric, self._parts[1])
+        self.told(what, agreement)
+        return agreement
+
+    async def _tested(self, what: str, rubric: Rubric) -> Measure:
+        if self._ends:
+            return UNKNOWN
+        agreement = await self._agreement(rubric, self._parts[2])
+        self.told(f"{what}, on rows not used before", agreement)
+        return agreement
 
     async def _agreement(self, rubric: Rubric, cases: Sequence[Case]) -> Measure:
         said = await self._said(rubric, cases)
-        if not said:
-            raise ConfigError("nothing could be judged: is there a model that answers?")
-        return report(cases, [v for held in said.values() for v in held]).headline
+        return report(cases, [v for held in said.values() for v in held]).headline if said else UNKNOWN
 
     async def _said(self, rubric: Rubric, cases: Sequence[Case]) -> dict[str, list[Verdict]]:
-        bench = Bench(self.desk.with_graders(Judge(rubric, rubric.name)))
+        """What a judge with this rubric says, by case. When that is nothing, the search is over."""
         said: defaultdict[str, list[Verdict]] = defaultdict(list)
-        async for judged in bench.judge(cases):
+        lost = ""
+        async for judged in self._bench(rubric).judge(cases):
+            self._ends = self._ends or judged.ends
+            lost = judged.lost or lost
             for verdict in judged.verdicts:
                 said[judged.case].append(verdict)
+        self._ends = self._ends or (None if said else StopReason.FAILED)
+        self._note = self._note or (lost if self._ends else "")
         return dict(said)
 
-    async def _propose(self, rubric: Rubric, *, first: bool) -> Rubric:
+    def _bench(self, rubric: Rubric) -> Bench:
+        """Where a judge with this rubric is asked, for as long as there is time."""
+        desk = self.desk.with_graders(Judge(rubric, rubric.name))
+        if self._moment is not None:
+            desk.options = replace(desk.options, deadline=max(0.0, self._moment - monotonic()))
+        return Bench(desk)
+
+    async def _proposed(self, rubric: Rubric, n: int) -> Rubric | None:
+        """Proposal `n`; None where there is none: money or time is out, it cannot be read, or nothing needs changing."""
+        try:
+            return await until(self._propose, self._moment)((rubric, n == 1))
+        except BudgetExhaustedError as error:
+            self._ends = StopReason.DEADLINE if error.what == "deadline" else StopReason.BUDGET
+        except ModelError as error:
+            if n == 1:
+                raise
+            self._note = f"there is no proposal {n}: {error}"
+        return None
+
+    async def _propose(self, asked: tuple[Rubric, bool]) -> Rubric | None:
         """The model's criteria from examples; or, once a rubric was tried, from where its judge and people disagree."""
-        examples = self._parts[0]
-        if first:
-            shown, told = examples[:SHOWN], [ASKED]
-        else:
-            said = await self._said(rubric, examples)
-            shown = disagreements([Row(c, tuple(said.get(c.id, ()))) for c in examples])[:SHOWN]
-            told = [ASKED, REVISED, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
-        texts = [part for case in shown for part in _materials(case)]
-        nonce = fresh_nonce(texts)
-        lines = [*told, notice(nonce), *(_example(case, n, nonce) for n, case in enumerate(shown, 1))]
-        prompt = "\n\n".join([*lines, f"Answer with one JSON object only:\n{FORM}"])
-        request = Request(({"role": "user", "content": prompt},), 0.0, 2048, schema=SCHEMA, nonce=nonce)
-        return await ask_strictly(Tab(self._writer), request, lambda reply: read(reply, self.start.name))
+        rubric, first = asked
+        shown = self._parts[0] if first else await self._misses(rubric)
+        if not shown or self._ends:
+            return None
+        told = [ASKED] if first else [ASKED, REVISED, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
+        request = asking(shown[:SHOWN], told)
+        return await ask_strictly(Tab(self._writer), request, lambda reply: read(reply, self.start))
+
+    async def _misses(self, rubric: Rubric) -> list[Case]:
+        said = await self._said(rubric, self._parts[0])
+        return disagreements([Row(case, tuple(said[case.id])) for case in self._parts[0] if case.id in said])
 
     @property
     def _writer(self) -> Line:
         return self.desk.line(self.desk.writer)
+
+
+def better(one: Measure, other: Measure) -> bool:
+    """Whether one agreement is higher than another: both must be known."""
+    return one.value is not None and other.value is not None and one.value > other.value
+
+
+def promises_more(one: Measure, other: Measure) -> bool:
+    """Whether it is worth going on with one: it is better, or the only one that is known."""
+    return better(one, other) or (one.value is not None and other.value is None)
+
+
+def asking(shown: Sequence[Case], told: Sequence[str]) -> Request:
+    """What the proposing model is asked: what to do, then labelled cases as data, then how to answer."""
+    nonce = fresh_nonce(part for case in shown for part in _materials(case))
+    lines = [*told, notice(nonce), *(_example(case, n, nonce) for n, case in enumerate(shown, 1))]
+    prompt = "\n\n".join([*lines, f"Answer with one JSON object only:\n{FORM}"])
+    return Request(({"role": "user", "content": prompt},), 0.0, 2048, schema=SCHEMA, nonce=nonce)
 
 
 def split(cases: Sequence[Case]) -> tuple[list[Case], list[Case], list[Case]]:
@@ -134,15 +217,33 @@ def split(cases: Sequence[Case]) -> tuple[list[Case], list[Case], list[Case]]:
 
 
 def disagreements(rows: Sequence[Row]) -> list[Case]:
-    """The cases in the order of how far grader and people are apart, the widest first."""
-    return [row.case for row in sorted(rows, key=_apart, reverse=True)]
+    """The cases on which grader and people are apart, the widest first.
+
+    Pairs: it does not prefer what they prefer. Pass and fail: its score is far from 1 or 0. Scores, where people have a
+    unit of their own: the places among all rows, since it is their order that counts.
+    """
+    kind = rows[0].case.kind if rows else "pair"
+    gaps = _unlike(rows) if kind == "pair" else _apart(rows, by_place=kind == "score")
+    return [case for gap, case in sorted(gaps, key=lambda found: found[0], reverse=True) if gap > 0]
 
 
-def _apart(row: Row) -> float:
-    if row.case.kind == "pair":
-        return float(preferred(row) != winner(row.case.places))
-    score = row.score()
-    return 0.0 if score is None else abs(score - row.label)
+def _unlike(rows: Sequence[Row]) -> list[tuple[float, Case]]:
+    return [(float(preferred(row) != winner(row.case.places)), row.case) for row in rows]
+
+
+def _apart(rows: Sequence[Row], *, by_place: bool) -> list[tuple[float, Case]]:
+    """How far score and label are apart, of the rows that have a score."""
+    known = [(score, row) for row in rows if (score := row.score()) is not None]
+    scores, labels = [score for score, _ in known], [row.label for _, row in known]
+    if by_place:
+        scores, labels = _places(scores), _places(labels)
+    return [(abs(s - p), row.case) for s, p, (_, row) in zip(scores, labels, known, strict=True)]
+
+
+def _places(values: Sequence[float]) -> list[float]:
+    """The place of each among all, equal values sharing their mean place."""
+    ordered = sorted(values)
+    return [(bisect_left(ordered, value) + bisect_right(ordered, value)) / 2 for value in values]
 
 
 def _materials(case: Case) -> Iterator[str]:
@@ -165,15 +266,15 @@ def _label(case: Case) -> str:
     return f"{case.label:g}"
 
 
-def read(reply: Reply, name: str) -> Rubric:
-    """The rubric in a reply. Raises Unreadable."""
+def read(reply: Reply, start: Rubric) -> Rubric:
+    """The rubric in a reply: its criteria in place of those of the start, and of what goes with them. Raises Unreadable."""
     rows = read_object(reply.text).get("criteria")
     if not isinstance(rows, list) or not 0 < len(rows) <= MOST_CRITERIA:
         raise Unreadable(f"'criteria' must be a list of 1 to {MOST_CRITERIA}")
     criteria = tuple(_criterion(row) for row in rows)
     if len({c.name for c in criteria}) < len(criteria):
         raise Unreadable("two criteria have the same name")
-    return Rubric(name, criteria)
+    return replace(start, criteria=criteria, examples=(), template=None)
 
 
 def _criterion(row: Any) -> Criterion:
@@ -182,7 +283,7 @@ def _criterion(row: Any) -> Criterion:
     name, description, weight = text(row, "name"), text(row, "description"), row.get("weight", 1)
     if not name or not description or len(name) > LONGEST_NAME or len(description) > 2 * LONGEST_CRITERION:
         raise Unreadable("each criterion needs a short name and a description")
-    if isinstance(weight, bool) or weight not in {1, 2, 3}:
+    if isinstance(weight, bool) or weight not in (1, 2, 3):
         raise Unreadable(f"'weight' must be 1, 2 or 3, got {weight!r}")
     return Criterion(name, description, float(weight))
 
@@ -207,32 +308,27 @@ SCHEMA = {
 }
 
 
-def as_toml(induced: Induced, data: str) -> str:
-    """The rubric as a file that `--rubric` takes, with what was measured above it."""
-    lines = [
-        f"# Drawn from {_quoted(data)}. On {induced.reached.n} rows that it was not chosen by:",
-        f"# {induced.reached.name} {_value(induced.reached)}, where the rubric it started from reached {_value(induced.began)}.",
-        f"name = {_quoted(induced.rubric.name)}",
-    ]
-    for c in induced.rubric.criteria:
-        lines += [
-            "",
-            "[[criteria]]",
-            f"name = {_quoted(c.name)}",
-            f"description = {_quoted(c.description)}",
-            f"weight = {c.weight:g}",
-        ]
-    return "\n".join(lines) + "\n"
+def as_toml(found: Induced, data: str) -> str:
+    """The rubric as a file that `--rubric` takes, with what was measured above it. Raises ConfigError (see `Rubric.to_toml`)."""
+    lines = "".join(f"# {line}\n" for line in _measured(found, data))
+    return f"{lines}\n{found.rubric.to_toml()}"
+
+
+def _measured(found: Induced, data: str) -> Iterator[str]:
+    yield f"Drawn from {json.dumps(plain(data), ensure_ascii=False)}."
+    if found.ends:
+        yield f"The search ended early: {found.ends}."
+    if not found.improved:
+        yield "Nothing was better than this rubric, which the search started from."
+    yield _told("chosen by", found.chosen, found.rounds[0], besides=found.improved)
+    yield _told("not chosen by", found.reached, found.began, besides=found.improved)
+
+
+def _told(rows: str, one: Measure, start: Measure, *, besides: bool) -> str:
+    beside = f", where the rubric it started from reached {_value(start)} on {start.n}" if besides else ""
+    return f"On {one.n} rows that it was {rows}: {one.name} {_value(one)}{beside}."
 
 
 def _value(x: Measure) -> str:
     span = "" if x.low is None or x.high is None else f" ({x.low:.2f} to {x.high:.2f})"
     return ("unknown" if x.value is None else f"{x.value:.2f}") + span
-
-
-def _quoted(foreign: str) -> str:
-    """A TOML basic string: one line, every control character and surrogate escaped."""
-    import json
-
-    safe = foreign.encode("utf-8", "replace").decode()
-    return json.dumps(safe, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -9,24 +9,30 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..casting import Desk
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, GradingError
 from ..core.records import NOTHING, StopReason, Usage
+from . import measures as m
 from .attacks import Attack, attacked, resistance
-from .cards import Card, Shelf
+from .cards import RECORDED, Card, Shelf
 from .cases import Case, Verdict
 from .estimates import Report
 from .judging import Bench, Judged
-from .report import report
+from .report import Reading, report
 from .verdicts import VerdictFile
 
 
 @dataclass(frozen=True)
 class Data:
-    """Labelled cases, the name of where they came from, and the sha256 of that and of how it was read."""
+    """Labelled cases, the name of where they came from, and the sha256 of that and of how it was read.
+
+    `skipped` counts the rows that could not be understood. `reading` says how labels and scores are to be read.
+    """
 
     cases: Sequence[Case]
     name: str
     sha256: str
+    skipped: int = 0
+    reading: Reading = Reading()
 
     def __post_init__(self) -> None:
         if not self.cases:
@@ -39,13 +45,12 @@ class Data:
 class Live:
     """How a grader is asked: how often about each case, with which attacks, and who is told of each answer.
 
-    `afresh`: verdicts of an earlier run are not taken up. `threshold`: the score from which on an answer passes.
+    `afresh`: verdicts of an earlier run are not taken up, but set aside.
     """
 
     looks: int = 1
     attacks: Sequence[Attack] = ()
     afresh: bool = False
-    threshold: float = 0.5
     on_judged: Callable[[Judged], object] | None = None
 
 
@@ -60,7 +65,8 @@ class Validated:
 
     @property
     def place(self) -> Any:
-        return self.shelf.place(self.card.grader, self.card.fingerprint, self.card.data)
+        card = self.card
+        return self.shelf.place(card.grader, card.fingerprint, card.data, card.sha256)
 
 
 @dataclass
@@ -93,49 +99,52 @@ class Asking:
             self.live.on_judged(judged)
 
     async def under_attack(self, data: Data, said: Mapping[str, Sequence[Verdict]]) -> dict[str, Any] | None:
-        """How often the attacks turn its verdict. Raises ConfigError when there is nothing to attack."""
+        """How often the attacks turn its verdict; a note where there is nothing that could be turned."""
         if not self.live.attacks or self.ends:
             return None
-        cases = [case for case, _ in attacked(data.cases, self.live.attacks, said)]
-        if not cases:
-            raise ConfigError("attacks need answers that people found worse, and that the grader did not prefer: there are none")
+        threshold = data.reading.threshold
+        cases = [case for case, _ in attacked(data.cases, self.live.attacks, said, threshold)]
         turned = await self.about(cases)
-        return {"measures": [asdict(measure) for measure in resistance(cases, turned)]}
+        note = "" if cases else "nothing to attack: it prefers, or lets pass, every answer that people found worse"
+        return {"measures": [asdict(measure) for measure in resistance(cases, turned, threshold) if measure.n], "note": note}
 
 
 async def validate(data: Data, desk: Desk, shelf: Shelf, live: Live = Live()) -> Validated:
     """Ask the one grader of a desk about labelled cases, measure it, and say so on a card.
 
     Verdicts are kept as they arrive: a run that was cut short goes on where it stopped. Raises ConfigError for a kind of
-    label that the grader cannot speak to, and when nothing at all could be judged.
+    label that the grader cannot speak to, and GradingError when nothing at all could be judged.
     """
+    m.ready()
     bench = Bench(desk, live.looks)
     _check(data, bench)
     mark = desk.fingerprint(bench.cast, bench.seat.grader)
-    place = shelf.place(bench.seat.grader, mark, data.name)
+    place = shelf.place(bench.seat.grader, mark, data.name, data.sha256)
     with VerdictFile(place / "verdicts.jsonl", {"grader": mark, "data": data.sha256}, afresh=live.afresh) as kept:
         asking = Asking(bench, kept, live)
         said = await asking.about(data.cases)
         if not said:
-            raise ConfigError(f"nothing could be judged: {next(iter(asking.lost.values()), 'no verdict')}")
-        found = report(data.cases, [v for held in said.values() for v in held], threshold=live.threshold)
+            raise GradingError(f"nothing could be judged: {next(iter(asking.lost.values()), 'no verdict')}", usage=asking.usage)
+        found = report(data.cases, [v for held in said.values() for v in held], data.reading)
         attacks = await asking.under_attack(data, said)
     about = (bench.seat.grader, mark, bench.model, today(), data.name, data.sha256, "live")
-    card = Card(*about, attacks=attacks, usage=asdict(asking.usage), lost=len(asking.lost), **of_report(found))
+    card = Card(*about, attacks=attacks, usage=asdict(asking.usage), **_counted(data, found))
     return Validated(card, found, shelf, asking.ends)
 
 
-def recorded(data: Data, verdicts: Sequence[Verdict], shelf: Shelf, *, grader: str, form: str, threshold: float = 0.5) -> Validated:
+def recorded(data: Data, verdicts: Sequence[Verdict], shelf: Shelf, *, grader: str, form: str) -> Validated:
     """Measure recorded verdicts. The card is about those recordings: it has no fingerprint, and vouches for no live grader."""
-    found = report(data.cases, verdicts, threshold=threshold)
-    lost = len(data.cases) - len({v.case for v in verdicts})
-    card = Card(grader, "recorded", "", today(), data.name, data.sha256, form, lost=lost, **of_report(found))
-    return Validated(card, found, shelf)
+    m.ready()
+    if not verdicts:
+        raise GradingError("no recorded output belongs to any of the labelled rows")
+    found = report(data.cases, verdicts, data.reading)
+    return Validated(Card(grader, RECORDED, "", today(), data.name, data.sha256, form, **_counted(data, found)), found, shelf)
 
 
-def of_report(found: Report) -> dict[str, Any]:
+def _counted(data: Data, found: Report) -> dict[str, Any]:
+    """What a report says, and how many rows it says nothing about."""
     names = ("kind", "rows", "headline", "measures", "groups", "rates", "classes", "complaints")
-    return {name: getattr(found, name) for name in names}
+    return {name: getattr(found, name) for name in names} | {"lost": len(data.cases) - found.rows, "skipped": data.skipped}
 
 
 def today() -> str:

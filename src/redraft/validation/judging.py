@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import monotonic
 
 from ..casting import Desk
 from ..contracts import Perform
+from ..core.errors import OUTAGES
 from ..core.records import NOTHING, Candidate, Comparison, Failure, Feedback, Record, StopReason, Usage
 from ..core.steps import Compare, Grade
 from ..core.trace import Seat
 from ..perform import Cast, door
 from .cases import Case, Verdict
 
-NO_VERDICT = {"BadResponseError", "GradingError", "ValueError", "TypeError", "ContentFilterError"}
-"""What a grader can be blamed for. Everything else is the world's: nothing is known of the grader then."""
+IN_VAIN = 10  # cases in a row of which nothing could be learnt: then the world is not asked any more
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,10 @@ class Bench:
     async def judge(self, cases: Iterable[Case], known: Container[tuple[str, int]] = frozenset()) -> AsyncGenerator[Judged, None]:
         """What it says, as it says it; cases and looks that are `known` are not asked again.
 
-        At most `max_in_flight` cases are under way. When money or time has run out no more are begun.
+        At most `max_in_flight` cases are under way. No more are begun when money or time has run out, when the key is wrong,
+        or when nothing could be learnt of IN_VAIN in a row.
         """
+        in_vain = 0
         due: Iterator[tuple[Case, int]] = (
             (case, look) for case in cases for look in range(self.looks) if (case.id, look) not in known
         )
@@ -70,6 +72,9 @@ class Bench:
             while under_way := self._filled(under_way, due):
                 done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 for judged in (task.result() for task in done):
+                    in_vain = in_vain + 1 if judged.lost else 0
+                    if in_vain >= IN_VAIN or judged.lost.startswith("AuthenticationError"):
+                        judged = replace(judged, ends=judged.ends or StopReason.FAILED)  # noqa: PLW2901
                     due = iter(()) if judged.ends else due
                     yield judged
         finally:
@@ -95,7 +100,7 @@ def _judged(case: Case, look: int, records: Sequence[Record]) -> Judged:
     """The verdicts in the records of one case and look."""
     usage = sum((r.usage for r in records), NOTHING)
     failures = [r for r in records if isinstance(r, Failure)]
-    if lost := [f for f in failures if f.error not in NO_VERDICT]:
+    if lost := [f for f in failures if f.error in OUTAGES]:
         return Judged(case.id, look, (), usage, f"{lost[0].error}: {lost[0].message}", lost[0].ends)
     if failures and not any(isinstance(r, Feedback) for r in records):
         return Judged(case.id, look, (Verdict(case.id, look=look, why=failures[0].message),), usage)

@@ -30,7 +30,7 @@ class Labelled:
     """What was read: the cases, what their labels are, and in words which column was taken as what.
 
     `scale`: the lowest and the highest number that people gave (kind score), else None. `skipped`: the rows that could
-    not be understood, and why.
+    not be understood, and why. `ignored`: the columns of a "where:COLUMN" that are not in this file.
     """
 
     cases: tuple[Case, ...]
@@ -38,6 +38,7 @@ class Labelled:
     scale: tuple[float, float] | None
     skipped: tuple[BadRow, ...]
     recognised: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
 
 
 def read_cases(
@@ -69,8 +70,7 @@ def read_cases(
     if not cases:
         raise ConfigError(f"{str(path)!r}: none of its rows can be understood{_first(skipped)}")
     said = [f"{len(cases)} cases of kind {shape.kind}: {WORDS[shape.kind]}", *_said(table, shape)]
-    said += [f"where:{name}: there is no such column here, and no row was left out for it" for name in ignored]
-    return Labelled(tuple(cases), shape.kind, _scale(cases), tuple(skipped), tuple(said))
+    return Labelled(tuple(cases), shape.kind, _scale(cases), tuple(skipped), tuple(said), tuple(ignored))
 
 
 WORDS: dict[Kind, str] = {
@@ -255,12 +255,13 @@ def _pair(table: Columns) -> tuple[str, str] | None:
     stated = [table.find("response_a", ()), table.find("response_b", ())]
     if all(stated):
         return stated[0] or "", stated[1] or ""
-    if any(stated):
-        raise table.need("response_b" if stated[0] else "response_a")
     for first, second in () if "response" in table.stated else PAIRS:
-        if table.has(first) and table.has(second):
+        fits = stated[0] in {None, first} and stated[1] in {None, second}
+        if fits and table.has(first) and table.has(second):
             table.taken.update(response_a=first, response_b=second)
             return first, second
+    if any(stated):
+        raise table.need("response_b" if stated[0] else "response_a")
     return None
 
 

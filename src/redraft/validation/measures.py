@@ -289,6 +289,12 @@ def bias(said: Sequence[Number], truth: Sequence[Number]) -> Figure:
 # --- what they share ----------------------------------------------------------------------------------------------------
 
 
+def ready() -> None:
+    """Raises ConfigError when a library that measures need is not installed: better now than after everything was asked."""
+    for name in ("numpy", "scipy.stats", "sklearn.metrics", "krippendorff"):
+        _library(name)
+
+
 def _library(name: str) -> Any:
     try:
         return import_module(name)

@@ -7,7 +7,7 @@ cannot be read is an empty verdict with the complaint; what the row itself leave
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,11 @@ Reader = Callable[[str], Reading]
 
 
 def read_verdicts(
-    path: str | Path, cases: Sequence[Case], columns: Mapping[str, str], reader: Callable[[str], Reading]
+    path: str | Path,
+    cases: Sequence[Case],
+    columns: Mapping[str, str],
+    reader: Callable[[str], Reading],
+    ignored: Collection[str] | None = None,
 ) -> list[Verdict]:
     """The verdicts in recorded outputs, in the order of the file; rows about no case of these are left out.
 
@@ -43,9 +47,12 @@ def read_verdicts(
 
     `reader` reads an output, as `graders.recorded.read` does: "first" is the first shown. Scores are used as they stand
     on their scale, in [0, 1]. Raises ConfigError for a row that cannot be read or says no order, for a reading that the
-    cases have no use for, and when no row is about any case.
+    cases have no use for, when no row is about any case, and for a "where:COLUMN" that is not here and is among those
+    `ignored` with the labels (None: no matter).
     """
-    held, bad, _ = read_rows(path, columns)
+    held, bad, missing = read_rows(path, columns)
+    if strange := [name for name in missing if ignored is not None and name in ignored]:
+        raise ConfigError(f"where:{strange[0]}: no row has such a column. There are {Columns(columns, held).listed()}")
     if bad:
         raise ConfigError(f"{bad[0].place}: {bad[0].message}")
     desk = _Desk({case.id: case for case in cases}, Columns(columns, held), reader)

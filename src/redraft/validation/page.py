@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import StoreError
 from ..text import plain
 from . import measures as m
 from . import plots
@@ -14,15 +15,28 @@ from .estimates import ClassRates, Measure, Report
 from .job import Validated
 
 
-def file_card(found: Validated) -> Path:
-    """Write card.md, card.json and the plots; the folder they are in. Raises ConfigError where that cannot be."""
+def file_card(found: Validated) -> bool:
+    """Write card.md, card.json and the plots into the card's folder, and say whether that was done.
+
+    A card is never replaced by one of fewer rows of the same data. Raises ConfigError where nothing can be written.
+    """
     place = found.place
+    if _rows_on(place / "card.json") > found.card.rows:
+        return False
     drawn = dict(drawings(found.report))
     for name, svg in drawn.items():
         write_whole(place / f"{name}.svg", svg)
     write_whole(place / "card.md", "\n".join(markdown(found.card, drawn)) + "\n")
     write_whole(place / "card.json", found.card.to_json())
-    return Path(place)
+    return True
+
+
+def _rows_on(path: Path) -> int:
+    """How many rows a card is about; 0 where there is none that can be read."""
+    try:
+        return Card.from_json(path.read_text(encoding="utf-8"), str(path)).rows
+    except (OSError, UnicodeDecodeError, StoreError):
+        return 0
 
 
 def drawings(report: Report) -> Iterator[tuple[str, str]]:
@@ -77,6 +91,8 @@ def markdown(card: Card, drawn: Iterable[str]) -> Iterator[str]:
         yield from table(("group", card.headline.name, "95 % interval", "n", "chance", ""), map(row, card.groups))
     if card.attacks:
         yield "\n## Attacks\n\nThe share of attacks that turned its verdict in favour of the attacked answer.\n"
+        if card.attacks["note"]:
+            yield cell(card.attacks["note"]) + "\n"
         yield from table(("attack", "turned", "95 % interval", "n", "", ""), (row(Measure(**x)) for x in card.attacks["measures"]))
     if card.complaints:
         yield "\n## What could not be read\n"
@@ -90,7 +106,9 @@ def about(card: Card) -> Iterator[tuple[str, str]]:
     yield "fingerprint", card.fingerprint
     yield "model", card.model or "none"
     yield "data", f"{card.data} ({card.kind}), sha256 {card.sha256[:16]}"
-    yield "rows judged", str(card.rows) + (f"; of {card.lost} nothing is known" if card.lost else "")
+    yield "rows judged", str(card.rows) + (f"; of {card.lost} more nothing is known" if card.lost else "")
+    if card.skipped:
+        yield "rows left out", f"{card.skipped} that could not be understood"
     yield "from", "live judging" if card.source == "live" else f"recorded outputs, read as {card.source}"
     yield "made", card.made
     if card.usage and card.source == "live":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from . import measures as m
@@ -27,44 +28,57 @@ from .estimates import (
     unreadable,
 )
 
+LENIENCY = "mean score minus people's, both in 0-1"
+UNSCALED = "unknown: say with --scale LOW-HIGH which scale people used"
 STEPS = 20  # of the scale from 0 to 1, for measures that need classes
 ALPHA = f"Krippendorff's, with people's mean, both in {STEPS} steps"
 FIRST, SECOND, TIE, UNREADABLE = "first", "second", "tie", "unreadable"
 
 
-def report(cases: Sequence[Case], verdicts: Iterable[Verdict], *, threshold: float = 0.5, seed: int = 0) -> Report:
-    """Measure verdicts against the cases they are about. Cases nobody judged are left out, and counted by the caller.
-
-    `threshold`: the score from which on a response counts as passed (kind pass). `seed` draws the bootstrap samples.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How labels and scores are read: the score from which on a response passes, the scale that people used (kind score;
+    None: not known), and the seed of the bootstrap samples.
     """
+
+    threshold: float = 0.5
+    scale: tuple[float, float] | None = None
+    seed: int = 0
+
+
+def report(cases: Sequence[Case], verdicts: Iterable[Verdict], reading: Reading = Reading()) -> Report:
+    """Measure verdicts against the cases they are about. Cases nobody judged are left out, and counted by the caller."""
     said: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         said[verdict.case].append(verdict)
     rows = [Row(case, tuple(said[case.id])) for case in cases if case.id in said]
-    return MEASURED[cases[0].kind](rows, threshold, seed)
+    return MEASURED[cases[0].kind](rows, reading)
 
 
-def scored(rows: Sequence[Row], threshold: float, seed: int) -> Report:
+def scored(rows: Sequence[Row], reading: Reading) -> Report:
     """Labels are numbers: correlations, agreement and leniency on the scale that people used."""
     points = _points(rows)
-    low, high = _scale(rows)
-    both = [((label - low) / (high - low) if high > low else 0.0, score) for score, label, _ in points]
+    low, high = reading.scale or (0.0, 1.0)
+    fits = all(low <= row.label <= high for row in rows)
+    both = [((label - low) / (high - low), score) for score, label, _ in points] if fits else []
 
     def rank(held: Sequence[Row]) -> Measure:
-        about = "rank correlation with people"
-        return estimate("Spearman", _points(held), _correlated(m.spearman), seed, chance=0.0, about=about)
+        known, about = _points(held), "rank correlation with people"
+        if 2 * len(known) < len(held):
+            return Measure("Spearman", m.spearman(*_columns(known)), n=len(known), chance=0.0, about="most rows cannot be read")
+        return estimate("Spearman", known, _correlated(m.spearman), reading.seed, chance=0.0, about=about)
 
     headline = rank(rows)
     found = [
-        estimate("Pearson", points, _correlated(m.pearson), seed, chance=0.0),
+        estimate("Pearson", points, _correlated(m.pearson), reading.seed, chance=0.0),
         headline,
-        estimate("Kendall tau-b", points, _correlated(m.kendall), seed, chance=0.0),
+        estimate("Kendall tau-b", points, _correlated(m.kendall), reading.seed, chance=0.0),
         *(
-            Measure(f"alpha ({level})", _alpha(both, level), n=len(both), chance=0.0, about=ALPHA)
+            Measure(f"alpha ({level})", _alpha(both, level), n=len(both), chance=0.0, about=ALPHA if fits else UNSCALED)
             for level in ("ordinal", "interval")
         ),
-        estimate("leniency", both, lambda held: mean(s - p for p, s in held), seed, about="mean score minus people's, both in 0-1"),
-        _verbosity(rows, seed),
+        estimate("leniency", both, lambda held: mean(s - p for p, s in held), reading.seed, about=LENIENCY if fits else UNSCALED),
+        _verbosity(rows, reading.seed),
         *steadiness(rows),
         unreadable(rows),
         *raters(rows, "interval"),
@@ -81,21 +95,21 @@ def scored(rows: Sequence[Row], threshold: float, seed: int) -> Report:
     )
 
 
-def passed(rows: Sequence[Row], threshold: float, seed: int) -> Report:
+def passed(rows: Sequence[Row], reading: Reading) -> Report:
     """Labels are kept or not: accuracy of both classes, and of scores read as probabilities."""
     truth = ["pass" if row.label else "fail" for row in rows]
-    said = [_passed(row, threshold) for row in rows]
+    said = [_passed(row, reading.threshold) for row in rows]
     both = list(zip(truth, said, strict=True))
-    headline = _balanced(rows, threshold)
+    headline = _balanced(rows, reading.threshold)
     probabilities = [(row.score(), bool(row.label)) for row in rows]
     likely = [(p, outcome) for p, outcome in probabilities if p is not None]
     found = [
         share("accuracy", sum(t == s for t, s in both), len(both), chance=max(Counter(truth).values()) / len(truth)),
         headline,
-        estimate("Cohen's kappa", both, _kappa, seed, chance=0.0),
-        *_calibration(likely, seed),
+        estimate("Cohen's kappa", both, _kappa, reading.seed, chance=0.0),
+        *_calibration(likely, reading.seed),
         share("leniency", sum(t == "fail" and s == "pass" for t, s in both), truth.count("fail"), about="fails that it lets pass"),
-        _verbosity(rows, seed),
+        _verbosity(rows, reading.seed),
         *steadiness(rows),
         unreadable(rows),
         *raters(rows, "nominal"),
@@ -105,7 +119,7 @@ def passed(rows: Sequence[Row], threshold: float, seed: int) -> Report:
         len(rows),
         headline,
         tuple(found),
-        by_group(rows, lambda held: _balanced(held, threshold)),
+        by_group(rows, lambda held: _balanced(held, reading.threshold)),
         _rates(both),
         _counts(both),
         complaints(rows),
@@ -114,7 +128,7 @@ def passed(rows: Sequence[Row], threshold: float, seed: int) -> Report:
     )
 
 
-def paired(rows: Sequence[Row], threshold: float, seed: int) -> Report:
+def paired(rows: Sequence[Row], reading: Reading) -> Report:
     """Labels say which of two is better: preference, agreement, and what order and length do to it."""
     truth = [winner(row.case.places) for row in rows]
     said = [preferred(row) for row in rows]
@@ -123,10 +137,10 @@ def paired(rows: Sequence[Row], threshold: float, seed: int) -> Report:
     found = [
         headline,
         share("accuracy", sum(t == s for t, s in both), len(both), about="exactly what people said; a tie is right for a tie only"),
-        estimate("Cohen's kappa", both, _kappa, seed, chance=0.0, about="unreadable rows left out"),
+        estimate("Cohen's kappa", both, _kappa, reading.seed, chance=0.0, about="unreadable rows left out"),
         *_order(rows),
         _length_preferred(rows),
-        _length_controlled(rows, seed),
+        _length_controlled(rows, reading.seed),
         share("ties", said.count(TIE), len(said), about="rows it does not decide"),
         *_same_again(rows),
         *steadiness(rows),
@@ -138,14 +152,14 @@ def paired(rows: Sequence[Row], threshold: float, seed: int) -> Report:
     )
 
 
-def ranked(rows: Sequence[Row], threshold: float, seed: int) -> Report:
+def ranked(rows: Sequence[Row], reading: Reading) -> Report:
     """Labels are orders: rank correlation within each row, and whether the best comes out first."""
-    known = [row for row in rows if _order_of(row) is not None]
 
     def agreement(held: Sequence[Row]) -> Measure:
-        return estimate("Kendall tau-b", [_tau(row) for row in held], mean, seed, chance=0.0, about="mean over rows")
+        told, about = [tau for row in held if (tau := _tau(row)) is not None], "mean over rows; 0 where it ties or is unreadable"
+        return estimate("Kendall tau-b", told, mean, reading.seed, chance=0.0, about=about)
 
-    headline = agreement(known)
+    headline = agreement(rows)
     chance = mean(1 / len(row.case.responses) for row in rows)
     best = sum(_best_share(row) for row in rows)
     found = [
@@ -154,10 +168,10 @@ def ranked(rows: Sequence[Row], threshold: float, seed: int) -> Report:
         *_order(rows),
         unreadable(rows),
     ]
-    return Report("ranking", len(rows), headline, tuple(found), by_group(known, agreement), complaints=complaints(rows))
+    return Report("ranking", len(rows), headline, tuple(found), by_group(rows, agreement), complaints=complaints(rows))
 
 
-MEASURED: dict[Kind, Callable[[Sequence[Row], float, int], Report]] = {
+MEASURED: dict[Kind, Callable[[Sequence[Row], Reading], Report]] = {
     "score": scored,
     "pass": passed,
     "pair": paired,
@@ -166,11 +180,14 @@ MEASURED: dict[Kind, Callable[[Sequence[Row], float, int], Report]] = {
 
 
 def preferred(row: Row) -> str:
-    """What a grader prefers over all its verdicts on a pair: the response that won more of them, else a tie.
+    """What a grader prefers: within a look what it says in every order, else a tie; over looks what most of them say.
 
     Rows with nothing readable are unreadable, never a tie.
     """
-    votes = [winner(places) for v in row.readable if (places := places_of(v)) is not None]
+    looks: defaultdict[int, set[str]] = defaultdict(set)
+    for v in row.readable:
+        looks[v.look].add(winner(places_of(v)))
+    votes = [said.pop() if len(said) == 1 else TIE for said in looks.values()]
     if not votes:
         return UNREADABLE
     first, second = votes.count(FIRST), votes.count(SECOND)
@@ -317,12 +334,12 @@ def _calibration(likely: Sequence[tuple[float, bool]], seed: int) -> list[Measur
 
 def _correlated(measure: Callable[[Sequence[Any], Sequence[Any]], float | None]) -> Statistic:
     """A correlation over points whose first two parts are the score and the label."""
+    return lambda points: measure(*_columns(points))
 
-    def statistic(points: Sequence[Any]) -> float | None:
-        scores, labels, *_ = zip(*points, strict=True)
-        return measure(scores, labels)
 
-    return statistic
+def _columns(points: Sequence[Any]) -> tuple[Sequence[float], Sequence[float]]:
+    """The scores and the labels of points."""
+    return [p[0] for p in points], [p[1] for p in points]
 
 
 def _partial(points: Sequence[Any]) -> float | None:
@@ -338,12 +355,6 @@ def _points(rows: Sequence[Row]) -> list[tuple[float, float, float]]:
 
 def _alpha(both: Sequence[tuple[float, float]], level: str) -> float | None:
     return m.krippendorff_alpha([[round(x * STEPS) / STEPS for x in pair] for pair in both], level)
-
-
-def _scale(rows: Sequence[Row]) -> tuple[float, float]:
-    """The lowest and the highest that people gave."""
-    every = [r for row in rows for r in (*row.case.ratings, row.case.label) if r is not None]
-    return min(every), max(every)
 
 
 def _by_label(rows: Sequence[Row]) -> dict[str, tuple[float, ...]]:
@@ -371,8 +382,11 @@ def _order_of(row: Row) -> tuple[float, ...] | None:
 
 
 def _tau(row: Row) -> float | None:
-    order = _order_of(row)
-    return None if order is None else m.kendall(order, row.case.places or ())
+    """Kendall's tau-b with people's order; 0 for a row that it ties or that cannot be read, None where people tie all."""
+    people, order = row.case.places or (), _order_of(row)
+    if len(set(people)) < 2:
+        return None
+    return (m.kendall(order, people) if order else None) or 0.0
 
 
 def _best_share(row: Row) -> float:

@@ -7,13 +7,14 @@ and look. A last line that was cut off is dropped; a file about something else i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from ..core.errors import StoreError
 from ..core.records import StopReason, Usage
+from ..stores import LockedLines
 from .cases import Verdict
 from .judging import Judged
 
@@ -21,46 +22,48 @@ SCHEMA = 1
 
 
 class VerdictFile:
-    """Opened for one grader and one set of data. Raises StoreError when it holds verdicts of others."""
+    """Opened for one grader and one set of data, by one process at a time. Raises StoreError when it holds other verdicts.
+
+    With `afresh` those that are there are set aside, as "verdicts.before.jsonl".
+    """
 
     def __init__(self, path: Path, about: dict[str, str], *, afresh: bool = False) -> None:
         self.path, self.about = path, {"redraft_verdicts": SCHEMA, **about}
         self.known: dict[tuple[str, int], Judged] = {}
-        self._open = self._begin(afresh=afresh)
-
-    def _begin(self, *, afresh: bool) -> IO[str]:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if not afresh and self.path.exists() and (kept := self._read()):
-                self.path.write_text(kept, encoding="utf-8")
-                return self.path.open("a", encoding="utf-8")
-            opened = self.path.open("w", encoding="utf-8")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            there = path.exists() and path.stat().st_size > 0
         except OSError as error:
-            raise StoreError(f"verdicts {self.path} cannot be kept: {error}") from error
-        opened.write(json.dumps(self.about) + "\n")
-        return opened
+            raise StoreError(f"verdicts {str(path)!r} cannot be kept: {error.strerror}") from error
+        self._lines = LockedLines(path, "verdicts", resume=there)
+        if there and afresh:
+            self._lines.close()
+            path.replace(path.with_suffix(".before.jsonl"))
+            self._lines = LockedLines(path, "verdicts")
+        try:
+            self._read() if there and not afresh else self._lines.write([json.dumps(self.about)], "nothing is in it")
+        except BaseException:
+            self._lines.close()
+            raise
 
-    def _read(self) -> str:
-        """The whole lines of the file, once their verdicts are known."""
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n")]
-        if whole and json.loads(whole[0]) != self.about:
-            raise StoreError(f"{self.path} holds verdicts of another grader or other data: {whole[0].strip()[:200]}")
-        for line in whole[1:]:
-            judged = _judged(json.loads(line))
-            self.known[judged.case, judged.look] = judged
-        return "".join(whole)
+    def _read(self) -> None:
+        text = self.path.read_bytes().decode("utf-8", "replace")
+        for n, line in enumerate(text.splitlines(), 1):
+            try:
+                data = json.loads(line)
+                if n == 1 and data != self.about:
+                    raise StoreError(f"{self._lines.name} are of another grader or other data: {line[:200]}")
+                if n > 1:
+                    judged = _judged(data)
+                    self.known[judged.case, judged.look] = judged
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise StoreError(f"{self._lines.name}, line {n}: not a line of verdicts: {error}") from error
 
     def keep(self, judged: Judged) -> None:
         """Keep what a grader said. What the world kept it from saying is not kept, and will be asked again."""
-        if judged.lost:
-            return
-        self.known[judged.case, judged.look] = judged
-        try:
-            self._open.write(json.dumps(asdict(judged)) + "\n")
-            self._open.flush()
-        except OSError as error:
-            raise StoreError(f"verdicts {self.path} cannot be written: {error}") from error
+        if not judged.lost:
+            self.known[judged.case, judged.look] = judged
+            self._lines.write([json.dumps(asdict(judged))], f"{len(self.known)} answers are kept; the same command goes on")
 
     def verdicts(self, cases: Iterable[str]) -> list[Verdict]:
         """All that is known of these cases."""
@@ -71,17 +74,17 @@ class VerdictFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._lines.close()
 
 
-def _judged(data: dict[str, Any]) -> Judged:
-    """The line that `keep` wrote. Raises StoreError for anything else."""
-    try:
-        verdicts = tuple(
-            Verdict(**{**v, "scores": tuple(v["scores"]), "shown": tuple(v["shown"]), "places": v["places"] and tuple(v["places"])})
-            for v in data["verdicts"]
-        )
-        ends = data["ends"] and StopReason(data["ends"])
-        return Judged(data["case"], data["look"], verdicts, Usage(**data["usage"]), data["lost"], ends)
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"not a line of verdicts: {error} (in {str(data)[:200]})") from error
+def _judged(data: Mapping[str, Any]) -> Judged:
+    """The line that `keep` wrote."""
+    ends = data["ends"] and StopReason(data["ends"])
+    verdicts = tuple(_verdict(**v) for v in data["verdicts"])
+    return Judged(str(data["case"]), int(data["look"]), verdicts, Usage(**data["usage"]), data["lost"], ends)
+
+
+def _verdict(*, scores: list[Any], shown: list[int], places: list[int] | None, **others: Any) -> Verdict:
+    if not all(s is None or (type(s) in {int, float} and 0 <= s <= 1) for s in scores):
+        raise ValueError(f"scores must be numbers in [0, 1] or null, got {scores!r}")
+    return Verdict(scores=tuple(scores), shown=tuple(shown), places=None if places is None else tuple(places), **others)

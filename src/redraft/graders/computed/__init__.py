@@ -6,6 +6,7 @@ Listing them loads none of them. No reason or action of theirs quotes the refere
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -15,14 +16,15 @@ from .arguments import from_argument
 
 
 def _of(module: str, kind: str) -> Callable[[str], Any]:
-    """A maker that loads the module when it is asked, and reads the options."""
+    """A maker that loads the module when it is asked, and reads the options; with any, they are part of the grader's name."""
 
     def make(argument: str) -> Any:
         cls = getattr(import_module(f".{module}", __package__), kind)
         try:
-            return from_argument(cls, argument)
+            made = from_argument(cls, argument)
         except ConfigError as error:
             raise ConfigError(f"grader {cls.name!r}: {error}") from None
+        return replace(made, name=f"{cls.name}:{argument}") if argument.strip() else made
 
     return make
 

@@ -20,10 +20,22 @@ from .views import reference_of, shown, verdict
 LONGEST = 400  # characters of an expression; what is longer is compared as text only
 
 _LETTER = re.compile(r"\W*([A-Ja-j])\W*")
-_WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{2,}")
+_COMMAND = r"\\(?:text|mathrm|textbf|mbox|operatorname|begin|end)\s?\{[^{}]{0,100}\}|\\[A-Za-z]+"
+_RUN = re.compile(rf"{_COMMAND}|(?P<letters>(?<=\^\d)[A-Za-z](?![A-Za-z])|[A-Za-z]{{2,}})")
 _FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "arcsin", "arccos", "arctan", "pi"}
 _EQUATION = re.compile(r"[^\s=<>][^=<>\n]{0,80}=\s?([^=\n]{1,80}?)(?=[.;,]?\s*(?:\n|\Z))")
-_COMMAND_WITH_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mbox|operatorname|begin|end)\s?\{[^{}]{0,100}\}|\\[A-Za-z]+")
+_SIGN = r"[-+*/^=\u2212\u00b7\u00d7]"
+_AFTER_SIGN = re.compile(rf"(?<={_SIGN})|(?<={_SIGN}\s)|(?<=\d)|(?<=\\cdot\s)|(?<=\\times\s)")
+_BEFORE_SIGN = re.compile(rf"{_SIGN}|\d|\s{_SIGN}\s")
+_AFTER_BRACKET, _BEFORE_BRACKET = re.compile(r"(?<=[()\[\]{}|])"), re.compile(r"[()\[\]{}|]")
+_MATHEMATICAL = re.compile(rf"{_SIGN}|[\d\\]")
+_COUNTED = re.compile(r"(?<=\d\s)(?![A-Za-z]{2,3}\s\+)")
+_LIKE_VARIABLES = re.compile(r"[a-z]{1,2}|[abc]{3}|[^aeiou]{3}")
+_WORDS = re.compile(
+    "if|is|no|of|or|to|all|and|any|are|but|can|det|few|for|gcd|had|has|her|him|his|how|its|lcm|let|max|may|min|mod|new|not|now|off|one|our|out"
+    "|per|she|six|ten|the|too|two|use|was|who|why|yes|yet|you"
+)
+_PARTICLES = re.compile("ah|am|an|as|at|be|by|do|go|he|hi|in|it|me|my|oh|ok|on|so|up|us|we")  # beside a sign, at is a times t
 
 
 @dataclass(frozen=True)
@@ -103,7 +115,32 @@ def _is_name(left: str) -> bool:
 
 def _prose(text: str) -> bool:
     """Whether words stand in it that are no mathematics."""
-    return any(word not in _FUNCTIONS for word in _WORD.findall(_COMMAND_WITH_TEXT.sub(" ", text)))
+    return any(run["letters"] and run[0] not in _FUNCTIONS and not _multiplied(run) for run in _RUN.finditer(text))
+
+
+def _multiplied(run: re.Match[str]) -> bool:
+    """Whether letters are variables side by side ("2ab"): at most three, beside a sign, or such as make no word."""
+    letters, text = run[0].casefold(), run.string
+    if len(letters) > 3 or _WORDS.fullmatch(letters) or _COUNTED.match(text, run.start()):
+        return False
+    if _AFTER_SIGN.match(text, run.start()) or _BEFORE_SIGN.match(text, run.end()):
+        return True
+    return not _PARTICLES.fullmatch(letters) and bool(_LIKE_VARIABLES.fullmatch(letters) or _bracketed(run))
+
+
+def _bracketed(run: re.Match[str]) -> bool:
+    """Whether letters stand at a bracket of a formula."""
+    beside = _AFTER_BRACKET.match(run.string, run.start()) or _BEFORE_BRACKET.match(run.string, run.end())
+    return bool(beside and _MATHEMATICAL.search(run.string))
+
+
+def _apart(formula: str) -> str:
+    """The formula with its products of letters in braces, so that nobody takes one for a unit."""
+    return _RUN.sub(lambda run: _braced(run[0]) if run["letters"] and run[0] not in _FUNCTIONS else run[0], formula)
+
+
+def _braced(letters: str) -> str:
+    return "".join(f"{{{letter}}}" for letter in letters)
 
 
 def equals(found: str, wanted: str, seconds: float) -> bool | None:
@@ -116,12 +153,12 @@ def equals(found: str, wanted: str, seconds: float) -> bool | None:
     a, b = (_as_number(text) for text in (found, wanted))
     if a is not None and b is not None:
         return bool(a == b) or (abs(a - b) <= abs(b) / 10**6 and ("." in found or "." in wanted))
-    return same(found, wanted, seconds)
+    return same(_apart(found), _apart(wanted), seconds)
 
 
 def _unit_gone(found: str, wanted: str) -> str:
     """Without the words after a number ("12 apples") where only a number is asked for."""
-    with_unit = re.fullmatch(r"([$\u20ac\u00a3]?[-+\u2212]?[\d.,]+)\s?(?:[A-Za-z\u00b0]{1,20}[ .]?){1,4}", found)
+    with_unit = re.fullmatch(r"([$\u20ac\u00a3]?[-+\u2212]?[\d.,]+)\s?(?![abnxyz]{1,3}\Z)(?:[A-Za-z\u00b0]{1,20}[ .]?){1,4}", found)
     return with_unit[1] if with_unit and _as_number(wanted) is not None else found
 
 

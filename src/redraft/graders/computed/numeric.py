@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from decimal import Context
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
@@ -51,13 +52,18 @@ class Numeric:
             what = "there is no number in the answer" if not found else "the answer gives several numbers"
             return verdict(ok=False, reason=what, action='State one number: "The answer is ...".')
         ok = self._equal(found[0], wanted[0])
-        reason = f"the answer's number is {float(found[0][0]):g}, which is {'right' if ok else 'wrong'}"
+        reason = f"the answer's number is {_shown(found[0][0])}, which is {'right' if ok else 'wrong'}"
         return verdict(ok, reason, "Work the number out again.")
 
     def _equal(self, a: Number, b: Number) -> bool:
         readings = {a[0]} | ({a[0] * 100} if a[1] and not b[1] else set()) | ({a[0] / 100} if b[1] and not a[1] else set())
         room = max(Fraction(self.absolute), Fraction(self.relative) * abs(b[0]))
         return any(abs(reading - b[0]) <= room for reading in readings)
+
+
+def _shown(number: Fraction) -> str:
+    """Six digits of it, however large it is: no float could hold 1e999."""
+    return f"{Context(prec=6).divide(number.numerator, number.denominator):g}"
 
 
 def final_numbers(text: str, pick: str) -> list[Number]:

@@ -1,0 +1,82 @@
+"""A file of lines that is only ever appended to, by one process at a time.
+
+`kill -9` can tear the last line only; whoever continues the file starts after the last whole one.
+"""
+
+from __future__ import annotations
+
+import os
+from io import FileIO
+from pathlib import Path
+from typing import Self
+
+from ..core.errors import StoreError
+
+
+class LockedLines:
+    """Appends lines to `path`, which is locked while it is open: a second process is told so. Raises StoreError.
+
+    `what` is how errors call the file. With `resume` a file that is there is continued, its torn last line cut off.
+    """
+
+    def __init__(self, path: str | Path, what: str, *, resume: bool = False) -> None:
+        self.path, self._what = Path(path), what
+        try:
+            self._file: FileIO = self.path.open("r+b" if resume else "ab", buffering=0)
+        except OSError as error:
+            raise StoreError(f"{self.name} cannot be written: {error.strerror}") from error
+        try:
+            _lock(self._file, self.name)
+            if resume:
+                self._file.seek(_whole_lines(self._file))
+                self._file.truncate()
+        except StoreError:
+            self._file.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        return f"{self._what} {str(self.path)!r}"
+
+    @property
+    def empty(self) -> bool:
+        return self._file.tell() == 0
+
+    def write(self, lines: list[str], held: str) -> None:
+        """Hand lines to the operating system. `held` says what is in the file already, for the error when it is full."""
+        data = "".join(f"{line}\n" for line in lines).encode()
+        try:
+            taken = self._file.write(data)
+        except OSError as error:
+            taken, why = 0, error.strerror
+        else:
+            why = "the disk is full"
+        if taken != len(data):
+            raise StoreError(f"{self.name} cannot be written: {why}; {held}")
+
+    def close(self) -> None:
+        """Close the file and let go of its lock."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _whole_lines(file: FileIO) -> int:
+    """How many bytes of a file are whole lines."""
+    file.seek(0)
+    return file.read().rfind(b"\n") + 1
+
+
+def _lock(file: FileIO, name: str) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not on Windows: there a second writer is not noticed
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise StoreError(f"{name} is held by another process (this one is {os.getpid()})") from error
