@@ -103,7 +103,8 @@ def test_resume_keeps_the_options_of_a_grader(redraft, serve):
     run = ("run", "Say it", "--model", server.model, *graders, "--reference", "wanted.txt")
     redraft(*run, "--max-iterations", "0", "--trace", "t.jsonl")
     (redraft.folder / "schema.json").unlink()
-    assert redraft("run", "--resume", "t.jsonl", "--max-iterations", "1").out == '["a"]\n'
+    done = redraft("run", "--resume", "t.jsonl", "--max-iterations", "1")
+    assert done.out == '["a"]\n', done.err
     kept = read_trace(redraft.folder / "t.jsonl")
     scores = {f.grader.partition(":{")[0]: f.score for f in kept.feedback[kept.best.id]}
     assert scores == {"exact:case=false": 1, "exact": 0, "json_schema": 1}

@@ -160,6 +160,22 @@ async def test_looks_of_one_judge_are_kept_apart_in_a_cache():
     assert [v.grader for v in again.votes] == ["judge", "judge#2", "judge#3"]
 
 
+@pytest.mark.parametrize(
+    ("jurors", "calls"),
+    [
+        ([JUDGE, Judge({"truth": "It is true."}, name="other")], 4),
+        ([Jury(JUDGE, looks=2), JUDGE], 6),
+        ([Minimum([Jury(JUDGE, looks=2)]), JUDGE], 6),
+        ([Jury([JUDGE, JUDGE], looks=3)], 12),
+    ],
+)
+async def test_no_juror_is_answered_from_the_answer_of_another(jurors, calls):
+    """Jurors that differ in name alone, or that sit in a jury of their own, ask the same words, each for itself."""
+    model = ScriptedModel(repeat(said(3)))
+    result = await refine(Task("q", "a"), model, Jury(jurors, looks=2), max_iterations=0, cache={})
+    assert (model.calls, result.usage.cached_calls) == (calls, 0)
+
+
 async def test_looks_at_a_jury_are_kept_apart_too():
     """Two looks at a jury of two are four calls."""
     from redraft import weighted

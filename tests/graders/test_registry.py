@@ -55,8 +55,19 @@ def loud(text):
     return float(text.isupper())
 
 
-def broken():
-    raise RuntimeError("no such thing")
+class Says:
+    """Looks for a word."""
+
+    free = True
+
+    def __init__(self, word="thanks"):
+        self.name = f"says {word}"
+
+    async def grade(self, task, candidate, ask):
+        return None
+
+
+thanks = Says()
 '''
 
 
@@ -68,7 +79,7 @@ def foreign(tmp_path, monkeypatch):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kindly\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[redraft.graders]\nkind_words = kindly:Kind\nloud = kindly:loud\ngone = kindly:Gone\nwords = kindly:loud\n"
+        "[redraft.graders]\nkind_words = kindly:Kind\nloud = kindly:loud\ngone = kindly:Gone\nwords = kindly:loud\nsays = kindly:Says\nthanks = kindly:thanks\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "kindly", raising=False)
@@ -88,6 +99,21 @@ async def test_graders_of_other_packages(foreign):
     assert listed["words"].mode == "requirement"
     with pytest.raises(ConfigError, match="gone.*kindly:Gone"):
         as_grader("gone")
+
+
+def test_an_argument_is_for_classes_alone(foreign):
+    """A class is called with it, or with nothing; a grader or a function that gets one is refused, not asked without it."""
+    assert [as_grader(name).name for name in ("says", "says:please", "thanks", "loud")] == [
+        "says thanks",
+        "says please",
+        "says thanks",
+        "loud",
+    ]
+    for spec in ("thanks:please", "loud:please"):
+        with pytest.raises(ConfigError, match="nothing after a colon, got 'please'"):
+            as_grader(spec)
+    with pytest.raises(ConfigError, match="kind_words.*kindly:Kind.*cannot be loaded"):
+        as_grader("kind_words:please")
 
 
 def test_a_name_that_is_none_is_told_its_neighbours():

@@ -1,18 +1,27 @@
 """Cards, the fingerprint that makes them stale, and the gate that reads them."""
 
 import json
+import os
+import re
+import subprocess
+import sys
+import threading
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from functools import cache, partial
+from pathlib import Path
 
 import pytest
 
-from redraft import Judge, ScriptedModel, Task, refine, weighted
+from redraft import Feedback, Judge, ScriptedModel, Task, refine, weighted
 from redraft.errors import ConfigError, StoreError
-from redraft.graders import FunctionGrader, Rubric
+from redraft.graders import FunctionGrader, Gate, Jury, Minimum, Rubric
 from redraft.graders.identity import fingerprint
 from redraft.options import Options
 from redraft.casting import Desk
-from redraft.validation.cards import Card, Shelf, home, write_whole
+from redraft.validation.cards import Card, Shelf, home, write_card_file
 from redraft.validation.estimates import Measure
 from redraft.validation.trust import UntrustedGraderWarning
 
@@ -28,7 +37,7 @@ def card(mark, headline=GOOD, **changes):
 
 
 def filed(shelf, held):
-    write_whole(shelf.place(held.grader, held.fingerprint, held.data, held.sha256) / "card.json", held.to_json())
+    write_card_file(shelf.place(held.grader, held.fingerprint, held.data, held.sha256) / "card.json", held.to_json())
 
 
 def mark_of(judge=JUDGE, model=None):
@@ -108,6 +117,145 @@ def test_a_grader_of_your_own_is_known_by_its_code_and_its_data():
     assert marks[0] == marks[1] != marks[2]
 
 
+def limit(most):
+    return lambda text: len(text) <= most
+
+
+def at_most(most, text, *, slack=0):
+    return len(text) <= most + slack
+
+
+def preset(most):
+    def check(text, most=most):
+        return len(text) <= most
+
+    return check
+
+
+class Most:
+    """Callable, with a method that grades as well, and slots."""
+
+    __slots__ = ("most", "note")
+
+    def __init__(self, most, note=None):
+        self.most, self.note = most, note
+
+    def __call__(self, text):
+        return len(text) <= self.most
+
+    def check(self, text):
+        return len(text) <= self.most
+
+
+class Settings:
+    def __init__(self, held):
+        self.held = held
+
+
+@dataclass(frozen=True)
+class Config:
+    held: object
+
+
+class Asker:
+    """A grader of one's own, with whatever it holds."""
+
+    name = "asker"
+
+    def __init__(self, held):
+        self.held, self.client, self.lock = held, Settings(threading.Lock()), threading.Lock()
+
+    async def grade(self, task, candidate, ask):
+        return None
+
+
+def looped(most):
+    own = Settings(most)
+    own.me = [own]
+    return Asker(own)
+
+
+def made_in(text):
+    """A function that no file holds."""
+    space = {}
+    exec(text, space)  # noqa: S102
+    return space["f"]
+
+
+def rubric(text):
+    return Rubric.of({"criteria": {"truth": text}}, "r", "r")
+
+
+def seen(grader):
+    return fingerprint(FunctionGrader(grader) if callable(grader) else grader, lambda _: "m")
+
+
+CHANGES = {
+    "closure": limit,
+    "partial": lambda n: partial(at_most, n),
+    "partial by name": lambda n: partial(at_most, 5, slack=n),
+    "partial of a closure": lambda n: partial(limit(n)),
+    "default": preset,
+    "bound method": lambda n: Most(n).check,
+    "callable object with slots": Most,
+    "what a callable object holds": lambda n: Most(1, {"a": [n]}),
+    "cached function": lambda n: cache(limit(n)),
+    "closure in a closure": lambda n: limit(limit(n)),
+    "set in a closure": lambda n: (lambda held: lambda text: text in held)({f"{n}", "a", "b", "c"}),
+    "pattern": lambda n: re.compile("a" * n).search,
+    "code without a file": lambda n: made_in(f"def f(text): return {n}.0"),
+    "rubric": lambda n: Asker(rubric(f"It is true {n}.")),
+    "name of a criterion": lambda n: Asker(Rubric.of({"criteria": {f"truth {n}": "t"}}, "r", "r")),
+    "dataclass": lambda n: Asker(Config({"deep": (n,)})),
+    "plain object": lambda n: Asker(Settings([n])),
+    "other data": lambda n: Asker([Path(f"p{n}"), Decimal(n), date(2026, 1, n), b"%d" % n, {n}]),
+    "function held": lambda n: Asker(limit(n)),
+    "circle": looped,
+    "attribute of a class": lambda n: type("Made", (Asker,), {"words": f"{n}"})(0),
+    "part of a jury": lambda n: Jury([limit(n)]),
+}
+
+
+@pytest.mark.parametrize("make", CHANGES.values(), ids=CHANGES)
+def test_what_a_grader_holds_is_part_of_its_fingerprint(make):
+    """Made again alike, it is the same; with another value in it, however deep, it is another."""
+    assert seen(make(1)) == seen(make(1)) != seen(make(2))
+
+
+def test_two_lambdas_in_one_line_are_two_graders():
+    """They share their source."""
+    one, other = (lambda text: 1.0), (lambda text: 0.5)
+    assert seen(one) != seen(other)
+
+
+@pytest.mark.parametrize(
+    "make", [limit, lambda held: partial(at_most, held), lambda held: limit(held).__call__, lambda held: limit(Settings(held))]
+)
+def test_a_function_that_holds_what_cannot_be_told_never_matches(make):
+    """What it does may hang on a lock or a client, and nobody can say whether it is the same one."""
+    held = make(threading.Lock())
+    assert seen(held) != seen(held)
+
+
+def test_every_run_of_a_program_finds_the_same_fingerprint():
+    """No address and no order of a set, which change from run to run."""
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:]; from tests_cards import CHANGES, seen; "
+        "print([seen(make(1)) for make in CHANGES.values()])"
+    ).replace("tests_cards", Path(__file__).stem)
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program, str(Path(__file__).parent)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
+
+
 async def run(shelf, trust, graders=JUDGE):
     model = ScriptedModel([VERDICT])
     return await refine(Task("q", "a"), model, graders, trust=trust, cards=shelf.folder, max_iterations=0)
@@ -149,14 +297,45 @@ async def test_a_trusted_grader_passes_and_the_result_says_what_its_card_says(tm
     assert type(result.trace).from_json(result.trace.to_json()).panel[0].card == known
 
 
-async def test_what_computes_needs_no_card(tmp_path):
-    """Requirements and functions measure what they say; a card that puts one at chance counts all the same."""
+def short(text):
+    return len(text) < 80
 
-    def short(text):
-        return 1.0
 
-    result = await run(Shelf(tmp_path), "require", [short, "words:1-5"])
+@pytest.mark.parametrize(
+    "grader", ["words:1-5", "readability", Gate("words:1-5", "readability"), Jury(["answered", Minimum(["repetition"])])]
+)
+async def test_what_computes_needs_no_card(tmp_path, grader):
+    """Requirements, our graders that compute, and what is made of them measure what they say."""
+    result = await run(Shelf(tmp_path), "require", grader)
     assert {s["status"] for s in result.metadata["trust"].values()} == {"computes"}
+
+
+class Free:
+    """Says of itself that it asks no model."""
+
+    name, free = "short", True
+
+    async def grade(self, task, candidate, ask):
+        return Feedback(1.0)
+
+
+@pytest.mark.parametrize("grader", [short, Free(), Jury([short, "words:1-5"], name="short")])
+async def test_code_of_your_own_needs_a_card(tmp_path, grader):
+    """It may measure the wrong thing; the error says how to get a card for it. With one it passes."""
+    with pytest.raises(ConfigError, match=r"'short'.*never validated.*from Python.*validation\.job\.validate.*docs/validation\.md"):
+        await run(Shelf(tmp_path), "require", grader)
+    desk = Desk(Options(), None, grader)
+    panel, cast = desk.seat(())
+    filed(Shelf(tmp_path), card(desk.fingerprint(cast, "short"), grader="short"))
+    result = await run(Shelf(tmp_path), "require", grader)
+    assert result.metadata["trust"]["short"]["status"] == "trusted"
+
+
+async def test_recorded_outputs_vouch_for_no_live_grader(tmp_path):
+    """A card of recordings has no fingerprint: it makes a grader of that name neither trusted nor stale."""
+    filed(Shelf(tmp_path), card("recorded", source="arena_hard"))
+    assert Shelf(tmp_path).standing("truthful", mark_of()).status == "none"
+    assert Shelf(tmp_path).standing("truthful", "recorded").status == "none"
 
 
 async def test_a_seat_with_a_weight_is_known_by_its_grader(tmp_path):

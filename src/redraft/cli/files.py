@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -40,23 +39,3 @@ def check_writable(path: str) -> None:
     folder = Path(path).absolute().parent
     if Path(path).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise click.UsageError(f"--output: {path} cannot be written; name a file in a folder that exists")
-
-
-def write_whole(path: str, text: str) -> None:
-    """Write a file so that whoever reads it sees all of the old or all of the new text."""
-    target = Path(os.path.realpath(path))
-    data = text.encode("utf-8", "replace")
-    if target.exists() and not target.is_file():  # a device or a pipe
-        target.write_bytes(data)
-        return
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileNotFoundError):
-            draft.chmod(target.stat().st_mode & 0o7777)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from ..core.errors import ConfigError
 from ..graders import Rubric
 from ..graders.rubric import DEFAULT
 from ..options import Options
+from ..stores import write_whole
 from ..text import plain
 from ..validation.estimates import Measure
 from ..validation.induction import Induced, Induction, as_toml
@@ -68,7 +69,7 @@ def _hand_over(found: Induced, typed: Mapping[str, Any]) -> None:
     text = as_toml(found, Path(typed["data"]).name)
     worth_it = found.improved or not found.ends
     if typed["output"] and worth_it:
-        files.write_whole(typed["output"], text)
+        write_whole(typed["output"], text)
     if typed["as_json"]:
         click.echo(json.dumps({**asdict(found), "rubric": text}, indent=2))
     elif worth_it and not typed["output"]:

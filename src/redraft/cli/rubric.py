@@ -18,7 +18,8 @@ Examples:
 \b
 The rows are split three ways: examples the model is shown, rows to choose by,
 rows to report on. It stops when agreement with people no longer rises.
-Exit codes: 0 a better rubric was found, 1 failed, 2 usage, 3 none was better.
+Exit codes: 0 a better rubric was found, 1 failed or ended early, 2 usage, 3 none was
+better on rows that neither proposing nor choosing had seen: the start is written.
 """
 
 

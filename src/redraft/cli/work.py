@@ -19,7 +19,7 @@ from ..core.records import Record
 from ..core.steps import Step
 from ..core.trace import Trace
 from ..result import Result
-from ..stores import JsonlStore, read_trace
+from ..stores import JsonlStore, read_trace, write_whole
 from ..text import plain
 from . import files, lines
 from .config import Configured
@@ -138,7 +138,7 @@ def _watcher(progress: Progress, *, as_json: bool) -> Watcher:
 def hand_over(result: Result, typed: Mapping[str, Any]) -> None:
     """The answer, to where it was wanted."""
     if typed["output"]:
-        files.write_whole(typed["output"], result.value)
+        write_whole(typed["output"], result.value)
     if typed["as_json"]:
         lines.emit("result", **lines.as_object(result))
     elif not typed["output"]:

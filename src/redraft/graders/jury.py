@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from statistics import fmean, median
 from typing import Any, Literal, get_args
 
@@ -18,7 +19,7 @@ from .combine import agreed, all_free, as_parts, or_failure, own_names, spent, t
 from .pairwise import copeland
 
 How = Literal["mean", "median", "majority", "trimmed"]
-APART = 1000  # between the looks of equal jurors, so that a jury itself may be asked for so many looks
+APART = 1000  # between the looks of jurors, so that a jury itself may be asked for so many looks
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class Council:
 
 @dataclass(frozen=True, slots=True)
 class Juror:
-    """One look of one part: the name and number it goes by, and the look it asks with, which no equal part asks with."""
+    """One look of one part: the name and number it goes by, and the look it asks with, which no other juror asks with."""
 
     part: Any
     name: str
@@ -167,10 +168,15 @@ class Juror:
 
 
 def sworn(parts: Sequence[Any], looks: int) -> list[Juror]:
-    """All looks of all parts. Equal parts ask the same words, so a cache must keep them apart."""
-    before = [sum(part == other for other in parts[:i]) for i, part in enumerate(parts)]
-    named = zip(parts, own_names(parts), before, strict=True)
-    return [Juror(part, name, look, (n * looks + look) * APART) for part, name, n in named for look in range(looks)]
+    """All looks of all parts. Parts may ask the same words, whatever they are called, so a cache must keep all apart."""
+    sat = [(part, name, look) for part, name in zip(parts, own_names(parts), strict=True) for look in range(looks)]
+    begins = accumulate((_room(part) for part, _, _ in sat), initial=0)
+    return [Juror(*seat, apart * APART) for seat, apart in zip(sat, begins, strict=False)]
+
+
+def _room(part: Any) -> int:
+    """How many jurors sit in one look of a part: more than one where it is a jury itself, or made of juries."""
+    return max(1, sum(map(_room, getattr(part, "parts", ()))) * (part.looks if isinstance(part, Jury | Council) else 1))
 
 
 def _scored(vote: Feedback | Failure) -> bool:

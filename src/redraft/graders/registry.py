@@ -106,17 +106,21 @@ def _foreign(point: EntryPoint) -> Entry:
 
 
 def _loader(point: EntryPoint) -> Callable[[str], Any]:
-    """Loads what a package offers when it is asked for: a grader, a class of one or a maker (called), or a function."""
+    """Loads what a package offers when it is asked for: a grader, a function that grades, or a class of graders.
+
+    A class is called with the argument if there is one, else with nothing; nothing else takes an argument.
+    """
 
     def load(argument: str) -> Any:
         from .names import as_grader
 
         try:
             found = point.load()
-            made = found(argument) if isinstance(found, type) and argument else found() if isinstance(found, type) else found
+            if isinstance(found, type):
+                return as_grader(found(argument) if argument else found())
         except Exception as error:
             raise ConfigError(f"grader {point.name!r} ({point.value}) cannot be loaded: {error}") from error
-        return as_grader(made)
+        return plainly(point.name, lambda: as_grader(found))(argument)
 
     return load
 

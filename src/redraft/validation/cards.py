@@ -16,7 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import ConfigError, StoreError
+from ..core.errors import StoreError
+from ..stores import write_whole
 from .estimates import ClassRates, Measure
 
 SCHEMA = 1
@@ -170,15 +171,13 @@ class Standing:
         return data
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all. Raises ConfigError where it cannot be."""
+def write_card_file(path: Path, text: str) -> None:
+    """Write a file of a card, folder and all. Raises StoreError where it cannot be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + ".part")
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")
-        part.replace(path)
+        write_whole(str(path), text)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error}") from error
+        raise StoreError(f"{path} cannot be written: {error.strerror}; the verdicts are kept, the same command goes on") from error
 
 
 def _slug(text: str) -> str:

@@ -10,7 +10,7 @@ from ..core.errors import StoreError
 from ..text import plain
 from . import measures as m
 from . import plots
-from .cards import Card, write_whole
+from .cards import Card, write_card_file
 from .estimates import ClassRates, Measure, Report
 from .job import Validated
 
@@ -25,9 +25,9 @@ def file_card(found: Validated) -> bool:
         return False
     drawn = dict(drawings(found.report))
     for name, svg in drawn.items():
-        write_whole(place / f"{name}.svg", svg)
-    write_whole(place / "card.md", "\n".join(markdown(found.card, drawn)) + "\n")
-    write_whole(place / "card.json", found.card.to_json())
+        write_card_file(place / f"{name}.svg", svg)
+    write_card_file(place / "card.md", "\n".join(markdown(found.card, drawn)) + "\n")
+    write_card_file(place / "card.json", found.card.to_json())
     return True
 
 

@@ -1,6 +1,7 @@
 """The gate: what the cards say of a panel of graders, before anything is paid for on their word.
 
-A grader that asks no model needs no card: it measures what it says. Where it has one, that counts.
+Requirements, our own graders that compute, and graders made of nothing else need no card: they measure what they say.
+Where one has a card, that counts. A function of your own needs one, as any grader does: it may measure the wrong thing.
 """
 
 from __future__ import annotations
@@ -12,9 +13,16 @@ from typing import Any
 
 from ..core.errors import ConfigError
 from ..core.trace import Seat
+from ..graders import Cascade, FunctionGrader, Gate, Jury, Minimum, RequirementGrader, Weighted
 from .cards import Shelf, Standing
 
 HOW_TO = "measure it against labelled data with `redraft validate`"
+FROM_PYTHON = (
+    "code of your own is measured from Python, with redraft.validation.job.validate (docs/validation.md, 'From Python'); "
+    "a demand that `redraft graders` lists, such as 'characters:<80', needs no card"
+)
+MADE_OF = (Cascade, Gate, Jury, Minimum, Weighted)
+COMPUTED = "redraft.graders.computed."
 
 
 class UntrustedGraderWarning(UserWarning):
@@ -25,13 +33,28 @@ def standings(
     panel: tuple[Seat, ...], graders: Mapping[str, Any], fingerprint: Callable[[str], str], shelf: Shelf
 ) -> list[Standing]:
     """What is known of each grader on a panel; `fingerprint` tells that of a seat."""
-    found = []
-    for seat in panel:
-        standing = shelf.standing(graders[seat.grader].name, fingerprint(seat.grader))
-        if seat.free and standing.status == "none":
-            standing = Standing(seat.grader, "computes", "it asks no model")
-        found.append(replace(standing, grader=seat.grader))
-    return found
+    return [_standing(seat.grader, graders[seat.grader], fingerprint, shelf) for seat in panel]
+
+
+def _standing(seat: str, grader: Any, fingerprint: Callable[[str], str], shelf: Shelf) -> Standing:
+    found = replace(shelf.standing(grader.name, fingerprint(seat)), grader=seat)
+    if found.status == "none" and computes(grader):
+        return Standing(seat, "computes", "it measures what it says")
+    return found if found.trusted or not _is_own(grader) else replace(found, words=f"{found.words} ({FROM_PYTHON})")
+
+
+def computes(grader: Any) -> bool:
+    """Whether it is a requirement, one of our graders that compute, or made of nothing else."""
+    kind = type(grader)
+    if kind in MADE_OF:
+        return all(map(computes, grader.parts))
+    return kind is RequirementGrader or (kind.__module__.startswith(COMPUTED) and bool(grader.free))
+
+
+def _is_own(grader: Any) -> bool:
+    """Whether the user wrote it, or a part of it: no command knows it by a name."""
+    foreign = isinstance(grader, FunctionGrader) or not type(grader).__module__.startswith("redraft.")
+    return foreign or any(map(_is_own, getattr(grader, "parts", ())))
 
 
 def gate(panel: tuple[Seat, ...], found: list[Standing], trust: str) -> tuple[Seat, ...]:

@@ -1,10 +1,11 @@
 """Which sentences of an answer are about what the reference says, so that padding cannot earn an overlap.
 
 Any measure of overlap rises when text is added that happens to share words with the reference: "the", "of", a letter.
-So a sentence counts only if more than half of its content words stand in the reference; the others stay in the answer's
-length, with letters that match nothing. Content words are numbers and words of four letters or more (a Chinese
-character and a kana count, too); a sentence without any is measured by all its words. Who copies words of the
-reference itself is not stopped by this. It knows no measure.
+So a sentence counts only if more than half of its content words stand in the reference, or if it brings a quarter of the
+telling words of the reference ("The capital is Canberra." for "Canberra"). The others stay in the answer's length, with
+letters that match nothing. Content words are numbers and words of four letters or more (a Chinese character and a kana
+count, too); a sentence without any is measured by all its words. Telling are words of four letters or more and numbers
+of two digits or more. Who copies words of the reference itself is not stopped by this. It knows no measure.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 
 from ...requirements import texts
 
-HALF = 0.5
+HALF = 0.5  # of the words of a sentence
+QUARTER = 0.25  # of the words of the reference
 NEAR = 80.0  # of 100: as alike as a word and itself with a slip in it
 MOST_PAIRS = 300_000  # words times words that are compared for slips; beyond that only equal words count
 NO_LETTER = "\ua66e"  # a letter that occurs in one manuscript of 1429
@@ -38,10 +40,12 @@ def everything(text: str) -> Topical:
 def topical(answer: str, reference: str, *, slips: bool = False) -> Topical:
     """The answer, sorted by sentences. With `slips` a misspelt word of the reference counts as that word."""
     known = words(reference)
-    knows = _near(answer, known) if slips else known.__contains__
+    telling = {word for word in known if len(word) >= (2 if word[0].isdigit() else 4)}
+    knows, brings = (_near(answer, some) if slips else some.__contains__ for some in (known, telling))
+    enough = max(1, QUARTER * len(telling))
     masked, kept = [], []
     for i, piece in enumerate(_BREAK.split(answer)):
-        on_topic = i % 2 == 1 or _share(piece, knows) > HALF
+        on_topic = i % 2 == 1 or _share(piece, knows) > HALF or sum(map(brings, words(piece))) >= enough
         masked.append(piece if on_topic else _mask(piece))
         kept.append(piece if on_topic else " ")
     return Topical("".join(masked), "".join(kept))
