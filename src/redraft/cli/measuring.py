@@ -42,6 +42,9 @@ def measure(typed: Mapping[str, Any]) -> int:
     columns = columns_of(typed)
     labelled = read_cases(typed["data"], columns, kind=typed["kind"], limit=typed["limit"])
     say_what_was_read(labelled)
+    if labelled.scale and not typed["scale"]:
+        low, high = labelled.scale
+        click.echo(f"redraft: people gave {low:g} to {high:g}; with --scale LOW-HIGH leniency is measured, too", err=True)
     if labelled.ignored and not typed["outputs"]:
         raise ConfigError(f"where:{labelled.ignored[0]}: no row has such a column")
     reading = Reading(typed["threshold"], _scale(typed["scale"]))
