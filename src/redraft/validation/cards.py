@@ -146,7 +146,7 @@ def _card_in(path: Path) -> Card | None:
 class Standing:
     """What is known of a grader: "trusted", "chance" (its interval includes it), "stale", "none", or "computes".
 
-    The last is for graders that ask no model and have no card: they measure what they say, always the same.
+    The last is for requirements and our own graders that compute, without a card: they measure what they say, always the same.
     """
 
     grader: str
