@@ -436,8 +436,8 @@ async def test_an_interrupted_knockout_asks_nothing_twice(comparer, judging):
         asked.append(tuple(text for _, text in shown(messages)))
         return judging(messages)
 
-    with pytest.raises(GradingError):
-        await chosen(texts, comparer, ScriptedModel([heard] * 4), cache=memory)
+    with pytest.raises(GradingError):  # one in flight: what is cut off in the middle of its flight was not answered
+        await chosen(texts, comparer, ScriptedModel([heard] * 4), cache=memory, max_in_flight=1)
     result = await chosen(texts, comparer, model_of(heard), cache=memory)
     assert result.value == texts[-1]
     assert len(asked) == len(set(asked))
