@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make the environments of the peers that bench/overhead.py measures: one each, in DIR.
+# Make the environments of the peers that bench/overhead.py and bench/batch.py measure: one each, in DIR. (1.8 GB.)
 #
 #     sh bench/peers.sh DIR
 #
@@ -17,4 +17,6 @@ mkdir -p "$1"
 make_peer "$1/executionkit" "executionkit==0.4.0"
 make_peer "$1/executionkit-httpx" "executionkit[httpx]==0.4.0"
 make_peer "$1/dspy" "dspy>=3"
-echo "ready: python bench/overhead.py --peers $1"
+make_peer "$1/openjudge" "py-openjudge==0.2.4"
+make_peer "$1/curator" "bespokelabs-curator==0.1.31"
+echo "ready: python bench/overhead.py --peers $1; python bench/batch.py --peers $1"

@@ -47,8 +47,13 @@ def cell(text: str) -> str:
 def commands() -> Iterator[str]:
     for name in COMMANDS:
         command = program.get_command(click.Context(program), name)
-        context = click.Context(command, info_name=f"redraft {name}", terminal_width=100, max_content_width=100)
-        yield f"## redraft {name}\n\n```text\n{command.get_help(context)}\n```\n"
+        yield helped(f"redraft {name}", command, "##")
+        yield from (helped(f"redraft {name} {n}", c, "###") for n, c in getattr(command, "commands", {}).items())
+
+
+def helped(name: str, command: click.Command, level: str) -> str:
+    context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+    return f"{level} {name}\n\n```text\n{command.get_help(context)}\n```\n"
 
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {"graders": graders, "kinds": kinds, "commands": commands, "settings": settings}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from redraft.around import Budget, Limiter, Purse, cache, key_of, limit, meter, observe, retry, step_down, timeout, until
+from redraft.around import Budget, Limiter, Purse, cache, key_of, limit, meter, priced, observe, retry, step_down, timeout, until
 from redraft.contracts import Reply, Request
 from redraft.core.records import Usage
 from redraft.errors import (
@@ -252,7 +252,7 @@ def test_what_means_nothing_is_not_in_the_key():
 async def test_meter_settles_what_was_used_and_prices_it():
     """The reply carries the cost, the purse what is spent."""
     purse = Purse(Budget(usd=5))
-    reply = await meter(answering(Reply("ok", ONE)), purse, Rate())(ASK)
+    reply = await meter(priced(answering(Reply("ok", ONE)), Rate()), purse, Rate())(ASK)
     assert reply.usage.cost == pytest.approx(0.2)
     assert purse.spent["usd"] == pytest.approx(0.2)
     assert purse.reserved["usd"] == pytest.approx(0)

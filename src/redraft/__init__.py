@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .graders import Judge, Ranker, must, weighted
     from .models import ScriptedModel, connect
     from .result import Result
+    from .runs import batch, batch_sync
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,8 @@ _HOMES = {
     "Task": "core.records",
     "Trace": "core.trace",
     "Usage": "core.records",
+    "batch": "runs.run",
+    "batch_sync": "runs.run",
     "connect": "models",
     "must": "graders",
     "refine": "api",
@@ -67,6 +70,8 @@ __all__ = [
     "Task",
     "Trace",
     "Usage",
+    "batch",
+    "batch_sync",
     "connect",
     "must",
     "refine",

@@ -7,12 +7,11 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import Any, Unpack
 
 from .around import observe
 from .casting import Desk, check_task
-from .contracts import Perform
+from .contracts import Perform, Store
 from .core.engine import advance
 from .core.errors import ConfigError, RedraftError
 from .core.plans import Plan
@@ -76,8 +75,9 @@ async def refine_many(
     A task that fails does not stop the others: its result carries the `error`. Bad arguments raise ConfigError before
     anything is asked. When cancelled with something graded, what there is comes back.
     """
-    desk = Desk(Options.of(settings), await _chosen(model), graders, judge)
-    jobs = [replace(_job(task, desk), owned=False) for task in tasks]
+    desk = Desk(Options.of(settings), await chosen(model), graders, judge)
+    moment = desk.options.ends_at
+    jobs = [replace(job_for(task, desk, moment), owned=False) for task in tasks]
     rows = asyncio.Semaphore(desk.options.max_in_flight)
     running = [asyncio.ensure_future(_row(job, rows)) for job in jobs]
     try:
@@ -112,21 +112,24 @@ class Job:
     perform: Perform
     desk: Desk
     writer: str | None = None  # the name of the model that writes
+    store: Store | None = None
     owned: bool = True
 
 
 async def prepare(task: Given, model: Any, graders: Any, judge: Any, options: Options) -> Job:
     """Everything a refinement needs, checked before anything is asked. Raises ConfigError."""
-    return _job(task, Desk(options, await _chosen(model), graders, judge))
+    return job_for(task, Desk(options, await chosen(model), graders, judge), options.ends_at)
 
 
-async def _chosen(model: Any) -> Any:
+async def chosen(model: Any) -> Any:
+    """The model that was given, or one that is found; None when there is none."""
     if model is None:
         return (await find()).model
     return model or None
 
 
-def _job(given: Given, desk: Desk) -> Job:
+def job_for(given: Given, desk: Desk, moment: float | None = None) -> Job:
+    """One refinement at a desk, to be over at a moment of the monotonic clock. Raises ConfigError."""
     options = desk.options
     trace = given if isinstance(given, Trace) else Trace(_task(given))
     response = trace.task.response
@@ -141,10 +144,10 @@ def _job(given: Given, desk: Desk) -> Job:
     if response is not None and not trace.candidates:
         trace += Candidate(0, response)
     plan = options.make_plan(writes=cast.writer is not None)
-    perform = door(cast, None if options.deadline is None else monotonic() + options.deadline)
+    perform = door(cast, moment)
     if options.on_step:
         perform = observe(perform, begun=options.on_step)
-    return Job(reconsidered(trace, plan), plan, perform, desk, cast.writer.name if cast.writer else None)
+    return Job(reconsidered(trace, plan), plan, perform, desk, cast.writer.name if cast.writer else None, options.store)
 
 
 NO_MODEL = (
@@ -175,8 +178,8 @@ def reconsidered(trace: Trace, plan: Plan) -> Trace:
 async def drive(job: Job) -> AsyncGenerator[Trace, None]:
     """Carry a job out: every record is stored, then told, then the trace is handed on."""
     trace = job.trace
-    if job.desk.options.store:
-        job.desk.options.store.append(trace)
+    if job.store:
+        job.store.append(trace)
     try:
         async with aclosing(advance(trace, job.plan, job.perform)) as growing:
             async for trace in growing:
@@ -193,11 +196,10 @@ async def drive(job: Job) -> AsyncGenerator[Trace, None]:
 
 def keep(job: Job, trace: Trace) -> None:
     """Store the newest record, then tell of it."""
-    options = job.desk.options
-    if options.store:
-        options.store.append(trace)
-    if options.on_record:
-        options.on_record(trace.records[-1])
+    if job.store:
+        job.store.append(trace)
+    if job.desk.options.on_record:
+        job.desk.options.on_record(trace.records[-1])
 
 
 def ended(trace: Trace, reason: StopReason | None = None, note: str = "") -> Trace:

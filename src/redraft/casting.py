@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from .around import Limiter, Purse, cache, limit, meter, retry, step_down, timeout
-from .contracts import Editor, Model
+from .around import Limiter, Purse, cache, limit, meter, priced, retry, step_down, timeout
+from .contracts import Call, Editor, Model
 from .core.errors import ConfigError
 from .core.records import Task
 from .core.trace import Seat
@@ -23,18 +23,22 @@ from .models.prices import Price, price_of
 from .options import Options
 from .perform import Cast, Line, Sampling
 
+MOST_CASTS = 1000  # that are kept: a data set may have demands of its own in every row
+
 
 @dataclass
 class Desk:
     """Where a run is arranged: one purse and one limit for all its models, one stack of wrappers for each of them.
 
-    `writer` is the model that writes (None: there is none), `judge` the one that graders ask (None: the writer).
+    `writer` is the model that writes (None: there is none), `judge` the one that graders ask (None: the writer). `hold`
+    puts a limit of another kind around the calls of a model.
     """
 
     options: Options
     writer: Any = None
     graders: Any = None
     judge: Any = None
+    hold: Callable[[Call, Model], Call] | None = None
     purse: Purse = field(init=False)
     _limiter: Limiter = field(init=False)
     _lines: dict[int, tuple[Any, Line]] = field(default_factory=dict)
@@ -51,8 +55,16 @@ class Desk:
             seats = seat_all(requirements, self.graders, has_model=self.writer is not None or self.judge is not None)
             cast = cast_for(self, seats)
             panel = tuple(seat if cast.editor else replace(seat, editable=False) for seat, _ in seats)
+            while len(self.casts) >= MOST_CASTS:
+                del self.casts[next(iter(self.casts))]
             self.casts[requirements] = self._vouched(panel, cast), cast
         return self.casts[requirements]
+
+    def common(self) -> tuple[tuple[Seat, ...], Cast]:
+        """The panel and the cast of all tasks, before their own requirements: empty where only those are to grade."""
+        if self.graders is None and self.writer is None and self.judge is None:
+            return (), cast_for(self, [])
+        return self.seat(())
 
     def _vouched(self, panel: tuple[Seat, ...], cast: Cast) -> tuple[Seat, ...]:
         """The panel with what cards say of it, where that was asked for. Raises ConfigError for a grader not to be trusted."""
@@ -90,16 +102,17 @@ class Desk:
 
     def _wrap(self, model: Model) -> Line:
         options = self.options
-        call = model.complete if _keeps(model, options.timeout) else timeout(model.complete, options.timeout)
-        call = limit(call, self._limiter)
         price = self._price(model)
-        if price or options.budget:
+        call = model.complete if _keeps(model, options.timeout) else timeout(model.complete, options.timeout)
+        call = priced(call, price)
+        call = self.hold(call, model) if self.hold else limit(call, self._limiter)
+        if options.budget:
             call = meter(call, self.purse, price)
         call = step_down(call, model.identity, formats=getattr(model, "formats", ("text",)))
         call = retry(call, attempts=options.retries + 1)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
-        return Line(model.name, call, model.identity)
+        return Line(model.name, call, model.identity, price)
 
     def _price(self, model: Model) -> Price | None:
         given = (self.options.prices or {}).get(model.name)
@@ -107,7 +120,8 @@ class Desk:
         if price is None and self.options.budget and self.options.budget.usd is not None:
             raise ConfigError(
                 f"budget: usd cannot be kept, the price of {model.name!r} is unknown; "
-                f"give it as prices={{{model.name!r}: (USD per million input tokens, USD per million output tokens)}}"
+                f"give it as prices={{{model.name!r}: (USD per million input tokens, USD per million output tokens)}}, "
+                f"or --price {model.name}=IN,OUT"
             )
         return price
 

@@ -6,7 +6,7 @@ One method each; whatever has it qualifies.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from .core.engine import Perform
@@ -24,6 +24,7 @@ __all__ = [
     "Format",
     "Grader",
     "Model",
+    "Pace",
     "Perform",
     "Reply",
     "Request",
@@ -54,13 +55,34 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """What an endpoint says of its rate limits: how much is left of each, and in how many seconds there is more. None: not said."""
+
+    requests_left: int | None = None
+    tokens_left: int | None = None
+    requests_reset: float | None = None
+    tokens_reset: float | None = None
+
+    @property
+    def wait(self) -> float:
+        """Seconds until something is left again of what is used up; 0 where something is, or nothing is known."""
+        requests = self.requests_reset if self.requests_left == 0 else None
+        tokens = self.tokens_reset if self.tokens_left == 0 else None
+        return max(requests or 0.0, tokens or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered. `finish` is "stop", "length" (it was cut off) or what else the endpoint says, None if nothing."""
+    """What a model answered. `finish` is "stop", "length" (it was cut off) or what else the endpoint says, None if nothing.
+
+    `pace` is what came with it about rate limits: news of the moment, no part of the answer, and not kept with it.
+    """
 
     text: str
     usage: Usage = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
     finish: str | None = "stop"
     reasoning: str | None = None
+    pace: Pace | None = field(default=None, compare=False, repr=False)
 
     @property
     def truncated(self) -> bool:
@@ -114,7 +136,8 @@ class Grader(Protocol):
     """Gives its view of one candidate. What it raises becomes a `Failure`; it never invents a score.
 
     It may have a `model` of its own that it asks instead of the judge, `parts`: the graders it is made of, `free`: True
-    where it asks no model, and `needs`: the fields of the task (context, reference, tests) without which it cannot grade.
+    where it asks no model, `needs`: the fields of the task (context, reference, tests) without which it cannot grade, and
+    `reads_metadata`: whether it reads the task's metadata (a foreign one is taken to).
     """
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self, TypedDict
 
 from .around import Budget
@@ -115,6 +116,11 @@ class Options:
             raise ConfigError(f"trust must be 'check', 'require' or None, got {self.trust!r}")
         if self.plan is not None and not callable(self.plan):
             raise ConfigError(f"plan must be a Plan: a function from a trace to steps, got {self.plan!r}")
+
+    @property
+    def ends_at(self) -> float | None:
+        """The moment of the monotonic clock at which a run that begins now is to be over."""
+        return None if self.deadline is None else monotonic() + self.deadline
 
     @property
     def rule(self) -> StopRule:

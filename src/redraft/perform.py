@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 from .around import until
+from .around.meter import Rate
 from .contracts import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
 from .core.errors import BudgetExhaustedError, ConfigError, ModelError, RedraftError
 from .core.records import (
@@ -34,11 +35,14 @@ from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A model's name, the way to call it with all wrappers included, and what decides its answers (see `Model.identity`)."""
+    """A model's name, the way to call it with all wrappers included, what decides its answers (see `Model.identity`), and
+    the price of its tokens; None where that is unknown.
+    """
 
     name: str
     call: Call
     identity: str = ""
+    price: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ def test_help_has_examples_that_could_be_typed(name):
     """Every command shows examples, and their commands and options exist."""
     command = program.get_command(click.Context(program), name)
     assert "Examples:" in command.epilog and command.get_short_help_str()
-    known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
+    commands = [command, *getattr(command, "commands", {}).values()]
+    known = {option for c in commands for p in c.params for option in (*p.opts, *p.secondary_opts)}
     for line in command.epilog.splitlines():
         if line.strip().startswith("redraft "):
             words = shlex.split(line)

@@ -12,10 +12,13 @@ import orjson
 from ..contracts import Call, Reply, Request
 from ..core.records import Usage
 
+VERSION = 1  # of the key
+
 
 def key_of(identity: str, request: Request) -> str:
     """The sha256 of all that decides the answer: model, endpoint, messages, parameters, schema, which look."""
     asked = (
+        VERSION,
         identity,
         request.messages,
         request.temperature,
@@ -25,7 +28,10 @@ def key_of(identity: str, request: Request) -> str:
         request.format,
         request.look,
     )
-    text = orjson.dumps(_storable(asked), option=orjson.OPT_SORT_KEYS)
+    try:
+        text = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        text = orjson.dumps(_storable(asked), option=orjson.OPT_SORT_KEYS)
     if request.nonce:
         text = text.replace(request.nonce.encode(), b"")
     return sha256(text).hexdigest()
@@ -53,7 +59,8 @@ def cache(call: Call, memory: MutableMapping[str, Reply], identity: str) -> Call
         key = key_of(identity, request)
         async with asking.setdefault(key, asyncio.Lock()):
             if (known := memory.get(key)) is not None:
-                return replace(known, usage=Usage(cached_calls=1))
+                made = known.usage
+                return replace(known, usage=Usage(cached_calls=1, answer_tokens=made.answer_tokens, answer_cost=made.answer_cost))
             try:
                 reply = await call(request)
             finally:

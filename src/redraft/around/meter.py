@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Protocol
@@ -45,13 +45,19 @@ class Rate(Protocol):
 
 
 class Purse:
-    """A budget being spent: what is settled, and what is reserved for calls under way."""
+    """A budget being spent: what is settled, and what is reserved for calls under way. `on_change` is called after each change."""
 
-    def __init__(self, budget: Budget | None = None) -> None:
+    def __init__(self, budget: Budget | None = None, on_change: Callable[[], object] | None = None) -> None:
         self.budget = budget or Budget()
+        self.on_change = on_change
         self.spent: dict[str, float] = dict.fromkeys(LIMITS, 0.0)
         self.reserved: dict[str, float] = dict.fromkeys(LIMITS, 0.0)
         self._settled = asyncio.Event()
+
+    @property
+    def taken(self) -> dict[str, float]:
+        """What is settled and what is reserved, together."""
+        return {name: self.spent[name] + self.reserved[name] for name in LIMITS}
 
     def lacking(self, need: Mapping[str, float], *, reserved: bool) -> str | None:
         """The first limit that `need` would break, or None."""
@@ -62,15 +68,25 @@ class Purse:
                 return name
         return None
 
+    def allow(self, budget: Budget) -> None:
+        """Change the budget. Whoever waits looks again."""
+        self.budget = budget
+        self._settled.set()
+
     async def reserve(self, need: Mapping[str, float]) -> None:
         """Set `need` aside. Waits while calls under way may yet turn out cheaper; raises BudgetExhaustedError when not."""
         while self.lacking(need, reserved=True):
-            if what := self.lacking(need, reserved=False):
-                raise BudgetExhaustedError(self._complaint(what, need), what=what)
+            self.check(need)
             self._settled.clear()
             await self._settled.wait()
         for name in LIMITS:
             self.reserved[name] += need[name]
+        self._changed()
+
+    def check(self, need: Mapping[str, float]) -> None:
+        """Raise BudgetExhaustedError where `need` is more than can ever be left."""
+        if what := self.lacking(need, reserved=False):
+            raise BudgetExhaustedError(self._complaint(what, need), what=what)
 
     def settle(self, need: Mapping[str, float], used: Mapping[str, float | None]) -> None:
         """Replace what was reserved by what was used; what is not known to be less counts as reserved."""
@@ -79,6 +95,11 @@ class Purse:
             known = used[name]
             self.spent[name] += need[name] if known is None else known
         self._settled.set()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self.on_change:
+            self.on_change()
 
     def _complaint(self, what: str, need: Mapping[str, float]) -> str:
         most = getattr(self.budget, what)
@@ -86,8 +107,23 @@ class Purse:
         return f"the budget of {most:g} {unit} is used up: {self.spent[what]:g} spent, the next call may take {need[what]:g}"
 
 
+def priced(call: Call, rate: Rate | None) -> Call:
+    """Put on the usage what a call cost in USD (None: the price is unknown), and that this is what the answer took."""
+
+    async def told(request: Request) -> Reply:
+        try:
+            reply = await call(request)
+        except ModelError as error:
+            error.usage = _priced(error.usage, rate)
+            raise
+        used = _priced(reply.usage, rate)
+        return replace(reply, usage=replace(used, answer_tokens=used.tokens, answer_cost=used.cost))
+
+    return told
+
+
 def meter(call: Call, purse: Purse, rate: Rate | None = None) -> Call:
-    """Reserve before and settle after each call, and put what it cost in USD on its usage (None: the price is unknown)."""
+    """Reserve before and settle after each call (of which `priced` says what it cost), by estimate at this rate."""
 
     async def metered(request: Request) -> Reply:
         need = estimate(request, rate)
@@ -95,10 +131,10 @@ def meter(call: Call, purse: Purse, rate: Rate | None = None) -> Call:
         used: Usage | None = None
         try:
             reply = await call(request)
-            used = _priced(reply.usage, rate)
-            return reply if used is reply.usage else replace(reply, usage=used)
+            used = reply.usage
+            return reply
         except ModelError as error:
-            used = error.usage = _priced(error.usage, rate)
+            used = error.usage
             raise
         finally:
             purse.settle(need, _amounts(used))
@@ -123,5 +159,4 @@ def _amounts(usage: Usage | None) -> dict[str, float | None]:
     if usage is None:
         return {**dict.fromkeys(LIMITS), "calls": 1}
     read, written = usage.input_tokens, usage.output_tokens
-    both = None if read is None or written is None else read + written
-    return {"calls": usage.calls, "input_tokens": read, "output_tokens": written, "tokens": both, "usd": usage.cost}
+    return {"calls": usage.calls, "input_tokens": read, "output_tokens": written, "tokens": usage.tokens, "usd": usage.cost}

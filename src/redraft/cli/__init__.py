@@ -15,13 +15,14 @@ import click
 
 from .. import __version__
 
-COMMANDS = ("run", "best", "grade", "show", "demo", "models", "graders", "validate", "rubric")
+COMMANDS = ("run", "best", "grade", "batch", "runs", "export", "show", "demo", "models", "graders", "validate", "rubric")
 
 EPILOG = """\b
 Examples:
   redraft demo
   redraft run "Explain quantum computing to a ten-year-old" --require words:80-200
   redraft grade --response answer.md --require bullets:3
+  redraft batch questions.jsonl -o answers.jsonl --model ollama:llama3.2
   redraft run --help
 """
 

@@ -109,10 +109,11 @@ def checked(table: Mapping[str, Any], params: Iterable[click.Parameter], where: 
 
 def _all_settings() -> list[str]:
     """The keys that any command knows: one file serves them all."""
+    from .batch import batch
     from .grade import grade
     from .run import run
 
-    return list(dict.fromkeys(p.key for command in (run, grade) for p in command.params if isinstance(p, Setting)))
+    return list(dict.fromkeys(p.key for command in (run, grade, batch) for p in command.params if isinstance(p, Setting)))
 
 
 def _unknown(where: str, key: str, known: list[str]) -> Exception:

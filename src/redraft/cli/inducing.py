@@ -25,7 +25,7 @@ from ..validation.page import shown
 from . import files
 from .exits import FAILED, OK, complain
 from .measuring import UNPROVEN, columns_of, say_what_was_read
-from .wishes import budget_of, model_found, model_named
+from .wishes import budget_of, model_found, model_named, prices_of
 
 
 def induce(typed: Mapping[str, Any]) -> int:
@@ -52,7 +52,9 @@ async def _induced(cases: list[Any], start: Rubric, typed: Mapping[str, Any]) ->
     writer = await model_found(typed["model"])
     if writer is None:
         raise ConfigError("a model must propose the criteria and none was found: give --model; `redraft models` tells more")
-    options = Options(budget=budget_of(typed), max_in_flight=typed["max_in_flight"], deadline=typed["deadline"], cache={})
+    options = Options(
+        budget=budget_of(typed), prices=prices_of(typed), max_in_flight=typed["max_in_flight"], deadline=typed["deadline"], cache={}
+    )
     desk = Desk(options, writer, None, model_named(typed["judge"]) or None)
     try:
         return await Induction(desk, cases, start, typed["rounds"], _tell).run()

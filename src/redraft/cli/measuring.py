@@ -29,7 +29,7 @@ from ..validation.judging import Judged
 from ..validation.labelled import Labelled, read_cases, read_verdicts
 from ..validation.report import Reading
 from .exits import FAILED, INTERRUPTED, OK, complain
-from .wishes import budget_of, model_found
+from .wishes import budget_of, model_found, prices_of
 
 UNPROVEN = 3
 SHOWN = 20  # rows that are left out, one by one
@@ -111,7 +111,9 @@ def say_what_was_read(labelled: Labelled) -> None:
 
 
 async def _live(data: Data, typed: Mapping[str, Any], shelf: cards.Shelf) -> Validated:
-    options = Options(budget=budget_of(typed), max_in_flight=typed["max_in_flight"], deadline=typed["deadline"])
+    options = Options(
+        budget=budget_of(typed), prices=prices_of(typed), max_in_flight=typed["max_in_flight"], deadline=typed["deadline"]
+    )
     desk = Desk(options, None, _grader(typed), await model_found(typed["judge"] or typed["model"]))
     attacks = read_attacks(typed["attacks"]) if typed["attacks"] else []
     with _progress(len(data.cases) * typed["looks"] + len(attacks), typed) as told:

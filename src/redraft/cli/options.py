@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import reduce
+from math import isfinite
 from typing import Any, TypeVar
 
 import click
@@ -79,11 +80,39 @@ stopping = group(
     setting("--drafts", type=COUNT, default=1, show_default=True, metavar="N", help="Write N first drafts at once."),
 )
 
+
+def price_of(text: str) -> tuple[str, tuple[float, float]]:
+    """The model that `MODEL=IN,OUT` names, and its price. Raises ValueError."""
+    model, _, amounts = text.rpartition("=")
+    read, written = map(float, amounts.split(","))
+    if not model.strip() or not all(isfinite(amount) and amount >= 0 for amount in (read, written)):
+        raise ValueError(text)
+    return model.strip(), (read, written)
+
+
+def _priced(text: str) -> str:
+    """A model with its price, as it was typed: settings are kept, and read again, as texts."""
+    try:
+        price_of(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no price: give MODEL=IN,OUT in USD per million tokens, such as llama3.2=0.1,0.4"
+        ) from None
+    return text
+
+
 spending = group(
     setting("--budget-usd", type=POSITIVE, metavar="USD", help="Spend at most this much."),
     setting("--budget-calls", type=WHOLE, metavar="N", help="Make at most N model calls."),
     setting("--budget-tokens", type=WHOLE, metavar="N", help="Use at most N tokens, read and written together."),
     setting("--deadline", type=POSITIVE, metavar="SECONDS", help="End after so long."),
+    setting(
+        "--price",
+        type=_priced,
+        multiple=True,
+        metavar="MODEL=IN,OUT",
+        help="What a model takes for a million tokens read and written, in USD (repeatable).",
+    ),
 )
 
 sampling = group(

@@ -23,6 +23,7 @@ from ..options import Options
 from ..requirements import KINDS, parse
 from . import files
 from .config import Setting, checked
+from .options import price_of
 
 NO_PROMPT = "Improve this text."  # what is asked for when only a response is given
 SECRET = re.compile(r"(?<=://)[^/@#]*@|\?[^#]*")
@@ -62,7 +63,7 @@ def wish(typed: Mapping[str, Any], given: Trace, **more: Any) -> Wish:
     """What was typed, for `redraft.api`. Raises ConfigError."""
     if typed["model"] == "none" and given.task.response is None and not given.candidates:
         raise ConfigError("--model none: there is no model to write an answer; give one to repair with --response FILE")
-    options = Options(**_settings(typed), budget=budget_of(typed, given.usage), **more)
+    options = Options(**settings_of(typed), budget=budget_of(typed, given.usage), **more)
     return Wish(given, model_named(typed["model"]), chosen_graders(typed), model_named(typed["judge"]) or None, options)
 
 
@@ -85,7 +86,13 @@ async def model_found(name: str | None) -> Any:
     return (await find()).model if named is None else named or None
 
 
-def _settings(typed: Mapping[str, Any]) -> dict[str, Any]:
+def prices_of(typed: Mapping[str, Any]) -> dict[str, tuple[float, float]] | None:
+    """The prices that were typed, by model; None when there are none."""
+    return dict(map(price_of, typed["price"])) or None
+
+
+def settings_of(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that were typed, by their names in `Options`; all but the budget."""
     names = (
         "max_iterations",
         "patience",
@@ -99,7 +106,7 @@ def _settings(typed: Mapping[str, Any]) -> dict[str, Any]:
         "trust",
         "cards",
     )
-    return {"target_score": typed["target"], **{name: typed[name] for name in names}}
+    return {"target_score": typed["target"], "prices": prices_of(typed), **{name: typed[name] for name in names}}
 
 
 def budget_of(typed: Mapping[str, Any], used: Usage = NOTHING) -> Budget | None:

@@ -50,7 +50,8 @@ class Usage:
 
     `calls` counts every model call made, failed and repeated ones included; `retried_calls` says how many of them
     were retries or re-asks. `cost` is in USD. `cached_calls` were answered from a cache: they cost nothing and are
-    not in `calls`.
+    not in `calls`. `answer_tokens` and `answer_cost` are what the answers took when they were made: failed attempts left
+    out, cached answers included.
     """
 
     calls: int = 0
@@ -59,6 +60,8 @@ class Usage:
     cached_calls: int = 0
     retried_calls: int = 0
     cost: float | None = 0.0
+    answer_tokens: int | None = 0
+    answer_cost: float | None = 0.0
 
     def __add__(self, other: Usage) -> Usage:
         if other is NOTHING or self is NOTHING:
@@ -70,7 +73,15 @@ class Usage:
             self.cached_calls + other.cached_calls,
             self.retried_calls + other.retried_calls,
             _plus(self.cost, other.cost),
+            _plus(self.answer_tokens, other.answer_tokens),
+            _plus(self.answer_cost, other.answer_cost),
         )
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens read and written together."""
+        both: int | None = _plus(self.input_tokens, self.output_tokens)
+        return both
 
 
 NOTHING = Usage()

@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from typing import Any
+
+import orjson
 
 from .errors import StoreError
 from .records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, Record, Slot, StopReason, Task, Usage
@@ -27,15 +30,22 @@ NAMES = {cls: kind for kind, cls in KINDS.items()}
 def pack(value: Any) -> dict[str, Any]:
     """A dataclass as a JSON object, without the fields that hold their default."""
     out: dict[str, Any] = {}
-    for f in fields(value):
-        held = getattr(value, f.name)
-        default = f.default_factory() if f.default_factory is not MISSING else f.default
-        if held != default:
-            out[f.name] = _plain(held)
+    for name, default in _defaults(value.__class__):
+        held = getattr(value, name)
+        if held is not default and held != default:
+            out[name] = _plain(held)
     return out
 
 
+@cache
+def _defaults(kind: Any) -> list[tuple[str, Any]]:
+    """The fields of a dataclass and what they hold unless told otherwise."""
+    return [(f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(kind)]
+
+
 def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
     if is_dataclass(value) and not isinstance(value, type):
@@ -75,7 +85,11 @@ RESTORE: dict[str, Any] = {
 
 def record_to_json(record: Record) -> str:
     """One line."""
-    return json.dumps({"kind": NAMES[type(record)], **pack(record)})
+    told = {"kind": NAMES[type(record)], **pack(record)}
+    try:
+        return orjson.dumps(told).decode()
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits
+        return json.dumps(told)
 
 
 def record_from_json(line: str) -> Record:

@@ -1,5 +1,22 @@
-"""Tables of others: their rows, one at a time, whatever the file. Nothing here knows what a row is for."""
+"""Tables of others: their rows, one at a time, whatever the file; which column is what; and tables of ours."""
 
 from .rows import BadRow, Row, rows
+from .shapes import Columns, Shape, recognised
+from .sources import Source, open_source
+from .values import merged, names_for
+from .writing import Output, open_output
 
-__all__ = ["BadRow", "Row", "rows"]
+__all__ = [
+    "BadRow",
+    "Columns",
+    "Output",
+    "Row",
+    "Shape",
+    "Source",
+    "merged",
+    "names_for",
+    "open_output",
+    "open_source",
+    "recognised",
+    "rows",
+]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -24,8 +25,10 @@ from ..core.errors import ConfigError
 
 MOST_LINE = 32 * 2**20  # bytes of a line, characters of a CSV field
 MOST_DOCUMENT = 512 * 2**20  # bytes of a JSON document, unpacked
-PIECE = 2**20  # bytes of a line that is skipped
+MOST_DEPTH = 200  # objects and lists inside each other
+PIECE = 2**20  # bytes that are read at a time, or of a line that is skipped
 BATCH = 256  # rows of Parquet
+NOT_COMMAS = {";": "semicolons: .csv has commas", "\t": "tabs: call it .tsv", "|": "bars: .csv has commas"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,10 @@ class BadRow:
 
 
 Found: TypeAlias = Iterator[Row | BadRow]
+OnError: TypeAlias = Callable[[BadRow], None] | None
 
 
-def rows(path: str | Path, on_error: Callable[[BadRow], None] | None = None) -> Iterator[Row]:
+def rows(path: str | Path, on_error: OnError = None) -> Iterator[Row]:
     """The rows of a file, in its order; "-" is stdin, which must be JSON Lines.
 
     The ending of the name says what it is: .jsonl, .ndjson, .json (a list of objects, an object that holds one such
@@ -58,7 +62,31 @@ def rows(path: str | Path, on_error: Callable[[BadRow], None] | None = None) -> 
     """
     name = str(path)
     reader, packing = _kind_of(name)
-    return _accepted(reader(name, packing), on_error or _refuse)
+    return accepted(reader(name, packing), on_error)
+
+
+def check_kind(path: str | Path) -> None:
+    """Raises ConfigError for a name that says of no table that can be read."""
+    _kind_of(str(path))
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether the ending of a name is one that is read."""
+    try:
+        check_kind(path)
+    except ConfigError:
+        return False
+    return True
+
+
+def rows_in(file: IO[bytes], said: str, on_error: OnError = None) -> Iterator[Row]:
+    """The rows of an open file of JSON Lines; `said` is what places call it."""
+    return accepted(_objects(file, said), on_error)
+
+
+def accepted(found: Found, on_error: OnError) -> Iterator[Row]:
+    """The rows; bad ones go to `on_error`. Without it the first one raises ConfigError."""
+    return _accepted(found, on_error or _refuse)
 
 
 def _accepted(found: Found, refuse: Callable[[BadRow], None]) -> Iterator[Row]:
@@ -104,11 +132,11 @@ def _broken() -> tuple[type[Exception], ...]:
 
 
 def _plain(name: str) -> Any:
-    return Path(name).open("rb")
+    return Path(name).open("rb", buffering=PIECE)
 
 
 def _gzip(name: str) -> Any:
-    return gzip.open(name)
+    return io.BufferedReader(gzip.GzipFile(name), PIECE)  # several times as fast as its own lines
 
 
 def _zstd(name: str) -> Any:
@@ -143,7 +171,12 @@ def _lines(file: IO[bytes]) -> Iterator[_Line]:
         try:
             yield _Line(number, data.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError as error:
-            yield _Line(number, "", f"the line is not UTF-8: {error.reason} at byte {error.start}")
+            yield _Line(number, "", f"the line is not UTF-8: {error.reason} at byte {error.start}; {_encoding_of(data)}")
+
+
+def _encoding_of(data: bytes) -> str:
+    utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return f"it may be {'UTF-16' if utf16 else 'Latin-1 or Windows-1252'}: convert the file to UTF-8"
 
 
 def _skip_line(file: IO[bytes], data: bytes) -> None:
@@ -153,12 +186,16 @@ def _skip_line(file: IO[bytes], data: bytes) -> None:
 
 def _json_lines(name: str, packing: str) -> Found:
     with _opened(name, packing) as file:
-        for line in _lines(file):
-            place = f"{'stdin' if name == '-' else name}:{line.number}"
-            if line.wrong:
-                yield BadRow(place, line.wrong)
-            elif line.text.strip():
-                yield _object(place, line.text)
+        yield from _objects(file, "stdin" if name == "-" else name)
+
+
+def _objects(file: IO[bytes], said: str) -> Found:
+    for line in _lines(file):
+        place = f"{said}:{line.number}"
+        if line.wrong:
+            yield BadRow(place, line.wrong)
+        elif line.text.strip():
+            yield _object(place, line.text)
 
 
 def _object(place: str, text: str) -> Row | BadRow:
@@ -171,7 +208,20 @@ def _object(place: str, text: str) -> Row | BadRow:
 
 
 def _parsed(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_no_duplicates)
+    # Not orjson: with a check for what it lets pass (keys that stand twice, whole numbers over 64 bits) it is no faster.
+    value = DECODER.decode(text)
+    if text.count("[") + text.count("{") > MOST_DEPTH and _depth(value) > MOST_DEPTH:
+        raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
+    return value
+
+
+def _depth(value: Any) -> int:
+    """How many objects and lists stand inside each other."""
+    depth, level = 0, [value]
+    while level := [v for v in level if isinstance(v, dict | list)]:
+        depth += 1
+        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
+    return depth
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -180,6 +230,9 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise ValueError(f"the key {next(key for key in out if keys.count(key) > 1)!r} stands twice in one object")
     return out
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates)
 
 
 def _row(place: str, value: Any) -> Row | BadRow:
@@ -273,9 +326,15 @@ def _header(place: str, fields: list[str]) -> list[str]:
     return fields
 
 
+def other_marks(columns: Sequence[str]) -> str:
+    """A hint for the only column of a table that is no CSV with commas; "" where there is no reason for one."""
+    found = [said for mark, said in NOT_COMMAS.items() if len(columns) == 1 and mark in columns[0]]
+    return f"; the file looks separated by {found[0]}" if found else ""
+
+
 def _record(place: str, fields: list[str], columns: list[str]) -> Row | BadRow:
     if len(fields) != len(columns):
-        return BadRow(place, f"there are {len(fields)} fields, but {len(columns)} columns")
+        return BadRow(place, f"there are {len(fields)} fields, but {len(columns)} columns{other_marks(columns)}")
     return Row(place, dict(zip(columns, fields, strict=True)))
 
 
@@ -286,7 +345,8 @@ def _parquet(name: str, packing: str) -> Found:
         raise ConfigError(f"{name!r} is Parquet: pip install 'redraft[parquet]'") from error
     number = count(1)
     try:
-        with parquet.ParquetFile(name) as file:
+        with parquet.ParquetFile(name, buffer_size=PIECE, pre_buffer=False) as file:  # whole row groups are not held
+            _header(name, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=BATCH):
                 yield from (Row(f"{name}:{next(number)}", values) for values in batch.to_pylist())
     except (OSError, ValueError, arrow.ArrowException) as error:

@@ -29,6 +29,8 @@ class FunctionGrader:
     function: Callable[..., Any]
     name: str = ""
 
+    reads_metadata = True
+
     def __post_init__(self) -> None:
         if not self.name:
             named = getattr(self.function, "__name__", type(self.function).__name__)

@@ -79,6 +79,8 @@ def _mended(text: str) -> Any:
 
 
 def _check_depth(text: str) -> None:
+    if text.count("{") + text.count("[") <= MOST_DEPTH:
+        return
     depth = deepest = 0
     for ch in text:
         depth += (ch in "[{") - (ch in "]}")

@@ -18,7 +18,7 @@ import orjson
 
 from ..contracts import FORMATS, Reply, Request
 from ..core.errors import ConfigError, ModelError, ModelUnavailableError
-from .reading import Events, Pieces, Said, Spoken, parsed, read_refusal, read_reply, refused, shorten
+from .reading import Events, Pieces, Said, Spoken, parsed, read_pace, read_refusal, read_reply, refused, shorten
 from .wire import CAP, REFUSED, Route, Timeouts, exchange, fetch
 
 __all__ = ["Chat", "Timeouts"]
@@ -65,7 +65,7 @@ class Chat:
         self._is_openai = at.hostname == urlsplit(OPENAI).hostname
         self._unsupported = {"max_tokens"} if self._is_openai else set[str]()
         url = at._replace(path=f"{at.path}/chat/completions").geturl()
-        self._route = Route(url, _headers(self._key, headers), timeouts, proxy)
+        self.route = Route(url, _headers(self._key, headers), timeouts, proxy)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
@@ -73,7 +73,7 @@ class Chat:
     @property
     def timeouts(self) -> Timeouts:
         """The limits that it keeps to by itself."""
-        return self._route.timeouts
+        return self.route.timeouts
 
     @property
     def has_key(self) -> bool:
@@ -89,12 +89,12 @@ class Chat:
         """One call, one answer."""
         if self._streams:
             return await self._last(request)
-        asked = self._asked(request)
+        asked = self.body(request)
         try:
-            status, headers, body = await fetch(self._route, "POST", _sendable(asked))
-            return self._read(asked, status, headers, body)
+            status, headers, body = await fetch(self.route, "POST", _sendable(asked))
+            return self.read(asked, status, headers, body)
         except ModelError as error:
-            raise self._told(error) from None
+            raise self.told(error) from None
 
     async def stream(self, request: Request) -> AsyncGenerator[str | Reply, None]:
         """The answer's text as it comes, and the whole Reply as the last item.
@@ -106,19 +106,19 @@ class Chat:
                 async for piece in pieces:
                     yield piece
         except ModelError as error:
-            raise self._told(error) from None
+            raise self.told(error) from None
 
     async def models(self) -> list[str]:
         """The names of the models this endpoint says it serves."""
-        url = self._route.url.replace("/chat/completions", "/models")
-        route = replace(self._route, url=url)
+        url = self.route.url.replace("/chat/completions", "/models")
+        route = replace(self.route, url=url)
         try:
             status, headers, body = await fetch(route)
             if status >= 300:
-                raise self._no(status, headers, read_refusal(body))
+                raise self.refusal(status, headers, read_refusal(body))
             return model_names(parsed(body, headers.get("Content-Type", ""))) or []
         except ModelError as error:
-            raise self._told(error) from None
+            raise self.told(error) from None
 
     async def _last(self, request: Request) -> Reply:
         async with aclosing(self.stream(request)) as pieces:
@@ -127,20 +127,20 @@ class Chat:
         return reply
 
     async def _streamed(self, request: Request) -> AsyncGenerator[str | Reply, None]:
-        asked = self._asked(request, stream=True, stream_options={"include_usage": True})
-        async with exchange(self._route, "POST", _sendable(asked), stream=True) as (under_way, response):
+        asked = self.body(request, stream=True, stream_options={"include_usage": True})
+        async with exchange(self.route, "POST", _sendable(asked), stream=True) as (under_way, response):
             if response.status != 200 or not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                 under_way.cap = CAP
                 body = b"".join([part async for part in under_way.parts(response)])
-                reply = self._read(asked, response.status, response.headers, body)
+                reply = self.read(asked, response.status, response.headers, body)
                 yield reply.text
                 yield reply
                 return
             async with aclosing(under_way.parts(response)) as parts, aclosing(_deltas(parts)) as deltas:
                 async for delta in deltas:
-                    yield delta
+                    yield _paced(delta, response.headers) if isinstance(delta, Reply) else delta
 
-    def _asked(self, request: Request, **more: Any) -> dict[str, Any]:
+    def body(self, request: Request, **more: Any) -> dict[str, Any]:
         """The body of the call, as an object, without what this endpoint said it does not take."""
         if self._is_openai and request.schema:
             request = replace(request, schema=unbounded(request.schema))
@@ -149,27 +149,35 @@ class Chat:
             asked["max_completion_tokens"] = asked["max_tokens"]
         return without_none({k: v for k, v in asked.items() if k not in self._unsupported} | self._extra)
 
-    def _read(self, asked: Mapping[str, Any], status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+    def read(self, asked: Mapping[str, Any], status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """The reply in an answer. Raises ModelError for one that is none."""
         if 200 <= status < 300:
-            return read_reply(parsed(body, headers.get("Content-Type", "")))
+            return _paced(read_reply(parsed(body, headers.get("Content-Type", ""))), headers)
         said = read_refusal(body)
-        error = self._no(status, headers, said)
+        error = self.refusal(status, headers, said)
         if said.param and said.codes & _UNSUPPORTED and said.param in asked.keys() - _NEEDED:
             self._unsupported.add(said.param)
             error.retryable, error.retry_after = True, 0.0
         raise error
 
-    def _no(self, status: int, headers: Mapping[str, str], said: Said) -> ModelError:
+    def refusal(self, status: int, headers: Mapping[str, str], said: Said) -> ModelError:
+        """The error that a status of 300 and more stands for."""
         if status < 400:
             to = endpoint_shown(headers.get("Location", ""))
             why = "redirects are not followed, so that a key stays where it belongs"
             return ModelUnavailableError(f"status {status} sends us to {to}: {why}", status=status, usage=REFUSED)
         return refused(status, said, headers)
 
-    def _told(self, error: ModelError) -> ModelError:
+    def told(self, error: ModelError) -> ModelError:
         """The error with the model and the host in front, and no secret in it, whoever put it there."""
         error.args = (hidden(f"{self.name} at {self.host}: {error}", self._secrets),)
         return error
+
+
+def _paced(reply: Reply, headers: Mapping[str, str]) -> Reply:
+    """The reply with what the headers say of rate limits."""
+    pace = read_pace(headers)
+    return replace(reply, pace=pace) if pace else reply
 
 
 async def _deltas(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[str | Reply, None]:

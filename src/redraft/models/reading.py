@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from ..contracts import Reply
+from ..contracts import Pace, Reply
 from ..core.errors import (
     AuthenticationError,
     BadResponseError,
@@ -277,7 +277,7 @@ def read_refusal(body: bytes) -> Said:
 def refused(status: int, said: Said, headers: Mapping[str, str] | None = None) -> ModelError:
     """The typed error for an error status. Nothing was bought."""
     kind, retryable = _class_of(status, said)
-    after = retry_after(headers or {}) if retryable else None
+    after = _asked_to_wait(status, headers or {}) if retryable else None
     words = f": {said.text}" if said.text else ""
     return kind(f"status {status}{words}", status=status, retry_after=after, retryable=retryable, usage=REFUSED)
 
@@ -308,6 +308,14 @@ def _special(status: int, said: Said) -> type[ModelError] | None:
     return ContextLengthError if too_long or status == 413 else None
 
 
+def _asked_to_wait(status: int, headers: Mapping[str, str]) -> float | None:
+    """Retry-After; without one, after a 429, the time at which what is used up comes back."""
+    after = retry_after(headers)
+    if after is None and status == 429 and (pace := read_pace(headers)):
+        return pace.wait or None
+    return after
+
+
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """How many seconds the server asks to wait; None when it does not say, or says nonsense."""
     if (ms := _seconds(headers.get("retry-after-ms"))) is not None:
@@ -335,6 +343,57 @@ def _until(date: str) -> float | None:
         return None
     seconds = (then.replace(tzinfo=then.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
     return seconds if seconds >= 0 else None
+
+
+# ---- rate limits
+
+_PACES = (  # requests left, their reset, tokens left, their reset: OpenAI and most others, Anthropic, the IETF's draft
+    tuple(f"x-ratelimit-{what}" for what in ("remaining-requests", "reset-requests", "remaining-tokens", "reset-tokens")),
+    tuple(f"anthropic-ratelimit-{what}" for what in ("requests-remaining", "requests-reset", "tokens-remaining", "tokens-reset")),
+    ("ratelimit-remaining", "ratelimit-reset", "", ""),
+)
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|[dhms])")
+_SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def read_pace(headers: Mapping[str, str]) -> Pace | None:
+    """What the headers say of rate limits; None when they say nothing. Nonsense in one of them is not said."""
+    for requests, requests_reset, tokens, tokens_reset in _PACES:
+        if requests in headers or tokens in headers:
+            return Pace(
+                _left(headers.get(requests)),
+                _left(headers.get(tokens)),
+                read_span(headers.get(requests_reset)),
+                read_span(headers.get(tokens_reset)),
+            )
+    return None
+
+
+def _left(text: str | None) -> int | None:
+    return int(text) if text and len(text) < 18 and text.isdecimal() else None
+
+
+def read_span(text: str | None) -> float | None:
+    """Seconds from "6m0s", "120ms", "1.5", or until an ISO 8601 date; None for anything else."""
+    if not text or len(text) > 40:
+        return None
+    if (seconds := _seconds(text)) is not None:
+        return seconds
+    text = text.strip()
+    parts = _SPAN.findall(text)
+    if parts and "".join(map("".join, parts)) == text:
+        return sum(float(number) * _SECONDS_IN[unit] for number, unit in parts)
+    return _until_iso(text) if "T" in text else None
+
+
+def _until_iso(date: str) -> float | None:
+    from datetime import UTC, datetime
+
+    try:
+        then = datetime.fromisoformat(date)
+    except ValueError:
+        return None
+    return max((then.replace(tzinfo=then.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 # ---- answers in pieces

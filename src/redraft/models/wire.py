@@ -49,7 +49,7 @@ class Timeouts:
 class Route:
     """Where a request goes and how long it may take. `proxy` is a URL, "env" for what the environment says, or None."""
 
-    url: str
+    url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeouts: Timeouts = Timeouts()
     proxy: str | None = field(default=None, repr=False)

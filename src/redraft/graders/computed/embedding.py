@@ -78,15 +78,15 @@ class Embedder(Chat):
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """A vector for each text, in their order. One call. Raises ModelError."""
-        route = replace(self._route, url=self._route.url.replace("/chat/completions", "/embeddings"))
+        route = replace(self.route, url=self.route.url.replace("/chat/completions", "/embeddings"))
         asked = {"model": self.name, "input": mended(list(texts)), "encoding_format": "float"}
         try:
             status, headers, body = await fetch(route, "POST", orjson.dumps(asked))
             if status >= 300:
-                raise self._no(status, headers, read_refusal(body))
+                raise self.refusal(status, headers, read_refusal(body))
             return vectors(parsed(body, headers.get("Content-Type", "")), len(texts))
         except ModelError as error:
-            raise self._told(error) from None
+            raise self.told(error) from None
 
 
 def vectors(data: Any, count: int) -> list[list[float]]:

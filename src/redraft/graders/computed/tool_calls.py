@@ -44,6 +44,7 @@ class ToolCalls:
     name: str = "tool_calls"
 
     free = True
+    reads_metadata = True
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)

@@ -32,6 +32,15 @@ def parquet(table):
     return sink.getvalue()
 
 
+def twice():
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), sink)
+    return sink.getvalue()
+
+
 def separated(delimiter):
     out = io.StringIO()
     writer = csv.DictWriter(out, ["name", "says"], delimiter=delimiter)
@@ -94,6 +103,8 @@ BAD = {
     "a key twice": ("t.jsonl", b'{"a": 1}\n{"a": 1, "a": 3}\n{"a": 2}', 2, "'a' stands twice"),
     "no UTF-8": ("t.jsonl", b'{"a": 1}\n{"a": "\xe9"}\n{"a": 2}', 2, "not UTF-8"),
     "much too deep": ("t.jsonl", b'{"a": 1}\n' + b"[" * 200_000 + b'\n{"a": 2}', 2, "not JSON"),
+    "too deep": ("t.jsonl", b'{"a": 1}\n{"a": ' + b"[" * 210 + b"]" * 210 + b'}\n{"a": 2}', 2, "more than 200 deep"),
+    "Latin-1": ("t.csv", b"a,b\n1,x\n2,caf\xe9\n2,x\n", 3, "may be Latin-1 or Windows-1252"),
     "a number without end": ("t.jsonl", b'{"a": 1}\n{"a": ' + b"9" * 5000 + b'}\n{"a": 2}', 2, "not JSON"),
     "too few fields": ("t.csv", b"a,b\n1,x\n2\n2,x\n", 3, "1 fields, but 2 columns"),
     "too many fields": ("t.csv", b"a,b\n1,x\n2,3,4\n2,x\n", 3, "3 fields, but 2 columns"),
@@ -141,6 +152,8 @@ NO_FILES = {
     "a lone number": ("t.json", b"7", "it holds no list"),
     "two lists": ("t.json", b'{"train": [], "test": []}', "lists under 'train', 'test'"),
     "a column twice": ("t.csv", b"a,a\n1,2\n", "'a' is named twice"),
+    "UTF-16": ("t.csv", "a,b\n1,2\n".encode("utf-16"), "it may be UTF-16"),
+    "a column of Parquet twice": ("t.parquet", twice(), "'a' is named twice"),
     "a broken header": ("t.csv", b'"a"b,c\n1,2\n', "t.csv:1: not CSV"),
 }
 
@@ -209,6 +222,22 @@ def test_a_long_field_of_csv_is_read(tmp_path):
 
 
 TEXTS = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), min_size=1)
+
+
+def test_a_table_with_other_marks_than_commas_is_told_apart(tmp_path):
+    """A row with a comma in its text says why it does not fit."""
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1;2\n1;2,3\n")
+    bad = []
+    assert [row.values for row in rows(path, bad.append)] == [{"a;b": "1;2"}]
+    assert bad[0].message == "there are 2 fields, but 1 columns; the file looks separated by semicolons: .csv has commas"
+
+
+def test_many_brackets_beside_each_other_are_not_deep(tmp_path):
+    """Only what stands inside each other counts."""
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"a": [[]] * 1000}))
+    assert next(rows(path)).values == {"a": [[]] * 1000}
 
 
 @given(st.lists(TEXTS))

@@ -1,0 +1,173 @@
+"""Rows a second, CPU and memory of a batch: the bare floor, our engine, OpenJudge's runner and Bespoke Curator.
+
+    python bench/batch.py [--rows 5000] [--in-flight 512] [--latency 0.05 --latency 0.5] [--rounds 3]
+                          [--peers DIR] [--only NAME] [--server URL] [--json FILE]
+
+Every contender grades the same rows with one call each, in a process of its own, one after another, in several rounds;
+the endpoint (judge_server.py) is the same for all. Peers need environments of their own: `sh bench/peers.sh DIR` makes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from tables import table, write
+
+HERE = Path(__file__).parent
+GOAL = 0.9
+BARE, OURS, READY = "bare aiohttp", "redraft batch", "redraft batch, all from the start"
+PEERS = {
+    "openjudge": ("OpenJudge GradingRunner", "batch_openjudge.py"),
+    "curator": ("Bespoke Curator", "batch_curator.py"),
+}
+NOTES = {
+    "batch_openjudge.py": "OpenJudge keeps all rows and results in memory and nothing on disk until it has finished.",
+    "batch_curator.py": (
+        "Curator asks the endpoint once before it begins; its telemetry is off, its token table is the one that litellm brings "
+        "along, and its rate limits are set out of the way."
+    ),
+}
+HEADER = ["", "rows/s", "x bare", "of allowed", "CPU s/1000", "x bare", "(from - to)", "peak MB", "most in flight", "calls/row"]
+
+
+@contextmanager
+def server(latency):
+    """The address of an endpoint that lives as long as the block."""
+    command = [sys.executable, HERE / "judge_server.py", "--latency", str(latency)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.communicate()
+
+
+def contenders(given):
+    """What to run: name -> (interpreter, script, further options)."""
+    ours = sys.executable
+    found = {
+        BARE: (ours, "batch_bare.py"),
+        OURS: (ours, "batch_redraft.py"),
+        READY: (ours, "batch_redraft.py", "--start", given.in_flight),
+    }
+    for folder, (name, script) in PEERS.items():
+        python = Path(given.peers or "", folder, "bin", "python")
+        if given.peers and python.exists():
+            found[name] = (python.absolute(), script)
+    return {name: how for name, how in found.items() if not given.only or name == BARE or name in given.only}
+
+
+def run(how, url, given):
+    """One contender's figures; one that fails is told why, and the others go on."""
+    python, script, *options = how
+    with TemporaryDirectory() as folder:
+        command = [python, HERE / "contenders" / script, "--url", url, "--folder", folder, *options]
+        command += ["--rows", given.rows, "--in-flight", given.in_flight]
+        done = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=given.patience)
+    if done.returncode:
+        print(f"{script} failed:\n{done.stderr[-3000:]}", file=sys.stderr)
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def summary(runs, bare, allowed):
+    """The medians over the rounds; ratios are taken within each round."""
+    ratios = [own["cpu_s"] / base["cpu_s"] for own, base in zip(runs, bare, strict=True)]
+    speed = [own["rows"] / own["wall_s"] for own in runs]
+    floor = [base["rows"] / base["wall_s"] for base in bare]
+    return {
+        "rows_per_s": median(speed),
+        "speed_ratio": median(own / base for own, base in zip(speed, floor, strict=True)),
+        "of_allowed": median(speed) / allowed,
+        "cpu_s_per_1000": median(1000 * own["cpu_s"] / own["rows"] for own in runs),
+        "cpu_ratio": median(ratios),
+        "cpu_ratios": ratios,
+        "peak_mb": max(own["rss_mb"] for own in runs),
+        "most_in_flight": max(own.get("most_in_flight", 0) for own in runs) or None,
+        "calls_per_row": max(own.get("served", 0) / own["rows"] for own in runs) or None,
+    }
+
+
+def row(name, s):
+    spread = f"({min(s['cpu_ratios']):.2f} - {max(s['cpu_ratios']):.2f})"
+    calls = "-" if s["calls_per_row"] is None else f"{s['calls_per_row']:.3f}"
+    speed = [f"{s['rows_per_s']:.0f}", f"{s['speed_ratio']:.2f}", f"{s['of_allowed']:.1%}"]
+    cost = [f"{s['cpu_s_per_1000']:.2f}", f"{s['cpu_ratio']:.2f}", spread, f"{s['peak_mb']:.0f}"]
+    return [name, *speed, *cost, str(s["most_in_flight"] or "-"), calls]
+
+
+def measure(url, latency, given):
+    """Every contender in turn, several times over. One that failed is left out."""
+    field, runs = contenders(given), defaultdict(list)
+    for n in range(given.rounds):
+        for name, how in field.items():
+            print(f"{latency:g} s, round {n + 1} of {given.rounds}: {name} ...", file=sys.stderr)
+            runs[name].append(run(how, url, given))
+    allowed = given.in_flight / latency
+    whole = {name: own for name, own in runs.items() if all(own)}
+    return {name: summary(own, whole[BARE], allowed) for name, own in whole.items()}
+
+
+def show(latency, results, given):
+    print(f"\n{given.rows} rows, one call each, up to {given.in_flight} in flight, answered after {1000 * latency:g} ms:")
+    print(f"the server allows {given.in_flight / latency:.0f} rows/s; {given.rounds} rounds\n")
+    table(HEADER, [row(name, s) for name, s in results.items()])
+    print()
+    for name in (OURS, READY):
+        if name in results:
+            share = max(results[name]["of_allowed"], results[name]["speed_ratio"])
+            print(
+                f"goal: {GOAL:.0%} of what the server and, with bare aiohttp, this machine allow: {name} {share:.1%}, {_met(share)}"
+            )
+
+
+def _met(share):
+    return "met" if share >= GOAL else "missed"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=5000, help="rows of each contender in each round")
+    parser.add_argument("--in-flight", type=int, default=512)
+    parser.add_argument("--latency", type=float, action="append", help="seconds until an answer comes (may be repeated)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", metavar="DIR", help="the environments that bench/peers.sh made")
+    parser.add_argument("--only", action="append", metavar="NAME", help="only this contender beside bare aiohttp (may be repeated)")
+    parser.add_argument("--server", metavar="URL", help="an endpoint of your own (without /v1); --latency says what it takes")
+    parser.add_argument("--patience", type=float, default=900, help="seconds that a contender may take")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    given = parser.parse_args()
+    given.latency = given.latency or [0.05]
+    if min(given.rows, given.in_flight, given.rounds) < 1 or min(given.latency) <= 0:
+        parser.error("--rows, --in-flight and --rounds must be at least 1, --latency more than 0")
+    return given
+
+
+def main():
+    given = arguments()
+    results = {}
+    for latency in given.latency:
+        if given.server:
+            results[latency] = measure(given.server.rstrip("/"), latency, given)
+        else:
+            with server(latency) as url:
+                results[latency] = measure(url, latency, given)
+        show(latency, results[latency], given)
+    field = {script: name for name, (_, script, *_) in contenders(given).items()}
+    for script in field.keys() & NOTES.keys():
+        print(f"note: {NOTES[script]}")
+    missing = [name for name, _ in PEERS.values() if name not in field.values() and not given.only]
+    if missing:
+        print(f"not measured: {', '.join(missing)}. `sh bench/peers.sh DIR`, then --peers DIR, adds them.")
+    write(given.json, {"rows": given.rows, "in_flight": given.in_flight, "rounds": given.rounds, "results": results})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Redraft's batch engine, grading: journal, cache, gate, budget, report and an output in input order included."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rows import arguments, files, measured
+
+from redraft.runs import Limits
+from redraft.runs import batch as refine_all
+
+
+async def main(given):
+    model = f"{given.url}/v1#loopback"
+    limits = Limits(start=given.start or 16)
+
+    async def batch(source, output):
+        report = await refine_all(source, output, judge=model, mode="grade", limits=limits, max_in_flight=given.in_flight)
+        assert not report.failed, report.errors
+
+    warm, rows = files(given)
+    await batch(warm, given.folder / "warm.out.jsonl")
+    with measured(given.url, given.rows):
+        await batch(rows, given.folder / "rows.out.jsonl")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(arguments()))

@@ -1,0 +1,88 @@
+"""A batch that is killed with `kill -9` at random moments, over and over: what is lost, and what is paid for twice.
+
+    python bench/kill.py [--rows 2000] [--kills 200] [--seed 0] [--latency 0.03] [--in-flight 32]
+                         [--server URL] [--json FILE] [-- OPTIONS]
+
+An undisturbed run first; then the same on a fresh journal, killed and started again by the same command until it has ended.
+The endpoint (tests/runs/logging_server.py) logs every request and answer. The exit code is 1 when anything was lost, doubled,
+out of order, different, or asked again although its answer had been sent more than a quarter of a second before the kill.
+OPTIONS go to `redraft batch`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tables import table, write
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from runs.killing import GRACE, Elsewhere, killed_run, serving
+
+
+def shown(figures):
+    """The figures in words, each with what it must be."""
+    kills = figures.kills * figures.most_in_flight
+    return [
+        ["rows", figures.rows, ""],
+        ["kills", figures.kills, ""],
+        ["rows lost", figures.lost, "0"],
+        ["rows duplicated", figures.duplicated, "0"],
+        ["rows in order", _yes(figures.in_order), "yes"],
+        ["output equal to the undisturbed run's", _yes(figures.equal), "yes"],
+        ["calls", figures.calls or "-", ""],
+        ["most in flight", figures.most_in_flight or "-", ""],
+        ["calls asked again", figures.again if figures.calls else "-", f"<= {kills} (kills x in flight)" if kills else ""],
+        [f"... that were answered {GRACE:g} s before the kill", figures.needless if figures.calls else "-", "0"],
+        ["seconds", f"{figures.seconds:.0f}", ""],
+    ]
+
+
+def _yes(holds):
+    return "yes" if holds else "NO"
+
+
+def held(figures):
+    """Whether all that must hold did."""
+    wrong = figures.lost + figures.duplicated + figures.needless
+    return not wrong and figures.in_order and figures.equal and figures.again <= figures.kills * figures.most_in_flight
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments at which it is killed")
+    parser.add_argument("--in-flight", type=int, default=32, help="the most; so few that answers are taken in as they come")
+    parser.add_argument("--latency", type=float, default=0.03, help="seconds until an answer comes, give or take half of it")
+    parser.add_argument(
+        "--server", metavar="URL", help="an endpoint of your own (without /v1) that gives equal answers to equal requests"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("options", nargs="*", metavar="OPTIONS", help="after --: options of `redraft batch`")
+    return parser.parse_args()
+
+
+def main():
+    given = arguments()
+    options = ["--start-in-flight", given.in_flight, "--max-in-flight", given.in_flight, *given.options]
+    with TemporaryDirectory() as folder:
+        server = (
+            nullcontext(Elsewhere(given.server))
+            if given.server
+            else serving("logging_server.py", "--latency", given.latency, log=f"{folder}/log")
+        )
+        with server as at:
+            say = lambda text: print(text, file=sys.stderr)  # noqa: E731
+            figures = killed_run(Path(folder), given.rows, given.kills, at, seed=given.seed, options=options, say=say)
+    table(["", "found", "must be"], [[str(cell) for cell in line] for line in shown(figures)])
+    write(given.json, figures.as_data())
+    sys.exit(not held(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Memory and speed of a batch by its size, and how long it takes to find that a finished one is finished.
+
+    python bench/memory.py [--rows 10000 --rows 1000000] [--in FOLDER] [--json FILE] [-- OPTIONS]
+
+Given answers are graded by a requirement, without a model: what is measured is the engine, its journal and its files. Each
+size runs in a process of its own, then again by the same command. OPTIONS go to `redraft batch`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tables import table, write
+
+GOAL = 1.2
+HEADER = ["rows", "seconds", "rows/s", "peak MB", "x smallest", "again, s", "again, peak MB", "x smallest", "journal MB"]
+SAID = "It follows from the notes that the river was moved twice, and that nobody wrote down why. "
+
+
+def write_rows(path, n):
+    with path.open("w") as file:
+        for i in range(n):
+            file.write(
+                json.dumps({"id": f"row-{i}", "prompt": f"What do we know of case {i}?", "response": SAID * (1 + i % 8)}) + "\n"
+            )
+
+
+def run(source, output, options):
+    """The seconds and the most memory of one run, in MB."""
+    command = [
+        sys.executable,
+        "-m",
+        "redraft",
+        "batch",
+        source,
+        "-o",
+        output,
+        "--mode",
+        "grade",
+        "--require",
+        "words:10-",
+        *options,
+    ]
+    began = time.perf_counter()
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    said = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"ended with {process.returncode}:\n{said.decode()[-3000:]}")
+    return time.perf_counter() - began, used.ru_maxrss / 1024
+
+
+def measure(folder, n, options):
+    """The figures of one size."""
+    source, output = folder / f"{n}.jsonl", folder / f"{n}.out.jsonl"
+    write_rows(source, n)
+    seconds, peak = run(source, output, options)
+    again, again_peak = run(source, output, options)
+    with output.open() as lines:
+        assert sum(1 for _ in lines) == n
+    kept = sum(path.stat().st_size for path in folder.glob(f"{n}.out.jsonl.journal*")) / 2**20
+    for path in folder.glob(f"{n}.*"):
+        path.unlink()
+    return {"rows": n, "seconds": seconds, "peak_mb": peak, "again_s": again, "again_peak_mb": again_peak, "journal_mb": kept}
+
+
+def row(found, least):
+    speed = f"{found['rows'] / found['seconds']:.0f}"
+    peaks = [(f"{found[name]:.0f}", f"{found[name] / least[name]:.2f}") for name in ("peak_mb", "again_peak_mb")]
+    return [
+        str(found["rows"]),
+        f"{found['seconds']:.1f}",
+        speed,
+        *peaks[0],
+        f"{found['again_s']:.1f}",
+        *peaks[1],
+        f"{found['journal_mb']:.0f}",
+    ]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, action="append", help="a size (may be repeated; 10,000 and 1,000,000)")
+    parser.add_argument("--in", dest="folder", metavar="FOLDER", help="where the files go meanwhile (a few GB for a million rows)")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("options", nargs="*", metavar="OPTIONS", help="after --: options of `redraft batch`")
+    given = parser.parse_args()
+    given.rows = sorted(given.rows or [10_000, 1_000_000])
+    return given
+
+
+def _met(ratio):
+    return "met" if ratio <= GOAL else "missed"
+
+
+def main():
+    given = arguments()
+    found = []
+    with TemporaryDirectory(dir=given.folder) as folder:
+        for n in given.rows:
+            print(f"{n} rows ...", file=sys.stderr)
+            found.append(measure(Path(folder), n, given.options))
+    table(HEADER, [row(each, found[0]) for each in found])
+    ratio = found[-1]["peak_mb"] / found[0]["peak_mb"]
+    if len(found) > 1:
+        print(f"\ngoal: {given.rows[-1]} rows within {GOAL:g}x the memory of {given.rows[0]}: {ratio:.2f}x, {_met(ratio)}")
+    write(given.json, {"goal": GOAL, "ratio": ratio, "sizes": found})
+
+
+if __name__ == "__main__":
+    main()

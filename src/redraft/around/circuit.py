@@ -1,0 +1,82 @@
+"""Whether an endpoint is down: many failures in a row, with no answer between. While it is, one call at a time probes.
+
+It knows when to probe, and says so; who probes, and who waits meanwhile, is the gate's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import localtime, strftime, time
+
+from ..core.errors import ModelError, ModelTimeoutError, ModelUnavailableError
+
+ENOUGH = 8
+FIRST, LAST = 1.0, 30.0
+
+
+def is_outage(error: ModelError) -> bool:
+    """Whether an error is of the kind that a dead endpoint makes: no connection, no answer in time, 5xx."""
+    if isinstance(error, ModelTimeoutError):
+        return True
+    return isinstance(error, ModelUnavailableError) and (error.retryable or (error.status or 0) >= 500) and not answered(error)
+
+
+def answered(error: ModelError) -> bool:
+    """Whether the server itself had something to say: it is there."""
+    return error.status is not None and 400 <= error.status < 500 and error.status != 408
+
+
+def clock_time(in_seconds: float = 0.0) -> str:
+    """The local time of day then, as people read it."""
+    return strftime("%H:%M:%S", localtime(time() + in_seconds))
+
+
+class Circuit:
+    """Open (`is_open`) after `enough` failures in a row; then a probe is due every 1, 2, 4 ... 30 s until a call is answered."""
+
+    def __init__(self, clock: Callable[[], float], say: Callable[[str], object], enough: int = ENOUGH) -> None:
+        self._clock, self._say, self._enough = clock, say, enough
+        self.is_open = False
+        self.since = ""
+        self._failures = 0
+        self._opened = 0.0
+        self._pause = FIRST
+        self._next = 0.0
+        self._error = ""
+        self._told = False
+
+    @property
+    def down_for(self) -> float:
+        """Seconds since it opened; 0 where it is closed."""
+        return self._clock() - self._opened if self.is_open else 0.0
+
+    def wait(self) -> float:
+        """Seconds until a probe is due, whether or not the last one has come back: it may hang."""
+        return max(self._next - self._clock(), 0.0)
+
+    def probe(self) -> None:
+        """A probe goes out. Only now it is told that the endpoint is down: the others may have been answered meanwhile."""
+        self._next = self._clock() + self._pause
+        self._pause = min(2 * self._pause, LAST)
+        if not self._told:
+            self._told = True
+            self._say(f"down since {self.since}: {self._error}; probing")
+
+    def failed(self, error: ModelError) -> None:
+        """One more failure in the row."""
+        self._failures += 1
+        self._error = str(error)
+        if not self.is_open and self._failures >= self._enough:
+            self.is_open, self._told, self._pause = True, False, FIRST
+            self._opened, self.since = self._clock(), clock_time()
+            self._next = self._opened + FIRST
+
+    def alive(self) -> bool:
+        """The endpoint answered. True when that ends an outage."""
+        if not self._failures:
+            return False
+        was_open, seconds = self.is_open, self.down_for
+        self.is_open, self._failures = False, 0
+        if was_open and self._told:
+            self._say(f"back after {seconds:.0f} s")
+        return was_open

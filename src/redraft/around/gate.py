@@ -1,0 +1,353 @@
+"""The gate to one endpoint: how many calls are in it, who goes in next, and when nobody does.
+
+All that calls to an endpoint must agree on stands here: the number in flight (`window`), the limits per minute
+(`rates`), whether it is down (`circuit`), the pause it asked for, and one queue in the order of coming, so that a call
+that is tried again goes to the back. It knows nothing of rows, budgets or retries. What a gate itself asks again
+(after an outage, after a very long Retry-After) never was a failure to those outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf
+from time import monotonic
+
+from ..contracts import Call, Format, Reply, Request
+from ..core.errors import AuthenticationError, ConfigError, ModelError, ModelTimeoutError, ModelUnavailableError, RateLimitError
+from ..core.records import NOTHING, Usage
+from .circuit import Circuit, answered, clock_time, is_outage
+from .meter import estimate
+from .rates import Rates
+from .step_down import has_images
+from .window import Window
+
+LONGEST = 120.0  # seconds that a retry is worth waiting for; after a longer wait the gate asks again itself
+PARKED = 86400.0  # and the most that it is parked for, whatever the server says
+EASE = 1.0  # seconds over which a limit's worth of calls is let in after an outage, or a pause of at least as long
+BUSY = frozenset({429, 503, 529})
+
+
+@dataclass(slots=True)
+class Place:
+    """A call's place in the gate: since which era of the window, and for how many tokens, by estimate."""
+
+    era: int
+    tokens: float
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A call in the queue."""
+
+    tokens: float
+    place: asyncio.Future[Place]
+
+
+class Gate:
+    """What the calls to one endpoint share. `name` is what people know it by.
+
+    The number in flight begins at `start` and finds its own way between `floor` and `ceiling`; `rpm` and `tpm` are
+    requests and tokens a minute, None for no limit. An endpoint that is down for `outage` seconds, a wrong key, an unknown model
+    and a broken TLS connection go to `halt(error)`, once: from then on nobody gets in, and the call that
+    met it waits until it is cancelled. Without `halt` such an error is raised. `say` is told when the endpoint goes down, comes
+    back, or asks for a pause of more than two minutes. Raises ConfigError for limits that are none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        start: int = 16,
+        floor: int = 1,
+        ceiling: int = 512,
+        rpm: float | None = None,
+        tpm: float | None = None,
+        outage: float = 3600.0,
+        say: Callable[[str], object] | None = None,
+        halt: Callable[[ModelError], object] | None = None,
+        clock: Callable[[], float] = monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        if isinstance(outage, bool) or not isinstance(outage, int | float) or not outage > 0:
+            raise ConfigError(f"outage must be a number of seconds > 0, got {outage!r}")
+        self.name = name
+        self.in_flight = 0
+        self.waiting = 0
+        self.counts_tokens = tpm is not None
+        self._window = Window(start, floor, ceiling)
+        self._rates = Rates(rpm, tpm, clock) if rpm is not None or tpm is not None else None
+        self._circuit = Circuit(clock, self._tell)
+        self._outage, self._say, self._halt = outage, say, halt
+        self._clock, self._sleep = clock, sleep
+        self._queue: deque[Waiting] = deque()
+        self._paused_until = -inf
+        self._next = -inf
+        self._easing = 0
+        self._gap = 0.0
+        self._stopped: ModelError | None = None
+        self._alarm: asyncio.Task[None] | None = None
+        self._alarm_at = inf
+        self._watching = 0
+        self._news = asyncio.Event()
+
+    # ---- what can be seen from outside
+
+    @property
+    def limit(self) -> int:
+        """How many calls may be in flight now."""
+        return self._window.limit
+
+    @property
+    def room(self) -> int:
+        """How many places are free, with nobody waiting for them; 0 or less when no new work should begin.
+
+        That is also so during a pause and an outage; only where a probe is due, and nobody waits to be it, there is room
+        for one.
+        """
+        if self.waiting or self._wait(0.0) > 0:
+            return -self.waiting
+        return 1 if self._circuit.is_open else self.limit - self.in_flight
+
+    @property
+    def state(self) -> str:
+        """In words, why nobody gets in: "paused until 14:05:00", "down since 14:01:00", "stopped: ..."; "" while it is open."""
+        if self._stopped:
+            return f"stopped: {self._stopped}"
+        if self._circuit.is_open:
+            return f"down since {self._circuit.since}"
+        left = self._paused_until - self._clock()
+        return f"paused until {clock_time(left)}" if left > 0 else ""
+
+    async def room_made(self) -> None:
+        """Return when `room` has come to be more than 0; at once where it is."""
+        if self.room > 0:
+            return
+        self._watching += 1
+        try:
+            self._set_alarm(self._wait(0.0))
+            await self._news.wait()
+        finally:
+            self._watching -= 1
+
+    def resize(self, ceiling: int, rpm: float | None, tpm: float | None) -> None:
+        """Change what it allows; a rate that had no limit gets none."""
+        self._window.resize(ceiling)
+        if self._rates:
+            self._rates.resize(rpm, tpm)
+        self._let_in()
+
+    # ---- in and out
+
+    async def enter(self, tokens: float = 0.0) -> Place:
+        """A place, when it is this call's turn. Whoever has one must give it back: succeeded, failed or dropped."""
+        if not self.waiting and self._wait(tokens) <= 0:
+            return self._admit(tokens)
+        turn = Waiting(tokens, asyncio.get_running_loop().create_future())
+        self._queue.append(turn)
+        self.waiting += 1
+        self._let_in()
+        try:
+            return await turn.place
+        except asyncio.CancelledError:
+            if turn.place.cancelled():
+                self.waiting -= 1
+            else:
+                self.in_flight -= 1
+            self._let_in()
+            raise
+
+    def succeeded(self, place: Place, reply: Reply) -> None:
+        """The call was answered."""
+        self.in_flight -= 1
+        self._window.succeeded(place.era)
+        self._settle(place, reply.usage)
+        self._alive()
+        if reply.pace and (wait := reply.pace.wait) > 0:
+            self._pause(min(wait, LONGEST))
+        self._let_in()
+
+    def failed(self, place: Place, error: ModelError, *, its_own: bool = False) -> bool:
+        """The call failed, by a fault of `its_own` or the endpoint's. Whether it is to come in again, the failure forgotten."""
+        self.in_flight -= 1
+        self._settle(place, error.usage)
+        again = False if its_own else self._judged(place, error)
+        self._let_in()
+        return again
+
+    def dropped(self) -> None:
+        """The call was cancelled, or broke: that says nothing about the endpoint."""
+        self.in_flight -= 1
+        self._let_in()
+
+    # ---- what an error means for all
+
+    def _judged(self, place: Place, error: ModelError) -> bool:
+        if is_fatal(error):
+            return self._stop(error)
+        if is_busy(error):
+            self._window.troubled(place.era)
+        if answered(error):
+            self._alive()
+        parked = self._asked_to_wait(error)
+        if not is_outage(error):
+            return parked
+        self._circuit.failed(error)
+        if self._circuit.down_for >= self._outage:
+            return self._stop(error)
+        return self._circuit.is_open or parked
+
+    def _asked_to_wait(self, error: ModelError) -> bool:
+        """Wait as the endpoint asked. True where that is too long for a retry outside."""
+        seconds = min(error.retry_after or 0.0, PARKED)
+        if seconds > max(LONGEST, self._paused_until - self._clock() + 1.0):
+            self._tell(f"paused until {clock_time(seconds)}, as it asked: {error}")
+        self._pause(seconds)
+        return seconds > LONGEST
+
+    def _stop(self, error: ModelError) -> bool:
+        if self._halt is None:
+            return False
+        if self._stopped is None:
+            self._stopped = error
+            self._halt(error)
+        return True
+
+    def _alive(self) -> None:
+        if self._circuit.alive():
+            self._ease(self._clock(), EASE)
+
+    def _pause(self, seconds: float) -> None:
+        until = self._clock() + seconds
+        if seconds > 0 and until > self._paused_until:
+            self._paused_until = until
+            self._ease(until, min(seconds, EASE))
+
+    def _ease(self, moment: float, over: float) -> None:
+        """From that moment on let a limit's worth in one by one, `over` so many seconds: who waited together must not wake so."""
+        self._next = max(self._next, moment)
+        self._easing = self.limit
+        self._gap = over / self.limit
+
+    def _settle(self, place: Place, usage: Usage) -> None:
+        if self._rates:
+            self._rates.settle(place.tokens, usage.tokens)
+
+    def _tell(self, words: str) -> None:
+        if self._say:
+            self._say(f"{self.name}: {words}")
+
+    # ---- whose turn it is
+
+    def _wait(self, tokens: float) -> float:
+        """Seconds until a call of so many tokens may go in; infinite: not before another comes out."""
+        if self._stopped or self.in_flight >= self.limit:
+            return inf
+        wait = self._next - self._clock() if self._easing else 0.0
+        if self._circuit.is_open:
+            wait = max(wait, self._circuit.wait())
+        if self._rates:
+            wait = max(wait, self._rates.wait(tokens))
+        return wait
+
+    def _admit(self, tokens: float) -> Place:
+        self.in_flight += 1
+        self._window.entered(self.in_flight)
+        if self._easing:
+            self._easing -= 1
+            self._next = max(self._next, self._clock()) + self._gap
+        if self._circuit.is_open:
+            self._circuit.probe()
+        if self._rates:
+            self._rates.take(tokens)
+        return Place(self._window.era, tokens)
+
+    def _let_in(self) -> None:
+        """Let in whoever may go, first come first; see to it that the next is let in when it is time."""
+        queue = self._queue
+        while queue and (queue[0].place.done() or self._wait(queue[0].tokens) <= 0):
+            turn = queue.popleft()
+            if not turn.place.done():
+                self.waiting -= 1
+                turn.place.set_result(self._admit(turn.tokens))
+        if queue or self._watching:
+            self._set_alarm(self._wait(queue[0].tokens if queue else 0.0))
+        elif self._alarm:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._watching and self.room > 0:
+            self._news.set()
+            self._news.clear()
+
+    def _set_alarm(self, seconds: float) -> None:
+        """Look again after so many seconds, or earlier; infinite: somebody who comes out will see to it."""
+        moment = self._clock() + seconds
+        if not 0 < seconds < inf or (self._alarm and self._alarm_at <= moment + 0.001):
+            return
+        if self._alarm:
+            self._alarm.cancel()
+        self._alarm_at = moment
+        self._alarm = asyncio.get_running_loop().create_task(self._ring(seconds))
+
+    async def _ring(self, seconds: float) -> None:
+        with suppress(asyncio.CancelledError):
+            await self._sleep(seconds)
+            self._alarm = None
+            self._let_in()
+
+
+def gated(call: Call, gate: Gate) -> Call:
+    """Hold calls back until `gate` lets them in, and tell it how they ended.
+
+    What a call consumed each time that the gate asked it again is in its usage, as retries.
+    """
+    formats: set[Format] = set()
+
+    async def passed(request: Request) -> Reply:
+        tokens = estimate(request, None)["tokens"] if gate.counts_tokens else 0.0
+        spent = NOTHING
+        while True:
+            place = await gate.enter(tokens)
+            try:
+                reply = await call(request)
+            except ModelError as error:
+                spent += error.usage
+                if not gate.failed(place, error, its_own=_its_own(error, request, formats)):
+                    error.usage = _repeated(spent)
+                    raise
+            except BaseException:
+                gate.dropped()
+                raise
+            else:
+                formats.add(request.format)
+                gate.succeeded(place, reply)
+                return reply if spent is NOTHING else replace(reply, usage=_repeated(spent + reply.usage))
+
+    return passed
+
+
+def is_busy(error: ModelError) -> bool:
+    """Whether an error says that too much is asked at once."""
+    return isinstance(error, RateLimitError | ModelTimeoutError) or error.status in BUSY
+
+
+def is_fatal(error: ModelError) -> bool:
+    """Whether an error would meet every call alike, for good: the key, the quota, the model's name, the address, TLS."""
+    if isinstance(error, AuthenticationError):
+        return True
+    return isinstance(error, ModelUnavailableError) and not error.retryable and (error.status or 0) < 500
+
+
+def _its_own(error: ModelError, request: Request, formats: set[Format]) -> bool:
+    """Whether an error may be for what this request asks for: a format never answered yet, or images. (See `step_down`.)"""
+    if error.status in {500, 501} and request.format != "text" and request.format not in formats:
+        return True
+    return error.status in {404, 500, 501} and has_images(request)
+
+
+def _repeated(usage: Usage) -> Usage:
+    """The usage of one call that may have been made several times."""
+    return replace(usage, retried_calls=max(usage.calls - 1, 0)) if usage.calls > 1 else usage

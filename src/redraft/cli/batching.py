@@ -1,0 +1,148 @@
+"""The work behind `redraft batch`: set up, follow, heed signals, say how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+from ..core.errors import RedraftError
+from ..datasets.shapes import Columns
+from ..graders import Judge, must
+from ..runs import Limits, Progress, Report, Run
+from . import batchview as view
+from .batch import COLUMNS
+from .choosing import DRAFTS
+from .exits import FAILED, HINTS, INTERRUPTED, OK, complain
+from .metrics import served
+from .wishes import budget_of, canonical, chosen_graders, model_found, model_named, settings_of
+
+MISSED = 3  # some rows have no result
+GOES_ON = "the same command goes on from here"
+
+
+def carry_out(typed: Mapping[str, Any]) -> int:
+    """Do every row; the exit code."""
+    if typed["engine"] == "ray":  # it tells of the death of a worker on stdout, where rows may go
+        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    try:
+        report = asyncio.run(_carried_out(typed))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        complain("interrupted; what was finished is kept", GOES_ON)
+        return INTERRUPTED
+    except RedraftError as error:
+        if typed["as_json"]:
+            view.tell("error", {"error": type(error).__name__, "message": str(error)}, stdout=_to_stdout(typed))
+        raise
+    return OK if report is None else _concluded(report, typed)
+
+
+async def _carried_out(typed: Mapping[str, Any]) -> Report | None:
+    """The report of the run; None when it was only rehearsed."""
+    run = await wished(typed)
+
+    def now() -> Progress:
+        return run.progress
+
+    with ExitStack() as around:
+        if typed["metrics"] is not None and not typed["dry_run"]:
+            where = around.enter_context(served(typed["metrics"], lambda: now().as_data()))
+            view.say(f"numbers for Prometheus: {where}")
+        if typed["dry_run"] or typed["explain"]:
+            preview = await run.prepare(explain=typed["explain"])
+            view.announce(preview, explain=typed["explain"])
+        if typed["dry_run"]:
+            view.rehearse(preview, as_json=typed["as_json"])
+            return None
+        run.say = around.enter_context(view.eyes(as_json=typed["as_json"], stdout=_to_stdout(typed))(now))
+        around.enter_context(_heeding(run, run.say))
+        return await run.go()
+
+
+async def wished(typed: Mapping[str, Any]) -> Run:
+    """The run that was typed. Raises ConfigError."""
+    model = await model_found(typed["model"])
+    if model is None and typed["model"] is None and typed["mode"] != "grade":
+        complain(
+            "no model was found, so the built-in editor repairs what form allows", "`redraft models` shows where it was looked for"
+        )
+    judge = model_named(typed["judge"]) or None
+    graders = graders_of(typed, judges=bool(judge or (model and typed["mode"] != "grade")))
+    inputs = typed["inputs"]
+    return Run.of(inputs[0] if len(inputs) == 1 else list(inputs), typed["output"], model or False, graders, judge, **asked(typed))
+
+
+def graders_of(typed: Mapping[str, Any], *, judges: bool) -> list[Any] | None:
+    """The requirements as musts, and the graders that were named; without those the judge, if there is one."""
+    musts = [must(spec) for spec in canonical(typed["require"])]
+    named = chosen_graders(typed)
+    if named is None and not musts:
+        return None
+    return [*musts, *(named if named is not None else [Judge()] if judges else [])]
+
+
+def asked(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed beside input, output, models and graders, by its names in `batch`."""
+    same = ("mode", "on_duplicate", "journal", "name", "retry", "errors", "durability", "limit", "timeout", "max_in_flight")
+    where = ("engine", "ray_address", "shards", "poll")
+    return {
+        **settings_of(typed),
+        **{name: typed[name] for name in (*same, *where)},
+        "n": typed["n"] or DRAFTS,
+        "columns": Columns(**{name: typed[f"{name}_col"] for name in COLUMNS}),
+        "ordered": not typed["unordered"],
+        "budget": budget_of(typed),
+        "limits": Limits(typed["start_in_flight"], typed["min_in_flight"], typed["rpm"], typed["tpm"], typed["outage"]),
+    }
+
+
+def _to_stdout(typed: Mapping[str, Any]) -> bool:
+    """Whether JSON goes to stdout: where the rows go there, it gives way."""
+    return bool(typed["output"] != "-")
+
+
+@contextmanager
+def _heeding(run: Run, say: Callable[[str], None]) -> Iterator[None]:
+    """The first Ctrl-C, or being told to end, lets calls in flight finish; the next Ctrl-C does not; one more kills."""
+    loop, heard = asyncio.get_running_loop(), 0
+
+    def stop() -> None:
+        nonlocal heard
+        heard += 1
+        say("finishing what is in flight; Ctrl-C again ends at once")
+        run.stop()
+
+    def interrupt() -> None:
+        if not heard:
+            stop()
+            return
+        loop.remove_signal_handler(signal.SIGINT)
+        say("ending at once")
+        run.stop(now=True)
+
+    with suppress(NotImplementedError):  # Windows: Ctrl-C ends at once there
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        loop.add_signal_handler(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)
+            loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _concluded(report: Report, typed: Mapping[str, Any]) -> int:
+    """Say how it went; the exit code."""
+    if typed["as_json"]:
+        view.tell("report", report.as_data(), stdout=_to_stdout(typed))
+    else:
+        view.conclude(report)
+    if report.ended:
+        why = "interrupted" if report.ended == "interrupted" else f"cut short: {report.ended}"
+        advice = HINTS.get(report.message.partition(":")[0])
+        complain(f"{why}{f': {report.message}' if report.message else ''}", "; then ".join(filter(None, [advice, GOES_ON])))
+        return INTERRUPTED if report.ended == "interrupted" else FAILED
+    return MISSED if report.failed or report.bad else OK

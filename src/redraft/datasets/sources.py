@@ -1,0 +1,299 @@
+"""Where rows come from: files, globs, folders, stdin, Hugging Face datasets, and what a program hands over.
+
+A source can be read as often as one likes, and gives the same rows in the same order every time: what can be read only
+once (stdin, pipes, iterators) is written to disk first. Nothing is held whole in memory, and what a row means is not
+known here.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import IO, Any, TypeAlias
+from weakref import finalize
+
+from ..core.errors import ConfigError, StoreError
+from .early import close_quietly
+from .rows import BATCH, PIECE, BadRow, OnError, Row, accepted, check_kind, is_table, rows, rows_in
+from .values import line_of
+
+Read: TypeAlias = Callable[[OnError], Iterator[Row]]
+
+NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
+HUGGING_FACE = ("dataset_info.json", "dataset_dict.json")
+INSTALL = "pip install 'redraft[datasets]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Rows that can be read again and again. `said` is what people call it: a file's name, "3 files", "stdin"."""
+
+    said: str
+    read: Read
+
+    def rows(self, on_error: OnError = None) -> Iterator[Row]:
+        """The rows from the first on. Bad ones go to `on_error`; without it the first one raises ConfigError.
+
+        StoreError where the disk has no room for what must be kept to be read again.
+        """
+        return self.read(on_error)
+
+
+def open_source(spec: Any, *, spool: Path | None = None) -> Source:
+    """The source that a spec means; nothing of it is read yet.
+
+    A text or Path is a file (see `rows`), a glob (its files sorted), a folder (of table files, or one that the library
+    `datasets` saved), a pipe or "-" for stdin (JSON Lines), or "hf:NAME[:SPLIT]", a dataset of the Hugging Face hub or a
+    folder of one; a name for which there is no file is such a NAME, too. A list of these is read one after the other.
+    Mappings are rows: a sequence of them is read in place, any other iterable once. Datasets of `datasets` are read in
+    place, too. `spool` is the folder for what is kept on disk (None: the usual one for temporary files). Raises
+    ConfigError for what is not there.
+    """
+    if isinstance(spec, str | Path):
+        return _named(spec, spool)
+    if (dataset := _dataset_in(spec, spool)) is not None:
+        return dataset
+    if isinstance(spec, Mapping) or not isinstance(spec, Iterable):
+        raise ConfigError(f"rows come from a file, a dataset or an iterable of mappings, got {type(spec).__name__}")
+    if isinstance(spec, Sequence):
+        return _sequence(spec, spool)
+    return Source("rows of an iterable", _kept_once(partial(_lines_of, iter(spec)), "row", spool))
+
+
+def _named(spec: str | Path, spool: Path | None) -> Source:
+    name, path = str(spec), Path(spec)
+    if name == "-":
+        return Source("stdin", _kept_once(_stdin, "stdin", spool))
+    if name.startswith("hf:"):
+        return _hub(name[3:], spool)
+    if path.is_dir():
+        return _folder(path, spool)
+    if path.is_file():
+        return _files([name], name)
+    if path.exists():
+        return Source(name, _kept_once(partial(_pipe, name), name, spool))
+    if glob.has_magic(name):
+        found = glob.glob(name, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
+        return _files(sorted(n for n in found if Path(n).is_file()), name)
+    if NAME.fullmatch(name) and not is_table(name) and _installed():
+        return _hub(name, spool)
+    raise ConfigError(f"there is no file {name!r}{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    likely = NAME.fullmatch(name) and not is_table(name)
+    return f"; if a Hugging Face dataset is meant: {INSTALL}" if likely else ""
+
+
+def _files(names: list[str], spec: str) -> Source:
+    if not names:
+        raise ConfigError(f"there is no file {spec!r}")
+    for name in names:
+        check_kind(name)
+    return Source(names[0] if len(names) == 1 else f"{len(names)} files", partial(_chained, [partial(rows, n) for n in names]))
+
+
+def _folder(path: Path, spool: Path | None) -> Source:
+    if any((path / name).is_file() for name in HUGGING_FACE):
+        return _hub(str(path), spool)
+    tables = sorted(str(p) for p in path.iterdir() if p.is_file() and p.name[0] not in "._" and is_table(p))
+    if not tables:
+        raise ConfigError(
+            f"folder {str(path)!r} holds no table; name its files by a glob, such as {str(path / '**' / '*.parquet')!r}"
+        )
+    return _files(tables, str(path))
+
+
+def _sequence(items: Sequence[Any], spool: Path | None) -> Source:
+    """Rows that are in memory already, or several sources."""
+    if not items or not all(isinstance(item, str | Path) for item in items):
+        return Source(f"{len(items)} rows", partial(_given, items))
+    sources = [open_source(item, spool=spool) for item in items]
+    plain = all(Path(item).is_file() for item in items)
+    return Source(
+        f"{len(items)} files" if plain else ", ".join(s.said for s in sources), partial(_chained, [s.read for s in sources])
+    )
+
+
+def _chained(reads: Iterable[Read], on_error: OnError) -> Iterator[Row]:
+    for read in reads:
+        yield from read(on_error)
+
+
+def _given(items: Iterable[Any], on_error: OnError, said: str = "row") -> Iterator[Row]:
+    return accepted((_row(f"{said}:{n}", item) for n, item in enumerate(items, 1)), on_error)
+
+
+def _row(place: str, item: Any) -> Row | BadRow:
+    if isinstance(item, Mapping):
+        return Row(place, item)
+    return BadRow(place, f"a row must be a mapping, got {type(item).__name__}")
+
+
+# --- what can be read only once --------------------------------------------------------------------------------------------
+
+
+def _stdin() -> Iterator[bytes]:
+    return iter(partial(sys.stdin.buffer.read, PIECE), b"")
+
+
+def _pipe(name: str) -> Iterator[bytes]:
+    try:
+        with Path(name).open("rb") as file:
+            yield from iter(partial(file.read, PIECE), b"")
+    except OSError as error:
+        raise ConfigError(f"{name!r} cannot be read: {error.strerror}") from error
+
+
+def _lines_of(items: Iterator[Any]) -> Iterator[bytes]:
+    return map(line_of, items)
+
+
+def _kept_once(pieces: Callable[[], Iterable[bytes]], said: str, spool: Path | None) -> Read:
+    """Reads what is kept on disk; it is put there when it is asked for first."""
+    kept = _Kept(pieces, said, str(spool or tempfile.gettempdir()))
+
+    def read(on_error: OnError) -> Iterator[Row]:
+        kept.fill()
+        with io.BufferedReader(_Again(kept), PIECE) as file:
+            yield from rows_in(file, said, on_error)
+
+    return read
+
+
+class _Kept:
+    """Bytes in a file without a name, which is gone when the process is. It is filled once."""
+
+    def __init__(self, pieces: Callable[[], Iterable[bytes]], said: str, folder: str) -> None:
+        self._pieces, self._said, self._folder = pieces, said, folder
+        self._file: IO[bytes] | None = None
+        self._whole = False
+        self._lock = Lock()
+
+    def fill(self) -> None:
+        """Take in everything, where that has not been done."""
+        with self._lock:
+            if self._whole:
+                return
+            if self._file is not None:
+                raise ConfigError(f"{self._said} could not be read to its end; it cannot be read again")
+            self._file = file = self._disk(partial(tempfile.TemporaryFile, dir=self._folder))
+            finalize(self, close_quietly, file)
+            for piece in self._pieces():
+                self._disk(partial(file.write, piece))
+            self._disk(file.flush)
+            self._whole = True
+
+    def part(self, place: int, length: int) -> bytes:
+        """At most so many bytes from a place on."""
+        assert self._file is not None
+        with self._lock:
+            self._file.seek(place)
+            return self._file.read(length)
+
+    def _disk(self, do: Callable[[], Any]) -> Any:
+        try:
+            return do()
+        except OSError as error:
+            raise StoreError(f"{self._folder!r} cannot hold the rows of {self._said}: {error.strerror}") from error
+
+
+class _Again(io.RawIOBase):
+    """Reads what is kept from its start, at a place of its own."""
+
+    def __init__(self, kept: _Kept) -> None:
+        self._kept, self._place = kept, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._kept.part(self._place, len(buffer))
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+
+# --- Hugging Face ----------------------------------------------------------------------------------------------------------
+
+
+def _hub(name: str, spool: Path | None) -> Source:
+    """A dataset by its name or its folder, with ":SPLIT" behind it where it has several."""
+    library = _library(name)
+    folder, _, split = (name, "", "") if Path(name).is_dir() else name.partition(":")
+    try:
+        found = library.load_from_disk(folder) if _saved(Path(folder)) else library.load_dataset(folder)
+    except Exception as error:  # the library raises whatever its own libraries raise
+        first = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ConfigError(f"{folder!r} is no file here, and no dataset that can be loaded: {first}") from error
+    source = _dataset_in(_split_of(found, folder, split), spool, folder)
+    assert source is not None
+    return source
+
+
+def _installed() -> bool:
+    """Whether the library is there; a folder that happens to be called "datasets" is none."""
+    found = find_spec("datasets")
+    return found is not None and found.origin is not None
+
+
+def _library(name: str) -> Any:
+    if not _installed():
+        raise ConfigError(f"{name!r} is a Hugging Face dataset: {INSTALL}")
+    return import_module("datasets")
+
+
+def _saved(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in HUGGING_FACE)
+
+
+def _split_of(found: Any, name: str, split: str) -> Any:
+    """One split of a dataset; the only one need not be named."""
+    if not isinstance(found, Mapping):
+        if split and split != str(found.split):
+            raise ConfigError(f"dataset {name!r} has no splits, so no {split!r}")
+        return found
+    if split in found:
+        return found[split]
+    if split or len(found) != 1:
+        wrong = f"no split {split!r}; there are" if split else "several splits; choose one of"
+        raise ConfigError(f"dataset {name!r} has {wrong} {', '.join(f'hf:{name}:{s}' for s in found)}")
+    return next(iter(found.values()))
+
+
+def _dataset_in(spec: Any, spool: Path | None, name: str = "") -> Source | None:
+    """The source for an object of `datasets`: on disk already, or streamed (which is kept)."""
+    library: Any = sys.modules.get("datasets")
+    if not hasattr(library, "IterableDatasetDict"):  # not loaded, so it is none of theirs
+        return None
+    if isinstance(spec, library.DatasetDict | library.IterableDatasetDict):
+        return _dataset_in(_split_of(spec, name or "given", ""), spool, name)
+    if isinstance(spec, library.Dataset):
+        said = _called(spec, name)
+        return Source(f"dataset {said}", lambda on_error: _given(_undecoded(spec), on_error, said.replace(", split ", ":")))
+    if isinstance(spec, library.IterableDataset):
+        said = _called(spec, name)
+        return Source(f"dataset {said}", _kept_once(lambda: _lines_of(iter(spec)), said.replace(", split ", ":"), spool))
+    return None
+
+
+def _undecoded(table: Any) -> Iterator[Any]:
+    """The rows as they are stored: pictures and sounds stay bytes or paths."""
+    for batch in table.with_format("arrow").iter(batch_size=BATCH):
+        yield from batch.to_pylist()
+
+
+def _called(table: Any, name: str) -> str:
+    """What a dataset is called, with its split."""
+    named = name or getattr(table.info, "dataset_name", None) or "given"
+    return f"{named}, split {table.split}" if table.split else str(named)

@@ -1,0 +1,142 @@
+"""What a run was asked to do, checked before anything is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from ..core.errors import ConfigError
+from ..core.plans import Plan
+from ..core.plans.self_refine import BestOfN
+from ..datasets.shapes import Columns
+from ..datasets.writing import ending_of
+from ..options import Options
+from ..stores.schema import Durability
+from .entries import ON_DUPLICATE
+
+MODES = ("refine", "grade", "best")
+RETRY = ("failed", "truncated")
+ENGINES = ("local", "ray", "provider-batch")
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+STDOUT = "-"
+HERE_ONLY = ("on_record", "on_step", "cache")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How fast an endpoint may be asked.
+
+    `start` calls in flight to begin with, never fewer than `floor`; up to the run's `max_in_flight` as far as the endpoint
+    takes them. `rpm` and `tpm` are its calls and tokens a minute, where it has such limits. `outage`: seconds without any
+    answer after which the run ends.
+    """
+
+    start: int = 16
+    floor: int = 1
+    rpm: float | None = None
+    tpm: float | None = None
+    outage: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Everything but models and graders; see `batch`. Raises ConfigError."""
+
+    source: Any
+    output: str | None
+    mode: str = "refine"
+    n: int = 4
+    columns: Columns = field(default_factory=Columns)
+    on_duplicate: str = "error"
+    journal: Path = Path()
+    name: str = ""
+    retry: Collection[str] = ()
+    ordered: bool = True
+    errors: str = ""
+    durability: Durability = "normal"
+    limits: Limits = field(default_factory=Limits)
+    limit: int | None = None
+    engine: str = "local"
+    shards: int | None = None
+    ray_address: str | None = None
+    poll: float | None = None
+    options: Options = field(default_factory=Options)
+
+    @classmethod
+    def of(cls, source: Any, output: Any, journal: Any = None, name: str | None = None, errors: Any = None, **asked: Any) -> Self:
+        """With the names that follow from the output's: its journal, its errors, and the run."""
+        to = None if output is None else str(output)
+        stem = "redraft" if to is None or to == STDOUT else to
+        return cls(
+            source,
+            to,
+            journal=Path(journal or f"{stem}.journal"),
+            name=name or named_after(Path(stem).name),
+            errors=str(errors or f"{stem}.errors.jsonl"),
+            **{key: value for key, value in asked.items() if value is not None},
+        )
+
+    def __post_init__(self) -> None:
+        _one_of("mode", self.mode, MODES)
+        _one_of("on_duplicate", self.on_duplicate, ON_DUPLICATE)
+        _one_of("engine", self.engine, ENGINES)
+        self._check_ray()
+        self._check_poll()
+        for kind in self.retry:
+            _one_of("retry", kind, RETRY)
+        if not NAME.fullmatch(self.name):
+            raise ConfigError(f"name: a run is called by up to 64 letters, digits, - and _, got {self.name!r}")
+        if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1):
+            raise ConfigError(f"limit must be a whole number >= 1, got {self.limit!r}")
+        if self.output not in {None, STDOUT}:
+            ending_of(Path(str(self.output)))
+        if self.options.store is not None:
+            raise ConfigError("store: a batch keeps its own journal, leave it out")
+        if self.options.plan is not None and self.mode != "refine":
+            raise ConfigError(f"mode {self.mode!r} has a plan of its own: leave out plan")
+
+    def _check_ray(self) -> None:
+        most, options = self.options.max_in_flight, self.options
+        if self.engine != "ray":
+            if self.shards is not None or self.ray_address is not None:
+                raise ConfigError(f"shards and ray_address go with engine 'ray', got engine {self.engine!r}")
+            return
+        if self.shards is not None and not (type(self.shards) is int and 1 <= self.shards <= most):
+            raise ConfigError(f"shards must be a whole number from 1 to max_in_flight, which is {most}, got {self.shards!r}")
+        if given := [name for name in HERE_ONLY if getattr(options, name) is not None]:
+            raise ConfigError(f"{given[0]} is not possible with engine 'ray': rows are worked on in other processes")
+
+    def _check_poll(self) -> None:
+        if self.poll is None:
+            return
+        if self.engine != "provider-batch":
+            raise ConfigError(f"poll goes with engine 'provider-batch', got engine {self.engine!r}")
+        if isinstance(self.poll, bool) or not isinstance(self.poll, int | float) or not 0 < self.poll <= 3600:
+            raise ConfigError(f"poll must be a number of seconds > 0, at most 3600, got {self.poll!r}")
+
+    def check_output(self, *, known: bool) -> None:
+        """Raises ConfigError for a file that holds something this run did not write."""
+        there = Path(self.output) if self.output not in {None, STDOUT} else None
+        if there and not known and there.is_file() and there.stat().st_size:
+            raise ConfigError(
+                f"output {self.output!r} is there already, and journal {str(self.journal)!r} has no run {self.name!r} that "
+                "wrote it: name another file, or remove this one"
+            )
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan where it does not follow from the options."""
+        return BestOfN(self.n, self.options.target_score) if self.mode == "best" else self.options.plan
+
+
+def _one_of(name: str, value: Any, allowed: Collection[str]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def named_after(file: str) -> str:
+    """A run's name from that of a file."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", file).strip("-")[:64] or "run"

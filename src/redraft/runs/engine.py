@@ -1,0 +1,358 @@
+"""The engine of a run: every row is taken to its end, whatever happens on the way.
+
+Rows are tasks of one event loop. A row is begun only while no call waits for its turn at any endpoint, so those under way
+come first and finished work grows steadily. Every record that was paid for is in the journal before the row's next step is
+asked for; what stands there is never asked again. How a row is refined is the loop's business, how an endpoint is asked the gate's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from ..api import Job, chosen, drive, job_for
+from ..casting import Desk
+from ..contracts import Call, Model
+from ..core.errors import ConfigError, StoreError
+from ..core.plans import Plan
+from ..core.records import NOTHING, Outcome, StopReason
+from ..core.serial import record_to_json
+from ..core.trace import Trace
+from ..datasets.rows import BadRow
+from ..datasets.values import merged, names_for
+from ..datasets.writing import Output
+from ..options import Options
+from ..stores.journal import Journal, RowNote
+from .asked import Asked
+from .endpoints import ROW, Endpoints
+from .entries import Entry, Survey, Table
+from .keys import key_of, reads_metadata, settings_parts, task_parts
+from .progress import Progress
+from .report import Report, Tally, report_of
+from .rows import COLUMNS, Came, came_of, failed, not_started
+
+CHUNK = 64  # rows read at a time
+MOST_ROWS = 2  # rows under way, in terms of the most calls in flight
+MOST_WAITING = 200_000  # rows that may wait for an earlier one to be written
+
+MARKING = {"budget", "deadline"}  # after these ends the rows that are left are marked as not started
+
+
+@dataclass
+class Engine:
+    """Takes the rows of a table through a desk into a journal and an output."""
+
+    asked: Asked
+    table: Table
+    survey: Survey
+    desk: Desk
+    plan: Plan
+    journal: Journal
+    output: Output | Nowhere
+    refused: Refused
+    endpoints: Endpoints
+    progress: Progress
+    tally: Tally = field(default_factory=Tally)
+    ended: str = ""
+    message: str = ""
+    _rows: set[asyncio.Task[None]] = field(default_factory=set)
+    _bad: list[BadRow] = field(default_factory=list)
+    _turn: asyncio.Event = field(default_factory=asyncio.Event)  # something ended: a row, or the run
+    _settings: Mapping[str, str] = field(init=False)
+    _moment: float | None = field(init=False)
+    _metadata: bool = field(init=False)
+    _names: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        _, cast = self.desk.common()
+        self._settings = settings_parts(self.desk, self.plan, cast.writer.identity if cast.writer else "")
+        self._metadata = reads_metadata(cast.graders.values())
+        self._moment = self.desk.options.ends_at
+        self._names = names_for(("id", *COLUMNS), self.table.columns)
+
+    # --- the whole
+
+    async def go(self) -> Report:
+        """All rows; what they came to."""
+        self._note(state="running", settings=self._known_settings())
+        try:
+            await self._work()
+        except StoreError as error:
+            self.end("disk", str(error), now=True)
+        except asyncio.CancelledError:
+            self.end("interrupted", "interrupted", now=True)
+            raise
+        finally:
+            await self._settle_down()
+        return self._report()
+
+    async def _work(self) -> None:
+        async with aclosing(self._due()) as rows:
+            async for due in rows:
+                if came := self._kept(due):
+                    self._written(due.entry, came, kept=True)
+                elif await self._room():
+                    self._begin(due)
+                    await asyncio.sleep(0)  # its first call takes its place before the next row looks for one
+                elif self.ended in MARKING:
+                    self._written(due.entry, self._left(due), kept=False)
+                if self.ended and self.ended not in MARKING:
+                    return
+        while self._rows and not self.ended:
+            await self._next_turn()
+
+    async def _due(self) -> AsyncGenerator[Due, None]:
+        """The rows in order, with what the journal knows of each."""
+        entries = self.table.entries(self.survey.repeated, self._bad.append)
+        while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
+            self.refused.put(self._bad)
+            known = self.journal.known(self.asked.name, [entry.id for entry in chunk])
+            for entry in chunk:
+                parts = {"settings": key_of(self._settings), **task_parts(entry.task, metadata=self._metadata)}
+                yield Due(entry, key_of(parts), parts, known.get(entry.id))
+        self.refused.put(self._bad)
+
+    async def _room(self) -> bool:
+        """Wait until a row may begin; False when the run ends before."""
+        most = MOST_ROWS * self.desk.options.max_in_flight
+        while not self.ended:
+            full = len(self._rows) >= most or self.output.waiting >= MOST_WAITING
+            if not full and self.endpoints.room:
+                return True
+            await (self._next_turn() if full else self._next_turn(self.endpoints.room_made()))
+        return False
+
+    async def _next_turn(self, also: Any = None) -> None:
+        """Until something happened."""
+        self._turn.clear()
+        waits = [asyncio.ensure_future(self._turn.wait()), *([asyncio.ensure_future(also)] if also else [])]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    # --- the end
+
+    def end(self, ended: str, message: str, *, now: bool = False) -> None:
+        """Begin no more rows. Where money or time is up, those under way find out by themselves; else nothing more is asked."""
+        if not self.ended:
+            self.ended, self.message, self.progress.state = ended, message, "stopping"
+        if ended not in MARKING:
+            self.endpoints.close(now=now)
+        self._turn.set()
+
+    async def _settle_down(self) -> None:
+        """What is in flight arrives, then rows under way are cut short; all that is known is written."""
+        if self.ended in MARKING:
+            await asyncio.gather(*self._rows, return_exceptions=True)
+        elif self._rows:
+            await self.endpoints.quiet()
+        for row in self._rows:
+            row.cancel()
+        await asyncio.gather(*self._rows, return_exceptions=True)
+
+    def _report(self) -> Report:
+        try:
+            self.output.close(whole=not self.ended)
+        except StoreError as error:
+            self.end("disk", str(error))
+        self.progress.finish()
+        about = {"ended": self.ended, "message": self.message, "output": self.asked.output, "journal": str(self.asked.journal)}
+        report = report_of(self.progress, self.tally, run=self.asked.name, **about)
+        with suppress(StoreError):
+            self._note(state=self.ended or "finished", report=report.as_data())
+        return report
+
+    def _note(self, **about: Any) -> None:
+        self.journal.note(self.asked.name, **about)
+
+    def _known_settings(self) -> dict[str, Any]:
+        """The parts of all settings that this run had so far, by their key; the newest last."""
+        run = self.journal.run(self.asked.name)
+        known = dict(run.about.get("settings", {})) if run else {}
+        known.pop(key_of(self._settings), None)
+        return known | {key_of(self._settings): dict(self._settings)}
+
+    # --- one row
+
+    def _kept(self, due: Due) -> Came | None:
+        """What came of a row that is not to be redone."""
+        came = due.came
+        if came is None or came.status == "open" or self._retried(came):
+            return None
+        if due.note and due.note.n != due.entry.n:
+            self.journal.moved(self.asked.name, due.entry.id, due.entry.n)
+        return came
+
+    def _retried(self, came: Came) -> bool:
+        return (came.status == "failed" and "failed" in self.asked.retry) or (came.truncated and "truncated" in self.asked.retry)
+
+    def _left(self, due: Due) -> Came:
+        """What there is of a row for which nothing is left: the best of an earlier run, if it had one."""
+        if due.came:
+            return due.came
+        kept = self.journal.trace(self.asked.name, due.entry.id) if due.known else None
+        if kept and kept.graded:
+            return came_of(kept + Outcome(kept.best.id if kept.best else None, StopReason(self.ended), self.message))
+        return not_started(self.message)
+
+    def _begin(self, due: Due) -> None:
+        row = asyncio.ensure_future(self._row(due))
+        self._rows.add(row)
+        row.add_done_callback(self._row_ended)
+        self.progress.under_way = len(self._rows)
+
+    def _row_ended(self, row: asyncio.Task[None]) -> None:
+        self._rows.discard(row)
+        self.progress.under_way = len(self._rows)
+        self._turn.set()
+        if not row.cancelled() and (error := row.exception()):
+            self.end("disk" if isinstance(error, StoreError) else "fatal", str(error) or type(error).__name__, now=True)
+
+    async def _row(self, due: Due) -> None:
+        """A row from where it stands to its end. Whatever is wrong with it is its own end, not that of the run."""
+        ROW.set(due.entry.id)
+        try:
+            came = came_of(await self._driven(self._job(due)))
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  (a row may hold, and its graders may do, anything)
+            came = failed(error)
+            if self.journal.trace(self.asked.name, due.entry.id) is None or not due.known:
+                self._anew(due, Trace(due.entry.task))
+        self.journal.finish(self.asked.name, due.entry.id, came.status, came.as_data())
+        await self.journal.committed()
+        self._written(due.entry, came, kept=False)
+
+    def _job(self, due: Due) -> Job:
+        """The refinement of a row: taken up where the journal left it, or begun. Raises ConfigError."""
+        task = due.entry.task
+        if self.asked.mode == "grade" and task.response is None:
+            raise ConfigError("there is no response to grade")
+        cut = bool(due.came and due.came.truncated and "truncated" in self.asked.retry)
+        kept = self.journal.trace(self.asked.name, due.entry.id) if due.known and not cut else None
+        job = job_for(replace(kept, task=task) if kept else task, self.desk, self._moment)
+        if kept is None:
+            self._anew(due, job.trace)
+        store = RowStore(self.journal, self.asked.name, due.entry.id, len(kept.records) if kept else 0)
+        return replace(job, plan=self.plan, store=store, owned=False)
+
+    def _anew(self, due: Due, trace: Trace) -> None:
+        """Begin a row in the journal. Columns that are nobody's business but the output's are not kept there."""
+        bare = replace(trace, task=replace(trace.task, metadata={}), records=())
+        self.journal.begin(self.asked.name, due.entry.id, due.entry.n, due.key, due.parts, bare.header())
+
+    async def _driven(self, job: Job) -> Trace:
+        """The trace at its end, or as far as it got before the run ended."""
+        trace = job.trace
+        try:
+            async with aclosing(drive(job)) as growing:
+                async for trace in growing:
+                    if (usage := trace.records[-1].usage) is not NOTHING:
+                        self.progress.usage += usage
+                        await self.journal.committed()  # what was paid for is safe before more is asked
+        except asyncio.CancelledError:
+            if not self.ended:
+                raise
+        if trace.outcome and trace.outcome.reason in MARKING:
+            self.end(str(trace.outcome.reason), trace.outcome.note)
+        return trace
+
+    def _written(self, entry: Entry, came: Came, *, kept: bool) -> None:
+        self.progress.settle(came, kept=kept)
+        self.tally.settle(came)
+        id = {} if self.table.shape.columns.id else {"id": entry.id}
+        self.output.put(entry.n, merged(entry.values, {**id, **came.columns}, self._names))
+
+
+async def desk_of(  # noqa: PLR0917
+    asked: Asked, model: Any, graders: Any, judge: Any, options: Options, hold: Callable[[Call, Model], Call] | None
+) -> tuple[Desk, Plan]:
+    """Where the rows of a run are worked on, and by which plan."""
+    writer = model
+    if asked.mode == "grade":
+        options = replace(options, max_iterations=0, editor=False)
+        writer, judge = False, await chosen(model if judge is None else judge)
+    desk = Desk(options, await chosen(writer), graders, judge, hold)
+    return desk, asked.plan or options.make_plan(writes=desk.writer is not None)
+
+
+class Due(NamedTuple):
+    """A row to be looked at, what decides its result, and what the journal knows of it."""
+
+    entry: Entry
+    key: str
+    parts: dict[str, str]
+    note: RowNote | None
+
+    @property
+    def known(self) -> bool:
+        """Whether the journal knows it as it is now."""
+        return self.note is not None and self.note.key == self.key
+
+    @property
+    def came(self) -> Came | None:
+        """What came of it so far."""
+        if self.note is None or self.note.result is None or not self.known:
+            return None
+        return Came.of(self.note.status, self.note.result)
+
+
+class Nowhere:
+    """The output of a run that has none."""
+
+    waiting = 0
+
+    def put(self, n: int, values: Mapping[str, Any]) -> None:
+        """Nothing: it is in the journal."""
+
+    def close(self, *, whole: bool) -> None:
+        """Nothing."""
+
+
+@dataclass
+class Refused:
+    """The file of rows that cannot be used; made when there is one."""
+
+    path: str
+    _file: IO[str] | None = None
+
+    def put(self, bad: list[BadRow]) -> None:
+        """Write them down, and empty the list. Raises StoreError."""
+        try:
+            if bad and self._file is None:
+                self._file = Path(self.path).open("w", encoding="utf-8")  # noqa: SIM115  (closed with the run)
+            while bad and self._file:
+                row = bad.pop(0)
+                self._file.write(json.dumps({"place": row.place, "message": row.message}) + "\n")
+                self._file.flush()
+        except OSError as error:
+            raise StoreError(f"errors file {self.path!r} cannot be written: {error.strerror}") from error
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+
+
+@dataclass
+class RowStore:
+    """Puts the records of one row into the journal. How a run was cut short is no part of a row: it goes on."""
+
+    journal: Journal
+    run: str
+    row: str
+    written: int = 0
+
+    def append(self, trace: Trace) -> None:
+        """Hand on what of the trace is not there yet."""
+        fresh = [r for r in trace.records[self.written :] if not (isinstance(r, Outcome) and r.reason.resumable)]
+        if fresh:
+            self.journal.append(self.run, self.row, self.written, [record_to_json(r) for r in fresh])
+            self.written += len(fresh)

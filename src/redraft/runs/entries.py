@@ -1,0 +1,152 @@
+"""The rows of a run as the engine takes them: first counted and checked, all of them, then read again one by one.
+
+The survey comes before anything is asked, so that a mistake in the data costs nothing. What it must remember of a million
+rows is on disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Self
+
+from ..core.errors import ConfigError
+from ..core.records import Task, text_of
+from ..datasets.rows import BadRow, Row
+from ..datasets.shapes import Columns, Shape, recognised
+from ..datasets.sources import Source
+from .keys import content_id
+
+ON_DUPLICATE = ("error", "first", "last", "rename")
+SAMPLE = 8  # rows that are looked at to recognise the shape
+
+Refuse = Callable[[BadRow], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row that can be worked on: its number from 0, where it stands, its columns, its task with an id."""
+
+    n: int
+    place: str
+    values: Mapping[str, Any]
+    task: Task
+
+    @property
+    def id(self) -> str:
+        return self.task.id or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What one pass over the data found: how many rows, and of which ids there are several."""
+
+    total: int = 0
+    bad: int = 0
+    chars: int = 0
+    answered: int = 0
+    repeated: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A source, what its columns mean, what to do with an id that comes twice, and how many rows are wanted at most.
+
+    An id that is given and comes twice is an error; rows without ids are told apart by number where they are alike.
+    """
+
+    source: Source
+    shape: Shape
+    on_duplicate: str = "error"
+    limit: int | None = None
+    columns: tuple[str, ...] = ()
+
+    def survey(self, look: Callable[[int], object] = int) -> Survey:
+        """One pass. Raises ConfigError for an id that stands twice, naming both places. `look` is told how far it is."""
+        bad: list[BadRow] = []
+        total = chars = answered = refused = 0
+        with Ids() as ids:
+            for row, task in self._tasks(bad.append):
+                refused += len(bad)
+                bad.clear()
+                earlier = ids.add(task.id or content_id(task), row.place)
+                if earlier and task.id and self.on_duplicate == "error":
+                    raise ConfigError(
+                        f"the id {task.id!r} stands twice: {earlier} and {row.place}; make ids unique, or choose with "
+                        f"on_duplicate ({', '.join(ON_DUPLICATE[1:])})"
+                    )
+                total += 1
+                chars += sum(len(text_of(m)) for m in task.messages)
+                answered += task.response is not None
+                look(total)
+            repeated = ids.repeated()
+        left_out = sum(n - 1 for n in repeated.values()) if self.on_duplicate in {"first", "last"} else 0
+        return Survey(total - left_out, refused + len(bad), chars, answered, repeated)
+
+    def entries(self, repeated: Mapping[str, int], refuse: Refuse) -> Iterator[Entry]:
+        """The rows, numbered. `refuse` is told of those that cannot be used."""
+        seen: Counter[str] = Counter()
+        n = 0
+        for row, task in self._tasks(refuse):
+            id = task.id or content_id(task)
+            if id in repeated:
+                seen[id] += 1
+                if self._left_out(seen[id], repeated[id]):
+                    continue
+                id = id if self.on_duplicate in {"first", "last"} or seen[id] == 1 else f"{id}#{seen[id]}"
+            yield Entry(n, row.place, row.values, replace(task, id=id) if id != task.id else task)
+            n += 1
+
+    def _left_out(self, nth: int, of: int) -> bool:
+        return (self.on_duplicate == "first" and nth > 1) or (self.on_duplicate == "last" and nth < of)
+
+    def _tasks(self, refuse: Refuse) -> Iterator[tuple[Row, Task]]:
+        """The rows that make a task."""
+        for row in islice(self.source.rows(refuse), self.limit):
+            try:
+                yield row, self.shape.task(row.values)
+            except ValueError as error:
+                refuse(BadRow(row.place, str(error)))
+
+
+def table_of(source: Source, columns: Columns, on_duplicate: str, limit: int | None) -> Table:
+    """The table in a source, once its first rows are looked at. Raises ConfigError."""
+    if on_duplicate not in ON_DUPLICATE:
+        raise ConfigError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, got {on_duplicate!r}")
+    sample = [row.values for row in islice(source.rows(lambda _: None), SAMPLE)]
+    if not sample:
+        raise ConfigError(f"there is no row that can be read in {source.said}")
+    named = tuple(dict.fromkeys(name for values in sample for name in values))
+    return Table(source, recognised(sample, columns), on_duplicate, limit, named)
+
+
+class Ids:
+    """Ids that were met, and where; on disk, so that there may be millions."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA synchronous=OFF")
+        self._db.execute("PRAGMA journal_mode=OFF")
+        self._db.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT, n INTEGER DEFAULT 1) WITHOUT ROWID")
+        self._db.execute("BEGIN")
+
+    def add(self, id: str, place: str) -> str | None:
+        """Remember an id; the place where it stood before, if it did."""
+        told = id.encode("utf-8", "backslashreplace").decode()
+        found = self._db.execute(
+            "INSERT INTO ids VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET n = n + 1 RETURNING n, place", (told, place)
+        )
+        n, earlier = found.fetchone()
+        return earlier if n > 1 else None
+
+    def repeated(self) -> dict[str, int]:
+        return dict(self._db.execute("SELECT id, n FROM ids WHERE n > 1"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()

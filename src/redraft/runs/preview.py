@@ -1,0 +1,158 @@
+"""What a run would read, ask and roughly cost, before anything is asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from ..around.meter import CHARS_PER_TOKEN, OUTPUT_GUESS
+from ..casting import Desk
+from ..core.plans import Plan
+from ..core.plans.self_refine import BestOfN
+from ..core.records import Message, Usage
+from ..datasets.rows import BadRow
+from ..stores.journal import Journal, RowNote
+from .asked import Asked
+from .entries import Entry, Survey, Table
+from .keys import changed, key_of, reads_metadata, settings_parts, task_parts
+
+SAMPLES = 3
+CHUNK = 256
+PROMPT = 1200  # tokens that a judge's own instructions take, roughly
+LEAST_OUTPUT = 64
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What would be done.
+
+    `said` tells what is read, `samples` are the messages of the first rows. `calls` and `tokens` are ranges over all rows
+    that are not finished (`known` are), `cost` in USD, None where a price is unknown. `bad` are rows that cannot be used,
+    with their complaints. `changes` say what of an earlier run would be redone, and why.
+    """
+
+    said: tuple[str, ...]
+    rows: int
+    bad: tuple[BadRow, ...]
+    known: int
+    samples: tuple[tuple[Message, ...], ...]
+    calls: Range
+    tokens: Range
+    cost: tuple[float, float] | None
+    changes: tuple[str, ...] = ()
+
+
+def previewed(asked: Asked, table: Table, survey: Survey, desk: Desk, plan: Plan, *, explain: bool = False) -> Preview:
+    """Look through the data and, where there is one, the journal. Raises ConfigError and StoreError."""
+    bad: list[BadRow] = []
+    entries = table.entries(survey.repeated, lambda row: bad.append(row) if len(bad) < SAMPLES else None)
+    seen = Seen(asked, desk, plan)
+    samples: list[tuple[Message, ...]] = []
+    while chunk := list(islice(entries, CHUNK)):
+        samples += [entry.task.messages for entry in chunk[: SAMPLES - len(samples)]]
+        if not seen.look(chunk) and not explain and len(samples) >= SAMPLES:
+            break
+    rows = survey.total - seen.known
+    calls = calls_of(desk, plan, answered=survey.answered / survey.total if survey.total else 0)
+    tokens = tokens_of(desk, survey)
+    total = (rows * calls[0], rows * calls[1])
+    spent = (rows * calls[0] * tokens[0], rows * calls[1] * tokens[1])
+    return Preview(
+        (f"{survey.total:,} rows in {table.source.said}", table.shape.said),
+        survey.total,
+        tuple(bad),
+        seen.known,
+        tuple(samples),
+        total,
+        spent,
+        cost_of(desk, total, spent),
+        tuple(seen.changes()),
+    )
+
+
+class Seen:
+    """What a journal knows of the rows, as they are now."""
+
+    def __init__(self, asked: Asked, desk: Desk, plan: Plan) -> None:
+        _, cast = desk.common()
+        self._settings = settings_parts(desk, plan, cast.writer.identity if cast.writer else "")
+        self._metadata = reads_metadata(cast.graders.values())
+        self._journal = Journal(asked.journal, create=False, read_only=True) if asked.journal.exists() else None
+        self._name = asked.name
+        self._why: Counter[str] = Counter()
+        self._rows: Counter[str] = Counter()
+        self.known = 0
+
+    def look(self, entries: Sequence[Entry]) -> bool:
+        """Compare rows with the journal; whether there is one to compare with."""
+        if self._journal is None:
+            return False
+        notes = self._journal.known(self._name, [entry.id for entry in entries])
+        for entry in entries:
+            self._compare(entry, notes.get(entry.id))
+        return True
+
+    def _compare(self, entry: Entry, note: RowNote | None) -> None:
+        parts = {"settings": key_of(self._settings), **task_parts(entry.task, metadata=self._metadata)}
+        if note is None:
+            self._rows["new"] += 1
+        elif note.key == key_of(parts):
+            self._rows["finished" if note.status != "open" else "half done"] += 1
+            self.known += note.status != "open"
+        else:
+            self._rows["changed"] += 1
+            self._why.update(self._reasons(note, parts))
+
+    def _reasons(self, note: RowNote, parts: dict[str, str]) -> Iterator[str]:
+        for part in changed(note.parts, parts):
+            yield from (f"setting {name}" for name in self._settings_since(note)) if part == "settings" else [f"the row's {part}"]
+
+    def _settings_since(self, note: RowNote) -> list[str]:
+        run = self._journal.run(self._name) if self._journal else None
+        old = run.about.get("settings", {}).get(note.parts.get("settings")) if run else None
+        return changed(old, self._settings) if old else ["(of an older journal)"]
+
+    def changes(self) -> Iterator[str]:
+        """Lines for people."""
+        if self._journal is None:
+            yield "there is no journal yet: every row is new"
+            return
+        self._journal.close()
+        yield ", ".join(f"{n:,} rows {what}" for what, n in sorted(self._rows.items())) or "no rows"
+        for why, n in sorted(self._why.items()):
+            yield f"{why} changed: {n:,} rows are redone; calls that stay the same come from the cache"
+
+
+def calls_of(desk: Desk, plan: Plan, *, answered: float) -> Range:
+    """The fewest and the most calls of a row, retries and re-asks apart. `answered` is the share with a response."""
+    panel, _ = desk.common()
+    looks = sum(seat.looks for seat in panel if not seat.free)
+    drafts = getattr(plan, "n", getattr(plan, "drafts", 1))
+    if desk.writer is None:
+        return looks, looks
+    least = drafts * (1 + looks) - round(answered)
+    more = 0 if isinstance(plan, BestOfN) else desk.options.max_iterations
+    return max(0, least), least + more * (1 + looks)
+
+
+def tokens_of(desk: Desk, survey: Survey) -> Range:
+    """Tokens of a call, roughly: the prompt and a short answer; or with a judge's instructions, and all that is allowed."""
+    prompt = survey.chars // max(1, survey.total) // CHARS_PER_TOKEN + 1
+    most = desk.options.max_tokens or OUTPUT_GUESS
+    return prompt + LEAST_OUTPUT, prompt + PROMPT + 2 * most
+
+
+def cost_of(desk: Desk, calls: Range, tokens: Range) -> tuple[float, float] | None:
+    """USD for so many tokens, at the dearest price of a model that is asked: all read, or half of them written."""
+    _, cast = desk.common()
+    prices = [line.price for line in (cast.writer, *cast.judges.values()) if line]
+    if not calls[1] or not prices:
+        return 0.0, 0.0
+    ends = Usage(calls[0], tokens[0], 0), Usage(calls[1], tokens[1] // 2, tokens[1] // 2)
+    costs = [price.cost(end) if price else None for price in prices for end in ends]
+    known = [cost for cost in costs if cost is not None]
+    return (min(known), max(known)) if len(known) == len(costs) else None

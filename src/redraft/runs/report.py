@@ -1,0 +1,214 @@
+"""What a run came to: counted row by row, in constant memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any
+
+from ..core.records import Usage
+from .progress import Mean, Progress
+from .rows import NOT_STARTED, Came
+
+Z = 1.959964  # two-sided 95 % of a normal distribution
+
+
+@dataclass(slots=True)
+class Spread:
+    """Mean and variance of a stream of numbers (Welford 1962)."""
+
+    n: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.n += 1
+        ahead = value - self.mean
+        self.mean += ahead / self.n
+        self.squares += ahead * (value - self.mean)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % for the mean, by the normal distribution; None with fewer than two."""
+        if self.n < 2:
+            return None
+        half = Z * sqrt(self.squares / (self.n - 1) / self.n)
+        return self.mean - half, self.mean + half
+
+
+@dataclass(slots=True)
+class Iteration:
+    """What a refinement of this number brought over all rows that had one."""
+
+    gain: Mean = field(default_factory=Mean)
+    rows: int = 0
+    calls: int = 0
+    cost: float | None = 0.0
+
+    def as_data(self, number: int) -> dict[str, Any]:
+        """Calls and USD are for one point: a hundredth of the score's range, summed over rows."""
+        points = 100 * self.gain.sum
+        return {
+            "iteration": number,
+            "rows": self.rows,
+            "gain": self.gain.value,
+            "calls": self.calls,
+            "cost": self.cost,
+            "calls_per_point": self.calls / points if points > 0 else None,
+            "usd_per_point": self.cost / points if self.cost is not None and points > 0 else None,
+        }
+
+
+@dataclass
+class Tally:
+    """Counts the rows of a run as they end."""
+
+    uplift: Spread = field(default_factory=Spread)
+    improved: int = 0
+    unchanged: int = 0
+    regressed: int = 0
+    stops: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    iterations: dict[int, Iteration] = field(default_factory=dict)
+
+    def settle(self, came: Came) -> None:
+        """Count a row that ended."""
+        self.stops[came.columns["stop"]] += 1
+        if came.kind and came.kind != NOT_STARTED:
+            self.errors[came.kind] += 1
+        first, best = came.columns["initial_score"], came.columns["best_score"]
+        if first is not None and best is not None:
+            self.uplift.add(best - first)
+            self.improved += came.lifted
+            self.regressed += came.worse and not came.lifted
+            self.unchanged += not came.worse and not came.lifted
+        self._walk(came)
+
+    def _walk(self, came: Came) -> None:
+        before: float | None = None
+        for n, (top, calls, cost) in enumerate(came.path):
+            at = self.iterations.setdefault(n, Iteration())
+            at.rows += 1
+            at.calls += calls
+            at.cost = None if cost is None or at.cost is None else at.cost + cost
+            if n and top is not None and before is not None:
+                at.gain.add(top - before)
+            before = top
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run came to.
+
+    `uplift` is the mean of best - first score over the rows that have both, `interval` its 95 % interval. `improved` are rows
+    whose best keeps more musts than the first answer, or as many and scores higher; `regressed` those of which a later
+    answer scored less and the first was kept. `usage` is what was paid for now, its cached
+    calls what was not. `ended` says what cut the run short: "" (nothing), "budget", "deadline", "interrupted", "fatal",
+    "outage" or "disk"; `message` says it in words. Whatever was cut short, the same command goes on.
+    """
+
+    rows: int
+    done: int
+    failed: int
+    kept: int
+    cut: int
+    not_started: int
+    bad: int
+    seconds: float
+    usage: Usage
+    uplift: float | None
+    interval: tuple[float, float] | None
+    improved: int
+    unchanged: int
+    regressed: int
+    mean_first: float | None
+    mean_best: float | None
+    stops: Mapping[str, int]
+    errors: Mapping[str, int]
+    by_iteration: tuple[Mapping[str, Any], ...]
+    ended: str = ""
+    message: str = ""
+    output: str | None = None
+    journal: str = ""
+    run: str = ""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether there is something left that the same command would go on with."""
+        return bool(self.ended or self.cut or self.not_started)
+
+    @property
+    def saved(self) -> float | None:
+        """USD that answers from the cache would have cost; None where a price is unknown."""
+        made, paid = self.usage.answer_cost, self.usage.cost
+        return None if made is None or paid is None else max(0.0, made - paid)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data."""
+        own = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "usage"}
+        u = self.usage
+        return own | {
+            "resumable": self.resumable,
+            "calls": u.calls,
+            "retried_calls": u.retried_calls,
+            "tokens": u.tokens,
+            "cost": u.cost,
+            "cached_calls": u.cached_calls,
+            "saved": self.saved,
+        }
+
+    def summary(self) -> list[str]:
+        """A few lines for people."""
+        rows = f"rows {self.done:,} done" + "".join(
+            f", {count:,} {what}"
+            for count, what in (
+                (self.failed, "failed"),
+                (self.cut, "cut short"),
+                (self.not_started, "not started"),
+                (self.bad, "unreadable"),
+            )
+            if count
+        )
+        return [
+            rows + (f" ({self.kept:,} of them before)" if self.kept else ""),
+            self._scores(),
+            "stopped: " + ", ".join(f"{why} {n:,}" for why, n in self.stops.items()) if self.stops else "",
+            "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
+            self._paid(),
+        ]
+
+    def _scores(self) -> str:
+        if self.uplift is None or self.mean_first is None or self.mean_best is None:
+            return "score unknown"
+        around = f" (95 %: {self.interval[0]:+.3f} to {self.interval[1]:+.3f})" if self.interval else ""
+        counts = f"improved {self.improved:,}, unchanged {self.unchanged:,}, later ones worse and the first kept {self.regressed:,}"
+        return f"score {self.mean_first:.3f} -> {self.mean_best:.3f}, uplift {self.uplift:+.3f}{around}; {counts}"
+
+    def _paid(self) -> str:
+        u = self.usage
+        tokens = "unknown" if u.tokens is None else f"{u.tokens:,}"
+        cost = "unknown" if u.cost is None else f"{u.cost:.4f} USD"
+        saved = ""
+        if u.cached_calls:
+            worth = "" if self.saved is None else f", {self.saved:.4f} USD saved"
+            saved = f"; {u.cached_calls:,} calls from the cache{worth}"
+        return f"paid: {u.calls:,} calls, {tokens} tokens, {cost}{saved}; {self.seconds:.1f} s"
+
+
+def report_of(progress: Progress, tally: Tally, **about: Any) -> Report:
+    """The report of a run that has ended."""
+    return Report(
+        rows=progress.done + progress.failed + progress.cut + progress.not_started,
+        **{name: getattr(progress, name) for name in ("done", "failed", "kept", "cut", "not_started", "bad", "seconds", "usage")},
+        **{name: getattr(tally, name) for name in ("improved", "unchanged", "regressed")},
+        uplift=tally.uplift.mean if tally.uplift.n else None,
+        interval=tally.uplift.interval,
+        mean_first=progress.first.value,
+        mean_best=progress.best.value,
+        stops=dict(sorted(tally.stops.items())),
+        errors=dict(sorted(tally.errors.items())),
+        by_iteration=tuple(it.as_data(n) for n, it in sorted(tally.iterations.items())),
+        **about,
+    )

@@ -1,0 +1,151 @@
+"""What came of a row: the columns that the output gets, and what the report counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import RedraftError
+from ..core.records import NOTHING, Comparison, Failure, Feedback, Record, StopReason, Usage
+from ..core.trace import Trace
+from ..stores.journal import Status
+
+COLUMNS = ("best", "initial_score", "best_score", "iterations", "stop", "calls", "tokens", "cost", "error")
+NOT_STARTED = "not_started"
+KEPT = ("path", "lifted", "worse", "truncated", "kind")  # beside the columns
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """A row's end. `status`: "done", "failed" (an error ended it, or nothing could be graded) or "open" (cut short).
+
+    `columns` are those of the output. `path` tells of every iteration from 0: the best score after it (None: unknown),
+    the answers and the USD it took. `lifted`: the best is better than the first: it keeps more musts, or as many and
+    scores higher. `worse`: a later answer scored less than the first.
+    """
+
+    status: Status
+    columns: Mapping[str, Any]
+    path: tuple[tuple[float | None, int, float | None], ...] = ()
+    lifted: bool = False
+    worse: bool = False
+    truncated: bool = False
+    kind: str = ""  # of the error
+
+    def as_data(self) -> dict[str, Any]:
+        """As the journal keeps it."""
+        return {"columns": dict(self.columns), **{name: getattr(self, name) for name in KEPT}}
+
+    @classmethod
+    def of(cls, status: Status, data: Mapping[str, Any]) -> Came:
+        path = tuple(tuple(step) for step in data["path"])
+        return cls(status, data["columns"], **{name: data[name] for name in KEPT} | {"path": path})
+
+
+def came_of(trace: Trace) -> Came:
+    """What came of a trace that ended, or was cut short."""
+    stop = trace.outcome.reason if trace.outcome else StopReason.CANCELLED
+    failed = stop is StopReason.FAILED or (not trace.graded and not stop.resumable)
+    cut = stop.resumable and stop is not StopReason.FAILED
+    error = _error(trace, stop) if stop is not StopReason.CANCELLED and (failed or stop.resumable) else None
+    if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.candidates:
+        return not_started(error.message if error else "")
+    best = trace.best
+    first = trace.score_history[0] if trace.score_history else None
+    usage = sum((r.usage for r in trace.records if not isinstance(r, Failure)), NOTHING)
+    columns: dict[str, Any] = {
+        "best": best.text if best else None,
+        "initial_score": first,
+        "best_score": trace.score,
+        "iterations": trace.iterations,
+        "stop": str(stop),
+        **taken(usage),
+        "error": f"{error.error}: {error.message}" if error else None,
+    }
+    status: Status = "open" if cut else "failed" if failed else "done"
+    lifted, worse = moved(trace)
+    kind = error.error if error and failed else ""
+    return Came(status, columns, path_of(trace), lifted, worse, bool(best and best.truncated), kind)
+
+
+def taken(usage: Usage) -> dict[str, Any]:
+    """What answers take, whoever paid for them: the same for a row that was answered from the cache. Retries are left out,
+    and so are failures: they are tried again when a run goes on.
+    """
+    return {
+        "calls": usage.calls - usage.retried_calls + usage.cached_calls,
+        "tokens": usage.answer_tokens,
+        "cost": rounded(usage.answer_cost),
+    }
+
+
+def rounded(cost: float | None) -> float | None:
+    """USD without the last bits, which depend on the order of adding."""
+    return None if cost is None else round(cost, 10)
+
+
+def _error(trace: Trace, stop: StopReason) -> Failure | None:
+    """The failure that ended a trace; of several the most telling, the same one every time."""
+    if trace.trouble:
+        return trace.trouble
+    if stop is not StopReason.FAILED and trace.graded:
+        return None
+    found = sorted(trace.failures.values(), key=lambda f: (f.of[0] != "candidate", str(f.of)))
+    note = trace.outcome.note if trace.outcome else ""
+    return found[0] if found else Failure((), "row", "GradingError", note or "the graders gave no score")
+
+
+def failed(error: Exception) -> Came:
+    """A row that could not begin, or broke. What should not happen leaves it open: the next run tries it again."""
+    kind = type(error).__name__
+    columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": "failed", **taken(NOTHING), "error": f"{kind}: {error}"}
+    return Came("failed" if isinstance(error, RedraftError | ValueError) else "open", columns, kind=kind)
+
+
+def not_started(why: str) -> Came:
+    """A row for which there was no money or time left."""
+    columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": NOT_STARTED, **taken(NOTHING), "error": why or None}
+    return Came("open", columns, kind=NOT_STARTED)
+
+
+def path_of(trace: Trace) -> tuple[tuple[float | None, int, float | None], ...]:
+    """By iteration: the best score after it, the answers and the USD it took."""
+    rank, when = -1, {}
+    for c in trace.candidates:
+        rank = max(rank, 0) + (c.role == "refine")
+        when[c.id] = rank
+    spent: dict[int, Usage] = dict.fromkeys(range(rank + 1), NOTHING)
+    for record in trace.records:
+        if (n := when.get(_about(record))) is not None:
+            spent[n] += record.usage
+    tops: dict[int, float | None] = {}
+    top: tuple[float, float] | None = None
+    for c in trace.candidates:
+        score = trace.scores[c.id]
+        if score is not None:
+            top = max(filter(None, (top, (trace.kept_share(c.id), score))))
+        tops[when[c.id]] = top[1] if top else None
+    taking = {n: taken(usage) for n, usage in spent.items()}
+    return tuple((tops[n], taking[n]["calls"], taking[n]["cost"]) for n in sorted(tops))
+
+
+def _about(record: Record) -> int:
+    """The newest candidate that a record is about; -1 where it is about none."""
+    match record:
+        case Feedback():
+            return record.candidate
+        case Comparison():
+            return max(record.ranking)
+    return getattr(record, "id", -1)
+
+
+def moved(trace: Trace) -> tuple[bool, bool]:
+    """Whether the best is better than the first scored answer, and whether a later one scored less."""
+    standing = [(trace.kept_share(c.id), score) for c in trace.candidates if (score := trace.scores[c.id]) is not None]
+    if not standing or trace.best is None:
+        return False, False
+    kept, first = standing[0]
+    lift = trace.kept_share(trace.best.id) - kept or (trace.score or 0.0) - first
+    return lift > TOLERANCE, any((k, s + TOLERANCE) < (kept, first) for k, s in standing[1:])

@@ -1,0 +1,263 @@
+"""The doors to runs: a batch in one call, or a run that can be looked into before, watched and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+from ..api import NO_MODEL
+from ..casting import Desk
+from ..core.errors import ConfigError
+from ..core.plans import Plan
+from ..datasets.shapes import Columns
+from ..datasets.sources import open_source
+from ..datasets.writing import open_output
+from ..options import Options, Settings
+from ..stores.journal import Journal
+from ..stores.schema import Durability
+from .asked import Asked, Limits
+from .endpoints import Endpoints
+from .engine import Engine, Nowhere, Refused, desk_of
+from .entries import Survey, Table, table_of
+from .preview import Preview, previewed
+from .progress import Progress
+from .ray import Cluster
+from .report import Report, Tally, report_of
+from .shards import Sharded, gather
+from .waves import POLL, Waves, rehearsed
+
+TICK = 0.5  # seconds between two tellings of progress
+MOST_IN_FLIGHT = 512
+RETRIES = 8  # a call that meets a busy endpoint may need several
+
+
+class Batch(Settings, total=False):
+    """The arguments of `batch` beside the settings of `refine`.
+
+    `mode`: "refine", "grade" (the responses as they are) or "best" (of `n` drafts). `columns` says what columns mean where
+    their names do not. `on_duplicate`: "error", or for an id that comes twice keep the "first", the "last" or, renamed, all.
+    `journal`: the file of what is known (default: the output's name and ".journal"), `name` the run's name in it, `retry`:
+    what of finished rows to redo, "failed" or "truncated". `ordered=False` writes rows as they end. `errors`: the file for
+    rows that cannot be read. `durability`: "normal" survives the death of the process, "full" that of the machine. `limits`:
+    how fast endpoints may be asked, with `max_in_flight` calls at most (512). `limit`: only so many rows. `engine`: "local",
+    "ray" (in `shards` parts, on the cluster at `ray_address`), or "provider-batch": by the batch API of the endpoints, which is
+    looked at every `poll` seconds at first (1), later less often; there, limits do not count but for `limits.outage`.
+    """
+
+    mode: str
+    n: int
+    columns: Columns | None
+    on_duplicate: str
+    journal: str | Path | None
+    name: str | None
+    retry: Collection[str]
+    ordered: bool
+    errors: str | Path | None
+    durability: Durability
+    limits: Limits | None
+    limit: int | None
+    engine: str
+    shards: int | None
+    ray_address: str | None
+    poll: float | None
+    on_progress: Callable[[Progress], object] | None
+    say: Callable[[str], object] | None
+
+
+OF_A_RUN = Batch.__annotations__.keys() - Settings.__annotations__.keys()
+
+
+class Interrupted(Exception):
+    """The run was stopped before it had begun."""
+
+
+@dataclass
+class Run:
+    """One data set refined into one output.
+
+    `prepare` tells what would be done, `go` does it, `stop` ends it early, `progress` tells where it stands.
+    `on_progress` is called every half second, `say` with what happens to endpoints meanwhile.
+    """
+
+    asked: Asked
+    model: Any = None
+    graders: Any = None
+    judge: Any = None
+    on_progress: Callable[[Progress], object] | None = None
+    say: Callable[[str], object] | None = None
+    _progress: Progress = field(default_factory=Progress, init=False)
+    _engine: Engine | None = field(default=None, init=False)
+    _stopped: list[bool] = field(default_factory=list, init=False)
+    _found: tuple[Table, Survey] | None = field(default=None, init=False)
+
+    @classmethod
+    def of(cls, source: Any, output: Any = None, model: Any = None, graders: Any = None, judge: Any = None, **asked: Any) -> Self:
+        """A run from the arguments of `batch`. Raises ConfigError."""
+        own = {name: asked.pop(name) for name in OF_A_RUN & asked.keys()}
+        told = {name: own.pop(name) for name in ("on_progress", "say") if name in own}
+        settings: Any = {"max_in_flight": MOST_IN_FLIGHT, "retries": RETRIES, **asked}
+        return cls(Asked.of(source, output, options=Options.of(settings), **own), model, graders, judge, **told)
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run stands."""
+        if (engine := self._engine) and self._progress.ended is None:
+            self._progress.in_flight, self._progress.limit = engine.endpoints.in_flight, engine.endpoints.limit
+            self._progress.state = "stopping" if engine.ended else engine.endpoints.state or "running"
+        return self._progress
+
+    def stop(self, *, now: bool = False) -> None:
+        """Ask nothing more, and end when what is in flight has arrived; `now`: without waiting for it. Nothing is lost."""
+        self._stopped.append(now)
+        if self._engine:
+            self._engine.end("interrupted", "interrupted", now=now)
+
+    async def prepare(self, *, explain: bool = False) -> Preview:
+        """What would be read, asked and spent; nothing is. `explain`: what of an earlier run would be redone, and why."""
+        table, survey = await self._surveyed()
+        desk, plan = await self._desk(self.asked.options)
+        try:
+            return await asyncio.to_thread(previewed, self.asked, table, survey, desk, plan, explain=explain)
+        finally:
+            await desk.close()
+
+    async def go(self) -> Report:
+        """Everything, to the end. Raises ConfigError for what cannot be, StoreError for files that cannot be used."""
+        async with AsyncExitStack() as opened, self._told():
+            try:
+                self._engine = engine = await self._opened(opened)
+            except Interrupted:
+                self._progress.finish()
+                return report_of(self._progress, Tally(), run=self.asked.name, ended="interrupted", message="interrupted")
+            for now in self._stopped:
+                self.stop(now=now)
+            return await engine.go()
+
+    async def _surveyed(self) -> tuple[Table, Survey]:
+        """The data, looked through. Nothing is kept before this but what came in by stdin."""
+        if self._found is None:
+            self._found = await asyncio.to_thread(self._survey)
+        return self._found
+
+    def _survey(self) -> tuple[Table, Survey]:
+        asked, progress = self.asked, self._progress
+        source = open_source(asked.source, spool=asked.journal.parent)
+        table = table_of(source, asked.columns, asked.on_duplicate, asked.limit)
+        survey = table.survey(self._look)
+        progress.total, progress.bad = survey.total, survey.bad
+        return table, survey
+
+    def _look(self, rows: int) -> None:
+        self._progress.read = rows
+        if self._stopped:
+            raise Interrupted
+
+    async def _desk(self, options: Options, endpoints: Endpoints | None = None) -> tuple[Desk, Plan]:
+        """Where rows are worked on, and by which plan."""
+        hold = endpoints.hold if endpoints else rehearsed if self.asked.engine == "provider-batch" else None
+        return await desk_of(self.asked, self.model, self.graders, self.judge, options, hold)
+
+    async def _opened(self, opened: AsyncExitStack) -> Engine:
+        """Everything that a run holds open."""
+        asked = self.asked
+        table, survey = await self._surveyed()
+        if self.say:
+            self.say(f"{survey.total:,} rows in {table.source.said}: {table.shape.said}")
+        journal = Journal(asked.journal, durability=asked.durability)
+        opened.callback(journal.close)
+        await asyncio.to_thread(gather, journal)
+        endpoints = self._endpoints(journal)
+        memory = journal.calls if asked.options.cache is None else asked.options.cache
+        desk, plan = await self._desk(replace(asked.options, cache=memory), endpoints)
+        if isinstance(endpoints, Waves):
+            desk = endpoints.watched(desk)
+            opened.push_async_callback(endpoints.aclose)
+        opened.push_async_callback(desk.close)
+        _, cast = (
+            desk.common() if table.shape.columns.requirements else desk.seat(())
+        )  # what cannot be is said before a file is touched
+        known = journal.run(asked.name)
+        if desk.options.budget:
+            desk.purse.spent.update(known.about.get("spent", {}) if known else {})
+            desk.purse.on_change = lambda: journal.note(asked.name, spent=endpoints.billed(desk.purse))
+        if not survey.answered and cast.writer is None:
+            raise ConfigError("no row has a response to grade" if asked.mode == "grade" else NO_MODEL)
+        asked.check_output(known=known is not None)
+        refused = Refused(asked.errors)
+        opened.callback(refused.close)
+        output = Nowhere() if asked.output is None else open_output(asked.output, ordered=asked.ordered, resume=known is not None)
+        opened.callback(output.close, whole=False)
+        about = {"source": table.source.said, "shape": table.shape.said, "mode": asked.mode, "output": asked.output}
+        journal.note(asked.name, **about, model=cast.writer.name if cast.writer else None, rows=survey.total)
+        parts = (asked, table, survey, desk, plan, journal, output, refused, endpoints, self._progress)
+        if asked.engine == "ray":
+            models = (desk.writer or False, self.graders, desk.judge)
+            return Sharded(*parts, crew=Cluster(asked.ray_address, asked.shards), models=models)
+        return Engine(*parts)
+
+    def _endpoints(self, journal: Journal) -> Endpoints:
+        asked = self.asked
+        given = asked.limits, asked.options.max_in_flight, self._halted, self.say or (lambda _: None)
+        if asked.engine != "provider-batch":
+            return Endpoints(*given)
+        return Waves(*given, journal=journal, run=asked.name, progress=self._progress, poll=asked.poll or POLL)
+
+    def _halted(self, ended: str, message: str) -> None:
+        if self._engine:
+            self._engine.end(ended, message)
+
+    @asynccontextmanager
+    async def _told(self) -> AsyncIterator[None]:
+        """While the run goes on, whoever wants to know is told where it stands; and once more at its end."""
+        if self.on_progress is None:
+            yield
+            return
+        telling = asyncio.ensure_future(self._tell(self.on_progress))
+        try:
+            yield
+        finally:
+            telling.cancel()
+            self.on_progress(self.progress)
+
+    async def _tell(self, on_progress: Callable[[Progress], object]) -> None:
+        while True:
+            on_progress(self.progress)
+            await asyncio.sleep(TICK)
+
+
+async def batch(
+    source: Any,
+    output: str | Path | None = None,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    **asked: Unpack[Batch],
+) -> Report:
+    """Refine every row of a data set (or only grade it, or keep the best of several drafts), whatever happens on the way.
+
+    `source`: a file (JSONL, JSON, CSV, Parquet; .gz and .zst), a glob, a list of such, a folder, "-" for stdin, a Hugging
+    Face data set, or an iterable of mappings. `output`: a .jsonl, .parquet or .csv file, "-" for stdout, None for none; it
+    has the columns of the input and those in `redraft.runs.rows.COLUMNS`. `model`, `graders`, `judge`: as in `refine`.
+    Further arguments are those of `Batch` and the settings of `refine`; `budget` and `deadline` are the whole run's.
+
+    Everything is journalled as it arrives. The same call again goes on where it was cut short, and redoes what a change of
+    data, settings or graders affects, and nothing else. Raises ConfigError for what cannot be, before anything is asked,
+    and StoreError for a journal or output that cannot be used. What else ends a run early stands in the report.
+    """
+    return await Run.of(source, output, model, graders, judge, **asked).go()
+
+
+def batch_sync(
+    source: Any,
+    output: str | Path | None = None,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    **asked: Unpack[Batch],
+) -> Report:
+    """`batch` without await. Ctrl-C ends it as `Run.stop(now=True)` does: nothing is lost, the same call goes on."""
+    return asyncio.run(batch(source, output, model, graders, judge, **asked))

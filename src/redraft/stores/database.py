@@ -1,0 +1,92 @@
+"""A journal's file while it is open: one writer, one reader, the lock. It passes statements on and knows no run.
+
+Every error of SQLite leaves here as a StoreError that names the file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Hashable, Iterable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import StoreError
+from .lock import PathLock
+from .schema import check, connect, explained, inspect, is_new, name_of, open_reader, open_writer
+from .writer import Step, Write, Writer
+
+
+class Database:
+    """Reads see what is committed; `settle` first what they must see, or ask for what is `pending`."""
+
+    def __init__(self, path: Path, durability: str, *, create: bool, read_only: bool) -> None:
+        self.path = path
+        inspect(path)
+        if is_new(path) and (read_only or not create):
+            raise StoreError(f"there is no journal {str(path)!r}")
+        self._writer: Writer | None = None
+        with ExitStack() as opened:
+            if not read_only:
+                opened.callback(PathLock(path, name_of(path)).close)
+            check(path)
+            if not read_only:
+                self._writer = Writer(open_writer(path, durability), self._explained)
+                opened.callback(self._writer.close)
+            self._reader = open_reader(path)
+            opened.callback(self._reader.close)
+            self._opened = opened.pop_all()
+
+    @property
+    def trouble(self) -> StoreError | None:
+        return self._writer.trouble if self._writer else None
+
+    def read(self, sql: str, *values: Any) -> list[Any]:
+        """All rows that a statement finds."""
+        try:
+            return self._reader.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise explained(self.path, error) from error
+
+    def write(self, key: Hashable, *steps: Step, value: Any = None) -> None:
+        """Queue statements that belong together, see `Write`."""
+        if self._writer is None:
+            raise StoreError(f"{name_of(self.path)} was opened for reading only")
+        self._writer.put(Write(key, steps, value))
+
+    def pending(self, key: Hashable) -> Write | None:
+        """The last write of a key that is not committed yet."""
+        return self._writer.pending(key) if self._writer else None
+
+    def settle(self, keys: Iterable[Hashable]) -> None:
+        """Commit what is pending of these keys, so that it can be read. Blocks only where something is."""
+        if self._writer and any(map(self._writer.pending, keys)):
+            self._writer.flush()
+
+    async def committed(self) -> None:
+        if self._writer:
+            await self._writer.committed()
+
+    def flush(self) -> None:
+        if self._writer:
+            self._writer.flush()
+
+    def compact(self) -> None:
+        """Give back the room of what was forgotten. Blocks; needs as much room again while it works."""
+        self.flush()
+        try:
+            with closing(connect(self.path, "mode=rw")) as connection:
+                connection.execute("VACUUM")
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    def close(self) -> None:
+        """Write what is queued and let go. May be called again."""
+        self._opened.close()
+
+    def _explained(self, error: Exception) -> StoreError:
+        try:
+            done = str(self.read("SELECT count(*) FROM rows WHERE status != 'open'")[0][0])
+        except StoreError:
+            done = "all"
+        return explained(self.path, error, done)

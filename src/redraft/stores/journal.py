@@ -1,0 +1,245 @@
+"""What a batch keeps, in one SQLite file: its runs, their rows with every record, and the call cache.
+
+Writing returns at once and is committed by the one writer thread (see `writer`). Reading sees all that was written before
+it; where that is not committed yet, it waits for the commit. Secrets are the business of whoever writes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from ..contracts import Reply
+from ..core.errors import ConfigError, StoreError
+from ..core.serial import loads, record_from_json
+from ..core.trace import Trace
+from .calls import Calls
+from .database import Database
+from .schema import PLACES, Durability, name_of
+from .writer import Step
+
+Status: TypeAlias = Literal["open", "done", "failed"]
+STATUSES: tuple[Status, ...] = ("open", "done", "failed")
+AT_ONCE = 200
+"""Rows that are read at a time where all are wanted."""
+
+NOTE = """INSERT INTO runs VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET about = excluded.about, changed = excluded.changed"""
+FORGET = "DELETE FROM rows WHERE run = ? AND id = ?"
+BEGIN = "INSERT INTO rows (run, id, n, key, parts, status) VALUES (?, ?, ?, ?, ?, 'open')"
+LINE = f"INSERT OR REPLACE INTO lines SELECT row * {PLACES} + ?, ? FROM rows WHERE run = ? AND id = ?"  # noqa: S608
+RUNS = "SELECT run, name, about, begun, changed FROM runs"
+ROWS = "SELECT row, id, n, key, parts, status, result FROM rows WHERE run = (SELECT run FROM runs WHERE name = ?)"
+KNOWN = f"{ROWS} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608  (statements of our own)
+ONWARD = f"{ROWS} AND (n, row) > (?, ?) ORDER BY n, row LIMIT {AT_ONCE}"
+LINES = "SELECT line FROM lines WHERE at >= ? AND at < ? ORDER BY at"
+
+
+@dataclass(frozen=True, slots=True)
+class RunNote:
+    """A run: one data set refined into one output.
+
+    `begun` and `changed` are ISO times in UTC, `changed` to about a second. `counts` are rows by status, 0 included.
+    """
+
+    name: str
+    about: Mapping[str, Any]
+    begun: str
+    changed: str
+    counts: Mapping[Status, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RowNote:
+    """A row: one task of a run, at place `n` of its input (from 0).
+
+    `key` stands for all that decides its result, `parts` for each part of that. `result` is what is known so far.
+    """
+
+    id: str
+    n: int
+    key: str
+    parts: Mapping[str, str]
+    status: Status
+    result: Mapping[str, Any] | None
+
+
+class Journal:
+    """The journal in a file, which one process at a time may write and any number may read.
+
+    A missing or empty file is made new, unless `create` is False. With durability "normal" everything committed survives
+    `kill -9`, with "full" also a loss of power. With `read_only` it reads beside a running writer and takes no lock.
+    Raises StoreError for a file that is foreign, damaged, newer or held by another process, and leaves it as it was.
+    """
+
+    def __init__(
+        self, path: str | Path, *, durability: Durability = "normal", create: bool = True, read_only: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self._database = Database(self.path, durability, create=create, read_only=read_only)
+        try:
+            found = self._database.read(RUNS)
+        except StoreError:
+            self._database.close()
+            raise
+        self._runs = {json.loads(name): _Run(number, json.loads(about), begun) for number, name, about, begun, _ in found}
+        self._stamped: dict[str, float] = {}
+        self.calls: MutableMapping[str, Reply] = Calls(self._database)
+
+    @property
+    def trouble(self) -> StoreError | None:
+        """Why nothing more can be written, if so."""
+        return self._database.trouble
+
+    async def committed(self) -> None:
+        """Until all that was written before is committed. Raises StoreError when it cannot be."""
+        await self._database.committed()
+
+    def flush(self) -> None:
+        """The same, blocking."""
+        self._database.flush()
+
+    def compact(self) -> None:
+        """Give back the room of what was forgotten. Blocks; needs as much room again while it works."""
+        self._database.compact()
+
+    def close(self) -> None:
+        """Write what is queued and let go of the file. Raises nothing: `trouble` says what went wrong."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+        if self.trouble and error is None:
+            raise StoreError(str(self.trouble))
+
+    def runs(self) -> list[RunNote]:
+        """All runs, oldest first."""
+        self.flush()
+        return [self._run_note(*found) for found in self._database.read(f"{RUNS} ORDER BY run")]
+
+    def run(self, name: str) -> RunNote | None:
+        """What is known of a run."""
+        self.flush()
+        found = self._database.read(f"{RUNS} WHERE name = ?", json.dumps(name))
+        return self._run_note(*found[0]) if found else None
+
+    def note(self, name: str, **about: Any) -> None:
+        """Begin a run, or merge keys into what is known about it (JSON values)."""
+        run = self._runs.get(name) or _Run(max((r.number for r in self._runs.values()), default=0) + 1, {}, _now())
+        self._runs[name] = run = replace(run, about={**run.about, **about})
+        values = (run.number, json.dumps(name), json.dumps(run.about), run.begun, _now())
+        self._database.write((name,), (NOTE, values))
+
+    def known(self, run: str, ids: Sequence[str]) -> dict[str, RowNote]:
+        """Those of the rows that the run has, by id. Meant for some hundred ids at a time."""
+        self._database.settle((run, id) for id in ids)
+        found = self._database.read(KNOWN, json.dumps(run), json.dumps([json.dumps(id) for id in ids]))
+        return {note.id: note for _, note in map(_row_note, found)}
+
+    def begin(  # noqa: PLR0917
+        self, run: str, id: str, n: int, key: str, parts: Mapping[str, str], header: Mapping[str, Any]
+    ) -> None:
+        """Begin a row, or begin it anew: what it had is forgotten. `header` is `Trace.header()`."""
+        row = (self._number(run), json.dumps(id))
+        begun = (BEGIN, (*row, n, key, json.dumps(dict(parts))))
+        self._write(run, id, (FORGET, row), begun, (LINE, (0, json.dumps(dict(header)), *row)))
+
+    def moved(self, run: str, id: str, n: int) -> None:
+        """Note that a row now stands at another place of the input."""
+        self._write(run, id, ("UPDATE rows SET n = ? WHERE run = ? AND id = ?", (n, self._number(run), json.dumps(id))))
+
+    def append(self, run: str, id: str, since: int, records: Sequence[str]) -> None:
+        """Keep records (lines by `record_to_json`), the first of them number `since`. A number kept before is replaced."""
+        row = (self._number(run), json.dumps(id))
+        if since + len(records) >= PLACES:
+            raise StoreError(f"{name_of(self.path)}: row {id!r} has more than {PLACES - 1} records")
+        self._write(run, id, *((LINE, (place, line, *row)) for place, line in enumerate(records, since + 1)))
+
+    def finish(self, run: str, id: str, status: Status, result: Mapping[str, Any]) -> None:
+        """Store a row's result (JSON values). Status "open" says that it was cut short."""
+        if status not in STATUSES:
+            raise ConfigError(f"status must be one of {', '.join(STATUSES)}, got {status!r}")
+        values = (status, json.dumps(dict(result)), self._number(run), json.dumps(id))
+        self._write(run, id, ("UPDATE rows SET status = ?, result = ? WHERE run = ? AND id = ?", values))
+
+    def trace(self, run: str, id: str) -> Trace | None:
+        """All that is recorded of a row."""
+        self._database.settle([(run, id)])
+        found = self._database.read(f"{ROWS} AND id = ?", json.dumps(run), json.dumps(id))
+        return self._trace(*_row_note(found[0])) if found else None
+
+    def traces(self, run: str) -> Iterator[tuple[RowNote, Trace]]:
+        """All rows with their traces, in the order of the input."""
+        self.flush()
+        last = (-1, -1)
+        while found := self._database.read(ONWARD, json.dumps(run), *last):
+            for row, note in map(_row_note, found):
+                last = (note.n, row)
+                if trace := self._trace(row, note):
+                    yield note, trace
+
+    def forget(self, run: str, ids: Sequence[str] | None = None) -> None:
+        """Forget rows; without `ids` the whole run, which blocks. Calls stay: other runs may have made the same."""
+        number = self._number(run)
+        if ids is not None:
+            for id in ids:
+                self._write(run, id, (FORGET, (number, json.dumps(id))))
+            return
+        gone: list[Step] = [(f"DELETE FROM {table} WHERE run = ?", (number,)) for table in ("rows", "runs")]  # noqa: S608
+        self._database.write((run,), *gone)
+        self.flush()
+        del self._runs[run]
+
+    def _write(self, run: str, id: str, *steps: Step) -> None:
+        now = time.monotonic()
+        if now > self._stamped.get(run, -inf) + 1:
+            self._stamped[run] = now
+            steps += (("UPDATE runs SET changed = ? WHERE run = ?", (_now(), self._number(run))),)
+        self._database.write((run, id), *steps)
+
+    def _number(self, run: str) -> int:
+        if run not in self._runs:
+            raise StoreError(f"{name_of(self.path)} has no run {run!r}: note it first")
+        return self._runs[run].number
+
+    def _run_note(self, number: int, name: str, about: str, begun: str, changed: str) -> RunNote:
+        counted = dict(self._database.read("SELECT status, count(*) FROM rows WHERE run = ? GROUP BY status", number))
+        return RunNote(json.loads(name), json.loads(about), begun, changed, {s: counted.get(s, 0) for s in STATUSES})
+
+    def _trace(self, row: int, note: RowNote) -> Trace | None:
+        lines = [line for (line,) in self._database.read(LINES, row * PLACES, (row + 1) * PLACES)]
+        if not lines:
+            return None
+        try:
+            trace = Trace.from_header(loads(lines[0]))
+            return replace(trace, records=tuple(map(record_from_json, lines[1:])))
+        except StoreError as error:
+            raise StoreError(f"{name_of(self.path)}, row {note.id!r}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What is written with every note of a run."""
+
+    number: int
+    about: Mapping[str, Any]
+    begun: str
+
+
+def _row_note(found: tuple[Any, ...]) -> tuple[int, RowNote]:
+    row, id, n, key, parts, status, result = found
+    return row, RowNote(json.loads(id), n, key, json.loads(parts), status, result and json.loads(result))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,211 @@
+"""The journal's file: how it is made, recognised, opened and refused. It knows tables, not what they mean.
+
+All texts in it are JSON with its escapes, so that lone surrogates and NUL survive. A file that is refused is left as it is:
+it is read byte by byte first, then by SQLite in a way that writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from ..core.errors import ConfigError, StoreError
+
+SCHEMA = 1
+APPLICATION = int.from_bytes(b"Rdft")
+PLACES = 2**20
+"""A row's lines are numbered `row * PLACES + place`: its header at place 0, record k at place k + 1."""
+CHECKED_WHOLE = 64 * 2**20
+"""Bytes up to which a file is checked whole when it is opened; in a larger one damage shows when it is met."""
+TABLES = f"""
+CREATE TABLE runs (run INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, about TEXT NOT NULL,
+                   begun TEXT NOT NULL, changed TEXT NOT NULL);
+CREATE TABLE rows (row INTEGER PRIMARY KEY, run INTEGER NOT NULL, id TEXT NOT NULL, n INTEGER NOT NULL,
+                   key TEXT NOT NULL, parts TEXT NOT NULL, status TEXT NOT NULL, result TEXT);
+CREATE UNIQUE INDEX rows_by_id ON rows (run, id);
+CREATE INDEX rows_in_order ON rows (run, n, status);
+CREATE TABLE lines (at INTEGER PRIMARY KEY, line TEXT NOT NULL);
+CREATE TRIGGER lines_go_with_their_row AFTER DELETE ON rows BEGIN
+    DELETE FROM lines WHERE at >= OLD.row * {PLACES} AND at < (OLD.row + 1) * {PLACES};
+END;
+CREATE TABLE calls (call INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, reply TEXT NOT NULL);
+"""  # noqa: S608  (numbers of our own)
+Durability: TypeAlias = Literal["normal", "full"]
+SYNCHRONOUS: dict[str, str] = {"normal": "NORMAL", "full": "FULL"}
+SETTINGS = (
+    "PRAGMA cache_size = -16384",  # 16 MiB
+    "PRAGMA wal_autocheckpoint = 4000",
+    f"PRAGMA journal_size_limit = {64 * 2**20}",
+)
+
+REASONS = {"SQLITE_FULL": "the disk is full", "SQLITE_BUSY": "another program has locked it for more than 30 s"}
+
+
+def open_writer(path: Path, durability: str) -> sqlite3.Connection:
+    """A connection that writes, to a file that `check` has passed; a missing or empty one is made first."""
+    if durability not in SYNCHRONOUS:
+        raise ConfigError(f"durability must be one of {', '.join(SYNCHRONOUS)}, got {durability!r}")
+    try:
+        if is_new(path):
+            _make(path)
+        connection = connect(path, "mode=rw")
+        for setting in (f"PRAGMA synchronous = {SYNCHRONOUS[durability]}", *SETTINGS):
+            connection.execute(setting)
+    except (OSError, sqlite3.Error) as error:
+        raise explained(path, error) from error
+    return connection
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """A connection that reads beside whoever writes. A file that may not be written to is read as it lies."""
+    try:
+        writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+        connection = connect(path, "mode=rw" if writable else "mode=ro" if wal_of(path).exists() else "mode=ro&immutable=1")
+        connection.execute("PRAGMA query_only = ON")
+    except sqlite3.Error as error:
+        raise explained(path, error) from error
+    return connection
+
+
+def connect(path: Path, how: str) -> sqlite3.Connection:
+    """A connection in autocommit mode that any thread may use."""
+    where = f"{path.absolute().as_uri()}?{how}"
+    return sqlite3.connect(where, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
+
+
+def inspect(path: Path) -> None:
+    """Raise StoreError unless a file is new or, by its first bytes, a journal of this schema."""
+    if is_new(path):
+        _no_orphan(path)
+    else:
+        _check_header(path)
+
+
+def is_new(path: Path) -> bool:
+    """Whether a file is missing or empty."""
+    try:
+        return not path.exists() or (path.is_file() and path.stat().st_size == 0)
+    except OSError as error:
+        raise explained(path, error) from error
+
+
+def wal_of(path: Path) -> Path:
+    """The file beside it with what was committed last."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def _no_orphan(path: Path) -> None:
+    wal = wal_of(path)
+    if wal.exists() and wal.stat().st_size:
+        raise StoreError(
+            f"{name_of(path)} is missing or empty, but the file with its last writes is there ({str(wal)!r}): "
+            "put the journal back, or remove that file to begin anew"
+        )
+
+
+def _check_header(path: Path) -> None:
+    """What SQLite's format says in its first 100 bytes (https://www.sqlite.org/fileformat.html)."""
+    try:
+        if not path.is_file():
+            raise StoreError(f"{name_of(path)} is no file: name one")
+        with path.open("rb") as file:
+            head = file.read(100)
+    except OSError as error:
+        raise explained(path, error) from error
+    if not head.startswith(b"SQLite format 3\0"):
+        raise StoreError(f"{name_of(path)} is no journal (it is no SQLite file): name another file; it was left as it is")
+    if len(head) < 100:
+        raise StoreError(f"{name_of(path)} is cut off after {len(head)} bytes: restore it, or name another file")
+    version, application = int.from_bytes(head[60:64]), int.from_bytes(head[68:72])
+    if application != APPLICATION:
+        raise StoreError(f"{name_of(path)} is an SQLite file of another program: name another file; it was left as it is")
+    if version != SCHEMA:
+        advice = "it was written by a newer Redraft: use that" if version > SCHEMA else "use the Redraft that wrote it"
+        raise StoreError(
+            f"{name_of(path)} has schema {version}, this release reads schema {SCHEMA}; {advice}, or name another file"
+        )
+
+
+def check(path: Path) -> None:
+    """Raise StoreError unless a file is new or a whole journal. Writes nothing."""
+    inspect(path)
+    if not is_new(path):
+        _check_tables(path)
+
+
+def _check_tables(path: Path) -> None:
+    wal, shm = wal_of(path), path.with_name(f"{path.name}-shm")
+    there = shm.exists()
+    busy = wal.exists() and wal.stat().st_size > 0
+    try:
+        with closing(connect(path, "mode=ro" if busy else "mode=ro&immutable=1")) as connection:
+            found = _tables(connection)
+            checked = "ok" if path.stat().st_size > CHECKED_WHOLE else connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except (OSError, sqlite3.Error) as error:
+        _sweep(shm, there=there)
+        raise explained(path, error) from error
+    with closing(sqlite3.connect(":memory:")) as ours:
+        ours.executescript(TABLES)
+        if checked != "ok" or not _tables(ours) <= found:
+            _sweep(shm, there=there)
+            raise damaged(path, checked.splitlines()[-1] if checked != "ok" else "tables are missing in it")
+
+
+def _tables(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    return set(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+
+
+def _sweep(shm: Path, *, there: bool) -> None:
+    """Remove what looking has left beside a refused file."""
+    if not there:
+        shm.unlink(missing_ok=True)
+
+
+def _make(path: Path) -> None:
+    """A new file that is there whole or not at all."""
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        draft.unlink(missing_ok=True)
+        with closing(connect(draft, "mode=rwc")) as connection:
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            connection.executescript(TABLES)
+            connection.execute("PRAGMA journal_mode = WAL")
+        with suppress(FileNotFoundError):
+            draft.chmod(target.stat().st_mode & 0o7777)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def name_of(path: Path) -> str:
+    """How errors call a journal."""
+    return f"journal {str(path)!r}"
+
+
+def damaged(path: Path, why: str) -> StoreError:
+    """What is said of a journal that cannot be trusted."""
+    return StoreError(
+        f"{name_of(path)} is damaged ({why}): restore it from a copy, "
+        "or save what can still be read with redraft.stores.salvage(path, out) and name another file"
+    )
+
+
+def explained(path: Path, error: Exception, done: str | None = None) -> StoreError:
+    """An error of SQLite or the disk in words. `done` is how many finished rows are in a file that was being written."""
+    if isinstance(error, StoreError):
+        return error
+    code = getattr(error, "sqlite_errorname", "")
+    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return damaged(path, str(error))
+    why = REASONS.get(code) or getattr(error, "strerror", None) or f"{error}{code and f', {code}'}"
+    if done is None:
+        return StoreError(f"{name_of(path)} cannot be opened: {why}")
+    when = "there is room" if code == "SQLITE_FULL" else "that is mended"
+    return StoreError(
+        f"{name_of(path)} cannot be written: {why}; {done} finished rows are safe in it; the same command goes on once {when}"
+    )

@@ -1,0 +1,75 @@
+"""`redraft export`: training data from a run; what is in it is tested in tests/runs."""
+
+import json
+
+import pytest
+
+ROWS = [{"id": f"r{i}", "prompt": f"Say {i}", "response": f"One, two, {i}"} for i in range(8)]
+
+
+@pytest.fixture
+def ran(redraft):
+    """A folder with a run of repairs: each answer lost its commas."""
+    (redraft.folder / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas")
+    assert done.returncode == 0, done.err
+    return redraft
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_pairs_of_a_run(ran):
+    """The repaired answer against the given one, with where they come from; the numbers are told."""
+    done = ran("export", "out.jsonl", "-o", "pairs.jsonl", "--min-margin", "0.5")
+    assert done.returncode == 0, done.err
+    rows = lines(ran.folder / "pairs.jsonl")
+    assert len(rows) == 8
+    assert rows[0]["prompt"] == [{"role": "user", "content": "Say 0"}]
+    assert "," in rows[0]["rejected"][0]["content"] and "," not in rows[0]["chosen"][0]["content"]
+    assert "8 examples from 8 rows of 8" in done.err and "written: pairs.jsonl" in done.err
+
+
+def test_a_split_into_a_folder_with_a_card(ran):
+    """Both sides and a card; the same for programs with --json."""
+    done = ran("export", "out-jsonl", "-o", "set", "--format", "messages", "--test-size", "0.5", "--json")
+    assert done.returncode == 0, done.err
+    told = json.loads(done.out)
+    assert told["train"] + told["test"] == 8 and told["test"]
+    assert {p.name for p in (ran.folder / "set").iterdir()} == {"train.jsonl", "test.jsonl", "README.md"}
+    assert len(lines(ran.folder / "set" / "test.jsonl")) == told["test"]
+
+
+@pytest.mark.parametrize("form", ["preference", "unpaired", "prompt-completion", "messages", "stepwise", "trajectory"])
+def test_every_format_comes_out(ran, form):
+    """To stdout, rows alone."""
+    done = ran("export", "out.jsonl", "-o", "-", "--format", form)
+    assert done.returncode == 0, done.err
+    assert len([json.loads(line) for line in done.out.splitlines()]) >= 8
+
+
+def test_what_was_left_out_is_counted(ran):
+    """By reason, and never in silence."""
+    done = ran("export", "out.jsonl", "-o", "pairs.jsonl", "--style", "standard", "--pairs", "best-worst", "--min-margin", "1")
+    assert done.returncode == 0
+    assert "8 examples" in done.err or "left out because" in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("none", "-o", "x.jsonl"), "'out-jsonl'"),
+        (("out.jsonl",), "--output"),
+        (("out.jsonl", "-o", "x.csv"), "x.csv"),
+        (("out.jsonl", "-o", "-", "--test-size", "0.5"), "two files"),
+        (("out.jsonl", "-o", "-", "--json"), "stdout"),
+        (("out.jsonl", "-o", "x.jsonl", "--format", "messages", "--min-margin", "0.5"), "min_margin"),
+    ],
+)
+def test_mistakes_are_usage_errors(ran, args, said):
+    """Exit code 2, a clear line, and no file."""
+    before = {p.name for p in ran.folder.iterdir()}
+    done = ran("export", *args)
+    assert done.returncode == 2 and said in done.err, done.err
+    assert {p.name for p in ran.folder.iterdir()} == before

@@ -1,0 +1,130 @@
+"""`redraft runs`: what journals keep, shown, taken out and forgotten."""
+
+import json
+
+import pytest
+
+ROWS = [{"id": f"r{i}", "prompt": "Say it", "response": f"One, two, {i}"} for i in range(3)]
+
+
+@pytest.fixture
+def journal(redraft):
+    """A folder with a run in a journal: out.jsonl in out.jsonl.journal."""
+    (redraft.folder / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    batch(redraft, "out.jsonl")
+    return redraft
+
+
+def batch(redraft, output, *more):
+    done = redraft("batch", "in.jsonl", "-o", output, "--model", "none", "--require", "no_commas", *more)
+    assert done.returncode == 0, done.err
+    return done
+
+
+def test_runs_are_listed(journal):
+    """`redraft runs` alone lists the runs of all journals in the folder, for programs too."""
+    batch(journal, "other.jsonl")
+    told = journal("runs")
+    assert told.returncode == 0, told.err
+    assert "out-jsonl" in told.out and "other.jsonl.journal" in told.out
+    as_json = json.loads(journal("runs", "--json").out)
+    assert sorted(run["name"] for run in as_json) == ["other-jsonl", "out-jsonl"]
+    assert as_json[0]["counts"] == {"open": 0, "done": 3, "failed": 0}
+    assert [run["name"] for run in json.loads(journal("runs", "list", "--journal", "other.jsonl.journal", "--json").out)] == [
+        "other-jsonl"
+    ]
+
+
+def test_an_empty_folder_says_where_it_looked(redraft):
+    """No journal is no error, and no journal is made."""
+    told = redraft("runs")
+    assert told.returncode == 0 and "--journal" in told.err
+    assert json.loads(redraft("runs", "--json").out) == []
+    assert not list(redraft.folder.iterdir())
+
+
+def test_a_run_and_a_row_are_shown(journal):
+    """A run with its counts and settings; a row as `redraft show` tells a trace."""
+    told = journal("runs", "show", "out.jsonl")
+    assert told.returncode == 0, told.err
+    assert "3 done" in told.out and "in.jsonl" in told.out
+    assert json.loads(journal("runs", "show", "out.jsonl", "--json").out)["name"] == "out-jsonl"
+    row = journal("runs", "show", "out.jsonl", "r1")
+    assert "One, two, 1" in row.out and "no_commas" in row.out
+    assert json.loads(journal("runs", "show", "out.jsonl", "r1", "--json").out)["score"] == 1.0
+
+
+def test_what_is_not_there_is_said(journal):
+    """Unknown runs and rows are usage errors that say what there is."""
+    none = journal("runs", "show", "none")
+    assert none.returncode == 2 and "'out-jsonl'" in none.err
+    row = journal("runs", "show", "out.jsonl", "r9")
+    assert row.returncode == 2 and "no row 'r9'" in row.err
+
+
+def test_a_name_in_two_journals_is_ambiguous(journal):
+    """It names both, and --journal chooses."""
+    batch(journal, "b.jsonl", "--name", "out-jsonl")
+    assert journal("runs", "show", "out-jsonl").returncode == 2
+    assert journal("runs", "show", "out.jsonl").returncode == 0  # its journal stands beside the output of that name
+    batch(journal, "a.jsonl", "--name", "twice")
+    batch(journal, "c.jsonl", "--name", "twice")
+    told = journal("runs", "show", "twice")
+    assert told.returncode == 2 and "a.jsonl.journal" in told.err and "c.jsonl.journal" in told.err
+    assert journal("runs", "show", "twice", "--journal", "a.jsonl.journal").returncode == 0
+
+
+def test_an_output_in_another_folder_names_its_run(journal):
+    """The path of an output leads to the journal beside it."""
+    (journal.folder / "elsewhere").mkdir()
+    told = journal("runs", "show", "../out.jsonl", cwd=journal.folder / "elsewhere")
+    assert told.returncode == 0 and "3 done" in told.out
+
+
+def test_traces_come_out_as_json_lines(journal):
+    """A row a line in the order of the input, which `redraft show` can read; to stdout as well."""
+    told = journal("runs", "export", "out.jsonl", "-o", "traces.jsonl")
+    assert told.returncode == 0, told.err
+    rows = [json.loads(line) for line in (journal.folder / "traces.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["r0", "r1", "r2"]
+    (journal.folder / "one.json").write_text(json.dumps(rows[1]["trace"]))
+    assert "One, two, 1" in journal("show", "one.json").out
+    assert journal("runs", "export", "out.jsonl", "-o", "-").out == (journal.folder / "traces.jsonl").read_text()
+
+
+def test_runs_are_forgotten_only_when_that_is_certain(journal):
+    """Without a terminal --yes is needed; the others, the outputs and the journal stay."""
+    batch(journal, "other.jsonl", "--journal", "out.jsonl.journal")
+    unsure = journal("runs", "prune", "out.jsonl")
+    assert unsure.returncode == 2 and "--yes" in unsure.err and "3 rows" in unsure.err
+    assert "nothing is that old" in journal("runs", "prune", "--older-than", "1", "--yes").err
+    assert journal("runs", "prune", "out.jsonl", "--yes").returncode == 0
+    assert [run["name"] for run in json.loads(journal("runs", "--json").out)] == ["other-jsonl"]
+    assert (journal.folder / "out.jsonl").exists()
+    assert journal("runs", "prune", "--older-than", "0", "--yes").returncode == 0
+    assert json.loads(journal("runs", "--json").out) == []
+
+
+@pytest.mark.parametrize("args", [("prune",), ("prune", "out.jsonl", "--older-than", "3"), ("show",), ("export", "out.jsonl")])
+def test_half_a_command_is_a_usage_error(journal, args):
+    """Exit code 2, nothing touched."""
+    assert journal("runs", *args).returncode == 2
+
+
+def test_a_foreign_file_is_told_of_and_left_alone(journal):
+    """Beside good ones it is a line on stderr; named, it is the error."""
+    foreign = journal.folder / "bad.journal"
+    foreign.write_bytes(b"not a journal at all")
+    told = journal("runs")
+    assert told.returncode == 0 and "out-jsonl" in told.out and "bad.journal" in told.err
+    assert journal("runs", "--journal", "bad.journal").returncode == 1
+    assert foreign.read_bytes() == b"not a journal at all"
+
+
+def test_what_can_be_read_of_a_damaged_journal_is_saved(journal):
+    """Runs, rows, records and calls as JSON Lines; what is there already is not written over."""
+    told = journal("runs", "salvage", "out.jsonl.journal", "-o", "saved.jsonl")
+    assert told.returncode == 0, told.err
+    assert "saved.jsonl: 1 run, 3 rows, " in told.err
+    assert [json.loads(line) for line in (journal.folder / "saved.jsonl").read_text().splitlines()]
+    assert journal("runs", "salvage", "out.jsonl.journal", "-o", "saved.jsonl").returncode == 1

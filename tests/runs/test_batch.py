@@ -1,0 +1,333 @@
+"""Batches: rows in, rows out, whatever happens in between. The model is a function of its messages; the files are real."""
+
+import asyncio
+import json
+from hashlib import sha256
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from redraft import Budget, Feedback, batch, batch_sync
+from redraft.core.records import Usage
+from redraft.contracts import Reply
+from redraft.errors import AuthenticationError, ConfigError, ContextLengthError, StoreError
+from redraft.runs import Run
+from redraft.stores.journal import Journal
+
+COLUMNS = ["best", "initial_score", "best_score", "iterations", "stop", "calls", "tokens", "cost", "error"]
+
+
+class Writer:
+    """Answers by a hash of what it is sent, so that the same words get the same answer; counts what it is asked."""
+
+    name = identity = "writer"
+
+    def __init__(self, fails=lambda text: None):
+        self.asked, self.fails = [], fails
+
+    async def complete(self, request):
+        await asyncio.sleep(0)
+        text = json.dumps([dict(m) for m in request.messages])
+        self.asked.append((text, request.look))
+        if error := self.fails(text):
+            raise error
+        return Reply(sha256(f"{text}{request.look}".encode()).hexdigest(), Usage(1, len(text), 64, cost=0.001))
+
+
+def digit(text):
+    """A grade from 0 to 0.9 that only a better text lifts."""
+    return Feedback(int(text[0], 16) / 16, "the first digit")
+
+
+def table(path, n, **more):
+    rows = [{"id": f"r{i}", "prompt": f"question {i}", **more} for i in range(n)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def run(tmp_path, model, *, out="out.jsonl", n=12, **more):
+    source = tmp_path / "in.jsonl"
+    if not source.exists():
+        table(source, n)
+    return await batch(source, tmp_path / out, model, more.pop("graders", digit), **{"target_score": 0.9, **more})
+
+
+async def test_rows_keep_their_columns_and_get_what_came_of_them(tmp_path):
+    """The output has the input's rows in order, the best answer and what it took; the report adds up."""
+    report = await run(tmp_path, Writer())
+    rows = lines(tmp_path / "out.jsonl")
+    assert [row["id"] for row in rows] == [f"r{i}" for i in range(12)]
+    assert list(rows[0]) == ["id", "prompt", *COLUMNS]
+    for row in rows:
+        assert row["best_score"] == int(row["best"][0], 16) / 16 >= row["initial_score"]
+        assert row["calls"] == row["iterations"] + 1
+        assert row["error"] is None
+    assert (report.done, report.failed, report.ended, report.resumable) == (12, 0, "", False)
+    assert report.usage.calls == sum(row["calls"] for row in rows)
+    assert report.uplift == pytest.approx(sum(r["best_score"] - r["initial_score"] for r in rows) / 12)
+    assert report.improved + report.unchanged + report.regressed == 12
+    assert sum(step["calls"] for step in report.by_iteration) == report.usage.calls
+    assert sum(report.stops.values()) == 12
+
+
+async def test_the_same_call_again_asks_nothing(tmp_path):
+    """What is finished is written again from the journal, byte for byte."""
+    await run(tmp_path, Writer())
+    before = (tmp_path / "out.jsonl").read_bytes()
+    model = Writer()
+    report = await run(tmp_path, model)
+    assert (model.asked, report.kept, report.done, report.usage.calls) == ([], 12, 12, 0)
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+    (tmp_path / "out.jsonl").unlink()
+    await run(tmp_path, model)
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+
+
+async def test_only_what_a_change_affects_is_redone(tmp_path):
+    """A changed row asks for itself; a changed setting asks only for what was never asked."""
+    first = Writer()
+    await run(tmp_path, first, max_iterations=1)
+    rows = lines(tmp_path / "in.jsonl")
+    rows[3]["prompt"] = "another question"
+    rows.insert(0, rows.pop())
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = Writer()
+    report = await run(tmp_path, model, max_iterations=1)
+    assert report.kept == 11
+    assert all("another question" in text for text, _ in model.asked)
+    assert [row["id"] for row in lines(tmp_path / "out.jsonl")] == [row["id"] for row in rows]
+    again = Writer()
+    report = await run(tmp_path, again, max_iterations=2)
+    assert report.kept == 0
+    assert not {*again.asked} & {*first.asked}
+    assert report.usage.cached_calls >= 12
+
+
+async def test_what_changed_can_be_told_before(tmp_path):
+    """`prepare(explain=True)` names the rows and settings that changed, asks nothing and writes nothing."""
+    await run(tmp_path, Writer(), max_iterations=1)
+    table(tmp_path / "in.jsonl", 12, reference="the truth")
+    before = (tmp_path / "out.jsonl.journal").read_bytes()
+    model = Writer()
+    told = await Run.of(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare(explain=True)
+    assert model.asked == []
+    assert (tmp_path / "out.jsonl.journal").read_bytes() == before
+    assert "12 rows changed" in told.changes[0]
+    assert any("setting plan changed: 12 rows" in line for line in told.changes)
+    assert any("the row's reference changed: 12 rows" in line for line in told.changes)
+
+
+async def test_a_preview_of_a_new_run(tmp_path):
+    """Rows, samples, and calls as a range that the run then keeps to."""
+    source = table(tmp_path / "in.jsonl", 5)
+    model = Writer()
+    told = await Run.of(source, tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare()
+    assert (told.rows, told.known, told.calls) == (5, 0, (5, 15))
+    assert [m[0]["content"] for m in told.samples] == ["question 0", "question 1", "question 2"]
+    assert list(tmp_path.iterdir()) == [source]
+    report = await run(tmp_path, model, max_iterations=2)
+    assert told.calls[0] <= report.usage.calls <= told.calls[1]
+
+
+async def test_a_row_that_fails_stops_no_other(tmp_path):
+    """Its error stands in its row; `retry` redoes it and nothing else."""
+    def too_long(text):
+        return ContextLengthError("too long") if "question 4" in text else None
+
+    report = await run(tmp_path, Writer(too_long))
+    rows = lines(tmp_path / "out.jsonl")
+    assert (report.done, report.failed, report.errors) == (11, 1, {"ContextLengthError": 1})
+    assert (rows[4]["best"], rows[4]["stop"], rows[4]["error"]) == (None, "failed", "ContextLengthError: too long")
+    model = Writer()
+    assert (await run(tmp_path, model)).usage.calls == 0
+    report = await run(tmp_path, model, retry=["failed"])
+    assert (report.kept, report.done, report.failed) == (11, 12, 0)
+    assert all("question 4" in text for text, _ in model.asked)
+
+
+async def test_a_wrong_key_ends_the_run_at_once(tmp_path):
+    """Not a million errors: few calls, no row marked as failed, and the same call goes on with the right key."""
+    wrong = Writer(lambda text: AuthenticationError("the key is wrong", status=401))
+    report = await run(tmp_path, wrong, n=200)
+    assert (report.ended, report.failed, report.resumable) == ("fatal", 0, True)
+    assert "the key is wrong" in report.message
+    assert len(wrong.asked) <= 16
+    report = await run(tmp_path, Writer())
+    assert (report.done, report.ended) == (200, "")
+
+
+async def test_the_budget_is_the_whole_runs(tmp_path):
+    """At the end of money what is graded is written and the rest is marked; a larger budget goes on, never above it."""
+    model = Writer()
+    report = await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)
+    rows = lines(tmp_path / "out.jsonl")
+    assert (report.ended, len(rows), len(model.asked)) == ("budget", 12, 10)
+    assert {row["stop"] for row in rows} >= {"not_started"}
+    assert all((row["best"] is None) == (row["stop"] == "not_started") or row["stop"] == "budget" for row in rows)
+    assert report.not_started + report.cut + report.done == 12
+    before = (tmp_path / "out.jsonl").read_bytes()
+    assert (await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)).ended == "budget"
+    assert len(model.asked) == 10
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+    report = await run(tmp_path, model, budget=Budget(calls=200))
+    assert (report.done, report.ended) == (12, "")
+    assert len(model.asked) == len(set(model.asked))
+
+
+async def test_identical_rows_are_paid_for_once(tmp_path):
+    """Also when asked at the same moment; the rows look alike whoever paid, the report tells what was paid."""
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"prompt": "the same"}\n' * 8)
+    model = Writer()
+    report = await run(tmp_path, model)
+    rows = lines(tmp_path / "out.jsonl")
+    assert len(model.asked) == len(set(model.asked)) == report.usage.calls
+    assert report.usage.cached_calls == 7 * report.usage.calls
+    assert len({row["id"] for row in rows}) == 8
+    assert len({json.dumps({k: row[k] for k in COLUMNS}) for row in rows}) == 1
+    assert rows[0]["cost"] == pytest.approx(0.001 * rows[0]["calls"])
+    assert report.saved == pytest.approx(7 * report.usage.cost)
+
+
+async def test_ids_that_come_twice(tmp_path):
+    """An error that names both rows, before anything is asked; or as it was chosen."""
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"id": 1, "prompt": "a"}\n{"id": 2, "prompt": "b"}\n{"id": 1, "prompt": "c"}\n')
+    model = Writer()
+    with pytest.raises(ConfigError, match=r"'1' stands twice: .*in.jsonl:1 and .*in.jsonl:3"):
+        await run(tmp_path, model)
+    assert model.asked == []
+    for choice, prompts in {"first": "ab", "last": "bc", "rename": "abc"}.items():
+        await run(tmp_path, Writer(), out=f"{choice}.jsonl", on_duplicate=choice)
+        assert [row["prompt"] for row in lines(tmp_path / f"{choice}.jsonl")] == [*prompts]
+
+
+async def test_rows_that_cannot_be_read_go_to_the_errors_file(tmp_path):
+    """With file and line; they stop nothing."""
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"prompt": "a"}\nnot json\n{"prompt": ""}\n{"prompt": "b"}\n')
+    report = await run(tmp_path, Writer())
+    assert (report.done, report.bad) == (2, 2)
+    told = lines(tmp_path / "out.jsonl.errors.jsonl")
+    assert [t["place"].rpartition(":")[2] for t in told] == ["2", "3"]
+
+
+async def test_a_file_that_it_did_not_write_is_left_alone(tmp_path):
+    """Be it the input itself."""
+    source = table(tmp_path / "in.jsonl", 3)
+    before = source.read_bytes()
+    model = Writer()
+    with pytest.raises(ConfigError, match="is there already"):
+        await batch(source, source, model, digit)
+    assert (source.read_bytes(), model.asked) == (before, [])
+
+
+async def test_grade_only_and_best_of(tmp_path):
+    """`grade` looks at responses as they are; `best` keeps the best of n drafts."""
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"prompt": "a", "response": "f00"}\n{"prompt": "b", "response": "000"}\n')
+    model = Writer()
+    await run(tmp_path, model, out="graded.jsonl", mode="grade")
+    assert [(row["best"], row["best_score"]) for row in lines(tmp_path / "graded.jsonl")] == [("f00", 15 / 16), ("000", 0)]
+    assert model.asked == []
+    source.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    await batch(source, tmp_path / "best.jsonl", model, digit, mode="best", n=3, target_score=1)
+    assert [row["calls"] for row in lines(tmp_path / "best.jsonl")] == [3, 3]
+
+
+async def test_forms_are_repaired_without_a_model(tmp_path):
+    """No model, no network: the editor repairs responses to the requirements in the data."""
+    source = tmp_path / "in.jsonl"
+    rows = [{"prompt": "p", "response": "Hello, world.", "requirements": ["no_commas"]}, {"prompt": "q", "response": "fine"}]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    await batch(source, tmp_path / "out.jsonl", False, "lowercase")
+    assert [row["best"] for row in lines(tmp_path / "out.jsonl")] == ["hello world.", "fine"]
+
+
+class Impatient:
+    """Stops a run once so many answers have come."""
+
+    def __init__(self, run, answers, *, now):
+        self.run, self.left, self.now = run, answers, now
+
+    def __call__(self, text):
+        self.left -= 1
+        if self.left == 0:
+            self.run.stop(now=self.now)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=4))
+async def test_however_often_it_is_interrupted(tmp_path_factory, interruptions):
+    """The output is that of an undisturbed run, and nothing is asked twice but what was in flight."""
+    tmp_path = tmp_path_factory.mktemp("run")
+    await run(tmp_path, Writer(), out="calm.jsonl", n=10)
+    asked = []
+    for answers, now in interruptions:
+        model = Writer()
+        going = Run.of(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, target_score=0.9, max_in_flight=3)
+        model.fails = Impatient(going, answers, now=now)
+        report = await going.go()
+        assert report.ended in {"interrupted", ""}
+        asked.append(model.asked)
+    model = Writer()
+    report = await run(tmp_path, model)
+    asked.append(model.asked)
+    assert (report.ended, report.done) == ("", 10)
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "calm.jsonl").read_bytes()
+    everything = [call for calls in asked for call in calls]
+    lost = sum(3 for _, now in interruptions if now)
+    assert len(everything) - len(set(everything)) <= lost
+
+
+async def test_a_journal_of_somebody_else_is_left_alone(tmp_path):
+    """And the error says what it is."""
+    (tmp_path / "out.jsonl.journal").write_text("my diary, not yours" * 100)
+    model = Writer()
+    with pytest.raises(StoreError, match="out.jsonl.journal"):
+        await run(tmp_path, model)
+    assert model.asked == []
+    assert (tmp_path / "out.jsonl.journal").read_text() == "my diary, not yours" * 100
+
+
+async def test_the_journal_tells_the_whole_story(tmp_path):
+    """Every record of every row is there, and the run with its report."""
+    report = await run(tmp_path, Writer())
+    with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
+        (note,) = journal.runs()
+        assert note.counts["done"] == 12
+        assert note.about["report"]["uplift"] == report.uplift
+        traces = [trace for _, trace in journal.traces(note.name)]
+    assert [t.task.id for t in traces] == [f"r{i}" for i in range(12)]
+    assert sum(t.usage.calls for t in traces) == report.usage.calls
+    assert all(t.outcome and t.best for t in traces)
+
+
+def test_without_await(tmp_path):
+    """`batch_sync` is the same door; with no output everything is in the journal."""
+    source = table(tmp_path / "in.jsonl", 3)
+    report = batch_sync(source, None, Writer(), digit, journal=tmp_path / "j", target_score=1)
+    assert (report.done, report.output) == (3, None)
+    with Journal(tmp_path / "j", read_only=True) as journal:
+        assert len(list(journal.traces(report.run))) == 3
+
+
+async def test_a_grader_that_breaks_breaks_its_row_only(tmp_path):
+    """Nothing that a row holds, or a function does with it, ends the run."""
+
+    def brittle(text, task):
+        if "2" in task.prompt:
+            raise RuntimeError("no 2")
+        return 1.0
+
+    report = await run(tmp_path, Writer(), graders=brittle, n=4)
+    rows = lines(tmp_path / "out.jsonl")
+    assert [row["stop"] for row in rows] == ["target", "target", "failed", "target"]
+    assert "RuntimeError: no 2" in rows[2]["error"]
+    assert rows[2]["best"] is None or rows[2]["best_score"] is None
+    assert report.failed == 1

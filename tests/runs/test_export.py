@@ -1,0 +1,532 @@
+"""Training data out of a run: right pairs, nothing twice, sides that stay, files that the trainers' libraries load."""
+
+import json
+import random
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft.core.records import Candidate, Feedback, Outcome, StopReason, Task
+from redraft.core.trace import Seat, Trace
+from redraft.errors import ConfigError
+from redraft.runs.export import Provenance, export
+from redraft.runs.pairs import FORMATS, Lesson, LeftOut, Recipe, types_of
+
+JUDGE = (Seat("judge"),)
+GATED = (Seat("words:<9", must=True), Seat("judge"))
+RUN = Provenance("nightly", "openai:small", {"target_score": 0.9})
+
+
+def trace(*answers, task="Why is the sky blue?", panel=JUDGE):
+    """A refinement: each answer is a score, or (text, scores by seat, what else a candidate has)."""
+    grown = Trace(task if isinstance(task, Task) else Task(task), panel)
+    for i, answer in enumerate(answers):
+        text, scores, more = answer if isinstance(answer, tuple) else (f"answer {i}", answer, {})
+        grown += Candidate(i, text, **{"parent": i - 1 if i else None, "by": "m", "role": "refine", **more})
+        for seat, score in zip(panel, scores if isinstance(scores, tuple) else (scores,) * len(panel), strict=True):
+            if score is not None:
+                grown += Feedback(score, "so so", ("be brief",), candidate=i, grader=seat.grader)
+    return grown + Outcome(grown.best.id if grown.best else None, StopReason.PATIENCE)
+
+
+def numbered(traces):
+    return [(SimpleNamespace(id=f"row {i}"), t) for i, t in enumerate(traces)]
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def exported(tmp_path, traces, **recipe):
+    """The examples of a single file, and the numbers."""
+    path = tmp_path / "out.jsonl"
+    numbers = export(numbered(traces), path, Recipe(**recipe), RUN)
+    return lines(path), numbers
+
+
+def said(*texts):
+    return [[{"role": "assistant", "content": text}] for text in texts]
+
+
+SKY = [{"role": "user", "content": "Why is the sky blue?"}]
+ORIGIN = {
+    "redraft_run": "nightly",
+    "redraft_row": "row 0",
+    "redraft_model": "openai:small",
+    "redraft_graders": ["judge"],
+}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "columns"),
+    [
+        (
+            Recipe("preference"),
+            {
+                "prompt": SKY,
+                "chosen": said("answer 1")[0],
+                "rejected": said("answer 0")[0],
+                "redraft_chosen_by": "m",
+                "redraft_rejected_by": "m",
+                "redraft_score_chosen": 0.9,
+                "redraft_score_rejected": 0.3,
+                "redraft_margin": 0.6,
+            },
+        ),
+        (
+            Recipe("unpaired"),
+            {"prompt": SKY, "completion": said("answer 1")[0], "label": True, "redraft_by": "m", "redraft_score": 0.9},
+        ),
+        (
+            Recipe("prompt-completion", style="standard"),
+            {"prompt": "Why is the sky blue?", "completion": "answer 1", "redraft_by": "m", "redraft_score": 0.9},
+        ),
+        (Recipe("messages"), {"messages": SKY + said("answer 1")[0], "redraft_by": "m", "redraft_score": 0.9}),
+        (
+            Recipe("stepwise"),
+            {
+                "prompt": "Why is the sky blue?",
+                "completions": ["answer 0", "answer 1", "answer 2"],
+                "labels": [True, True, False],
+                "redraft_by": ["m", "m", "m"],
+                "redraft_scores": [0.3, 0.9, 0.4],
+            },
+        ),
+    ],
+    ids=lambda x: x.format if isinstance(x, Recipe) else "",
+)
+def test_what_a_refinement_gives(tmp_path, recipe, columns):
+    """The columns of the first example are the trainers' own, then ours; the card tells the type of each."""
+    path = tmp_path / "out.jsonl"
+    export(numbered([trace(0.3, 0.9, 0.4)]), path, recipe, RUN)
+    first = lines(path)[0]
+    assert first == columns | ORIGIN
+    assert list(first) == list(types_of(recipe))
+
+
+def test_a_trajectory_is_the_whole_refinement(tmp_path):
+    """Unscored and cut-off answers stand in it too, each with its parent and what was said of it."""
+    whole = trace(0.3, ("cut", None, {"truncated": True}), 0.9)
+    (row,), numbers = exported(tmp_path, [whole], format="trajectory")
+    assert [(c["id"], c["parent"], c["text"], c["score"], c["truncated"]) for c in row["candidates"]] == [
+        (0, None, "answer 0", 0.3, False),
+        (1, 0, "cut", None, True),
+        (2, 1, "answer 2", 0.9, False),
+    ]
+    assert (row["best"], row["stop"], row["prompt"]) == (2, "patience", SKY)
+    view = {"grader": "judge", "look": 0, "score": 0.9, "reason": "so so", "actions": ["be brief"], "done": None}
+    assert row["candidates"][2]["feedback"] == [view]
+    assert numbers.means == {"first": 0.3, "best": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("scores", "recipe", "pairs"),
+    [
+        ((0.3, 0.9, 0.1), {}, [(0.9, 0.3)]),
+        ((0.3, 0.9, 0.1), {"pairs": "best-worst"}, [(0.9, 0.1)]),
+        ((0.3, 0.9, 0.1), {"pairs": "all"}, [(0.9, 0.3), (0.9, 0.1)]),
+        ((0.3, 0.9, 0.8), {"pairs": "all", "min_margin": 0.6}, [(0.9, 0.3)]),
+        ((0.9, 0.3), {"pairs": "best-worst"}, [(0.9, 0.3)]),
+        ((None, 0.5, 0.9), {}, [(0.9, 0.5)]),
+    ],
+)
+def test_which_answers_make_a_pair(tmp_path, scores, recipe, pairs):
+    """The best, beside the first, the worst or each that scored less by the margin; those without a score never."""
+    rows, _ = exported(tmp_path, [trace(*scores)], **recipe)
+    assert [(r["redraft_score_chosen"], r["redraft_score_rejected"]) for r in rows] == pairs
+
+
+CUT, IMAGE = {"truncated": True}, [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "x"}}]
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}
+
+
+@pytest.mark.parametrize(
+    ("left", "recipe", "reason"),
+    [
+        (trace(), {}, "no answer"),
+        (trace(None, None), {}, "no answer has a score"),
+        (trace(("a", 0.2, CUT), ("b", 0.9, CUT)), {}, "the scored answers were cut off"),
+        (trace((" ", 0.2, {}), ("\n", 0.9, {})), {}, "the scored answers are empty"),
+        (trace(("a", 0.2, {}), ("b", 0.9, CUT)), {}, "only one scored answer"),
+        (trace(("a", 0.2, {}), ("a", 0.2, {})), {}, "only one scored answer"),
+        (trace(0.5, 0.5), {}, "no better answer"),
+        (trace(0.5, 0.4), {}, "no better answer"),
+        (trace((0.5), ("answer 0\n", 0.9, {})), {}, "the same text"),
+        (trace(0.5, 0.6), {"min_margin": 0.2}, "the margin is too small"),
+        (trace(("a", (0.0, 0.2), {}), panel=GATED), {}, "the best answer breaks a must"),
+        (trace(("a", (0.0, 0.9), {}), ("b", (1.0, 0.4), {}), panel=GATED), {"min_margin": 0.5}, "the margin is too small"),
+        (trace(0.5, 0.6), {"format": "messages", "good": 0.7}, "the best score is too low"),
+        (trace(0.5, 0.6), {"format": "unpaired", "good": 0.7, "min_margin": 0.3}, "the margin is too small"),
+        (trace(0.2), {"format": "stepwise"}, "only one scored answer"),
+        (trace(), {"format": "trajectory"}, "no answer"),
+        (trace(0.1, 0.9, task=Task([{"role": "user", "content": IMAGE}])), {}, "the prompt is more than text"),
+        (trace(0.1, 0.9, task=Task([*SKY, CALL, *SKY])), {}, "the prompt is more than text"),
+        (trace(0.1, 0.9, task=Task([{"role": "system", "content": "s"}])), {}, "the prompt does not end with a user or a tool"),
+        (
+            trace(0.1, 0.9, task=Task([{"role": "system", "content": "s"}, *SKY])),
+            {"style": "standard"},
+            "the prompt is more than one user message, which plain text cannot hold",
+        ),
+        (trace(("a\ud800", 0.1, {}), 0.9), {}, "not valid Unicode"),
+    ],
+)
+def test_what_gives_no_example_is_counted_by_reason(tmp_path, left, recipe, reason):
+    """Each reason in words; nothing of the row is written, and its neighbour is."""
+    fine = trace(("poor", 0.1, {}), ("fine", 0.95, {}), task="Another question")
+    rows, numbers = exported(tmp_path, [left, fine], **recipe)
+    assert numbers.left_out == {reason: 1}
+    assert {r["redraft_row"] for r in rows} == {"row 1"}
+    assert (numbers.rows, numbers.used) == (2, 1)
+
+
+def test_a_must_comes_before_a_score(tmp_path):
+    """The answer that keeps the must is chosen, the one that breaks it is not, whatever the judge liked."""
+    gated = trace(("long", (0.0, 0.5), {}), ("short", (1.0, 0.8), {}), ("long too", (0.0, 1.0), {}), panel=GATED)
+    rows, _ = exported(tmp_path, [gated], pairs="all")
+    assert [(r["chosen"], r["rejected"]) for r in rows] == [tuple(said("short", other)) for other in ("long", "long too")]
+    assert {(r["redraft_score_chosen"], r["redraft_score_rejected"]) for r in rows} == {(0.8, 0.0)}
+    rows, _ = exported(tmp_path, [gated], format="unpaired", good=0.7)
+    assert [(r["completion"][0]["content"], r["label"]) for r in rows] == [("long", False), ("short", True), ("long too", False)]
+    rows, _ = exported(tmp_path, [gated], format="stepwise")
+    assert rows[0]["labels"] == [False, True, False]
+
+
+def test_a_step_is_measured_against_the_answer_it_came_from(tmp_path):
+    """Not against the one before it; an unscored parent hands on to its own parent."""
+    both = trace(
+        0.5, 0.2, ("c", 0.4, {"parent": 0}), ("d", 0.6, {"parent": 0}), ("e", None, {"parent": 3}), ("f", 0.7, {"parent": 4})
+    )
+    rows, _ = exported(tmp_path, [both], format="stepwise")
+    assert (rows[0]["completions"][-1], rows[0]["labels"]) == ("f", [True, False, False, True, True])
+    rows, _ = exported(tmp_path, [both], format="stepwise", min_margin=0.2)
+    assert rows[0]["labels"] == [True, False, False, False, False]
+
+
+def test_a_conversation_stays_whole(tmp_path):
+    """System message, earlier turns and parts of text are the prompt, without the keys that training has no use for."""
+    turns = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "text", "text": "there"}], "toxic": 0.1},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "Bye"},
+    ]
+    rows, _ = exported(tmp_path, [trace(0.1, 0.9, task=Task(turns))], format="messages")
+    assert [(m["role"], m["content"]) for m in rows[0]["messages"]] == [
+        ("system", "Be kind."),
+        ("user", "Hi\nthere"),
+        ("assistant", "Hello."),
+        ("user", "Bye"),
+        ("assistant", "answer 1"),
+    ]
+    assert all(set(m) == {"role", "content"} for m in rows[0]["messages"])
+
+
+texts = st.sampled_from(["a", "b ", "b", "c", " ", "long answer"])
+answers = st.tuples(
+    texts,
+    st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([None, 0.0, 0.1, 0.2, 0.3, 0.9, 1.0])),
+    st.fixed_dictionaries({"truncated": st.booleans()}),
+)
+runs = st.lists(
+    st.builds(lambda q, found: trace(*found, task=q, panel=GATED), st.sampled_from("pqr"), st.lists(answers, max_size=5)),
+    max_size=8,
+)
+
+
+@given(runs, st.sampled_from([0.0, 0.1, 0.25]), st.sampled_from(["best-first", "best-worst", "all"]))
+def test_every_pair_is_a_pair(tmp_path_factory, traces, margin, pairs):
+    """Chosen scored more by the margin, is another text, whole and without a broken must; no pair twice; every row is counted."""
+    rows, numbers = exported(tmp_path_factory.mktemp("x"), traces, pairs=pairs, min_margin=margin)
+    sources = {f"row {i}": t for i, t in enumerate(traces)}
+    seen = set()
+    for row in rows:
+        chosen, rejected = row["chosen"][0]["content"], row["rejected"][0]["content"]
+        assert row["redraft_score_chosen"] > row["redraft_score_rejected"]
+        assert row["redraft_margin"] >= margin - 1e-9
+        assert chosen.strip() != rejected.strip()
+        whole = {c.text: c for c in sources[row["redraft_row"]].candidates if not c.truncated}
+        assert {chosen, rejected} <= set(whole)
+        seen.add((row["prompt"][0]["content"], frozenset((chosen.strip(), rejected.strip()))))
+    assert len(seen) == len(rows) == numbers.train
+    assert numbers.rows == len(traces) == numbers.used + sum(numbers.left_out.values())
+
+
+@given(runs, st.sampled_from(FORMATS))
+def test_nothing_stands_twice(tmp_path_factory, traces, format):
+    """A run that is exported together with itself gives what it gives alone; what was seen before is counted."""
+    folder = tmp_path_factory.mktemp("x")
+    once, first = exported(folder, traces, format=format)
+    twice, both = exported(folder, [*traces, *traces], format=format)
+    assert twice == once
+    assert both.duplicates == first.duplicates * 2 + len(once)
+    assert both.used == first.used
+
+
+def test_a_prompt_stays_on_its_side(tmp_path):
+    """Whatever else is in the run, in whatever order, in whatever run; and the share is about what was asked for."""
+    traces = [trace(0.1, 0.9, task=f"Question {i}") for i in range(400)]
+    recipe = Recipe(test_size=0.25, salt="s")
+
+    def sides(rows, name):
+        done = export(rows, tmp_path / f"{name}.jsonl", recipe, Provenance(name))
+        found = {side: {r["prompt"][0]["content"] for r in lines(tmp_path / f"{name}.{side}.jsonl")} for side in ("train", "test")}
+        assert (done.train, done.test) == (len(found["train"]), len(found["test"]))
+        assert done.files == tuple(str(tmp_path / f"{name}.{side}.jsonl") for side in ("train", "test"))
+        return found
+
+    whole = sides(numbered(traces), "whole")
+    assert not whole["train"] & whole["test"]
+    assert 70 <= len(whole["test"]) <= 130
+    some = random.Random(1).sample(traces, 100)
+    part = sides(numbered(some), "part")
+    assert part["test"] == whole["test"] & {t.task.prompt for t in some}
+    spaced = [trace(0.1, 0.9, task=f" Question  {i}\n") for i in range(400)]
+    assert {" ".join(q.split()) for q in sides(numbered(spaced), "spaced")["test"]} == whole["test"]
+    recipe = Recipe(test_size=0.25, salt="another")
+    assert sides(numbered(traces), "salted")["test"] != whole["test"]
+
+
+@pytest.mark.parametrize("side", ["train", "test"])
+def test_an_empty_side_leaves_no_file(tmp_path, side):
+    """Not even that of an earlier export: `datasets` would not load it, and old examples would look like new ones."""
+    salt = next(s for s in map(str, range(99)) if _in_test(s) == (side == "train"))
+    (tmp_path / f"out.{side}.jsonl").write_text('{"old": 1}\n')
+    done = export(numbered([trace(0.1, 0.9)]), tmp_path / "out.jsonl", Recipe(test_size=0.5, salt=salt), RUN)
+    assert [str(p) for p in tmp_path.iterdir()] == list(done.files)
+    assert len(lines(tmp_path / done.files[0])) == 1
+
+
+def _in_test(salt):
+    recipe = Recipe(test_size=0.5, salt=salt)
+    return Lesson(trace(0.1), recipe).prompt.in_test(recipe)
+
+
+# What other libraries make of it
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """`datasets.load_dataset` without the network and with a cache of its own."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    from datasets import disable_progress_bars, load_dataset
+
+    disable_progress_bars()
+    return lambda *args, **options: load_dataset(*args, cache_dir=str(tmp_path / "cache"), **options)
+
+
+HARD = [
+    trace(("2024-01-01", 0.1, {}), ("2024-01-02", 0.9, {}), task="2024-01-01 00:00:00"),
+    trace(("nul \0, 'quotes\" and \u2028", 0.2, {}), ("=1+1 😀\r\n", 1.0, {}), task="{}"),
+    trace(("x", 0.0, {"by": "given"}), ("y", None, {}), ("z", 0.5, {"by": "editor"}), task="plain"),
+]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("files", ["jsonl", "parquet"])
+def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):
+    """Both splits, by the name of the folder alone, every value as it was: texts that look like dates stay texts."""
+    recipe = Recipe(format, test_size=0.4, files=files)
+    more = [trace(0.1, 0.9, task=f"Question {i}") for i in range(20)]
+    done = export(numbered([*HARD, *more]), tmp_path / "data", recipe, Provenance("r"))
+    loaded = load(str(tmp_path / "data"))
+    assert {name: len(split) for name, split in loaded.items()} == {"train": done.train, "test": done.test}
+    assert loaded["train"].column_names == loaded["test"].column_names == list(types_of(recipe))
+    whole, _ = exported(tmp_path, [*HARD, *more], format=format)
+    found = [dict(r) | {"redraft_run": "nightly", "redraft_model": "openai:small"} for side in loaded.values() for r in side]
+    assert sorted(map(json.dumps, found)) == sorted(map(json.dumps, whole))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "jsonl.gz"])
+def test_a_file_loads(tmp_path, load, format, ending):
+    """A single file, as the kind that its name says."""
+    path = tmp_path / f"out.{ending}"
+    done = export(numbered(trace(0.1, 0.9, task=f"Question {i}") for i in range(3)), path, Recipe(format), RUN)
+    loaded = load("parquet" if ending == "parquet" else "json", data_files=str(path))["train"]
+    assert (len(loaded), loaded.column_names) == (done.train, list(types_of(Recipe(format))))
+
+
+def test_trl_takes_the_columns_for_its_own(tmp_path, load):
+    """TRL's own functions recognise every format as conversational, and can put a chat template on it."""
+    trl = pytest.importorskip("trl.data_utils", reason="TRL is large and is not among the test requirements")
+    transformers = pytest.importorskip("transformers")
+    from tokenizers import Tokenizer, models
+
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"?": 0}, unk_token="?")))
+    tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    for format in ("preference", "unpaired", "prompt-completion", "messages"):
+        export(numbered([trace(0.1, 0.9)]), tmp_path / format, Recipe(format), RUN)
+        dataset = load(str(tmp_path / format))["train"]
+        assert trl.is_conversational(dataset[0])
+        templated = trl.apply_chat_template(dataset[0], tokenizer)
+        answer = templated.get("chosen") or templated.get("completion") or templated["text"]
+        assert answer.endswith("answer 1</>")
+        assert templated.get("prompt", "<user>Why is the sky blue?</><assistant>") == "<user>Why is the sky blue?</><assistant>"
+    pairs = load(str(tmp_path / "preference"))["train"]
+    assert [r["label"] for r in trl.unpair_preference_dataset(pairs)] == [True, False]
+    assert trl.maybe_extract_prompt(pairs[0]) == pairs[0]
+
+
+# The card
+
+HOSTILE = '"}\n---\nevil: [x]\n# <script>alert(1)</script> | `x` \x1b[31m ![](http://x/y.png)'
+
+
+def test_the_card_tells_how_it_was_made(tmp_path):
+    """The numbers, the graders with what their validation cards say, the writers, and what was left out."""
+    card = {"status": "trusted", "words": "preference 0.81 [0.76, 0.85] of 300 rows"}
+    panel = (Seat("helpful", card=card), Seat("words:<9"))
+    traces = [trace(0.2, 0.8, panel=panel), trace(0.5, 0.5, task="b"), trace(0.1, 0.2, task="c", panel=panel)]
+    done = export(numbered(traces), tmp_path / "data", Recipe(min_margin=0.05), RUN)
+    text = (tmp_path / "data" / "README.md").read_text()
+    header = yaml.safe_load(text.split("---\n")[1])
+    assert (header["license"], header["pretty_name"], header["size_categories"]) == ("unknown", "nightly", ["n<1K"])
+    assert header["configs"][0]["data_files"] == [{"split": "train", "path": "train.jsonl"}]
+    for line in (
+        "| examples | 2: train 2, test 0 |",
+        "| rows of the run | 3; 2 of them gave examples |",
+        "| mean margin | 0.350 |",
+        "| helpful | trusted: preference 0.81 \\[0.76, 0.85\\] of 300 rows |",
+        "| words:&lt;9 | none was looked for |",
+        "| model | openai:small |",
+        "| target\\_score | 0.9 |",
+        "| pairs | best-first, margin at least 0.05 |",
+        "| m | 4 |",
+        "| no better answer | 1 |",
+        "| 0.1 to 0.2 | 0 | 1 | 1 |",
+        "| 0.8 to 0.9 | 1 | 0 | 0 |",
+    ):
+        assert line in text.splitlines()
+    assert done.as_data()["left_out"] == {"no better answer": 1}
+    json.dumps(done.as_data())
+
+
+def test_hostile_names_stay_names(tmp_path):
+    """In the header they do not leave their quotes; in the text they are neither HTML, Markdown nor control sequences."""
+    seat = Seat(HOSTILE, card={"status": HOSTILE, "words": HOSTILE})
+    panel = (seat, Seat("second", card="no mapping"))
+    rows = [trace(0.2, (HOSTILE, 0.8, {"by": HOSTILE}), panel=panel, task=HOSTILE)]
+    export(numbered(rows), tmp_path / "data", Recipe(), Provenance(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}))
+    text = (tmp_path / "data" / "README.md").read_text()
+    assert list(yaml.safe_load_all(text.split("\n---\n")[0])) == [yaml.safe_load(text.split("\n---\n")[0])]
+    header = yaml.safe_load(text.split("\n---\n")[0])
+    assert "evil" not in header
+    assert header["configs"][0]["data_files"] == [{"split": "train", "path": "train.jsonl"}]
+    body = text.split("\n---\n", 1)[1]
+    assert "<script" not in body and "![" not in body and "\x1b" not in body and "\n# <" not in body
+    assert lines(tmp_path / "data" / "train.jsonl")[0]["redraft_run"] == HOSTILE
+
+
+def test_a_thousand_graders_do_not_fill_the_card(tmp_path):
+    """Specs may come from the data, one a row: the card names fifty and counts the rest together."""
+    traces = [trace(0.2, ("b", 0.9, {"by": f"m{i}"}), task=str(i), panel=(Seat(f"words:<{i}"),)) for i in range(120)]
+    done = export(numbered(traces), tmp_path / "data", Recipe(), RUN)
+    assert len(done.graders) == len(done.writers) == 51
+    assert done.writers["others"] == 120 - 49
+
+
+def test_a_second_export_replaces_the_first(tmp_path):
+    """In the same folder, byte for byte where nothing changed."""
+    path, traces = tmp_path / "data", [trace(0.1, 0.9, task=str(i)) for i in range(9)]
+    told = []
+    for _ in range(2):
+        export(numbered(traces), path, Recipe(test_size=0.5), RUN)
+        told.append({p.name: p.read_bytes() for p in sorted(path.iterdir())})
+    assert told[0] == told[1]
+    assert list(told[0]) == ["README.md", "test.jsonl", "train.jsonl"]
+
+
+def test_a_foreign_readme_is_never_replaced(tmp_path):
+    """A folder with a README.md that no export wrote is refused before anything is written."""
+    (tmp_path / "README.md").write_text("# My project\n")
+    with pytest.raises(ConfigError, match=r"README\.md of its own"):
+        export([], tmp_path, Recipe(), RUN)
+    assert [p.name for p in tmp_path.iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"format": "dpo"}, "format must be one of preference, unpaired"),
+        ({"pairs": "random"}, "pairs must be one of best-first"),
+        ({"style": "chat"}, "style must be one of conversational, standard, got 'chat'"),
+        ({"files": "csv"}, "files must be one of jsonl, parquet"),
+        ({"min_margin": -0.1}, r"min_margin must be a number in \[0, 1\], got -0.1"),
+        ({"min_margin": float("nan")}, "min_margin must be a number"),
+        ({"test_size": 1.0}, r"test_size must be a number in \[0, 1\), got 1.0"),
+        ({"test_size": True}, "test_size must be a number"),
+        ({"good": 2, "format": "messages"}, "good must be a number"),
+        ({"good": 0.5}, "good is for unpaired, prompt-completion, messages; format 'preference' has no use for 0.5"),
+        ({"min_margin": 0.1, "format": "messages"}, "min_margin is for preference"),
+        ({"pairs": "all", "format": "messages"}, "pairs is for preference, unpaired"),
+        ({"style": "standard", "format": "messages"}, "style is for"),
+    ],
+)
+def test_a_recipe_that_cannot_be(settings, words):
+    """Refused with the name, the value and what is allowed."""
+    with pytest.raises(ConfigError, match=words):
+        Recipe(**settings)
+
+
+@pytest.mark.parametrize(("name", "recipe"), [("out.csv", Recipe()), ("out.txt", Recipe()), ("-", Recipe(test_size=0.5))])
+def test_a_path_that_cannot_be(tmp_path, name, recipe):
+    """Cells hold no messages, and stdout no two files."""
+    with pytest.raises(ConfigError, match="path must"):
+        export([], name if name == "-" else tmp_path / name, recipe, RUN)
+
+
+def test_a_run_that_gives_nothing_says_so(tmp_path):
+    """An empty file, and the reasons."""
+    rows, numbers = exported(tmp_path, [trace(0.5, 0.5)])
+    assert (rows, numbers.train, numbers.left_out) == ([], 0, {"no better answer": 1})
+
+
+def test_an_example_is_made_or_left_out():
+    """Whoever makes examples of one trace gets at least one, or the reason."""
+    assert len(Lesson(trace(0.1, 0.9), Recipe()).examples()) == 1
+    with pytest.raises(LeftOut, match="only one"):
+        Lesson(trace(0.1), Recipe()).examples()
+
+
+def test_it_goes_from_a_journal_to_a_file(tmp_path):
+    """What a batch left in its journal, rows that were cut short included, is exported in the order of its input."""
+    from redraft.core.serial import record_to_json
+    from redraft.stores.journal import Journal
+
+    path = tmp_path / "journal.db"
+    with Journal(path) as journal:
+        journal.note("nightly")
+        for n, score in ((1, 0.9), (0, 0.8)):
+            told = trace(0.1, score, task=f"Question {n}")
+            journal.begin("nightly", f"id {n}", n, "key", {}, told.header())
+            journal.append("nightly", f"id {n}", 0, [record_to_json(r) for r in told.records])
+            journal.finish("nightly", f"id {n}", "done" if n else "open", {})
+    with Journal(path, read_only=True) as journal:
+        done = export(journal.traces("nightly"), tmp_path / "out.jsonl", Recipe(), RUN)
+    assert (done.rows, done.train) == (2, 2)
+    assert [r["redraft_row"] for r in lines(tmp_path / "out.jsonl")] == ["id 0", "id 1"]
+
+
+def test_a_run_that_breaks_off_leaves_what_was_written(tmp_path):
+    """What goes wrong while rows are read is raised as it is; the examples before it stand in the file."""
+
+    def broken():
+        yield from numbered([trace(0.1, 0.9)])
+        raise OSError("the journal is gone")
+
+    with pytest.raises(OSError, match="the journal is gone"):
+        export(broken(), tmp_path / "data", Recipe(), RUN)
+    assert len(lines(tmp_path / "data" / "train.jsonl")) == 1
+    assert not (tmp_path / "data" / "README.md").exists()
+
+
+def test_stdout_takes_json_lines(capfdbinary):
+    """ "-" is stdout."""
+    done = export(numbered([trace(0.1, 0.9)]), "-", Recipe(), RUN)
+    assert (json.loads(capfdbinary.readouterr().out)["redraft_margin"], done.files) == (0.8, ("-",))

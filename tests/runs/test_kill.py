@@ -1,0 +1,140 @@
+"""Runs that are cut short by kill -9, by signals, by a wrong key and by an endpoint that is down; and going on with them."""
+
+import json
+import signal
+import socket
+
+import pytest
+
+from .killing import GRACE, asked, batch, ending, killed_run, needless, read_log, run, start, told, until, write_rows
+
+RESULTS = ("best", "initial_score", "best_score", "iterations", "stop", "calls", "tokens", "cost", "error")
+
+
+@pytest.fixture
+def rows(tmp_path):
+    return write_rows(tmp_path / "rows.jsonl", 40)
+
+
+@pytest.mark.timeout(240)
+def test_killed_at_random_moments_a_run_loses_nothing_and_asks_nothing_twice(tmp_path, serve):
+    """300 rows, 12 times kill -9: every row once and in order, bytes as if undisturbed, and no answer paid for again that was in."""
+    few = ("--start-in-flight", 16, "--max-in-flight", 16)  # so that a busy machine takes answers in as they come
+    figures = killed_run(tmp_path, 300, 12, serve("--latency", 0.03), seed=11, options=few)
+    assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (0, 0, True, True), figures
+    assert figures.kills > 6, figures
+    assert figures.needless == 0, figures
+    assert figures.again <= figures.kills * figures.most_in_flight, figures
+
+
+def test_an_undisturbed_run_asks_every_call_once(tmp_path, rows, serve):
+    """Each call goes out once; what is written are the input's columns and the result's; a finished run run again asks nothing."""
+    server, output = serve("--latency", 0.01), tmp_path / "out.jsonl"
+    command = batch(rows, output, server.model)
+    assert run(command).code == 0
+    written, calls = output.read_bytes(), asked(read_log(server.log))
+    found = list(map(json.loads, written.splitlines()))
+    assert [list(row) for row in found] == [["id", "prompt", *RESULTS]] * 40
+    assert all(len(times) == 1 for times in calls.values())
+    assert sum(row["calls"] for row in found) == len(calls)
+
+    assert run(command).code == 0
+    assert output.read_bytes() == written
+    assert len(asked(read_log(server.log))) == len(calls)
+
+
+@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM])
+def test_told_to_end_once_it_finishes_what_is_in_flight(tmp_path, rows, serve, ends):
+    """Nothing in flight is lost; it says how to go on, and going on asks nothing again and comes to the same bytes."""
+    server = serve("--latency", 0.1)
+    assert run(batch(rows, tmp_path / "plain.jsonl", server.model)).code == 0
+    begun = server.lines()
+    command = batch(rows, tmp_path / "out.jsonl", server.model)
+    process = start(command)
+    until(lambda: server.lines() > begun + 60, process)
+    process.send_signal(ends)
+    ended = ending(process, within=20)
+    assert ended.code == 130 and "same command" in ended.err and "Traceback" not in ended.err, ended.err
+    entries = read_log(server.log, begun)
+    assert not [entry for entry in entries if entry[0] == "X"]
+    assert len(asked(entries)) < begun // 2
+
+    assert run(command).code == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+    assert all(len(times) == 1 for times in asked(read_log(server.log, begun)).values())
+
+
+def test_told_twice_it_ends_at_once(tmp_path, rows, serve):
+    """Calls that would take a minute are not waited for; the same command goes on."""
+    slow = serve("--latency", 60, "--jitter", 0)
+    command = batch(rows, tmp_path / "out.jsonl", slow.model)
+    process = start(command)
+    until(lambda: slow.lines() >= 10, process)
+    process.send_signal(signal.SIGINT)
+    until(lambda: "finishing what is in flight" in told(process)[1], process)
+    process.send_signal(signal.SIGINT)
+    ended = ending(process, within=20)
+    assert ended.code == 130 and "same command" in ended.err and "Traceback" not in ended.err, ended.err
+
+    slow.stop()
+    fast = serve("--latency", 0.01, port=slow.port)
+    assert run(command).code == 0
+    assert run(batch(rows, tmp_path / "plain.jsonl", fast.model)).code == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+
+
+def test_a_wrong_key_stops_the_run_at_once(tmp_path, serve):
+    """Not one error for each row, but one for all, which says what to do; with the right key the run goes on."""
+    source, refusing = write_rows(tmp_path / "rows.jsonl", 200), serve("--refuse", 401)
+    command = batch(source, tmp_path / "out.jsonl", refusing.model)
+    ended = run(command, within=30)
+    assert ended.code == 1 and "401" in ended.err and "key" in ended.err and "Traceback" not in ended.err, ended.err
+    assert refusing.lines() // 2 <= 32
+
+    refusing.stop()
+    fast = serve("--latency", 0.01, port=refusing.port)
+    assert run(command).code == 0
+    assert run(batch(source, tmp_path / "plain.jsonl", fast.model)).code == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+
+
+def test_an_endpoint_that_is_not_there_yet_is_waited_for(tmp_path, rows, serve):
+    """The run says that the endpoint is down, and begins when it is up."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = start(batch(rows, tmp_path / "out.jsonl", f"http://127.0.0.1:{port}/v1#m"))
+    until(lambda: "down since" in told(process)[1], process)
+    server = serve("--latency", 0.01, port=port)
+    assert ending(process).code == 0
+    assert run(batch(rows, tmp_path / "plain.jsonl", server.model)).code == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+
+
+def test_an_endpoint_that_goes_down_in_the_middle_is_waited_for(tmp_path, rows, serve):
+    """Its calls in flight are lost and asked again, all others are not, and no row ends in an error."""
+    server = serve("--latency", 0.1)
+    process = start(batch(rows, tmp_path / "out.jsonl", server.model))
+    until(lambda: server.lines() > 60, process)
+    server.stop()
+    until(lambda: "down since" in told(process)[1], process)
+    again = serve("--latency", 0.01, port=server.port)
+    assert ending(process).code == 0
+    before = [sha for sha, times in asked(read_log(server.log)).items() if times[0][1] is not None]
+    assert not set(before) & set(asked(read_log(again.log)))
+    assert run(batch(rows, tmp_path / "plain.jsonl", again.model)).code == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+
+
+def test_what_counts_as_asked_again_without_need():
+    """A call is excused when a kill came between, before its answer or so soon after it that it need not be kept yet."""
+    for times, kills, counted in [
+        ([(1.0, 2.0)], [], 0),
+        ([(1.0, 2.0), (3.0, 4.0)], [], 1),
+        ([(1.0, None), (3.0, 4.0)], [2.0], 0),
+        ([(1.0, 2.0), (3.0, 4.0)], [2.0 + GRACE / 2], 0),
+        ([(1.0, 2.0), (3.0, 4.0)], [2.0 + GRACE * 2], 1),
+        ([(1.0, None), (3.0, 4.0), (5.0, 6.0)], [2.0], 1),
+        ([(1.0, 2.0), (3.0, 4.0)], [0.5, 3.5], 1),
+        ([(1.0, None), (3.0, 4.0)], [0.999], 0),
+    ]:
+        assert needless(times, kills, GRACE) == counted, (times, kills)

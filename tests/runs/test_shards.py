@@ -1,0 +1,380 @@
+"""Runs in several shards, here in one process: what is divided, what ends them, how they come together."""
+
+import asyncio
+import json
+from contextlib import closing
+from dataclasses import replace
+from shutil import copyfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft import Budget, Feedback
+from redraft.around import Gate
+from redraft.contracts import Reply
+from redraft.core.records import Usage
+from redraft.errors import ConfigError, StoreError
+from redraft.runs import Limits, Run
+from redraft.runs import run as doors
+from redraft.runs.part import Shard
+from redraft.runs.shards import gather
+from redraft.runs.shares import Share, Shares, Use
+from redraft.stores.journal import Journal
+from redraft.stores.parts import parts_beside
+
+ROWS = 24
+
+
+class Asked:
+    """A model that answers by the prompt alone, and remembers what it was asked."""
+
+    name, identity, formats = "m", "m", ("text",)
+
+    def __init__(self, pause=0.001):
+        self.asked, self.pause, self.now, self.most = [], pause, 0, 0
+
+    async def complete(self, request):
+        words = request.messages[-1]["content"]
+        self.asked.append(words)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await asyncio.sleep(self.pause)
+        finally:
+            self.now -= 1
+        return Reply(f"{len(words)} {words[::-1]}"[:200], Usage(1, 10, 5, cost=2**-10))
+
+
+def length(text):
+    """Longer is better, to a degree."""
+    return Feedback(score=min(1.0, len(text) / 100), actions=("say more",))
+
+
+class Here:
+    """A crew of this process."""
+
+    def __init__(self, address, wanted):
+        self.shards = wanted or 3
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+    def check(self, **_):
+        pass
+
+    async def keep(self, rows):
+        return lambda: rows
+
+    def hire(self):
+        return Shard()
+
+
+class Mortal(Here):
+    """A crew whose shards die with every trade, and come again."""
+
+    def hire(self):
+        return Dying()
+
+
+class Dying:
+    async def run(self, errand):
+        self.gone = asyncio.Event()
+        await self.gone.wait()
+        return await Shard().trade(Share())
+
+    async def trade(self, share, order):
+        if order:
+            self.gone.set()
+        return await Shard().trade(share, order)
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(doors, "Cluster", Here)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"id": f"r{n}", "prompt": "word " * (n % 7 + 1) + str(n)}) + "\n" for n in range(ROWS)))
+    return path
+
+
+def go(rows, output, model, **given):
+    return asyncio.run(Run.of(rows, output, model, length, **{"engine": "ray", "shards": 3, **given}).go())
+
+
+def known(journal, run):
+    with closing(Journal(journal, read_only=True)) as opened:
+        return [(note, trace.records) for note, trace in opened.traces(run)]
+
+
+def test_shards_come_to_what_one_process_comes_to(tmp_path, rows, here):
+    """The output is the same byte for byte, the journal has the same rows and records, the report the same figures."""
+    alone, shared = Asked(), Asked()
+    one = go(rows, tmp_path / "a.jsonl", alone, engine="local", shards=None)
+    many = go(rows, tmp_path / "b.jsonl", shared)
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+    assert sorted(alone.asked) == sorted(shared.asked)
+    assert [row for row, _ in known(tmp_path / "b.jsonl.journal", "b-jsonl")] == [
+        row for row, _ in known(tmp_path / "a.jsonl.journal", "a-jsonl")
+    ]
+    assert (many.done, many.kept, many.usage, many.uplift) == (one.done, 0, one.usage, pytest.approx(one.uplift))
+    assert parts_beside(tmp_path / "b.jsonl.journal") == []
+
+
+def test_a_finished_run_asks_nobody(tmp_path, rows, here):
+    """Neither in shards nor in one process, however it was done before."""
+    model = Asked()
+    go(rows, tmp_path / "a.jsonl", model)
+    written, asked = (tmp_path / "a.jsonl").read_bytes(), len(model.asked)
+    for how in [dict(), dict(shards=5), dict(engine="local", shards=None)]:
+        report = go(rows, tmp_path / "a.jsonl", model, **how)
+        assert (report.kept, len(model.asked), (tmp_path / "a.jsonl").read_bytes()) == (ROWS, asked, written)
+
+
+@pytest.mark.parametrize("after", [dict(shards=2), dict(shards=5), dict(engine="local", shards=None)])
+def test_an_interrupted_run_goes_on_however_it_is_divided_then(tmp_path, rows, here, after):
+    """What was finished is written at once; nothing is asked twice; the end is the same."""
+    whole, model = Asked(), Asked(0.02)
+    go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
+
+    async def stopped():
+        run = Run.of(rows, tmp_path / "a.jsonl", model, length, engine="ray", shards=3, max_in_flight=3)
+        going = asyncio.ensure_future(run.go())
+        while len(model.asked) < 20 and not going.done():
+            await asyncio.sleep(0.005)
+        run.stop()
+        return await going
+
+    report = asyncio.run(stopped())
+    assert (report.ended, report.resumable) == ("interrupted", True), report.message
+    assert 0 < len((tmp_path / "a.jsonl").read_text().splitlines()) == report.done < ROWS
+    assert go(rows, tmp_path / "a.jsonl", model, **after).ended == ""
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert sorted(model.asked) == sorted(whole.asked)
+
+
+def test_a_budget_is_that_of_all_shards(tmp_path, rows, here):
+    """It is spent to the last call, by whoever needs it, and not beyond; every row is in the output; with more, the run goes on."""
+    whole, model = Asked(), Asked()
+    go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
+    most = len(whole.asked) // 2
+    report = go(rows, tmp_path / "a.jsonl", model, budget=Budget(calls=most), max_in_flight=6)
+    assert (report.ended, len(model.asked)) == ("budget", most)
+    assert report.message.startswith(f"the budget of {most} calls is used up")
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == ROWS
+    assert report.done > 0
+    assert report.not_started > 0
+    report = go(rows, tmp_path / "a.jsonl", model, budget=Budget(calls=len(whole.asked)))
+    assert (report.ended, len(model.asked)) == ("", len(whole.asked))
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_a_deadline_is_that_of_all_shards(tmp_path, rows, here):
+    """Every row is in the output when the time is up."""
+    report = go(rows, tmp_path / "a.jsonl", Asked(0.4), deadline=1.0, max_in_flight=6)
+    assert report.ended == "deadline"
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == ROWS
+
+
+def test_a_journal_that_a_worker_cannot_reach_is_named(tmp_path, rows, monkeypatch):
+    """Where the machines share no file system, it is said so; nothing is asked."""
+
+    class Elsewhere(Here):
+        def hire(self):
+            shard, run = Shard(), Shard.run
+            shard.run = lambda errand: run(shard, replace(errand, journal=tmp_path / "nowhere" / "j.1-of-3"))
+            return shard
+
+    monkeypatch.setattr(doors, "Cluster", Elsewhere)
+    model = Asked()
+    report = go(rows, tmp_path / "a.jsonl", model)
+    assert (report.ended, model.asked) == ("disk", [])
+    assert "nowhere" in report.message and "a file system that all machines share" in report.message
+
+
+async def test_a_gate_is_resized_while_calls_wait():
+    """Less sends nobody out, but lets nobody in; with more it grows again, and rates change from now on."""
+    gate = Gate("m", start=4, ceiling=4, rpm=1_000_000)
+    places = [await gate.enter() for _ in range(3)]
+    gate.resize(1, 1_000_000, None)
+    waiting = asyncio.ensure_future(gate.enter())
+    await asyncio.sleep(0)
+    assert (gate.in_flight, gate.waiting, gate.limit) == (3, 1, 1)
+    gate.resize(8, 60, None)
+    for place in places:
+        gate.succeeded(place, Reply("a"))
+    gate.succeeded(await asyncio.wait_for(waiting, 1), Reply("a"))
+    assert gate.limit == 2
+    late = [asyncio.ensure_future(gate.enter()) for _ in range(2)]  # a second's worth is one call now
+    await asyncio.sleep(0.05)
+    assert gate.waiting >= 1
+    for one in late:
+        one.cancel()
+
+
+def test_calls_in_flight_are_divided(tmp_path, rows, here):
+    """All shards together never have more in flight than the run may."""
+    model = Asked(0.01)
+    go(rows, tmp_path / "a.jsonl", model, max_in_flight=4, limits=Limits(start=64, floor=2))
+    assert model.most <= 4
+
+
+def test_answers_of_earlier_runs_are_known_to_all_shards(tmp_path, rows, here):
+    """Rows that are redone because a setting changed take what they can from the journal's call cache."""
+    model = Asked()
+    go(rows, tmp_path / "a.jsonl", model, max_iterations=1)
+    before = len(model.asked)
+    report = go(rows, tmp_path / "a.jsonl", model, max_iterations=1, min_delta=0.02)
+    assert (len(model.asked), report.kept, report.usage.cached_calls) == (before, 0, before)
+
+
+def test_failed_rows_are_tried_again(tmp_path, rows, here):
+    """`retry` works in shards, and only on those rows."""
+    working = Asked()
+
+    class Failing(Asked):
+        async def complete(self, request):
+            if request.messages[0]["content"].endswith("3"):
+                raise ValueError("no threes")
+            return await working.complete(request)
+
+    report = go(rows, tmp_path / "a.jsonl", Failing())
+    assert (report.failed, report.ended) == (3, "")
+    report = go(rows, tmp_path / "a.jsonl", working, retry=["failed"])
+    assert (report.failed, report.done, report.kept) == (0, ROWS, ROWS - 3)
+
+
+def test_rows_that_cannot_be_read_are_reported_once(tmp_path, rows, here):
+    """They are in the errors file, and disturb no shard."""
+    rows.write_text(rows.read_text() + "{broken\n")
+    report = go(rows, tmp_path / "a.jsonl", Asked())
+    assert (report.bad, report.done) == (1, ROWS)
+    assert len((tmp_path / "a.jsonl.errors.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_shard_that_only_dies_ends_the_run(tmp_path, rows, monkeypatch):
+    """A row or a machine that kills every worker is not tried for ever."""
+    monkeypatch.setattr(doors, "Cluster", Mortal)
+    monkeypatch.setattr("redraft.runs.shards.TICK", 0.001)
+    report = go(rows, tmp_path / "a.jsonl", Asked())
+    assert report.ended == "fatal"
+    assert "has died" in report.message
+
+
+def test_what_shards_left_is_gathered_once(tmp_path, rows, here):
+    """A part that is found again, because its removal was cut short, changes nothing; least of all the money spent."""
+    with Journal(tmp_path / "j") as whole:
+        whole.note("r", spent={"calls": 2.0})
+        with Journal(tmp_path / "j.1-of-2") as part:
+            part.note("r", leg="x", spent={"calls": 5.0})
+            part.begin("r", "a", 0, "key", {}, {})
+            part.finish("r", "a", "done", {"b": 1})
+        copyfile(tmp_path / "j.1-of-2", tmp_path / "copy")
+        gather(whole)
+        copyfile(tmp_path / "copy", tmp_path / "j.1-of-2")
+        gather(whole)
+        assert whole.run("r").about["spent"]["calls"] == 7
+        assert whole.run("r").counts == {"open": 0, "done": 1, "failed": 0}
+        assert parts_beside(tmp_path / "j") == []
+
+
+def test_a_part_that_somebody_holds_is_not_taken(tmp_path, monkeypatch):
+    """It may be a worker of a run whose driver died: it is waited for, then named."""
+    monkeypatch.setattr("redraft.stores.parts.PATIENCE", 0.2)
+    with Journal(tmp_path / "j") as whole, Journal(tmp_path / "j.1-of-2"):
+        whole.note("r")
+        with Journal(tmp_path / "j.2-of-2") as part:
+            part.note("r")
+            with pytest.raises(StoreError, match="j.1-of-2.*is held by"):
+                gather(whole)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (dict(engine="spark"), "engine must be one of local, ray, provider-batch, got 'spark'"),
+        (dict(engine="local", shards=2), "shards and ray_address go with engine 'ray'"),
+        (dict(engine="ray", shards=0), "shards must be a whole number from 1 to max_in_flight, which is 512, got 0"),
+        (dict(engine="ray", shards=5, max_in_flight=4), "which is 4, got 5"),
+        (dict(engine="ray", on_record=print), "on_record is not possible with engine 'ray'"),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(given, said):
+    """Before anything is read."""
+    with pytest.raises(ConfigError) as raised:
+        Run.of("rows.jsonl", "a.jsonl", **given)
+    assert said in str(raised.value)
+
+
+# ---- what is divided
+
+demands = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.booleans()), max_size=60)
+
+
+class Simulated:
+    """Shards that take what they may, at any moment, and hear of new shares late or never."""
+
+    def __init__(self, shares, of):
+        self.shares, self.sent, self.keeps = shares, [None] * of, [Share()] * of
+        self.taken, self.flying, self.waiting = [0] * of, [0] * of, [None] * of
+
+    def step(self, k, wish, arrives):
+        share = self.sent[k]
+        if share is None:
+            self.sent[k] = self.shares.next(k)
+        elif arrives:
+            self.keeps[k], self.sent[k] = share, None
+            self.use(k, wish)
+            short = dict.fromkeys(("input_tokens", "output_tokens", "tokens", "usd"), 0.0) | {"calls": 1.0}
+            money = {"calls": float(self.taken[k])}
+            self.shares.learn(k, Use(share, self.flying[k], wish > 0, money, money, short if self.waiting[k] else None))
+
+    def use(self, k, wish):
+        may = int(self.keeps[k].money["calls"]) - self.taken[k]
+        self.flying[k] = min(wish, self.keeps[k].in_flight)
+        self.taken[k] += min(wish, max(0, may))
+        self.waiting[k] = wish > may
+
+
+@given(st.integers(1, 4), st.integers(4, 20), st.integers(0, 30), demands)
+def test_nothing_is_given_twice(of, in_flight, calls, demands):
+    """However late shares arrive, all shards together keep within the whole."""
+    world = Simulated(Shares(of, in_flight, budget=Budget(calls=calls)), of)
+    for k, wish, arrives in demands:
+        world.step(k % of, wish, arrives)
+        assert sum(world.taken) <= calls
+        assert sum(share.in_flight for share in world.keeps) <= in_flight
+
+
+@given(st.integers(1, 4), st.integers(0, 30))
+def test_one_that_needs_it_gets_all_in_the_end(of, calls):
+    """What the others leave is not lost, to the last call."""
+    world = Simulated(Shares(of, 8, budget=Budget(calls=calls)), of)
+    for _ in range(8 * (calls + 2)):
+        for k in range(of):
+            world.step(k, 3 if k == 0 else 0, arrives=True)
+    assert world.taken[0] == calls
+    assert world.keeps[0].refused.startswith(f"the budget of {calls} calls is used up")
+
+
+def test_rates_and_calls_follow_the_work():
+    """Half each at first; nearly all for the one that could use more; all once the other is done."""
+    shares = Shares(2, 100, rpm=60)
+    for _ in range(3):
+        first, second = shares.next(0), shares.next(1)
+        shares.learn(0, Use(first, 50, pressed=True))
+        shares.learn(1, Use(second, 50, pressed=True))
+    assert (first.in_flight, second.in_flight, first.rpm) == (50, 50, 30)
+    for _ in range(3):
+        shares.learn(1, Use(shares.next(1), 1, pressed=False))
+        shares.learn(0, Use(shares.next(0), 50, pressed=True))
+    assert shares.next(0).in_flight > 80
+    assert shares.next(0).rpm > 50
+    shares.learn(1, Use(), over=True)
+    assert (shares.next(0).in_flight, shares.next(0).rpm) == (100, 60)

@@ -1,0 +1,127 @@
+"""What an endpoint says of its rate limits in headers, and what follows from it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redraft.around import Gate, gated
+from redraft.contracts import Pace
+from redraft.core.errors import RateLimitError
+from redraft.models import Chat
+from redraft.models.reading import read_pace, read_span
+
+from . import fault_server as fs
+
+OPENAI = {
+    "X-RateLimit-Limit-Requests": "60",
+    "X-RateLimit-Remaining-Requests": "59",
+    "X-RateLimit-Reset-Requests": "1s",
+    "X-RateLimit-Remaining-Tokens": "149984",
+    "X-RateLimit-Reset-Tokens": "6m0s",
+}
+EMPTY = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "250ms"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "pace"),
+    [
+        (OPENAI, Pace(59, 149984, 1.0, 360.0)),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "7.66s"}, Pace(None, 0, None, 7.66)),
+        ({"RateLimit-Remaining": "3", "RateLimit-Reset": "20"}, Pace(3, None, 20.0, None)),
+        ({"anthropic-ratelimit-requests-remaining": "4", "anthropic-ratelimit-tokens-remaining": "0"}, Pace(4, 0)),
+        ({"x-ratelimit-remaining-requests": "-1", "x-ratelimit-reset-requests": "soon"}, Pace()),
+        ({"x-ratelimit-remaining-requests": "9" * 5000, "x-ratelimit-remaining-tokens": "1e3"}, Pace()),
+        ({"x-ratelimit-limit-requests": "60"}, None),
+        ({}, None),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_reply_carries_what_the_headers_say(faults, ask, headers, pace, stream):
+    """In the forms of OpenAI, Anthropic and the IETF; what makes no sense is not said; without them there is nothing."""
+    body = fs.sse(fs.chunk("fine"), fs.chunk(finish="stop"))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
+    faults.says(
+        body.replace(b"Connection: close\r\n", b"Connection: close\r\n" + lines)
+        if stream
+        else fs.good().replace(b"\r\n", b"\r\n" + lines, 1)
+    )
+    reply = await Chat("m", faults.url, stream=stream).complete(ask())
+    assert (reply.text, reply.pace) == ("fine", pace)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1s", 1.0),
+        ("6m0s", 360.0),
+        ("120ms", 0.12),
+        ("1h2m3.5s", 3723.5),
+        ("1d", 86400.0),
+        ("20", 20.0),
+        ("0.5", 0.5),
+        ("0s", 0.0),
+        (" 7.66s ", 7.66),
+        ("", None),
+        (None, None),
+        ("-1s", None),
+        ("nan", None),
+        ("inf", None),
+        ("soon", None),
+        ("1s later", None),
+        ("1" * 400 + "s", None),
+        ("Tuesday", None),
+        ("2000-01-01T00:00:00Z", 0.0),
+    ],
+)
+def test_spans_of_time(text, seconds):
+    """Seconds, or nothing."""
+    assert read_span(text) == (seconds if seconds is None else pytest.approx(seconds))
+
+
+def test_a_moment_is_as_far_away_as_it_is():
+    """Anthropic names the moment."""
+    then = datetime.now(UTC) + timedelta(seconds=30)
+    pace = read_pace({"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": then.isoformat()})
+    assert pace is not None
+    assert 28 < pace.wait <= 30
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}, 360.0),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s", "Retry-After": "2"}, 2.0),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "3"}, 3.0),
+        ({"x-ratelimit-remaining-requests": "7", "x-ratelimit-reset-requests": "6m0s"}, None),
+        ({"x-ratelimit-remaining-requests": "0"}, None),
+        ({}, None),
+    ],
+)
+async def test_a_refusal_without_retry_after_waits_for_the_reset(faults, ask, headers, seconds):
+    """Of what is used up; the server's own word on when to retry comes first."""
+    faults.says(fs.error(429, "slow down", headers))
+    with pytest.raises(RateLimitError) as caught:
+        await Chat("m", faults.url).complete(ask())
+    assert caught.value.retry_after == seconds
+
+
+async def test_the_gate_waits_for_the_reset_that_a_reply_names(faults, ask):
+    """The last request of a period is answered; the next one goes out in the next."""
+    faults.says(fs.good("one").replace(b"\r\n", b"\r\n" + fs._lines(EMPTY).encode(), 1), fs.good("two"))
+    gate = Gate("here")
+    call = gated(Chat("m", faults.url).complete, gate)
+    assert (await call(ask())).text == "one"
+    assert (gate.room, gate.state[:13]) == (0, "paused until ")
+    assert (await call(ask())).text == "two"
+    assert (gate.state, gate.in_flight) == ("", 0)
+
+
+async def test_pace_is_no_part_of_an_answer(faults, ask):
+    """Two answers that differ in it alone are equal."""
+    faults.says(fs.good().replace(b"\r\n", b"\r\n" + fs._lines(EMPTY).encode(), 1), fs.good())
+    chat = Chat("m", faults.url)
+    first, second = await chat.complete(ask()), await chat.complete(ask())
+    assert first.pace != second.pace
+    assert first == second
