@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from .around import observe
 from .casting import Desk, check_task
@@ -23,6 +23,7 @@ from .options import Options, Settings
 from .perform import door
 from .result import Result, concluded
 
+T = TypeVar("T")
 Given = str | Iterable[Message] | Task | Trace
 
 
@@ -52,7 +53,7 @@ async def refine(
 
 def refine_sync(task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]) -> Result:
     """`refine` without await; works where an event loop is running, too. Ctrl-C returns the best so far."""
-    return _sync(refine(task, model, graders, judge, **settings))
+    return sync(refine(task, model, graders, judge, **settings))
 
 
 async def stream(
@@ -87,7 +88,7 @@ async def refine_many(
         results = [end if isinstance(end, Result) else Result(job.trace) for end, job in zip(ends, jobs, strict=True)]
         if not any(result.trace.graded for result in results):
             raise
-        _uncancel()
+        uncancel()
         return results
     finally:
         for row in running:
@@ -224,7 +225,7 @@ async def finish(job: Job) -> Result:
     except asyncio.CancelledError:
         if not trace.graded:
             raise
-        _uncancel()
+        uncancel()
         trace = ended(trace, StopReason.CANCELLED, "interrupted")
         keep(job, trace)
     except RedraftError as error:
@@ -233,13 +234,14 @@ async def finish(job: Job) -> Result:
     return concluded(trace, strict=job.desk.options.strict_budget)
 
 
-def _uncancel() -> None:
+def uncancel() -> None:
+    """Go on in a task that was cancelled."""
     current = asyncio.current_task()
     while current and current.cancelling():
         current.uncancel()
 
 
-def _sync(work: Coroutine[Any, Any, Result]) -> Result:
+def sync(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end: here, or in a thread of its own where an event loop is running. Ctrl-C cancels the work."""
     try:
         asyncio.get_running_loop()
@@ -247,7 +249,7 @@ def _sync(work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run(work)
     at_work: list[asyncio.Task[Any]] = []
 
-    async def watched() -> Result:
+    async def watched() -> T:
         at_work.extend(filter(None, [asyncio.current_task()]))
         return await work
 

@@ -104,6 +104,25 @@ def test_rows_that_fail_or_cannot_be_read_are_told_apart_and_stop_nothing(batch)
     assert [bool(row["error"]) for row in rows] == [False, True, False]
     assert "in.jsonl:3" in (batch.folder / "out.jsonl.errors.jsonl").read_text()
     assert "2 done, 1 failed, 1 unreadable" in done.err
+    assert "1 row could not be read, listed in out.jsonl.errors.jsonl:" in done.err
+    assert re.search(r"^redraft: in\.jsonl:3: \S", done.err, re.MULTILINE)
+
+
+def test_of_many_unreadable_rows_the_first_are_named(batch):
+    """Three with their reasons, and how many more there are."""
+    (batch.folder / "in.jsonl").write_text('{"prompt": "Say 1"}\n' + "nonsense\n" * 5)
+    done = batch("--errors", "bad.jsonl")
+    assert done.returncode == 3, done.err
+    assert "5 rows could not be read, listed in bad.jsonl:" in done.err and "2 more" in done.err
+    assert len(re.findall(r"^redraft: in\.jsonl:\d: ", done.err, re.MULTILINE)) == 3
+
+
+def test_a_result_that_breaks_a_requirement_is_no_success(redraft):
+    """Exit code 3, so that no script goes on with it."""
+    write_rows(redraft.folder, 2, response="One, two")
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--mode", "grade", "--require", "no_commas")
+    assert done.returncode == 3, done.err
+    assert redraft("batch", "in.jsonl", "-o", "good.jsonl", "--model", "none", "--require", "no_commas").returncode == 0
 
 
 def test_a_rehearsal_shows_what_would_be_done_and_does_nothing(batch):
@@ -189,7 +208,8 @@ def test_told_to_end_it_finishes_what_is_in_flight(redraft, serve, told):
     assert b"Ctrl-C again" in until(process.stderr, b"Ctrl-C again")
     server.release()
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130 and b"the same command goes on" in err
+    assert process.returncode == 130 and err.count(b"the same command goes on from here") == 1
+    assert err.count(b"interrupted") == 1
     assert server.calls == 5
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model)
     assert done.returncode == 0, done.err
@@ -265,12 +285,27 @@ def test_the_end_of_the_money(batch):
     assert unknown.returncode == 2 and "price" in unknown.err
     done = batch("--budget-calls", "10", "--price", "tiny=1,2")
     assert done.returncode == 1, done.err
-    assert "budget" in done.err and "the same command goes on" in done.err
+    assert "with a larger --budget-calls the same command goes on" in done.err
+    assert done.err.count("goes on") == 1
     assert batch.server.calls <= 10
     rows = read_rows(batch.folder / "out.jsonl")
-    assert len(rows) == 40 and {row["stop"] for row in rows} == {"budget", "not_started"}
+    assert len(rows) == 40 and {row["stop"] for row in rows} <= {"budget", "not_started"}
     assert batch("--price", "tiny=1,2").returncode == 0
     assert {row["stop"] for row in read_rows(batch.folder / "out.jsonl")} == {"target"}
+
+
+def test_the_end_of_the_time(batch):
+    """It is said how the run goes on, once."""
+    done = batch("--deadline", "0")
+    assert done.returncode == 1, done.err
+    assert "cut short: deadline" in done.err and "--deadline" in done.err and done.err.count("goes on") == 1
+
+
+def test_a_price_for_nobody_is_told(batch):
+    """A name that no model of the run has, with those that there are; the right one is taken without a word."""
+    done = batch("--price", "tinny=1,2", "--price", "tiny=1,2", "--dry-run")
+    assert "--price tinny: no model of this run is called so; there is tiny" in done.err
+    assert "--price tiny:" not in done.err
 
 
 def test_an_endpoint_that_is_down_is_waited_for_and_then_given_up(redraft):
@@ -302,13 +337,15 @@ def test_a_wrong_key_stops_at_once(batch):
 
 
 def test_what_changed_is_explained_and_redone(batch):
-    """--explain names the parts that changed; only rows that they decide are done again."""
+    """--explain names the parts that changed and does nothing; then only rows that they decide are done again."""
     batch()
-    calls = batch.server.calls
+    calls, before = batch.server.calls, {p.name: p.read_bytes() for p in batch.folder.iterdir()}
     done = batch("--explain")
-    assert "6 rows finished" in done.err and batch.server.calls == calls
-    again = batch("--explain", "--max-iterations", "0")
-    assert again.returncode == 0 and "setting plan changed: 6 rows are redone" in again.err
+    assert "6 rows finished" in done.err and "nothing was asked" in done.out
+    told = batch("--explain", "--max-iterations", "0")
+    assert told.returncode == 0 and "setting plan changed: 6 rows are redone" in told.err
+    assert {p.name: p.read_bytes() for p in batch.folder.iterdir()} == before
+    assert batch("--max-iterations", "0").returncode == 0
     assert batch.server.calls == calls
     assert {row["best_score"] for row in read_rows(batch.folder / "out.jsonl")} == {0.4}
 

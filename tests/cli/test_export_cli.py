@@ -49,6 +49,29 @@ def test_every_format_comes_out(ran, form):
     assert len([json.loads(line) for line in done.out.splitlines()]) >= 8
 
 
+def test_rows_that_left_the_input_are_left_out(ran):
+    """After a run over fewer rows they are in no export and no count; when they come back they count again."""
+
+    def again(rows):
+        (ran.folder / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        assert ran("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas").returncode == 0
+        ran("export", "out.jsonl", "-o", "pairs.jsonl", "--overwrite")
+        traces = ran("runs", "export", "out.jsonl", "-o", "-").out.splitlines()
+        (run,) = json.loads(ran("runs", "--json").out)
+        return len(lines(ran.folder / "pairs.jsonl")), len(traces), run["counts"]["done"]
+
+    assert again(ROWS[:3]) == (3, 3, 3)
+    assert again(ROWS[:5]) == (5, 5, 5)
+    changed = [row | {"prompt": "Say it again"} for row in ROWS[:4]]
+    assert again(changed) == (4, 4, 4)
+
+
+def test_a_card_says_what_was_read(ran):
+    """The input of the run stands in the card."""
+    ran("export", "out.jsonl", "-o", "set")
+    assert "in.jsonl" in (ran.folder / "set" / "README.md").read_text()
+
+
 def test_what_was_left_out_is_counted(ran):
     """By reason, and never in silence."""
     done = ran("export", "out.jsonl", "-o", "pairs.jsonl", "--style", "standard", "--pairs", "best-worst", "--min-margin", "1")

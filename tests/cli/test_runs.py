@@ -1,6 +1,7 @@
 """`redraft runs`: what journals keep, shown, taken out and forgotten."""
 
 import json
+import shutil
 
 import pytest
 
@@ -127,4 +128,30 @@ def test_what_can_be_read_of_a_damaged_journal_is_saved(journal):
     assert told.returncode == 0, told.err
     assert "saved.jsonl: 1 run, 3 rows, " in told.err
     assert [json.loads(line) for line in (journal.folder / "saved.jsonl").read_text().splitlines()]
-    assert journal("runs", "salvage", "out.jsonl.journal", "-o", "saved.jsonl").returncode == 1
+    again = ("runs", "salvage", "out.jsonl.journal", "-o", "saved.jsonl")
+    assert journal(*again).returncode == 2
+    assert journal(*again, "--overwrite").returncode == 0
+    assert journal("runs", "salvage", "out.jsonl.journal", "-o", "out.jsonl.journal", "--overwrite").returncode == 1
+    assert journal("runs", "show", "out.jsonl").returncode == 0
+
+
+def test_an_input_is_not_written_over(journal):
+    """An export refuses a file that holds something, and says what allows it; the journal itself it refuses in any case."""
+    before = (journal.folder / "in.jsonl").read_bytes()
+    for command in (("export",), ("runs", "export")):
+        refused = journal(*command, "out.jsonl", "-o", "in.jsonl")
+        assert refused.returncode == 2 and "in.jsonl" in refused.err and "--overwrite" in refused.err, refused.err
+        assert (journal.folder / "in.jsonl").read_bytes() == before
+        shutil.copy(journal.folder / "in.jsonl", journal.folder / "copy.jsonl")
+        allowed = journal(*command, "out.jsonl", "-o", "copy.jsonl", "--overwrite")
+        assert allowed.returncode == 0, allowed.err
+        assert (journal.folder / "copy.jsonl").read_bytes() != before
+    itself = journal("runs", "export", "out.jsonl", "-o", "out.jsonl.journal", "--overwrite")
+    assert itself.returncode == 2 and "journal itself" in itself.err
+    assert journal("runs", "show", "out.jsonl").returncode == 0
+
+
+def test_a_run_that_is_named_has_no_age(journal):
+    """RUN and --older-than together are refused with the reason."""
+    told = journal("runs", "prune", "out.jsonl", "--older-than", "1", "--yes")
+    assert told.returncode == 2 and "do not go together" in told.err

@@ -143,6 +143,18 @@ def test_a_row_that_makes_no_task_names_the_column(changed, complaint):
     assert not isinstance(error.value, ConfigError)
 
 
+@pytest.mark.parametrize("other", [{"question": "Hi"}, {"messages": HI}, {"input": {"query": "Hi"}}])
+def test_a_row_of_another_shape_says_what_it_has(other):
+    """Where files of several shapes are read as one table."""
+    name = "input.query" if "input" in other else next(iter(other))
+    with pytest.raises(
+        ValueError, match=rf"'prompt' is missing; '{name}' is there, but the table begins with rows of another shape"
+    ):
+        recognised([GOOD]).task({**other, "response": "Yo"})
+    with pytest.raises(ValueError, match="'prompt' is missing$"):
+        recognised([GOOD]).task({"response": "Yo"})
+
+
 def test_a_row_without_a_response_is_still_to_be_answered():
     """Null is none, also where the first rows had none: what turns up late is a response."""
     shape = recognised([{"prompt": "Hi", "response": None}])

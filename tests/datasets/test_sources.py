@@ -4,13 +4,14 @@ import gzip
 import io
 import json
 import os
+import subprocess
 import sys
 import threading
 import tracemalloc
 
 import pytest
 
-from redraft.datasets import Row, open_source
+from redraft.datasets import Row, Stopped, open_source
 from redraft.errors import ConfigError, StoreError
 
 
@@ -86,6 +87,30 @@ def test_what_is_not_there_is_said_at_once(folder, spec, complaint):
         open_source(spec)
 
 
+def test_what_runs_write_for_themselves_is_no_input(folder):
+    """A folder and a glob leave it out; a file that is named is read."""
+    ours = ["journal", "journal-wal", "journal-shm", "journal.lock", "errors.jsonl", "journal.1-of-8", "journal.1-of-8-wal"]
+    for ending in ours:
+        (folder / f"a.jsonl.{ending}").write_bytes(lines(9))
+    (folder / "c-00001-of-00002.jsonl").write_bytes(lines(5))
+    assert numbers(open_source("data")) == numbers(open_source("data/[a-c]*")) == [1, 2, 3, 4, 5]
+    assert numbers(open_source("data/a.jsonl.errors.jsonl")) == [9]
+    assert numbers(open_source(["data/a.jsonl.errors.jsonl"])) == [9]
+    with pytest.raises(ConfigError, match="nothing but files that runs keep for themselves"):
+        open_source("data/*.errors.jsonl")
+
+
+def test_a_source_says_which_files_it_reads(folder):
+    """Links are followed; what is no file has none."""
+    (folder.parent / "link.jsonl").symlink_to(folder / "a.jsonl")
+    a, b = ((folder / name).resolve() for name in ("a.jsonl", "b.jsonl.gz"))
+    assert open_source("link.jsonl").paths == (a,)
+    assert open_source("data").paths == open_source("data/*.jsonl*").paths == (a, b)
+    assert open_source(["data/b.jsonl.gz", "link.jsonl"]).paths == (b, a)
+    for spec in ("-", iter([{"n": 1}]), [{"n": 1}]):
+        assert open_source(spec).paths == ()
+
+
 def test_stdin_is_kept_and_read_again(monkeypatch, tmp_path):
     """Two readers at once do not disturb each other, and nothing is left in the folder."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines(*range(5000)) + b"broken\n")))
@@ -155,6 +180,163 @@ def test_an_iterator_costs_no_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * 2**20
+
+
+@pytest.mark.parametrize("said", ["a,b\n1,2\n", "7\n"])
+@pytest.mark.parametrize("through", ["stdin", "pipe"])
+def test_what_comes_through_a_pipe_must_be_json_lines(monkeypatch, tmp_path, said, through):
+    """Where no row can be read, that is said, with the first complaint."""
+    if through == "stdin":
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said.encode())))
+        source = open_source("-")
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        source = open_source(tmp_path / "pipe")
+        threading.Thread(target=(tmp_path / "pipe").write_text, args=(said,)).start()
+    bad = []
+    with pytest.raises(ConfigError, match=r"no row that can be read in .*, which must be JSON Lines; .*:1: (not JSON|a row must)"):
+        list(source.rows(bad.append))
+    assert len(bad) == said.count("\n")
+
+
+# --- stopping --------------------------------------------------------------------------------------------------------------
+
+
+def endless():
+    while True:
+        yield {"n": 1}
+
+
+def silent():
+    yield {"n": 1}
+    threading.Event().wait()
+
+
+@pytest.mark.parametrize("iterable", [endless, silent])
+def test_an_iterator_can_be_stopped(iterable):
+    """Whether rows come without end or no more of them; it is not taken for a whole one later."""
+    looks = iter([False] * 5)
+    source = open_source(iterable(), stopped=lambda: next(looks, True))
+    with pytest.raises(Stopped):
+        next(source.rows())
+    with pytest.raises(ConfigError, match="could not be read to its end"):
+        next(source.rows())
+
+
+def test_a_pipe_that_nobody_opens_can_be_stopped(tmp_path):
+    """Also within a list."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Stopped):
+        next(open_source([tmp_path / "pipe"], stopped=lambda: True).rows())
+
+
+def test_a_silent_stdin_can_be_stopped_and_the_process_ends(tmp_path):
+    """Nothing is left that waits for it, nor in the folder."""
+    script = """
+import sys
+from redraft.datasets import Stopped, open_source
+
+looks = iter([False] * 3)
+try:
+    next(open_source("-", spool=sys.argv[1], stopped=lambda: next(looks, True)).rows())
+except Stopped:
+    print("stopped")
+"""
+    reading, writing = os.pipe()
+    os.write(writing, lines(1))
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], stdin=reading, capture_output=True, text=True, timeout=30)
+    os.close(reading)
+    os.close(writing)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [TimeoutError("too slow"), ConfigError("wrong")])
+def test_what_can_be_stopped_gives_the_same_rows_and_errors(error):
+    """Though a thread reads them."""
+
+    def broken():
+        yield {"n": 1}
+        raise error
+
+    assert numbers(open_source(({"n": n} for n in range(3)), stopped=lambda: False)) == [0, 1, 2]
+    with pytest.raises(type(error), match=str(error)):
+        list(open_source(broken(), stopped=lambda: False).rows())
+
+
+# --- DataFrames and the like -----------------------------------------------------------------------------------------------
+
+
+class Rowwise:
+    """What is known of a polars DataFrame: iterated over, it gives its columns."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __iter__(self):
+        return iter(zip(*(row.values() for row in self._table), strict=True))
+
+    def iter_rows(self, *, named=False):
+        return iter(self._table if named else [tuple(row.values()) for row in self._table])
+
+
+def made_by(kind, table):
+    import pandas
+    import pyarrow as pa
+    from pyarrow.dataset import dataset
+
+    makers = {
+        "pandas": pandas.DataFrame,
+        "polars": Rowwise,
+        "Arrow": pa.Table.from_pylist,
+        "several batches": lambda rows: pa.concat_tables([pa.Table.from_pylist(rows[:2]), pa.Table.from_pylist(rows[2:])]),
+        "Arrow dataset": lambda rows: dataset(pa.Table.from_pylist(rows)),
+    }
+    return makers[kind](table)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "Arrow", "several batches", "Arrow dataset"])
+def test_a_frame_is_read_row_by_row(kind):
+    """As often as wanted, with numbers that are Python's own, and more rows than are taken at a time."""
+    table = [{"prompt": f"Hi {n}", "n": n, "chat": [{"role": "user"}]} for n in range(600)]
+    source = open_source(made_by(kind, table))
+    assert source.said.startswith("rows of a ")
+    assert [row.values for row in source.rows()] == [row.values for row in source.rows()] == table
+    assert {type(row.values["n"]) for row in source.rows()} == {int}
+    assert next(source.rows()).place == "row:1"
+
+
+def test_what_a_dataframe_lacks_is_none():
+    """However it is written; arrays are lists, dates stay, and names of columns are texts."""
+    import numpy
+    import pandas
+
+    nothing = [None, float("nan"), pandas.NA, pandas.NaT]
+    frame = pandas.DataFrame({"a": nothing, "b": [1.5, *nothing[:2], 2], 3: pandas.Timestamp(2020, 1, 2), "d": [numpy.ones(2)] * 4})
+    day = pandas.Timestamp(2020, 1, 2)
+    assert [row.values for row in open_source(frame).rows()] == [
+        {"a": None, "b": b, "3": day, "d": [1.0, 1.0]} for b in (1.5, None, None, 2.0)
+    ]
+
+
+def test_a_column_of_a_dataframe_that_stands_twice_is_refused():
+    """Else one of them would be lost."""
+    import pandas
+
+    with pytest.raises(ConfigError, match="the column 'a' is named twice"):
+        open_source(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+def test_a_dataframe_costs_little_memory():
+    """Its rows are not made all at once."""
+    import pandas
+
+    source = open_source(pandas.DataFrame({"n": range(50_000)}))
+    tracemalloc.start()
+    assert sum(1 for _ in source.rows()) == 50_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 2**20
 
 
 # --- Hugging Face ----------------------------------------------------------------------------------------------------------

@@ -167,6 +167,31 @@ def test_a_file_ends_with_the_last_row_put(tmp_path):
     assert held(put(path, [{"n": 7}])) == [{"n": 7}]
 
 
+@pytest.mark.parametrize("waits", [[], [7], [5, 6, 9]])
+def test_an_output_that_was_finished_is_not_cut_short(tmp_path, waits):
+    """Where a run over it is interrupted before anything differed; a line that a kill has torn goes."""
+    path = put(tmp_path / "t.jsonl", [{"n": n} for n in range(10)])
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"n": 1')
+    put(path, [{"n": n} for n in range(10)], [0, 1, 2, *waits], whole=False, resume=True)
+    assert path.read_bytes() == whole
+
+
+def test_an_interrupted_output_keeps_what_is_more(tmp_path):
+    """What waits, where that is more than what stood there."""
+    table = [{"n": n} for n in range(10)]
+    path = put(tmp_path / "t.jsonl", table[:3])
+    put(path, table, [0, 5, 6, 7], whole=False, resume=True)
+    assert held(path) == [{"n": n} for n in (0, 5, 6, 7)]
+
+
+def test_after_a_difference_nothing_old_stays(tmp_path):
+    """Also where a run is interrupted."""
+    path = put(tmp_path / "t.jsonl", [{"n": n} for n in range(10)])
+    put(path, [{"n": 0}, {"n": "another"}], whole=False, resume=True)
+    assert held(path) == [{"n": 0}, {"n": "another"}]
+
+
 def test_lines_of_a_slow_run_can_be_seen_soon(tmp_path, monkeypatch):
     """A row that comes half a second after the last look is handed on at once."""
     monkeypatch.setattr("redraft.datasets.drafts.monotonic", iter([0.0, 0.4, 0.6, 0.6, 0.7]).__next__)
@@ -430,6 +455,32 @@ def test_a_column_of_several_types_becomes_json_and_that_is_said(tmp_path, monke
     assert [row["a"] for row in held(path)] == kept
     assert [row["n"] for row in held(path)] == [1, 1, 1]
     assert said == ["column 'a' holds things of several types: it is written as JSON"]
+
+
+STATED = {
+    "nothing": ([None, None], "double", [None, None]),
+    "whole numbers": ([1, None], "double", [1.0, None]),
+    "broken numbers": ([0.5, None], "double", [0.5, None]),
+    "texts": (["a", None], "string", ["a", None]),
+    "several types": ([1, "a"], "string", ["1", '"a"']),
+}
+
+
+@pytest.mark.parametrize(("values", "type_", "kept"), STATED.values(), ids=STATED)
+def test_a_column_of_parquet_may_have_a_type_beforehand(tmp_path, values, type_, kept):
+    """So that runs whose values are all null have the same schema; the values win where they do not fit."""
+    import pyarrow.parquet as pq
+
+    types = {"a": float, "error": str, "calls": int, "not there": str}
+    path = put(tmp_path / "t.parquet", [{"a": v, "error": None, "calls": None} for v in values], types=types)
+    assert [str(t) for t in pq.read_schema(path).types] == [type_, "string", "int64"]
+    assert [row["a"] for row in held(path)] == kept
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_types_do_not_matter_to_other_files(tmp_path, name):
+    """They are taken all the same."""
+    assert len(held(put(tmp_path / name, PEOPLE, types={"n": int}))) == 2
 
 
 @settings(max_examples=60)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redraft import Budget, Feedback, batch, batch_sync
+from redraft import Budget, Feedback, batch, batch_sync, must
 from redraft.core.records import Usage
 from redraft.contracts import Reply
 from redraft.errors import AuthenticationError, ConfigError, ContextLengthError, StoreError
 from redraft.runs import Run
 from redraft.stores.journal import Journal
 
-COLUMNS = ["best", "initial_score", "best_score", "iterations", "stop", "calls", "tokens", "cost", "error"]
+COLUMNS = ["best", "initial_score", "best_score", "iterations", "stop", "calls", "tokens", "cost", "error", "broken"]
 
 
 class Writer:
@@ -38,6 +38,12 @@ class Writer:
 def digit(text):
     """A grade from 0 to 0.9 that only a better text lifts."""
     return Feedback(int(text[0], 16) / 16, "the first digit")
+
+
+async def asking(text, model):
+    """A grader that asks a model, whose verdict is the first digit of what it says."""
+    said = await model(f"Grade this: {text}")
+    return int(said[0], 16) / 16
 
 
 def table(path, n, **more):
@@ -222,9 +228,17 @@ async def test_a_file_that_it_did_not_write_is_left_alone(tmp_path):
     source = table(tmp_path / "in.jsonl", 3)
     before = source.read_bytes()
     model = Writer()
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="is one of the files that are read"):
         await batch(source, source, model, digit)
-    assert (source.read_bytes(), model.asked) == (before, [])
+    with pytest.raises(ConfigError, match="is one of the files that are read"):
+        await batch(source, tmp_path / "out.jsonl", model, digit, errors=source)
+    other = table(tmp_path / "other.jsonl", 3)
+    with pytest.raises(ConfigError, match="is there already"):
+        await batch(source, other, model, digit)
+    await batch(source, tmp_path / "out.jsonl", model, digit, journal=tmp_path / "all.journal", name="one")
+    with pytest.raises(ConfigError, match="another name"):
+        await batch(source, tmp_path / "else.jsonl", model, digit, journal=tmp_path / "all.journal", name="one")
+    assert source.read_bytes() == before == other.read_bytes()
 
 
 async def test_grade_only_and_best_of(tmp_path):
@@ -285,6 +299,121 @@ async def test_however_often_it_is_interrupted(tmp_path_factory, interruptions):
     assert len(everything) - len(set(everything)) <= lost
 
 
+async def test_ids_made_up_for_twins_are_nobody_elses(tmp_path):
+    """Also where somebody is called so already, and where ids cannot be written as UTF-8."""
+    source = tmp_path / "in.jsonl"
+    ids = ["a", "a", "a#2", "a", "\ud800", "\ud800"]
+    source.write_text("".join(json.dumps({"id": id, "prompt": f"question {n}"}) + "\n" for n, id in enumerate(ids)))
+    model = Writer()
+    calm = Writer()
+    for _ in range(2):
+        await run(tmp_path, model, on_duplicate="rename")
+    with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
+        assert len({note.id for note, _ in journal.traces("out-jsonl")}) == 6
+    assert [json.loads(text)[0]["content"] for text, look in model.asked if look == 0] == [f"question {n}" for n in range(6)]
+    await run(tmp_path, calm, out="first.jsonl", on_duplicate="first")
+    assert [row["id"] for row in lines(tmp_path / "first.jsonl")] == ["a", "a#2", "\ud800"]
+
+
+async def test_rows_without_an_id_among_others_get_one(tmp_path):
+    """In the column where the others have theirs."""
+    (tmp_path / "in.jsonl").write_text('{"id": 1, "prompt": "a"}\n{"id": null, "prompt": "b"}\n{"prompt": "c"}\n')
+    await run(tmp_path, Writer())
+    ids = [row["id"] for row in lines(tmp_path / "out.jsonl")]
+    assert ids[0] == 1
+    assert all(isinstance(id, str) and len(id) == 16 for id in ids[1:])
+
+
+async def test_a_budget_is_no_judge(tmp_path):
+    """Cut short by money again and again, and given more, a run comes to what an undisturbed one does."""
+    calm = tmp_path / "calm.jsonl"
+    await run(tmp_path, Writer(), out="calm.jsonl", judge=None, graders=[asking], n=8)
+    for calls in (3, 9, 10, 17, 25, 40, 500):
+        report = await run(tmp_path, Writer(), graders=[asking], n=8, budget=Budget(calls=calls), max_in_flight=3)
+    assert report.ended == ""
+    assert (tmp_path / "out.jsonl").read_bytes() == calm.read_bytes()
+
+
+async def test_one_row_too_dear_is_not_everybodys_end(tmp_path):
+    """What the whole budget could not pay is that row's own trouble."""
+    rows = [{"id": n, "prompt": "x" * (400_000 if n == 1 else 10)} for n in range(4)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = await run(tmp_path, Writer(), budget=Budget(tokens=50_000))
+    assert [row["stop"] for row in lines(tmp_path / "out.jsonl")][1] == "not_started"
+    assert (report.done, report.ended) == (3, "")
+
+
+async def test_an_end_after_the_end_of_money_is_an_end(tmp_path):
+    """A run whose budget is used up ends when it is told to, whatever its last calls wait for."""
+
+    class Silent(Writer):
+        async def complete(self, request):
+            if "question 0" in json.dumps(request.messages):
+                await asyncio.Event().wait()
+            return await super().complete(request)
+
+    source = tmp_path / "in.jsonl"
+    rows = [{"id": n, "prompt": f"question {n}" + "x" * (9000 if n == 5 else 0)} for n in range(9)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    going = Run.of(source, tmp_path / "out.jsonl", Silent(), digit, target_score=1, budget=Budget(tokens=5000), max_in_flight=4)
+    work = asyncio.ensure_future(going.go())
+    while going.progress.state != "stopping":
+        await asyncio.sleep(0)
+    going.stop(now=True)
+    report = await asyncio.wait_for(work, 10)
+    assert report.ended == "interrupted"
+
+
+async def test_what_was_never_sent_is_not_paid_for(tmp_path):
+    """Calls that waited when a run was interrupted are no part of what its budget was spent on."""
+    model = Writer()
+    source = table(tmp_path / "in.jsonl", 40)
+    for stop in (5, 9):
+        going = Run.of(source, tmp_path / "out.jsonl", model, digit, budget=Budget(calls=100), max_in_flight=2, target_score=1)
+        model.fails = Impatient(going, stop, now=False)
+        await going.go()
+        with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
+            assert journal.run("out-jsonl").about["spent"]["calls"] == len(model.asked)
+
+
+async def test_what_arrived_before_the_end_is_kept(tmp_path):
+    """Of several drafts in flight all that came, also those that a cache would not keep."""
+
+    class Curt(Writer):
+        async def complete(self, request):
+            reply = await super().complete(request)
+            if len(self.asked) == 3:
+                going.stop()
+            return Reply(reply.text, reply.usage, finish="length")
+
+    model = Curt()
+    going = Run.of(table(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", model, digit, drafts=3, max_iterations=0)
+    await going.go()
+    again = Curt()
+    await batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", again, digit, drafts=3, max_iterations=0)
+    assert (len(model.asked), again.asked) == (3, [])
+
+
+async def test_the_errors_file_is_of_this_run(tmp_path):
+    """Once the input is mended there is none."""
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"prompt": "a"}\nnot json\n')
+    await run(tmp_path, Writer())
+    assert (tmp_path / "out.jsonl.errors.jsonl").exists()
+    source.write_text('{"prompt": "a"}\n')
+    await run(tmp_path, Writer())
+    assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
+
+
+async def test_a_broken_must_is_told(tmp_path):
+    """By name in its row, and counted in the report."""
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"prompt": "p", "response": "one two"}\n')
+    report = await batch(source, tmp_path / "out.jsonl", False, [must("contains:qubit"), "words:1-5"])
+    (row,) = lines(tmp_path / "out.jsonl")
+    assert (row["best_score"], row["broken"], report.broken) == (1.0, "contains:qubit", 1)
+
+
 async def test_a_journal_of_somebody_else_is_left_alone(tmp_path):
     """And the error says what it is."""
     (tmp_path / "out.jsonl.journal").write_text("my diary, not yours" * 100)
@@ -328,6 +457,6 @@ async def test_a_grader_that_breaks_breaks_its_row_only(tmp_path):
     report = await run(tmp_path, Writer(), graders=brittle, n=4)
     rows = lines(tmp_path / "out.jsonl")
     assert [row["stop"] for row in rows] == ["target", "target", "failed", "target"]
-    assert "RuntimeError: no 2" in rows[2]["error"]
+    assert rows[2]["error"] == "RuntimeError: grader brittle: no 2"
     assert rows[2]["best"] is None or rows[2]["best_score"] is None
     assert report.failed == 1

@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -43,7 +45,7 @@ def lines(path):
 def exported(tmp_path, traces, **recipe):
     """The examples of a single file, and the numbers."""
     path = tmp_path / "out.jsonl"
-    numbers = export(numbered(traces), path, Recipe(**recipe), RUN)
+    numbers = export(numbered(traces), path, Recipe(**recipe), RUN, overwrite=True)
     return lines(path), numbers
 
 
@@ -294,7 +296,7 @@ def test_an_empty_side_leaves_no_file(tmp_path, side):
     """Not even that of an earlier export: `datasets` would not load it, and old examples would look like new ones."""
     salt = next(s for s in map(str, range(99)) if _in_test(s) == (side == "train"))
     (tmp_path / f"out.{side}.jsonl").write_text('{"old": 1}\n')
-    done = export(numbered([trace(0.1, 0.9)]), tmp_path / "out.jsonl", Recipe(test_size=0.5, salt=salt), RUN)
+    done = export(numbered([trace(0.1, 0.9)]), tmp_path / "out.jsonl", Recipe(test_size=0.5, salt=salt), RUN, overwrite=True)
     assert [str(p) for p in tmp_path.iterdir()] == list(done.files)
     assert len(lines(tmp_path / done.files[0])) == 1
 
@@ -513,8 +515,8 @@ def test_it_goes_from_a_journal_to_a_file(tmp_path):
     assert [r["redraft_row"] for r in lines(tmp_path / "out.jsonl")] == ["id 0", "id 1"]
 
 
-def test_a_run_that_breaks_off_leaves_what_was_written(tmp_path):
-    """What goes wrong while rows are read is raised as it is; the examples before it stand in the file."""
+def test_a_run_that_breaks_off_leaves_no_half_file(tmp_path):
+    """What goes wrong while rows are read is raised as it is; nothing looks like a whole export."""
 
     def broken():
         yield from numbered([trace(0.1, 0.9)])
@@ -522,11 +524,73 @@ def test_a_run_that_breaks_off_leaves_what_was_written(tmp_path):
 
     with pytest.raises(OSError, match="the journal is gone"):
         export(broken(), tmp_path / "data", Recipe(), RUN)
-    assert len(lines(tmp_path / "data" / "train.jsonl")) == 1
-    assert not (tmp_path / "data" / "README.md").exists()
+    assert not list((tmp_path / "data").iterdir())
 
 
 def test_stdout_takes_json_lines(capfdbinary):
     """ "-" is stdout."""
     done = export(numbered([trace(0.1, 0.9)]), "-", Recipe(), RUN)
     assert (json.loads(capfdbinary.readouterr().out)["redraft_margin"], done.files) == (0.8, ("-",))
+
+
+def test_a_file_that_is_there_is_not_replaced_unasked(tmp_path):
+    """It is named, with what allows it; an empty one is nothing to lose."""
+    path = tmp_path / "out.jsonl"
+    path.write_text("precious\n")
+    with pytest.raises(ConfigError, match=r"out\.jsonl' is there already.*--overwrite"):
+        export(numbered([trace(0.2, 0.8)]), path, Recipe(), RUN)
+    assert path.read_text() == "precious\n"
+    export(numbered([trace(0.2, 0.8)]), path, Recipe(), RUN, overwrite=True)
+    assert len(lines(path)) == 1
+    path.write_text("")
+    export(numbered([trace(0.2, 0.8)]), path, Recipe(), RUN)
+    assert len(lines(path)) == 1
+
+
+def test_a_folder_gives_up_only_what_an_export_has_written(tmp_path):
+    """What its card names is renewed; a file that it does not name is refused, and all stays as it was."""
+    folder = tmp_path / "set"
+    export(numbered([trace(0.2, 0.8)]), folder, Recipe(), RUN)
+    export(numbered([trace(0.2, 0.8), trace(0.1, 0.7, task="Why?")]), folder, Recipe(), RUN)
+    assert len(lines(folder / "train.jsonl")) == 2
+    (folder / "test.jsonl").write_text("precious\n")
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    with pytest.raises(ConfigError, match=r"test\.jsonl' is there already"):
+        export(numbered([trace(0.2, 0.8)]), folder, Recipe(test_size=0.5), RUN)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
+FULL = """
+import resource, sys
+from types import SimpleNamespace
+from redraft.core.records import Candidate, Feedback
+from redraft.core.trace import Seat, Trace
+from redraft.core.records import Task
+from redraft.runs.export import Provenance, export
+from redraft.runs.pairs import Recipe
+
+def rows():
+    for n in range(3000):
+        grown = Trace(Task(f"q{n}"), (Seat("judge"),))
+        for i in range(2):
+            grown += Candidate(i, f"{n} {i} " + "a" * 1000)
+            grown += Feedback(0.2 + i / 2, "so so", candidate=i, grader="judge")
+        yield SimpleNamespace(id=str(n)), grown
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
+export(rows(), sys.argv[1], Recipe(), Provenance("r"), overwrite=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.parquet", "set"])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_full_disk_leaves_what_was_there(tmp_path, name, there):
+    """No half file and no empty one; the error names the file and says so."""
+    path = tmp_path / name
+    if there:
+        export(numbered([trace(0.2, 0.8)]), path, Recipe(), RUN)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    ended = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60)
+    assert ended.returncode and name in ended.stderr and "cannot be written: File too large" in ended.stderr, ended.stderr
+    assert "what was there before is as it was" in ended.stderr
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before

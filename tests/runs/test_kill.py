@@ -8,7 +8,7 @@ import pytest
 
 from .killing import GRACE, asked, batch, ending, killed_run, needless, read_log, run, start, told, until, write_rows
 
-RESULTS = ("best", "initial_score", "best_score", "iterations", "stop", "calls", "tokens", "cost", "error")
+RESULTS = ("best", "initial_score", "best_score", "iterations", "stop", "calls", "tokens", "cost", "error", "broken")
 
 
 @pytest.fixture

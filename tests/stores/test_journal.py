@@ -19,6 +19,7 @@ from redraft.core.serial import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import ConfigError, StoreError
 from redraft.stores import Journal, RowNote, salvage
+from redraft.stores.parts import absorb
 from redraft.stores.schema import SCHEMA
 
 HEADER = Trace(Task("q")).header()
@@ -359,6 +360,64 @@ def test_a_second_process_is_told_who_holds_it_and_may_read(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["j"]
 
 
+def test_another_name_of_the_file_is_the_same_journal(tmp_path):
+    """A link to it is held, read and continued as the file itself; nothing is left beside the link."""
+    path, link = tmp_path / "j", tmp_path / "elsewhere" / "link"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    with Journal(path) as journal:
+        journal.note("r", by="the first")
+        with pytest.raises(StoreError, match="held by this process"):
+            Journal(link)
+        journal.flush()
+        with Journal(link, read_only=True) as other:
+            assert other.run("r").about == {"by": "the first"}
+    with Journal(link) as journal:
+        journal.note("r", by="the second")
+        with pytest.raises(StoreError, match="held by this process"):
+            Journal(path)
+    with Journal(path, create=False) as journal:
+        assert journal.run("r").about == {"by": "the second"}
+    assert [p.name for p in link.parent.iterdir()] == ["link"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["elsewhere", "j"]
+
+
+def test_rows_that_left_the_input_count_no_more(tmp_path):
+    """Once a going has read the whole input, rows that it did not meet are left out, and come back when they are met again."""
+
+    def seen():
+        return journal.run("r").counts["done"], [row.id for row, _ in journal.traces("r")]
+
+    with Journal(filled(tmp_path / "j")) as journal:
+        assert (journal.serial("r"), seen()) == (0, (3, ["row-0", "row-1", "row-2"]))
+        journal.note("r", serial=1)
+        journal.met("r", ["row-0", "row-2"], journal.serial("r"))
+        journal.begin("r", "new", 3, "k", {}, HEADER)
+        journal.finish("r", "new", "done", {})
+        assert seen()[0] == 4
+        journal.note("r", whole=1)
+        assert seen() == (3, ["row-0", "row-2", "new"])
+        assert [row.id for row, _ in journal.traces("r", 0)] == ["row-0", "row-1", "row-2", "new"]
+        journal.note("r", serial=2)
+        journal.met("r", ["row-1"])
+        assert seen() == (4, ["row-0", "row-1", "row-2", "new"])
+        journal.note("r", whole=2)
+        assert seen() == (1, ["row-1"])
+        assert set(journal.known("r", ["row-0", "row-1"])) == {"row-0", "row-1"}
+
+
+def test_rows_of_a_part_were_met_by_the_run_that_takes_them_in(tmp_path):
+    """Rows that a shard has worked on count as much as others."""
+    filled(tmp_path / "part")
+    with Journal(tmp_path / "j") as journal:
+        journal.note("r", serial=5, whole=5)
+        absorb(journal, tmp_path / "part")
+        assert journal.run("r").counts["done"] == 3
+        assert len(list(journal.traces("r"))) == 3
+        journal.note("r", serial=6, whole=6)
+        assert journal.run("r").counts["done"] == 0
+
+
 def test_the_lock_tells_no_secret(tmp_path, monkeypatch):
     """A key on the command line is not written down."""
     monkeypatch.setattr(sys, "argv", ["/bin/redraft", "batch", "sk-canary", "--api-key=sk-canary"])
@@ -446,8 +505,11 @@ def test_what_is_left_of_a_damaged_journal_can_be_saved(tmp_path):
     assert 150 < sum(counts.values()) < 251
     assert next(s for s in saved if s["table"] == "lines" and s["place"] == 1)["line"]["kind"] == "candidate"
     assert path.read_bytes() == before
-    with pytest.raises(StoreError, match="exists already"):
-        salvage(path, out)
+    for target, overwrite in ((out, False), (path, True)):
+        with pytest.raises(StoreError, match="exists already"):
+            salvage(path, target, overwrite=overwrite)
+    assert salvage(path, out, overwrite=True) == counts
+    assert path.read_bytes() == before
     whole = salvage(filled(tmp_path / "k"), tmp_path / "k.jsonl")
     assert whole == {"runs": 1, "rows": 3, "lines": 9, "calls": 3}
     (tmp_path / "n").write_text("no journal")

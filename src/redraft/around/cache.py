@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import orjson
@@ -53,20 +53,37 @@ def cache(call: Call, memory: MutableMapping[str, Reply], identity: str) -> Call
 
     Failed and truncated answers are not kept.
     """
-    asking: dict[str, asyncio.Lock] = {}
+    turns: dict[str, Turn] = {}
 
     async def cached(request: Request) -> Reply:
         key = key_of(identity, request)
-        async with asking.setdefault(key, asyncio.Lock()):
-            if (known := memory.get(key)) is not None:
-                made = known.usage
-                return replace(known, usage=Usage(cached_calls=1, answer_tokens=made.answer_tokens, answer_cost=made.answer_cost))
-            try:
+        turn = turns.setdefault(key, Turn())
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                if (known := memory.get(key)) is not None:
+                    return _again(known)
                 reply = await call(request)
-            finally:
-                asking.pop(key, None)
-            if not reply.truncated:
-                memory[key] = reply
-            return reply
+                if not reply.truncated:
+                    memory[key] = reply
+                return reply
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                turns.pop(key, None)
 
     return cached
+
+
+@dataclass(slots=True)
+class Turn:
+    """Those who ask the same: one after the other."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+
+
+def _again(known: Reply) -> Reply:
+    """A known answer: it consumed nothing now."""
+    made = known.usage
+    return replace(known, usage=Usage(cached_calls=1, answer_tokens=made.answer_tokens, answer_cost=made.answer_cost))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Protocol
 
 from ..contracts import Call, Reply, Request
 from ..core.errors import BudgetExhaustedError, ConfigError, ModelError
-from ..core.records import Usage, text_of
+from ..core.records import NOTHING, Usage, text_of
 
 CHARS_PER_TOKEN = 3  # a cautious estimate: English has about 4, other scripts fewer
 OUTPUT_GUESS = 1024  # tokens reserved for an answer when max_tokens is not set
@@ -45,11 +46,15 @@ class Rate(Protocol):
 
 
 class Purse:
-    """A budget being spent: what is settled, and what is reserved for calls under way. `on_change` is called after each change."""
+    """A budget being spent: what is settled, and what is reserved for calls under way.
+
+    `on_change` is called after each change. `over`: a call was refused that the whole budget would have allowed.
+    """
 
     def __init__(self, budget: Budget | None = None, on_change: Callable[[], object] | None = None) -> None:
         self.budget = budget or Budget()
         self.on_change = on_change
+        self.over = False
         self.spent: dict[str, float] = dict.fromkeys(LIMITS, 0.0)
         self.reserved: dict[str, float] = dict.fromkeys(LIMITS, 0.0)
         self._settled = asyncio.Event()
@@ -86,6 +91,7 @@ class Purse:
     def check(self, need: Mapping[str, float]) -> None:
         """Raise BudgetExhaustedError where `need` is more than can ever be left."""
         if what := self.lacking(need, reserved=False):
+            self.over |= need[what] <= getattr(self.budget, what)
             raise BudgetExhaustedError(self._complaint(what, need), what=what)
 
     def settle(self, need: Mapping[str, float], used: Mapping[str, float | None]) -> None:
@@ -111,6 +117,8 @@ def priced(call: Call, rate: Rate | None) -> Call:
     """Put on the usage what a call cost in USD (None: the price is unknown), and that this is what the answer took."""
 
     async def told(request: Request) -> Reply:
+        if (going := _GOING.get()) is not None:
+            going.append(request)
         try:
             reply = await call(request)
         except ModelError as error:
@@ -123,12 +131,18 @@ def priced(call: Call, rate: Rate | None) -> Call:
 
 
 def meter(call: Call, purse: Purse, rate: Rate | None = None) -> Call:
-    """Reserve before and settle after each call (of which `priced` says what it cost), by estimate at this rate."""
+    """Reserve before and settle after each call, by estimate at this rate.
+
+    It stands around `priced`, which says what a call cost, and by which it is known that a call that was cancelled had not
+    gone out yet.
+    """
 
     async def metered(request: Request) -> Reply:
         need = estimate(request, rate)
         await purse.reserve(need)
         used: Usage | None = None
+        going: list[Request] = []
+        token = _GOING.set(going)
         try:
             reply = await call(request)
             used = reply.usage
@@ -136,10 +150,17 @@ def meter(call: Call, purse: Purse, rate: Rate | None = None) -> Call:
         except ModelError as error:
             used = error.usage
             raise
+        except asyncio.CancelledError:
+            used = None if going else NOTHING
+            raise
         finally:
+            _GOING.reset(token)
             purse.settle(need, _amounts(used))
 
     return metered
+
+
+_GOING: ContextVar[list[Request] | None] = ContextVar("going", default=None)
 
 
 def estimate(request: Request, rate: Rate | None) -> dict[str, float]:

@@ -52,11 +52,11 @@ def step_down(
                     error.usage = _retried(spent)
                     raise
                 continue
-            spent += reply.usage
             if format == formats[-1] or reply.truncated or "{" in reply.text:
                 if not reply.truncated:
                     known[identity] = format
-                return replace(reply, usage=_retried(spent))
+                return replace(reply, usage=_retried(spent + reply.usage))
+            spent += replace(reply.usage, answer_tokens=0, answer_cost=0.0)  # the answer it is not
         assert first is not None
         first.usage = _retried(spent)
         raise first

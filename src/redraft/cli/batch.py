@@ -29,7 +29,7 @@ and get best, initial_score, best_score, iterations, stop, calls, tokens, cost, 
 \b
 Everything is kept in a journal beside OUT as it arrives: the same command goes on
 where it was cut short, by whatever, and pays for nothing twice. Rows whose input or
-settings changed are done again, the others are not; --explain says why. Ctrl-C once
+settings changed are done again, the others are not; --explain says why beforehand. Ctrl-C once
 finishes what is in flight, twice ends at once. Progress goes to stderr: a live view
 in a terminal, else a JSON line every few seconds; with --json, JSON lines to stdout.
 
@@ -38,7 +38,7 @@ Exit codes:
   0    all rows have a result
   1    the run was cut short: budget, deadline, an endpoint, the disk
   2    something asked for cannot be
-  3    some rows ended in an error or could not be read
+  3    some rows have no result, break a requirement, or could not be read
   130  interrupted
 """
 
@@ -165,7 +165,9 @@ pace = options.group(
     help="With --engine provider-batch: ask this often whether a batch is done.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be read, asked and roughly cost. Asks and writes nothing.")
-@click.option("--explain", is_flag=True, help="Say what changed since the last time, and so will be done again.")
+@click.option(
+    "--explain", is_flag=True, help="Like --dry-run; says too what changed since the last time, and so would be done again."
+)
 @click.option(
     "--metrics", type=click.IntRange(0, 65535), metavar="PORT", help="Serve the numbers to Prometheus on 127.0.0.1:PORT (0: any)."
 )
@@ -173,6 +175,7 @@ pace = options.group(
 @options.debug
 def batch(**typed: Any) -> int:
     """Refine every row of IN, or only grade it, or keep the best of several answers, and write it to OUT."""
+    typed["dry_run"] = typed["dry_run"] or typed["explain"]
     _check(typed)
     from .batching import carry_out
 
@@ -188,9 +191,9 @@ def _check(typed: dict[str, Any]) -> None:
     for name, engine in OF_ENGINES.items():
         if typed[name] and typed["engine"] != engine:
             raise click.UsageError(f"--{name.replace('_', '-')} goes with --engine {engine}")
-    if typed["output"] == "-" and not typed["journal"] and not typed["dry_run"]:
+    if typed["output"] == "-" and not typed["journal"]:
         raise click.UsageError("-o - writes to stdout, which has no place for a journal: give --journal FILE")
-    if typed["output"] not in (None, "-") and not typed["dry_run"]:
+    if typed["output"] not in (None, "-"):
         from .files import check_writable
 
         check_writable(typed["output"])

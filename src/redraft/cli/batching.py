@@ -12,6 +12,7 @@ from typing import Any
 from ..core.errors import RedraftError
 from ..datasets.shapes import Columns
 from ..graders import Judge, must
+from ..models import connect
 from ..runs import Limits, Progress, Report, Run
 from . import batchview as view
 from .batch import COLUMNS
@@ -20,8 +21,8 @@ from .exits import FAILED, HINTS, INTERRUPTED, OK, complain
 from .metrics import served
 from .wishes import budget_of, canonical, chosen_graders, model_found, model_named, settings_of
 
-MISSED = 3  # some rows have no result
-GOES_ON = "the same command goes on from here"
+MISSED = 3  # some rows have no result, or one that breaks a must
+GOES_ON = "the same command goes on"
 
 
 def carry_out(typed: Mapping[str, Any]) -> int:
@@ -29,20 +30,21 @@ def carry_out(typed: Mapping[str, Any]) -> int:
     if typed["engine"] == "ray":  # it tells of the death of a worker on stdout, where rows may go
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
-        report = asyncio.run(_carried_out(typed))
+        ended = asyncio.run(_carried_out(typed))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        complain("interrupted; what was finished is kept", GOES_ON)
+        complain("interrupted; what was finished is kept", f"{GOES_ON} from here")
         return INTERRUPTED
     except RedraftError as error:
         if typed["as_json"]:
             view.tell("error", {"error": type(error).__name__, "message": str(error)}, stdout=_to_stdout(typed))
         raise
-    return OK if report is None else _concluded(report, typed)
+    return OK if ended is None else _concluded(*ended, typed)
 
 
-async def _carried_out(typed: Mapping[str, Any]) -> Report | None:
-    """The report of the run; None when it was only rehearsed."""
+async def _carried_out(typed: Mapping[str, Any]) -> tuple[Report, str] | None:
+    """The report of the run, and where unreadable rows are listed; None when it was only rehearsed."""
     run = await wished(typed)
+    _check_prices(run)
 
     def now() -> Progress:
         return run.progress
@@ -51,15 +53,22 @@ async def _carried_out(typed: Mapping[str, Any]) -> Report | None:
         if typed["metrics"] is not None and not typed["dry_run"]:
             where = around.enter_context(served(typed["metrics"], lambda: now().as_data()))
             view.say(f"numbers for Prometheus: {where}")
-        if typed["dry_run"] or typed["explain"]:
+        if typed["dry_run"]:
             preview = await run.prepare(explain=typed["explain"])
             view.announce(preview, explain=typed["explain"])
-        if typed["dry_run"]:
             view.rehearse(preview, as_json=typed["as_json"])
             return None
         run.say = around.enter_context(view.eyes(as_json=typed["as_json"], stdout=_to_stdout(typed))(now))
         around.enter_context(_heeding(run, run.say))
-        return await run.go()
+        return await run.go(), run.asked.errors
+
+
+def _check_prices(run: Run) -> None:
+    """Say of prices that are for none of the models that were named; graders may have models of their own."""
+    names = {connect(model).name for model in (run.model, run.judge) if model}
+    for name in run.asked.options.prices or {}:
+        if names and name not in names:
+            view.say(f"--price {name}: no model of this run is called so; there is {', '.join(sorted(names))}")
 
 
 async def wished(typed: Mapping[str, Any]) -> Run:
@@ -134,15 +143,30 @@ def _heeding(run: Run, say: Callable[[str], None]) -> Iterator[None]:
             loop.remove_signal_handler(signal.SIGTERM)
 
 
-def _concluded(report: Report, typed: Mapping[str, Any]) -> int:
+def _concluded(report: Report, errors: str, typed: Mapping[str, Any]) -> int:
     """Say how it went; the exit code."""
     if typed["as_json"]:
         view.tell("report", report.as_data(), stdout=_to_stdout(typed))
     else:
         view.conclude(report)
+        if report.bad:
+            view.list_unreadable(report.bad, errors)
     if report.ended:
-        why = "interrupted" if report.ended == "interrupted" else f"cut short: {report.ended}"
-        advice = HINTS.get(report.message.partition(":")[0])
-        complain(f"{why}{f': {report.message}' if report.message else ''}", "; then ".join(filter(None, [advice, GOES_ON])))
+        why = report.ended if report.ended == "interrupted" else f"cut short: {report.ended}"
+        message = "" if report.message == report.ended else report.message
+        complain(f"{why}{f': {message}' if message else ''}", "" if GOES_ON in message else advice(report.ended, message, typed))
         return INTERRUPTED if report.ended == "interrupted" else FAILED
-    return MISSED if report.failed or report.bad else OK
+    missed = (report.failed, report.bad, report.cut, report.not_started, report.broken)
+    return MISSED if any(missed) else OK
+
+
+def advice(ended: str, message: str, typed: Mapping[str, Any]) -> str:
+    """How a run that was cut short goes on."""
+    match ended:
+        case "budget":
+            given = [f"--budget-{name}" for name in ("usd", "calls", "tokens") if typed[f"budget_{name}"] is not None]
+            return f"with a larger {' or '.join(given) or 'budget'} {GOES_ON} from here"
+        case "deadline":
+            return f"with a longer --deadline, or for as long again, {GOES_ON} from here"
+    hint = HINTS.get(message.partition(":")[0])
+    return "; then ".join(filter(None, [hint, f"{GOES_ON} from here"]))

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 EVERY = 5.0  # seconds between two lines for programs
 LOOK = 0.25  # seconds between two looks at whether something is news
+FIRST = 3  # unreadable rows that are named at the end
 SAMPLE = 1200  # characters of a message that are shown beforehand
 
 
@@ -75,6 +79,32 @@ def eyes(*, as_json: bool, stdout: bool) -> Eyes:
 
 
 @contextmanager
+def unechoed() -> Iterator[None]:
+    """What is typed meanwhile is not shown, nor kept: it would shift what is redrawn. Ctrl-C works as ever."""
+    if not _at_keys():
+        yield
+        return
+    import termios
+
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys)
+    termios.tcsetattr(keys, termios.TCSADRAIN, [*before[:3], before[3] & ~(termios.ECHO | termios.ECHONL), *before[4:]])
+    try:
+        yield
+    finally:
+        if _at_keys():
+            termios.tcsetattr(keys, termios.TCSAFLUSH, before)
+
+
+def _at_keys() -> bool:
+    """Whether somebody may type to us: who works in the background must leave a terminal as it is."""
+    try:
+        return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+@contextmanager
 def panel(now: Now) -> Iterator[Say]:
     """Redraws itself on stderr, and is gone at the end."""
     drawing = Live(console=console(stderr=True), auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
@@ -82,7 +112,7 @@ def panel(now: Now) -> Iterator[Say]:
     def look() -> None:
         drawing.update(drawn(now()), refresh=True)
 
-    with drawing, _looking(look):
+    with unechoed(), drawing, _looking(look):
         yield lambda text: drawing.console.print(line(f"redraft: {text}"))
 
 
@@ -130,7 +160,7 @@ def drawn(p: Progress) -> RenderableType:
     """All that is known right now."""
     grid = Table.grid(padding=(0, 2, 0, 1), expand=True)
     grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    grid.add_column(ratio=1)
     for name, value in (("rows", _rows(p)), ("calls", _calls(p)), ("cost", _cost(p)), ("score", _score(p))):
         if value:
             grid.add_row(name, line(value))
@@ -231,10 +261,21 @@ def conclude(report: Report) -> None:
         console(stderr=True).print(_iterations(report))
 
 
+def list_unreadable(count: int, errors: str) -> None:
+    """Where the rows are listed that could not be read, and why the first of them could not."""
+    say(f"{counted(count, 'row')} could not be read, listed in {errors}:")
+    with suppress(OSError, ValueError, KeyError, TypeError), Path(errors).open(encoding="utf-8") as file:
+        for text in islice(file, FIRST):
+            row = json.loads(text)
+            say(f"  {row['place']}: {row['message']}")
+    if count > FIRST:
+        say(f"  and {count - FIRST:,} more")
+
+
 def _iterations(report: Report) -> Table:
     """What each refinement brought, and what it took."""
     table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False)
-    for title in ("iteration", "rows", "gain", "calls", "cost", "calls a point", "USD a point"):
+    for title in ("iteration", "rows", "gain", "calls", "USD", "calls per 0.01", "USD per 0.01"):
         table.add_column(title, justify="right")
     for row in report.by_iteration:
         table.add_row(
@@ -242,7 +283,7 @@ def _iterations(report: Report) -> Table:
             f"{row['rows']:,}",
             _unless(row["gain"], "+.3f"),
             f"{row['calls']:,}",
-            money(row["cost"]),
+            "unknown" if row["cost"] is None else f"{row['cost']:,.4f}",
             _unless(row["calls_per_point"], ",.2f"),
             _unless(row["usd_per_point"], ",.6f"),
         )

@@ -21,6 +21,9 @@ RUN is a name that `redraft runs` lists, or the path of the run's output. OUT is
 JSONL (.gz, .zst) or Parquet by its name, - for stdout; with --test-size there are
 two, OUT.train and OUT.test. Any other name is a folder: it gets train, test and a
 data set card with the numbers. The same prompt always falls on the same side.
+A file that is there is replaced with --overwrite only; in a folder, those that the
+card of an earlier export names are renewed. Rows that have left the input of the
+run, or were changed there since, are left out.
 
 \b
 The columns are those that TRL's trainers read:
@@ -72,6 +75,7 @@ SCORE = click.FloatRange(0, 1)
 @click.option(
     "--files", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True, help="What a folder is filled with."
 )
+@click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
 @journal
 @options.as_json
 @options.debug

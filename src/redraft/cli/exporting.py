@@ -13,7 +13,7 @@ from ..runs.export import Exported, Provenance, export
 from ..runs.pairs import Recipe
 from ..stores.journal import Journal
 from .batchview import counted, say
-from .journals import Kept, found
+from .journals import Kept, found, keep_apart
 from .live import console, line
 
 RECIPE = ("pairs", "min_margin", "good", "style", "test_size", "salt", "files")
@@ -23,8 +23,10 @@ def write(typed: Mapping[str, Any]) -> None:
     """Write the examples, say how many there are and why not more."""
     recipe = Recipe(typed["form"], **{name: typed[name] for name in RECIPE})
     kept = found(typed["run"], typed["journal"])
+    keep_apart(typed["output"], kept)
     with Journal(kept.path, read_only=True) as journal:
-        exported = export(journal.traces(kept.note.name), typed["output"], recipe, _provenance(kept))
+        rows = journal.traces(kept.note.name)
+        exported = export(rows, typed["output"], recipe, _provenance(kept), overwrite=typed["overwrite"])
     if typed["as_json"]:
         click.echo(json.dumps(exported.as_data(), indent=2, default=str))
     else:
@@ -33,7 +35,7 @@ def write(typed: Mapping[str, Any]) -> None:
 
 def _provenance(kept: Kept) -> Provenance:
     about = kept.note.about
-    return Provenance(kept.note.name, about.get("model"), {"input": about.get("input"), "mode": about.get("mode")})
+    return Provenance(kept.note.name, about.get("model"), {"input": about.get("source"), "mode": about.get("mode")})
 
 
 def _tell(exported: Exported) -> None:

@@ -34,6 +34,12 @@ def show_answer(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
+def check_free(path: str, *, overwrite: bool) -> None:
+    """Raises UsageError for a file that holds something, unless that may be replaced."""
+    if not overwrite and Path(path).is_file() and Path(path).stat().st_size:
+        raise click.UsageError(f"--output: {path} is there already; name another file, or replace it with --overwrite")
+
+
 def check_writable(path: str) -> None:
     """Raises UsageError when no file can be made there: better now than after everything was paid for."""
     folder = Path(path).absolute().parent

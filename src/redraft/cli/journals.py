@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -171,9 +172,16 @@ def show_row(run: str, row: str, named: str | None, *, as_json: bool, full: bool
         tell(trace, full=full)
 
 
+def keep_apart(output: str, kept: Kept) -> None:
+    """Raises ConfigError for an output that is the journal which it is to come from, whatever may be replaced."""
+    if Path(output).exists() and Path(output).samefile(kept.path):
+        raise ConfigError(f"--output: {output} is the journal itself; name another file")
+
+
 def write_traces(run: str, output: str, named: str | None) -> None:
     """The traces of a run, a JSON line a row."""
     kept, count = found(run, named), 0
+    keep_apart(output, kept)
     with Journal(kept.path, read_only=True) as journal, _written(output) as file:
         for row, trace in journal.traces(kept.note.name):
             file.write(f"{json.dumps(_as_data(kept.note.name, row, trace))}\n")
@@ -191,7 +199,11 @@ def _written(output: str) -> Iterator[TextIO]:
     if output == "-":
         yield sys.stdout
         return
-    target = Path(output)
+    target = Path(os.path.realpath(output))
+    if target.exists() and not target.is_file():  # a device or a pipe
+        with target.open("w", encoding="utf-8") as file:
+            yield file
+        return
     draft = target.with_name(f".{target.name}.tmp")
     try:
         with draft.open("w", encoding="utf-8") as file:
@@ -231,5 +243,6 @@ def _confirm(doomed: list[Kept]) -> None:
 
 
 def save(damaged: str, output: str) -> None:
-    """Save what can be read of a damaged journal, and say how much that is."""
-    say(f"{output}: {', '.join(counted(count, table.removesuffix('s')) for table, count in salvage(damaged, output).items())}")
+    """Save what can be read of a damaged journal in place of what is at `output`, and say how much that is."""
+    counts = salvage(damaged, output, overwrite=True)
+    say(f"{output}: {', '.join(counted(count, table.removesuffix('s')) for table, count in counts.items())}")

@@ -23,6 +23,15 @@ It is looked for in all *.journal of this folder, or in --journal FILE; the path
 its output will do as well. A run can be looked at while it is going on.
 """
 
+SAVED = """\b
+Every line says by "table" what it is: runs, rows, lines (the records of a row, in
+their order) and calls (replies that were paid for). A row whose status is "done"
+is finished: the columns of its output are in it, and its id joins them to the input.
+  jq -c 'select(.table == "rows" and .status == "done") | {id} + .result.columns' saved.jsonl > done.jsonl
+Run `redraft batch` over the rows of the input that are missing there, with another
+journal and output.
+"""
+
 journal = click.option(
     "--journal",
     type=click.Path(exists=True, dir_okay=False),
@@ -67,14 +76,16 @@ def show(run: str, row: str | None, journal: str | None, as_json: bool, full: bo
 @runs.command()
 @click.argument("run")
 @click.option("--output", "-o", type=click.Path(), required=True, metavar="FILE", help="Write them there (- for stdout).")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
 @journal
 @options.debug
-def export(run: str, output: str, journal: str | None) -> None:
+def export(run: str, output: str, overwrite: bool, journal: str | None) -> None:
     """The traces of a RUN as JSON Lines: a row each, in the order of the input. See `redraft export` for training data."""
     if output != "-":
-        from .files import check_writable
+        from .files import check_free, check_writable
 
         check_writable(output)
+        check_free(output, overwrite=overwrite)
     from .journals import write_traces
 
     write_traces(run, output, journal)
@@ -88,19 +99,25 @@ def export(run: str, output: str, journal: str | None) -> None:
 @options.debug
 def prune(run: str | None, older_than: float | None, journal: str | None, yes: bool) -> int:
     """Forget a RUN, or all old ones: rows, traces and results. Outputs and answers that were paid for are kept."""
-    if (run is None) == (older_than is None):
-        raise click.UsageError("name a RUN, or give --older-than DAYS")
+    if run is None and older_than is None:
+        raise click.UsageError("name a RUN to forget it, or give --older-than DAYS to forget all that are so old")
+    if run is not None and older_than is not None:
+        raise click.UsageError(f"{run} and --older-than do not go together: a RUN that is named is forgotten whatever its age")
     from .journals import forget
 
     return forget(run, older_than, journal, yes=yes)
 
 
-@runs.command()
+@runs.command(epilog=SAVED)
 @click.argument("damaged", type=click.Path(exists=True, dir_okay=False), metavar="JOURNAL")
 @click.option("--output", "-o", type=click.Path(dir_okay=False), required=True, metavar="FILE", help="Write it there.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
 @options.debug
-def salvage(damaged: str, output: str) -> None:
+def salvage(damaged: str, output: str, overwrite: bool) -> None:
     """What can still be read of a damaged JOURNAL, as JSON Lines. The journal is left as it is."""
+    from .files import check_free, check_writable
     from .journals import save
 
+    check_writable(output)
+    check_free(output, overwrite=overwrite)
     save(damaged, output)

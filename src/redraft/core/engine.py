@@ -35,11 +35,17 @@ async def advance(trace: Trace, plan: Plan, perform: Perform) -> AsyncGenerator[
                     flying[asyncio.ensure_future(perform(step))] = step.slot
             if not flying:
                 return
-            landed, _ = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
-            for arrival in landed:
+            cancelled = None
+            try:
+                await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError as error:
+                cancelled = error  # what has arrived by now is handed on all the same
+            for arrival in [flight for flight in flying if flight.done()]:
                 del flying[arrival]
                 trace += arrival.result()
                 yield trace
+            if cancelled:
+                raise cancelled
     finally:
         for flight in flying:
             flight.cancel()

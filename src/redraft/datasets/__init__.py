@@ -2,7 +2,7 @@
 
 from .rows import BadRow, Row, rows
 from .shapes import Columns, Shape, recognised
-from .sources import Source, open_source
+from .sources import Source, Stopped, open_source
 from .values import merged, names_for
 from .writing import Output, open_output
 
@@ -13,6 +13,7 @@ __all__ = [
     "Row",
     "Shape",
     "Source",
+    "Stopped",
     "merged",
     "names_for",
     "open_output",

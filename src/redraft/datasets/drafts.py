@@ -56,6 +56,18 @@ class InPlace:
         os.fsync(self._file.fileno())
         self._file.close()
 
+    def leave(self, least: int) -> bool:
+        """Close, and let stand what an earlier run left behind these lines, but for a torn one.
+
+        Does nothing, and says so, where that is less than `least` lines, or none, or something differed.
+        """
+        lines, end = self._left()
+        if lines < max(least, 1):
+            return False
+        self._end = end
+        self.close()
+        return True
+
     def abandon(self) -> None:
         """Leave the lines that are safe, and close."""
         if self._old is not None:
@@ -64,6 +76,18 @@ class InPlace:
             with suppress(OSError):
                 self._file.truncate(self._end)
         self._file.close()
+
+    def _left(self) -> tuple[int, int]:
+        """How many lines of an earlier run stand behind these, and where the last one ends."""
+        lines, end, place = 0, self._end, self._end
+        if self._old is None:
+            return 0, end
+        for piece in iter(partial(self._old.read, BUFFER), b""):
+            lines += piece.count(b"\n")
+            end = place + piece.rfind(b"\n") + 1 if b"\n" in piece else end
+            place += len(piece)
+        self._old.seek(self._end)
+        return lines, end
 
     def _stands(self, old: IO[bytes], line: bytes) -> bool:
         """Whether the line stands in the file already, here. Where it doesn't, the rest is cut off."""

@@ -293,7 +293,7 @@ def _csv(name: str, packing: str, delimiter: str = ",") -> Found:
         head = next(records, None)
         if isinstance(head, BadRow):
             _refuse(head)
-        columns = _header(*head) if isinstance(head, tuple) else []
+        columns = header(*head) if isinstance(head, tuple) else []
         for found in records:
             yield found if isinstance(found, BadRow) else _record(*found, columns)
 
@@ -320,7 +320,8 @@ def _tsv(name: str, packing: str) -> Found:
     return _csv(name, packing, "\t")
 
 
-def _header(place: str, fields: list[str]) -> list[str]:
+def header(place: str, fields: list[str]) -> list[str]:
+    """The names of columns. Raises ConfigError where one stands twice."""
     if twice := sorted({f for f in fields if fields.count(f) > 1}):
         raise ConfigError(f"{place}: the column {twice[0]!r} is named twice")
     return fields
@@ -346,7 +347,7 @@ def _parquet(name: str, packing: str) -> Found:
     number = count(1)
     try:
         with parquet.ParquetFile(name, buffer_size=PIECE, pre_buffer=False) as file:  # whole row groups are not held
-            _header(name, file.schema_arrow.names)
+            header(name, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=BATCH):
                 yield from (Row(f"{name}:{next(number)}", values) for values in batch.to_pylist())
     except (OSError, ValueError, arrow.ArrowException) as error:

@@ -108,6 +108,8 @@ class Shape:
         name = self.columns.messages or self.columns.prompt
         assert name
         value = at(values, name)
+        if value is ABSENT:
+            raise ValueError(f"{name!r} is missing{self._instead(values)}")
         if self.columns.prompt and isinstance(value, str):
             return [{"role": "user", "content": self._prompt(values, name, value)}], None
         return _conversation(value, name, text=not self.columns.messages)
@@ -117,6 +119,12 @@ class Shape:
             raise ValueError(f"{name!r} is empty")
         more = _text(values, self.more)
         return f"{text}\n\n{more}" if more and more.strip() else text
+
+    def _instead(self, values: Mapping[str, Any]) -> str:
+        """A hint for a row of another shape: which column of it could be asked."""
+        held, used = _Held([values]), self._used()
+        found = [n for n in (*held.fitting(PROMPTS, _askable), *held.fitting(MESSAGES, _is_chat)) if n not in used]
+        return f"; {found[0]!r} is there, but the table begins with rows of another shape" if found else ""
 
     def _used(self) -> frozenset[str]:
         named = (getattr(self.columns, f.name) for f in fields(self.columns))
@@ -327,8 +335,8 @@ def _parts(value: Any) -> list[Any]:
 
 def _conversation(value: Any, name: str, *, text: bool) -> tuple[list[Message], str | None]:
     """Messages, and the answer at their end, which is none of them."""
-    if value is None or value is ABSENT:
-        raise ValueError(f"{name!r} is {'null' if value is None else 'missing'}")
+    if value is None:
+        raise ValueError(f"{name!r} is null")
     if isinstance(value, str) and not text:
         value = _read_json(value, name)
     if not isinstance(value, list) or not value:

@@ -10,20 +10,25 @@ from __future__ import annotations
 import glob
 import io
 import re
+import select
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import IO, Any, TypeAlias
 from weakref import finalize
 
 from ..core.errors import ConfigError, StoreError
 from .early import close_quietly
+from .frames import frame_rows
 from .rows import BATCH, PIECE, BadRow, OnError, Row, accepted, check_kind, is_table, rows, rows_in
 from .values import line_of
 
@@ -32,48 +37,87 @@ Read: TypeAlias = Callable[[OnError], Iterator[Row]]
 NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 HUGGING_FACE = ("dataset_info.json", "dataset_dict.json")
 INSTALL = "pip install 'redraft[datasets]'"
+LOOK = 0.1  # seconds between two looks at whether to stop
+OF_RUNS = re.compile(r".*((\.journal|\.\d+-of-\d+)(-wal|-shm)?|\.lock|\.errors\.jsonl)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows that can be read again and again. `said` is what people call it: a file's name, "3 files", "stdin"."""
+    """Rows that can be read again and again. `said` is what people call it: a file's name, "3 files", "stdin".
+
+    `paths` are the files that are read, resolved; none for what is no file or can be read only once, and for datasets.
+    """
 
     said: str
     read: Read
+    paths: tuple[Path, ...] = ()
 
     def rows(self, on_error: OnError = None) -> Iterator[Row]:
         """The rows from the first on. Bad ones go to `on_error`; without it the first one raises ConfigError.
 
-        StoreError where the disk has no room for what must be kept to be read again.
+        StoreError where the disk has no room for what must be kept to be read again; Stopped where it was stopped meanwhile.
         """
         return self.read(on_error)
 
 
-def open_source(spec: Any, *, spool: Path | None = None) -> Source:
+class Stopped(Exception):
+    """Rows that can be read only once were not waited for to their end, as was wished."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spool:
+    """Where rows are kept that can be read only once, and what is asked meanwhile: whether to stop."""
+
+    folder: Path | None
+    stopped: Callable[[], bool] | None
+
+    def once(self, pieces: Callable[[], Iterable[bytes]], said: str) -> Read:
+        """Reads what is kept on disk; it is put there when it is asked for first."""
+        kept = _Kept(pieces, said, str(self.folder or tempfile.gettempdir()), self.stopped)
+
+        def read(on_error: OnError) -> Iterator[Row]:
+            kept.fill()
+            with io.BufferedReader(_Again(kept), PIECE) as file:
+                yield from rows_in(file, said, on_error)
+
+        return read
+
+
+def open_source(spec: Any, *, spool: Path | None = None, stopped: Callable[[], bool] | None = None) -> Source:
     """The source that a spec means; nothing of it is read yet.
 
     A text or Path is a file (see `rows`), a glob (its files sorted), a folder (of table files, or one that the library
     `datasets` saved), a pipe or "-" for stdin (JSON Lines), or "hf:NAME[:SPLIT]", a dataset of the Hugging Face hub or a
     folder of one; a name for which there is no file is such a NAME, too. A list of these is read one after the other.
-    Mappings are rows: a sequence of them is read in place, any other iterable once. Datasets of `datasets` are read in
-    place, too. `spool` is the folder for what is kept on disk (None: the usual one for temporary files). Raises
-    ConfigError for what is not there.
+    Mappings are rows: a sequence of them is read in place, any other iterable once. Datasets of `datasets`, DataFrames and
+    Arrow tables are read in place, too. What runs write beside their output (journals, locks, *.errors.jsonl) is left out
+    of globs and folders.
+
+    `spool` is the folder for what is kept on disk (None: the usual one for temporary files). While that is filled,
+    `stopped` is asked several times a second, however silent stdin is: when it says so, `Source.rows` raises Stopped. A
+    thread reads then. Raises ConfigError for what is not there.
     """
+    return _opened(spec, _Spool(spool, stopped))
+
+
+def _opened(spec: Any, spool: _Spool) -> Source:
     if isinstance(spec, str | Path):
         return _named(spec, spool)
     if (dataset := _dataset_in(spec, spool)) is not None:
         return dataset
+    if (frame := frame_rows(spec)) is not None:
+        return Source(f"rows of a {type(spec).__name__}", lambda on_error: _given(frame(), on_error))
     if isinstance(spec, Mapping) or not isinstance(spec, Iterable):
         raise ConfigError(f"rows come from a file, a dataset or an iterable of mappings, got {type(spec).__name__}")
     if isinstance(spec, Sequence):
         return _sequence(spec, spool)
-    return Source("rows of an iterable", _kept_once(partial(_lines_of, iter(spec)), "row", spool))
+    return Source("rows of an iterable", spool.once(partial(_lines_of, iter(spec)), "row"))
 
 
-def _named(spec: str | Path, spool: Path | None) -> Source:
+def _named(spec: str | Path, spool: _Spool) -> Source:
     name, path = str(spec), Path(spec)
     if name == "-":
-        return Source("stdin", _kept_once(_stdin, "stdin", spool))
+        return Source("stdin", _lines_only(spool.once(_stdin, "stdin"), "stdin"))
     if name.startswith("hf:"):
         return _hub(name[3:], spool)
     if path.is_dir():
@@ -81,10 +125,10 @@ def _named(spec: str | Path, spool: Path | None) -> Source:
     if path.is_file():
         return _files([name], name)
     if path.exists():
-        return Source(name, _kept_once(partial(_pipe, name), name, spool))
+        return Source(name, _lines_only(spool.once(partial(_pipe, name), name), name))
     if glob.has_magic(name):
         found = glob.glob(name, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
-        return _files(sorted(n for n in found if Path(n).is_file()), name)
+        return _files(_without_ours([n for n in found if Path(n).is_file()], name), name)
     if NAME.fullmatch(name) and not is_table(name) and _installed():
         return _hub(name, spool)
     raise ConfigError(f"there is no file {name!r}{_hint(name)}")
@@ -100,29 +144,37 @@ def _files(names: list[str], spec: str) -> Source:
         raise ConfigError(f"there is no file {spec!r}")
     for name in names:
         check_kind(name)
-    return Source(names[0] if len(names) == 1 else f"{len(names)} files", partial(_chained, [partial(rows, n) for n in names]))
+    said = names[0] if len(names) == 1 else f"{len(names)} files"
+    return Source(said, partial(_chained, [partial(rows, n) for n in names]), tuple(Path(n).resolve() for n in names))
 
 
-def _folder(path: Path, spool: Path | None) -> Source:
+def _without_ours(names: list[str], spec: str) -> list[str]:
+    """Sorted, without what runs write beside their output."""
+    others = sorted(n for n in names if not OF_RUNS.fullmatch(Path(n).name))
+    if names and not others:
+        raise ConfigError(f"{spec!r} finds nothing but files that runs keep for themselves; such a file must be named outright")
+    return others
+
+
+def _folder(path: Path, spool: _Spool) -> Source:
     if any((path / name).is_file() for name in HUGGING_FACE):
         return _hub(str(path), spool)
-    tables = sorted(str(p) for p in path.iterdir() if p.is_file() and p.name[0] not in "._" and is_table(p))
+    tables = [str(p) for p in path.iterdir() if p.is_file() and p.name[0] not in "._" and is_table(p)]
     if not tables:
         raise ConfigError(
             f"folder {str(path)!r} holds no table; name its files by a glob, such as {str(path / '**' / '*.parquet')!r}"
         )
-    return _files(tables, str(path))
+    return _files(_without_ours(tables, str(path)), str(path))
 
 
-def _sequence(items: Sequence[Any], spool: Path | None) -> Source:
+def _sequence(items: Sequence[Any], spool: _Spool) -> Source:
     """Rows that are in memory already, or several sources."""
     if not items or not all(isinstance(item, str | Path) for item in items):
         return Source(f"{len(items)} rows", partial(_given, items))
-    sources = [open_source(item, spool=spool) for item in items]
+    sources = [_opened(item, spool) for item in items]
     plain = all(Path(item).is_file() for item in items)
-    return Source(
-        f"{len(items)} files" if plain else ", ".join(s.said for s in sources), partial(_chained, [s.read for s in sources])
-    )
+    said = f"{len(items)} files" if plain else ", ".join(s.said for s in sources)
+    return Source(said, partial(_chained, [s.read for s in sources]), tuple(path for s in sources for path in s.paths))
 
 
 def _chained(reads: Iterable[Read], on_error: OnError) -> Iterator[Row]:
@@ -144,7 +196,15 @@ def _row(place: str, item: Any) -> Row | BadRow:
 
 
 def _stdin() -> Iterator[bytes]:
-    return iter(partial(sys.stdin.buffer.read, PIECE), b"")
+    return iter(partial(_next_of, sys.stdin.buffer), b"")
+
+
+def _next_of(file: Any) -> bytes:
+    """What comes next. It is waited for without the file's lock: at its end, Python dies of a thread that holds that of stdin."""
+    with suppress(OSError):  # it is none that can be waited for
+        select.select([file], [], [])
+    data: bytes = file.read1(PIECE)
+    return data
 
 
 def _pipe(name: str) -> Iterator[bytes]:
@@ -159,29 +219,61 @@ def _lines_of(items: Iterator[Any]) -> Iterator[bytes]:
     return map(line_of, items)
 
 
-def _kept_once(pieces: Callable[[], Iterable[bytes]], said: str, spool: Path | None) -> Read:
-    """Reads what is kept on disk; it is put there when it is asked for first."""
-    kept = _Kept(pieces, said, str(spool or tempfile.gettempdir()))
+def _lines_only(read: Read, said: str) -> Read:
+    """The same rows. Where there are bad ones only, that is an error, which says what they should be."""
 
-    def read(on_error: OnError) -> Iterator[Row]:
-        kept.fill()
-        with io.BufferedReader(_Again(kept), PIECE) as file:
-            yield from rows_in(file, said, on_error)
+    def told(on_error: OnError) -> Iterator[Row]:
+        bad: list[BadRow] = []
+        refuse = on_error and partial(_refused, on_error, bad)
+        some = False
+        for row in read(refuse):
+            some = True
+            yield row
+        if bad and not some:
+            raise ConfigError(
+                f"there is no row that can be read in {said}, which must be JSON Lines; {bad[0].place}: {bad[0].message}"
+            )
 
-    return read
+    return told
+
+
+def _refused(on_error: Callable[[BadRow], None], bad: list[BadRow], row: BadRow) -> None:
+    """Hand on a bad row, and remember the first."""
+    bad[1:] = []
+    bad.append(row)
+    on_error(row)
+
+
+def _in_a_thread(do: Callable[[], None], stopped: Callable[[], bool]) -> None:
+    """Do it, or raise Stopped; the thread is left behind then, and does not keep the process from its end."""
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            do()
+        except BaseException as error:  # noqa: BLE001 (it is raised where it is waited for)
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    Thread(target=copy_context().run, args=(run,), daemon=True).start()
+    while not wait([done], LOOK).done:
+        if stopped():
+            raise Stopped
+    done.result()
 
 
 class _Kept:
     """Bytes in a file without a name, which is gone when the process is. It is filled once."""
 
-    def __init__(self, pieces: Callable[[], Iterable[bytes]], said: str, folder: str) -> None:
-        self._pieces, self._said, self._folder = pieces, said, folder
+    def __init__(self, pieces: Callable[[], Iterable[bytes]], said: str, folder: str, stopped: Callable[[], bool] | None) -> None:
+        self._pieces, self._said, self._folder, self._stopped = pieces, said, folder, stopped
         self._file: IO[bytes] | None = None
         self._whole = False
         self._lock = Lock()
 
     def fill(self) -> None:
-        """Take in everything, where that has not been done."""
+        """Take in everything, where that has not been done. Raises Stopped."""
         with self._lock:
             if self._whole:
                 return
@@ -189,10 +281,18 @@ class _Kept:
                 raise ConfigError(f"{self._said} could not be read to its end; it cannot be read again")
             self._file = file = self._disk(partial(tempfile.TemporaryFile, dir=self._folder))
             finalize(self, close_quietly, file)
-            for piece in self._pieces():
-                self._disk(partial(file.write, piece))
-            self._disk(file.flush)
+            if self._stopped is None:
+                self._take_in(file)
+            else:
+                _in_a_thread(partial(self._take_in, file), self._stopped)
             self._whole = True
+
+    def _take_in(self, file: IO[bytes]) -> None:
+        for piece in self._pieces():
+            if self._stopped and self._stopped():
+                raise Stopped
+            self._disk(partial(file.write, piece))
+        self._disk(file.flush)
 
     def part(self, place: int, length: int) -> bytes:
         """At most so many bytes from a place on."""
@@ -227,7 +327,7 @@ class _Again(io.RawIOBase):
 # --- Hugging Face ----------------------------------------------------------------------------------------------------------
 
 
-def _hub(name: str, spool: Path | None) -> Source:
+def _hub(name: str, spool: _Spool) -> Source:
     """A dataset by its name or its folder, with ":SPLIT" behind it where it has several."""
     library = _library(name)
     folder, _, split = (name, "", "") if Path(name).is_dir() else name.partition(":")
@@ -271,7 +371,7 @@ def _split_of(found: Any, name: str, split: str) -> Any:
     return next(iter(found.values()))
 
 
-def _dataset_in(spec: Any, spool: Path | None, name: str = "") -> Source | None:
+def _dataset_in(spec: Any, spool: _Spool, name: str = "") -> Source | None:
     """The source for an object of `datasets`: on disk already, or streamed (which is kept)."""
     library: Any = sys.modules.get("datasets")
     if not hasattr(library, "IterableDatasetDict"):  # not loaded, so it is none of theirs
@@ -283,7 +383,7 @@ def _dataset_in(spec: Any, spool: Path | None, name: str = "") -> Source | None:
         return Source(f"dataset {said}", lambda on_error: _given(_undecoded(spec), on_error, said.replace(", split ", ":")))
     if isinstance(spec, library.IterableDataset):
         said = _called(spec, name)
-        return Source(f"dataset {said}", _kept_once(lambda: _lines_of(iter(spec)), said.replace(", split ", ":"), spool))
+        return Source(f"dataset {said}", spool.once(lambda: _lines_of(iter(spec)), said.replace(", split ", ":")))
     return None
 
 

@@ -12,6 +12,7 @@ import json
 import tempfile
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from importlib import import_module
@@ -127,11 +128,14 @@ def _json(value: Any) -> str:
 
 
 class Parquet:
-    """Parquet, in row groups of 1000. `say` is told of each column whose values have no type in common: they become JSON."""
+    """Parquet, in row groups of 1000. `say` is told of each column whose values have no type in common: they become JSON.
 
-    def __init__(self, path: Path, say: Callable[[str], None] | None = None) -> None:
+    `types` are what columns hold (str, int, float) where their values do not say otherwise.
+    """
+
+    def __init__(self, path: Path, say: Callable[[str], object] | None = None, types: Mapping[str, type] | None = None) -> None:
         try:
-            self._parquet, self._types = import_module("pyarrow.parquet"), _Types(import_module("pyarrow"))
+            self._parquet, self._types = import_module("pyarrow.parquet"), _Types(import_module("pyarrow"), types or {})
         except ImportError as error:
             raise ConfigError(f"{str(path)!r} is Parquet: pip install 'redraft[parquet]'") from error
         self.safe = 0
@@ -148,6 +152,7 @@ class Parquet:
     def close(self) -> None:
         for rows in self._kept.groups():
             self._types.take_in(rows)
+        self._types.settle()
         while not self._laid_out():
             self._draft.file.seek(0)
             self._draft.file.truncate()
@@ -183,9 +188,11 @@ def kind_of(value: Any) -> str:
 class _Types:
     """What each column holds, as far as rows were taken in. `mixed` are those whose values have no type in common."""
 
-    def __init__(self, arrow: Any) -> None:
+    def __init__(self, arrow: Any, stated: Mapping[str, type]) -> None:
         self.mixed: dict[str, None] = {}
         self._arrow = arrow
+        known = {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}
+        self._stated = {name: known[type_] for name, type_ in stated.items()}
         self._kinds: dict[str, str] = {}
         self._held: dict[str, Any] = {}
 
@@ -200,6 +207,12 @@ class _Types:
             if name not in self.mixed:
                 self._held[name] = self._wider(name, found, rows)
 
+    def settle(self) -> None:
+        """Give columns the types that were stated, as far as they can hold what was found."""
+        for name in self._stated.keys() & self._held.keys():
+            with suppress(*self._unfit):
+                self._held[name] = self._both(name, self._held[name], self._stated[name])
+
     def table(self, rows: list[Any]) -> Any:
         """The rows as a table; None where a column turned out to be mixed."""
         arrays = [self._array(name, rows) for name in self._held]
@@ -212,11 +225,15 @@ class _Types:
             return self._mix(name)
         try:
             found = self._arrow.array(self._values(name, rows)).type
-            both = [self._arrow.schema([(name, type_)]) for type_ in (held, found)]
-            wider = self._arrow.unify_schemas(both, promote_options="permissive").field(0).type
+            wider = self._both(name, held, found)
         except self._unfit:
             return self._mix(name)
         return wider if self._writable(wider) else self._mix(name)
+
+    def _both(self, name: str, *types: Any) -> Any:
+        """The type that takes in values of all of these."""
+        schemas = [self._arrow.schema([(name, type_)]) for type_ in types]
+        return self._arrow.unify_schemas(schemas, promote_options="permissive").field(0).type
 
     def _mix(self, name: str) -> Any:
         self.mixed[name] = None

@@ -20,7 +20,7 @@ from .early import Early
 from .tables import Parquet, Separated
 from .values import line_of
 
-Say = Callable[[str], None]
+Say = Callable[[str], object]
 
 
 class Sink(Protocol):
@@ -40,30 +40,37 @@ class Sink(Protocol):
 
 
 def open_output(
-    path: str | Path | None, *, ordered: bool = True, resume: bool = False, spool: Path | None = None, say: Say | None = None
+    path: str | Path | None,
+    *,
+    ordered: bool = True,
+    resume: bool = False,
+    spool: Path | None = None,
+    say: Say | None = None,
+    types: Mapping[str, type] | None = None,
 ) -> Output:
     """Where rows are to be written: a file, or stdout (None or "-"), which gets JSON Lines.
 
     The ending of the name says what it is: .jsonl, .ndjson (.gz or .zst may follow), .parquet, .csv, .tsv; a pipe or a
     device gets JSON Lines. With `resume` a plain file of JSON Lines keeps what stands in it as long as the same rows are
     written again. Without `ordered` rows are written as they come. `spool` is the folder where rows wait that come before
-    their turn (None: the usual one for temporary files); `say` is told what had to be written in another way. Raises
-    ConfigError for a name that says of no such file, StoreError for one that cannot be written.
+    their turn (None: the usual one for temporary files); `say` is told what had to be written in another way. `types` (str,
+    int, float) are what columns of Parquet hold, by name, so that one of nulls has a type, too; values that don't fit win.
+    Raises ConfigError for a name that says of no such file, StoreError for one that cannot be written.
     """
     said = "stdout" if path is None or str(path) == "-" else f"output {str(path)!r}"
     try:
-        sink = _sink(Path("-" if path is None else path), resume=resume, say=say)
+        sink = _sink(Path("-" if path is None else path), resume=resume, say=say, types=types or {})
     except OSError as error:
         raise StoreError(f"{said} cannot be written: {error.strerror or error}") from error
     return Output(sink, said, ordered=ordered, spool=spool)
 
 
-def _sink(path: Path, *, resume: bool, say: Say | None) -> Sink:
+def _sink(path: Path, *, resume: bool, say: Say | None, types: Mapping[str, type]) -> Sink:
     if str(path) == "-":
         return Stream(sys.stdout.buffer, keep_open=True)
     if path.exists() and not path.is_file() and not path.is_dir():
         return Stream(path.open("wb"), keep_open=False)
-    return OPENED[ending_of(path)](path, resume, say)
+    return OPENED[ending_of(path)](path, resume, say, types)
 
 
 def ending_of(path: Path) -> str:
@@ -77,12 +84,12 @@ def ending_of(path: Path) -> str:
     return known
 
 
-OPENED: dict[str, Callable[[Path, bool, Say | None], Sink]] = {
-    ".jsonl": lambda path, resume, _: InPlace(path, resume=resume),
-    ".ndjson": lambda path, resume, _: InPlace(path, resume=resume),
+OPENED: dict[str, Callable[[Path, bool, Say | None, Mapping[str, type]], Sink]] = {
+    ".jsonl": lambda path, resume, *_: InPlace(path, resume=resume),
+    ".ndjson": lambda path, resume, *_: InPlace(path, resume=resume),
     ".jsonl.gz": lambda path, *_: Packed(path, gzipped),
     ".jsonl.zst": lambda path, *_: Packed(path, zstandard()),
-    ".parquet": lambda path, _, say: Parquet(path, say),
+    ".parquet": lambda path, _, say, types: Parquet(path, say, types),
     ".csv": lambda path, *_: Separated(path, ","),
     ".tsv": lambda path, *_: Separated(path, "\t"),
 }
@@ -100,6 +107,7 @@ class Output:
         self.written = 0
         self._sink, self._ordered = sink, ordered
         self._pack = getattr(sink, "packed", line_of)
+        self._leave = getattr(sink, "leave", None)
         self._early = Early(None if spool is None else str(spool))
         self._closed = False
         self._trouble: StoreError | None = None
@@ -125,14 +133,17 @@ class Output:
     def close(self, *, whole: bool = True) -> None:
         """Write out what is left, and publish the file: it ends with the last row put.
 
-        Without `whole` rows may be missing, and those that waited for them are written nevertheless. With it that is a
-        ValueError.
+        Without `whole` rows may be missing, and those that waited for them are written nevertheless; but an output that is
+        resumed, as long as nothing in it differed, stays as long as it was, where it has lines for all of them. With `whole`
+        a missing row is a ValueError.
         """
         if self._closed:
             return
         if whole and self.waiting:
             raise ValueError(f"row {self.written} is missing, and {self.waiting} after it wait")
         self._closed = True
+        if not whole and self._leave and self._guarded(self._leave, self.waiting):
+            return
         for n in self._early.numbers():
             self._write(self._guarded(self._early.take, n))
         self._guarded(self._sink.close)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +16,7 @@ from ..datasets.writing import ending_of
 from ..options import Options
 from ..stores.schema import Durability
 from .entries import ON_DUPLICATE
+from .rows import Came
 
 MODES = ("refine", "grade", "best")
 RETRY = ("failed", "truncated")
@@ -117,14 +118,28 @@ class Asked:
         if isinstance(self.poll, bool) or not isinstance(self.poll, int | float) or not 0 < self.poll <= 3600:
             raise ConfigError(f"poll must be a number of seconds > 0, at most 3600, got {self.poll!r}")
 
-    def check_output(self, *, known: bool) -> None:
-        """Raises ConfigError for a file that holds something this run did not write."""
-        there = Path(self.output) if self.output not in {None, STDOUT} else None
-        if there and not known and there.is_file() and there.stat().st_size:
-            raise ConfigError(
-                f"output {self.output!r} is there already, and journal {str(self.journal)!r} has no run {self.name!r} that "
-                "wrote it: name another file, or remove this one"
-            )
+    def redoes(self, came: Came) -> bool:
+        """Whether a row that has ended is to be done again."""
+        return (came.status == "failed" and "failed" in self.retry) or (came.truncated and "truncated" in self.retry)
+
+    def check_files(self, known: Mapping[str, Any] | None, sources: Collection[Path]) -> None:
+        """Raises ConfigError for an output or errors file that holds what this run did not write. `known`: what it noted."""
+        files = {"output": self.output, "errors": self.errors}
+        for what, name in files.items():
+            if name is None or name == STDOUT:
+                continue
+            if Path(name).resolve() in sources:
+                raise ConfigError(f"{what} {name!r} is one of the files that are read: name another")
+            if known and what == "output" and known.get("output") not in {None, name}:
+                raise ConfigError(
+                    f"journal {str(self.journal)!r} has a run {self.name!r} already, which writes {known['output']!r}: give this "
+                    "one another name (--name)"
+                )
+            if (known or {}).get(what) != name and Path(name).is_file() and Path(name).stat().st_size:
+                raise ConfigError(
+                    f"{what} {name!r} is there already, and journal {str(self.journal)!r} has no run {self.name!r} that wrote it: "
+                    "name another file, or remove this one"
+                )
 
     @property
     def plan(self) -> Plan | None:

@@ -18,6 +18,7 @@ from .pairs import types_of
 if TYPE_CHECKING:
     from .export import Exported
 
+CONFIGS = "configs: "  # what the line with the files begins with
 MARK = "<!-- redraft export -->"  # by which a card of ours is known again
 SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
 USES = {

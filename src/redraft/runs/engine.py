@@ -12,11 +12,11 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from ..api import Job, chosen, drive, job_for
+from ..api import Job, chosen, drive, job_for, uncancel
 from ..casting import Desk
 from ..contracts import Call, Model
 from ..core.errors import ConfigError, StoreError
@@ -32,7 +32,7 @@ from ..stores.journal import Journal, RowNote
 from .asked import Asked
 from .endpoints import ROW, Endpoints
 from .entries import Entry, Survey, Table
-from .keys import key_of, reads_metadata, settings_parts, task_parts
+from .keys import Keys, key_of
 from .progress import Progress
 from .report import Report, Tally, report_of
 from .rows import COLUMNS, Came, came_of, failed, not_started
@@ -62,17 +62,13 @@ class Engine:
     ended: str = ""
     message: str = ""
     _rows: set[asyncio.Task[None]] = field(default_factory=set)
-    _bad: list[BadRow] = field(default_factory=list)
     _turn: asyncio.Event = field(default_factory=asyncio.Event)  # something ended: a row, or the run
-    _settings: Mapping[str, str] = field(init=False)
+    _keys: Keys = field(init=False)
     _moment: float | None = field(init=False)
-    _metadata: bool = field(init=False)
     _names: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        _, cast = self.desk.common()
-        self._settings = settings_parts(self.desk, self.plan, cast.writer.identity if cast.writer else "")
-        self._metadata = reads_metadata(cast.graders.values())
+        self._keys = Keys(self.desk, self.plan)
         self._moment = self.desk.options.ends_at
         self._names = names_for(("id", *COLUMNS), self.table.columns)
 
@@ -86,8 +82,8 @@ class Engine:
         except StoreError as error:
             self.end("disk", str(error), now=True)
         except asyncio.CancelledError:
-            self.end("interrupted", "interrupted", now=True)
-            raise
+            self.end("interrupted", "", now=True)
+            uncancel()
         finally:
             await self._settle_down()
         return self._report()
@@ -109,14 +105,18 @@ class Engine:
 
     async def _due(self) -> AsyncGenerator[Due, None]:
         """The rows in order, with what the journal knows of each."""
-        entries = self.table.entries(self.survey.repeated, self._bad.append)
+        entries = takewhile(self._surveyed, self.table.entries(self.survey.twins, self.refused.put))
         while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
-            self.refused.put(self._bad)
+            self._note_spent()
             known = self.journal.known(self.asked.name, [entry.id for entry in chunk])
+            self.journal.met(self.asked.name, list(known))
             for entry in chunk:
-                parts = {"settings": key_of(self._settings), **task_parts(entry.task, metadata=self._metadata)}
+                parts = self._keys.parts(entry.task)
                 yield Due(entry, key_of(parts), parts, known.get(entry.id))
-        self.refused.put(self._bad)
+
+    def _surveyed(self, entry: Entry) -> bool:
+        """Rows that came while the run was going on are left to the next one: nobody looked whether they are sound."""
+        return entry.n < self.survey.total
 
     async def _room(self) -> bool:
         """Wait until a row may begin; False when the run ends before."""
@@ -142,7 +142,7 @@ class Engine:
 
     def end(self, ended: str, message: str, *, now: bool = False) -> None:
         """Begin no more rows. Where money or time is up, those under way find out by themselves; else nothing more is asked."""
-        if not self.ended:
+        if not self.ended or (self.ended in MARKING and ended not in MARKING):
             self.ended, self.message, self.progress.state = ended, message, "stopping"
         if ended not in MARKING:
             self.endpoints.close(now=now)
@@ -150,9 +150,9 @@ class Engine:
 
     async def _settle_down(self) -> None:
         """What is in flight arrives, then rows under way are cut short; all that is known is written."""
-        if self.ended in MARKING:
-            await asyncio.gather(*self._rows, return_exceptions=True)
-        elif self._rows:
+        while self._rows and self.ended in MARKING:
+            await self._next_turn()
+        if self._rows:
             await self.endpoints.quiet()
         for row in self._rows:
             row.cancel()
@@ -167,8 +167,16 @@ class Engine:
         about = {"ended": self.ended, "message": self.message, "output": self.asked.output, "journal": str(self.asked.journal)}
         report = report_of(self.progress, self.tally, run=self.asked.name, **about)
         with suppress(StoreError):
+            self._note_spent()
+            if not self.ended and self.asked.limit is None:  # rows that this run did not meet are not in the input any more
+                self._note(whole=self.journal.serial(self.asked.name))
             self._note(state=self.ended or "finished", report=report.as_data())
         return report
+
+    def _note_spent(self) -> None:
+        """Where there is no budget, what is spent is noted now and then: there may be one the next time."""
+        if self.desk.options.budget and not self.desk.purse.on_change:
+            self._note(spent=self.endpoints.billed(self.desk.purse))
 
     def _note(self, **about: Any) -> None:
         self.journal.note(self.asked.name, **about)
@@ -177,22 +185,19 @@ class Engine:
         """The parts of all settings that this run had so far, by their key; the newest last."""
         run = self.journal.run(self.asked.name)
         known = dict(run.about.get("settings", {})) if run else {}
-        known.pop(key_of(self._settings), None)
-        return known | {key_of(self._settings): dict(self._settings)}
+        known.pop(self._keys.shared, None)
+        return known | {self._keys.shared: self._keys.settings}
 
     # --- one row
 
     def _kept(self, due: Due) -> Came | None:
         """What came of a row that is not to be redone."""
         came = due.came
-        if came is None or came.status == "open" or self._retried(came):
+        if came is None or came.status == "open" or self.asked.redoes(came):
             return None
         if due.note and due.note.n != due.entry.n:
             self.journal.moved(self.asked.name, due.entry.id, due.entry.n)
         return came
-
-    def _retried(self, came: Came) -> bool:
-        return (came.status == "failed" and "failed" in self.asked.retry) or (came.truncated and "truncated" in self.asked.retry)
 
     def _left(self, due: Due) -> Came:
         """What there is of a row for which nothing is left: the best of an earlier run, if it had one."""
@@ -219,13 +224,15 @@ class Engine:
     async def _row(self, due: Due) -> None:
         """A row from where it stands to its end. Whatever is wrong with it is its own end, not that of the run."""
         ROW.set(due.entry.id)
+        job = None
         try:
-            came = came_of(await self._driven(self._job(due)))
+            job = self._job(due)
+            came = came_of(await self._driven(job))
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  (a row may hold, and its graders may do, anything)
             came = failed(error)
-            if self.journal.trace(self.asked.name, due.entry.id) is None or not due.known:
+            if job is None:
                 self._anew(due, Trace(due.entry.task))
         self.journal.finish(self.asked.name, due.entry.id, came.status, came.as_data())
         await self.journal.committed()
@@ -257,13 +264,21 @@ class Engine:
                 async for trace in growing:
                     if (usage := trace.records[-1].usage) is not NOTHING:
                         self.progress.usage += usage
-                        await self.journal.committed()  # what was paid for is safe before more is asked
+                        await self._safe()
         except asyncio.CancelledError:
             if not self.ended:
                 raise
-        if trace.outcome and trace.outcome.reason in MARKING:
+        if trace.outcome and (trace.outcome.reason == "deadline" or (trace.outcome.reason == "budget" and self.desk.purse.over)):
             self.end(str(trace.outcome.reason), trace.outcome.note)
         return trace
+
+    async def _safe(self) -> None:
+        """What was paid for is committed before more is asked. Being cancelled waits until what has arrived is handed on."""
+        try:
+            await self.journal.committed()
+        except asyncio.CancelledError:
+            if task := asyncio.current_task():
+                task.cancel()
 
     def _written(self, entry: Entry, came: Came, *, kept: bool) -> None:
         self.progress.settle(came, kept=kept)
@@ -324,15 +339,12 @@ class Refused:
     path: str
     _file: IO[str] | None = None
 
-    def put(self, bad: list[BadRow]) -> None:
-        """Write them down, and empty the list. Raises StoreError."""
+    def put(self, bad: BadRow) -> None:
+        """Write one down. Raises StoreError."""
         try:
-            if bad and self._file is None:
-                self._file = Path(self.path).open("w", encoding="utf-8")  # noqa: SIM115  (closed with the run)
-            while bad and self._file:
-                row = bad.pop(0)
-                self._file.write(json.dumps({"place": row.place, "message": row.message}) + "\n")
-                self._file.flush()
+            if self._file is None:
+                self._file = Path(self.path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  (closed with the run)
+            self._file.write(json.dumps({"place": bad.place, "message": bad.message}) + "\n")
         except OSError as error:
             raise StoreError(f"errors file {self.path!r} cannot be written: {error.strerror}") from error
 

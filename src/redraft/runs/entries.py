@@ -6,12 +6,12 @@ rows is on disk.
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Self
+from typing import Any
 
 from ..core.errors import ConfigError
 from ..core.records import Task, text_of
@@ -42,13 +42,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one pass over the data found: how many rows, and of which ids there are several."""
+    """What one pass over the data found: how many rows that can be worked on, and that cannot; which ids come again.
+
+    `chars` are those of all messages, `answered` the rows that have a response. `twins`: None where no id comes again.
+    """
 
     total: int = 0
     bad: int = 0
     chars: int = 0
     answered: int = 0
-    repeated: Mapping[str, int] = field(default_factory=dict)
+    twins: Ids | None = None
 
 
 @dataclass(frozen=True)
@@ -66,39 +69,46 @@ class Table:
 
     def survey(self, look: Callable[[int], object] = int) -> Survey:
         """One pass. Raises ConfigError for an id that stands twice, naming both places. `look` is told how far it is."""
-        bad: list[BadRow] = []
-        total = chars = answered = refused = 0
-        with Ids() as ids:
-            for row, task in self._tasks(bad.append):
-                refused += len(bad)
-                bad.clear()
-                earlier = ids.add(task.id or content_id(task), row.place)
-                if earlier and task.id and self.on_duplicate == "error":
-                    raise ConfigError(
-                        f"the id {task.id!r} stands twice: {earlier} and {row.place}; make ids unique, or choose with "
-                        f"on_duplicate ({', '.join(ON_DUPLICATE[1:])})"
-                    )
-                total += 1
-                chars += sum(len(text_of(m)) for m in task.messages)
-                answered += task.response is not None
-                look(total)
-            repeated = ids.repeated()
-        left_out = sum(n - 1 for n in repeated.values()) if self.on_duplicate in {"first", "last"} else 0
-        return Survey(total - left_out, refused + len(bad), chars, answered, repeated)
+        total = bad = chars = answered = 0
 
-    def entries(self, repeated: Mapping[str, int], refuse: Refuse) -> Iterator[Entry]:
+        def refuse(_: BadRow) -> None:
+            nonlocal bad
+            bad += 1
+
+        ids = Ids()
+        for row, task in self._tasks(refuse):
+            earlier = ids.add(task.id or content_id(task), row.place)
+            if earlier and task.id and self.on_duplicate == "error":
+                raise ConfigError(
+                    f"the id {task.id!r} stands twice: {earlier} and {row.place}; make ids unique, or choose with "
+                    f"--on-duplicate ({', '.join(ON_DUPLICATE[1:])})"
+                )
+            total += 1
+            chars += sum(len(text_of(m)) for m in task.messages)
+            answered += task.response is not None
+            look(total)
+        doubles = ids.settle()
+        left_out = doubles if self.on_duplicate in {"first", "last"} else 0
+        return Survey(total - left_out, bad, chars, answered, ids if doubles else None)
+
+    def entries(self, twins: Ids | None, refuse: Refuse) -> Iterator[Entry]:
         """The rows, numbered. `refuse` is told of those that cannot be used."""
-        seen: Counter[str] = Counter()
+        if twins:
+            twins.begin()
         n = 0
         for row, task in self._tasks(refuse):
             id = task.id or content_id(task)
-            if id in repeated:
-                seen[id] += 1
-                if self._left_out(seen[id], repeated[id]):
-                    continue
-                id = id if self.on_duplicate in {"first", "last"} or seen[id] == 1 else f"{id}#{seen[id]}"
-            yield Entry(n, row.place, row.values, replace(task, id=id) if id != task.id else task)
+            nth, of, mark = twins.met(id) if twins else (1, 1, "")
+            if self._left_out(nth, of):
+                continue
+            id = id if nth == 1 or self.on_duplicate in {"first", "last"} else f"{id}{mark}{nth}"
+            yield Entry(n, row.place, self._named(row.values, id), replace(task, id=id) if id != task.id else task)
             n += 1
+
+    def _named(self, values: Mapping[str, Any], id: str) -> Mapping[str, Any]:
+        """The columns of a row, with its id where there is a column for it that holds none."""
+        column = self.shape.columns.id
+        return {**values, column: id} if column in self.columns and values.get(column) in (None, "") else values
 
     def _left_out(self, nth: int, of: int) -> bool:
         return (self.on_duplicate == "first" and nth > 1) or (self.on_duplicate == "last" and nth < of)
@@ -124,29 +134,49 @@ def table_of(source: Source, columns: Columns, on_duplicate: str, limit: int | N
 
 
 class Ids:
-    """Ids that were met, and where; on disk, so that there may be millions."""
+    """Ids that were met, and where; on disk, so that there may be millions, and gone with this object."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA synchronous=OFF")
         self._db.execute("PRAGMA journal_mode=OFF")
-        self._db.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT, n INTEGER DEFAULT 1) WITHOUT ROWID")
+        self._db.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT, n INTEGER, nth INTEGER, mark TEXT) WITHOUT ROWID")
         self._db.execute("BEGIN")
+
+    def __del__(self) -> None:
+        self._db.close()
 
     def add(self, id: str, place: str) -> str | None:
         """Remember an id; the place where it stood before, if it did."""
-        told = id.encode("utf-8", "backslashreplace").decode()
-        found = self._db.execute(
-            "INSERT INTO ids VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET n = n + 1 RETURNING n, place", (told, place)
-        )
-        n, earlier = found.fetchone()
+        n, earlier = self._db.execute(
+            "INSERT INTO ids VALUES (?, ?, 1, 0, '') ON CONFLICT DO UPDATE SET n = n + 1 RETURNING n, place",
+            (json.dumps(id), place),
+        ).fetchone()
         return earlier if n > 1 else None
 
-    def repeated(self) -> dict[str, int]:
-        return dict(self._db.execute("SELECT id, n FROM ids WHERE n > 1"))
+    def settle(self) -> int:
+        """Keep those that came again, with a mark for each so that "id#2" is nobody else's; how many rows too many they are."""
+        doubles = 0
+        for told, n in self._db.execute("SELECT id, n FROM ids WHERE n > 1 ORDER BY id").fetchall():
+            id, mark = json.loads(told), "#"
+            while any(self._held(f"{id}{mark}{nth}") for nth in range(2, n + 1)):
+                mark += "#"
+            self._db.executemany(
+                "INSERT INTO ids VALUES (?, '', 1, 0, '')", [(json.dumps(f"{id}{mark}{nth}"),) for nth in range(2, n + 1)]
+            )
+            self._db.execute("UPDATE ids SET mark = ? WHERE id = ?", (mark, told))
+            doubles += n - 1
+        self._db.execute("DELETE FROM ids WHERE n = 1")
+        return doubles
 
-    def __enter__(self) -> Self:
-        return self
+    def _held(self, id: str) -> bool:
+        return self._db.execute("SELECT 1 FROM ids WHERE id = ?", (json.dumps(id),)).fetchone() is not None
 
-    def __exit__(self, *_: object) -> None:
-        self._db.close()
+    def begin(self) -> None:
+        """Meet them anew, from the first row on."""
+        self._db.execute("UPDATE ids SET nth = 0")
+
+    def met(self, id: str) -> tuple[int, int, str]:
+        """The how manieth row with this id it is, of how many, and the mark that tells them apart."""
+        found = self._db.execute("UPDATE ids SET nth = nth + 1 WHERE id = ? RETURNING nth, n, mark", (json.dumps(id),)).fetchone()
+        return found or (1, 1, "")

@@ -6,10 +6,12 @@ them). Nothing with time or chance in it is written, so that the same run gives 
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -19,9 +21,9 @@ import orjson
 
 from ..core.errors import ConfigError, StoreError
 from ..core.trace import Trace
-from ..datasets.writing import open_output
+from ..datasets.writing import Output, ending_of, open_output
 from ..stores import write_whole
-from .card import MARK, card_text
+from .card import CONFIGS, MARK, card_text
 from .pairs import Columns, Example, LeftOut, Lesson, Prompt, Recipe, provenance_of
 
 BINS = 10
@@ -75,17 +77,23 @@ class Exported:
         return asdict(self)
 
 
-def export(rows: Iterable[tuple[Identified, Trace]], path: str | Path, recipe: Recipe, provenance: Provenance) -> Exported:
+def export(
+    rows: Iterable[tuple[Identified, Trace]], path: str | Path, recipe: Recipe, provenance: Provenance, *, overwrite: bool = False
+) -> Exported:
     """Write what the rows of a run teach to `path`, as `recipe` says.
 
     A name that ends in .jsonl or .parquet is one file, with a split two of them (NAME.train.jsonl, NAME.test.jsonl); "-"
-    is stdout; any other is a folder, which gets a card (README.md, with the types of all columns) beside its files.
-    Raises ConfigError for a path that can be none of these, StoreError where nothing can be written.
+    is stdout; any other is a folder, which gets a card (README.md, with the types of all columns) beside its files. Files
+    get their names when all of them are whole; until then what was there stays. Files that hold something are replaced
+    with `overwrite` only, but for those that the card of an earlier export names.
+
+    Raises ConfigError for a path that can be none of these, or is taken; StoreError where nothing can be written.
     """
     places = places_of(path, recipe)
+    if not overwrite:
+        places.check()
     tally = Tally(recipe)
-    with ExitStack() as stack:
-        outputs = {side: stack.enter_context(open_output(file)) for side, file in places.files.items()}
+    with drafted(places.files) as outputs:
         for row, trace in rows:
             side, found = tally.take(row.id, trace, provenance)
             for columns in found:
@@ -94,6 +102,44 @@ def export(rows: Iterable[tuple[Identified, Trace]], path: str | Path, recipe: R
     if places.card:
         _write_card(places.card, card_text(exported))
     return exported
+
+
+@contextmanager
+def drafted(files: Mapping[str, str]) -> Iterator[dict[str, Output]]:
+    """Files to write into, which take their names together at the end; after an error nothing is left of them."""
+    drafts = {side: _draft_of(Path(file)) for side, file in files.items()}
+    try:
+        with ExitStack() as stack:
+            yield {side: stack.enter_context(open_output(draft or files[side])) for side, draft in drafts.items()}
+        for side, draft in drafts.items():
+            if draft:
+                _publish(draft, Path(os.path.realpath(files[side])))
+    except StoreError as error:
+        if not any(drafts.values()) or not isinstance(error.__cause__, OSError):
+            raise
+        names, why = ", ".join(files.values()), error.__cause__.strerror or error.__cause__
+        raise StoreError(f"{names} cannot be written: {why}; what was there before is as it was") from error
+    finally:
+        for draft in filter(None, drafts.values()):
+            draft.unlink(missing_ok=True)
+
+
+def _draft_of(file: Path) -> Path | None:
+    """Where a file is written until it is whole; None for stdout, pipes and devices."""
+    target = Path(os.path.realpath(file))
+    if str(file) == "-" or (target.exists() and not target.is_file()):
+        return None
+    ending_of(file)
+    return target.with_name(f".{os.getpid()}.{target.name}")
+
+
+def _publish(draft: Path, target: Path) -> None:
+    try:
+        with suppress(FileNotFoundError):
+            draft.chmod(target.stat().st_mode & 0o7777)
+        draft.replace(target)
+    except OSError as error:
+        raise StoreError(f"{target} cannot be written: {error.strerror}") from error
 
 
 def _write_card(path: Path, text: str) -> None:
@@ -109,6 +155,13 @@ class Places:
 
     files: Mapping[str, str]
     card: Path | None = None
+
+    def check(self) -> None:
+        """Raises ConfigError for a file that holds something which no earlier export into this folder has written."""
+        ours = _named_by(self.card) if self.card else set()
+        for file in map(Path, self.files.values()):
+            if file.is_file() and file.stat().st_size and file.name not in ours:
+                raise ConfigError(f"{str(file)!r} is there already: name another, or replace it with overwrite (--overwrite)")
 
     def written(self, counts: Mapping[str, int]) -> tuple[str, ...]:
         """The files that hold examples. An empty one beside others is taken away: `datasets` refuses to load it."""
@@ -146,6 +199,15 @@ def _folder(path: Path) -> Path:
     if MARK not in text:
         raise ConfigError(f"path {str(path)!r} holds a README.md of its own, which the card would replace: name another folder")
     return path
+
+
+def _named_by(card: Path) -> set[str]:
+    """The files that a card of ours names."""
+    with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
+        text = card.read_text(encoding="utf-8", errors="replace")
+        line = next((line for line in text.splitlines() if line.startswith(CONFIGS)), "")
+        return {str(held["path"]) for held in json.loads(line.removeprefix(CONFIGS))[0]["data_files"]}
+    return set()
 
 
 class Tally:

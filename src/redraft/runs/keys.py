@@ -23,14 +23,28 @@ VERSION = 1  # of the key: counts as a part of it
 OF_A_TASK = ("messages", "response", "reference", "context", "tests", "requirements", "metadata")
 
 
-def settings_parts(desk: Desk, plan: Plan, writes: str) -> dict[str, str]:
-    """The parts that all rows of a run share. `writes` is the identity of the model that writes."""
+class Keys:
+    """What decides results in a run. `settings` are the parts that all its rows share, `shared` is one key for them."""
+
+    def __init__(self, desk: Desk, plan: Plan) -> None:
+        _, cast = desk.common()
+        self.settings = settings_parts(desk, plan)
+        self.shared = key_of(self.settings)
+        self._metadata = reads_metadata(cast.graders.values())
+
+    def parts(self, task: Task) -> dict[str, str]:
+        """The parts of a row, `settings` for all that it shares with the others."""
+        return {"settings": self.shared, **task_parts(task, metadata=self._metadata)}
+
+
+def settings_parts(desk: Desk, plan: Plan) -> dict[str, str]:
+    """The parts that all rows of a run share."""
     _, cast = desk.common()
     options = desk.options
     sampling = {"temperature": options.temperature, "max_tokens": options.max_tokens, "seed": options.seed}
     return {
         "version": str(VERSION),
-        "model": short(writes),
+        "model": short(cast.writer.identity if cast.writer else ""),
         "sampling": short(sampling),
         "plan": fingerprint(plan, lambda _: None),
         "editor": fingerprint(cast.editor, lambda _: None) if cast.editor else "none",

@@ -51,8 +51,8 @@ class Unheard(Refused):
     def __init__(self) -> None:
         super().__init__("")
 
-    def put(self, bad: list[BadRow]) -> None:
-        bad.clear()
+    def put(self, bad: BadRow) -> None:
+        pass
 
 
 Chunk = Callable[[], Sequence[Handed]]

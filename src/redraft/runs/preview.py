@@ -16,7 +16,8 @@ from ..datasets.rows import BadRow
 from ..stores.journal import Journal, RowNote
 from .asked import Asked
 from .entries import Entry, Survey, Table
-from .keys import changed, key_of, reads_metadata, settings_parts, task_parts
+from .keys import Keys, changed, key_of
+from .rows import Came
 
 SAMPLES = 3
 CHUNK = 256
@@ -49,7 +50,7 @@ class Preview:
 def previewed(asked: Asked, table: Table, survey: Survey, desk: Desk, plan: Plan, *, explain: bool = False) -> Preview:
     """Look through the data and, where there is one, the journal. Raises ConfigError and StoreError."""
     bad: list[BadRow] = []
-    entries = table.entries(survey.repeated, lambda row: bad.append(row) if len(bad) < SAMPLES else None)
+    entries = table.entries(survey.twins, lambda row: bad.append(row) if len(bad) < SAMPLES else None)
     seen = Seen(asked, desk, plan)
     samples: list[tuple[Message, ...]] = []
     while chunk := list(islice(entries, CHUNK)):
@@ -78,9 +79,7 @@ class Seen:
     """What a journal knows of the rows, as they are now."""
 
     def __init__(self, asked: Asked, desk: Desk, plan: Plan) -> None:
-        _, cast = desk.common()
-        self._settings = settings_parts(desk, plan, cast.writer.identity if cast.writer else "")
-        self._metadata = reads_metadata(cast.graders.values())
+        self._asked, self._keys = asked, Keys(desk, plan)
         self._journal = Journal(asked.journal, create=False, read_only=True) if asked.journal.exists() else None
         self._name = asked.name
         self._why: Counter[str] = Counter()
@@ -97,12 +96,13 @@ class Seen:
         return True
 
     def _compare(self, entry: Entry, note: RowNote | None) -> None:
-        parts = {"settings": key_of(self._settings), **task_parts(entry.task, metadata=self._metadata)}
+        parts = self._keys.parts(entry.task)
         if note is None:
             self._rows["new"] += 1
         elif note.key == key_of(parts):
-            self._rows["finished" if note.status != "open" else "half done"] += 1
-            self.known += note.status != "open"
+            kept = note.status != "open" and not (note.result and self._asked.redoes(Came.of(note.status, note.result)))
+            self._rows["finished" if kept else "to go on with"] += 1
+            self.known += kept
         else:
             self._rows["changed"] += 1
             self._why.update(self._reasons(note, parts))
@@ -114,7 +114,7 @@ class Seen:
     def _settings_since(self, note: RowNote) -> list[str]:
         run = self._journal.run(self._name) if self._journal else None
         old = run.about.get("settings", {}).get(note.parts.get("settings")) if run else None
-        return changed(old, self._settings) if old else ["(of an older journal)"]
+        return changed(old, self._keys.settings) if old else ["(of an older journal)"]
 
     def changes(self) -> Iterator[str]:
         """Lines for people."""

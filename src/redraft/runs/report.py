@@ -69,6 +69,7 @@ class Tally:
     improved: int = 0
     unchanged: int = 0
     regressed: int = 0
+    broken: int = 0
     stops: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     iterations: dict[int, Iteration] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Tally:
     def settle(self, came: Came) -> None:
         """Count a row that ended."""
         self.stops[came.columns["stop"]] += 1
+        self.broken += came.columns["broken"] is not None
         if came.kind and came.kind != NOT_STARTED:
             self.errors[came.kind] += 1
         first, best = came.columns["initial_score"], came.columns["best_score"]
@@ -104,7 +106,7 @@ class Report:
 
     `uplift` is the mean of best - first score over the rows that have both, `interval` its 95 % interval. `improved` are rows
     whose best keeps more musts than the first answer, or as many and scores higher; `regressed` those of which a later
-    answer scored less and the first was kept. `usage` is what was paid for now, its cached
+    answer scored less and the first was kept; `broken` those whose best breaks a must. `usage` is what was paid for now, its cached
     calls what was not. `ended` says what cut the run short: "" (nothing), "budget", "deadline", "interrupted", "fatal",
     "outage" or "disk"; `message` says it in words. Whatever was cut short, the same command goes on.
     """
@@ -123,6 +125,7 @@ class Report:
     improved: int
     unchanged: int
     regressed: int
+    broken: int
     mean_first: float | None
     mean_best: float | None
     stops: Mapping[str, int]
@@ -171,13 +174,15 @@ class Report:
             )
             if count
         )
-        return [
+        lines = [
             rows + (f" ({self.kept:,} of them before)" if self.kept else ""),
             self._scores(),
             "stopped: " + ", ".join(f"{why} {n:,}" for why, n in self.stops.items()) if self.stops else "",
             "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
+            f"the best breaks a must: {self.broken:,}" if self.broken else "",
             self._paid(),
         ]
+        return list(filter(None, lines))
 
     def _scores(self) -> str:
         if self.uplift is None or self.mean_first is None or self.mean_best is None:
@@ -188,13 +193,13 @@ class Report:
 
     def _paid(self) -> str:
         u = self.usage
-        tokens = "unknown" if u.tokens is None else f"{u.tokens:,}"
-        cost = "unknown" if u.cost is None else f"{u.cost:.4f} USD"
+        tokens = "tokens unknown" if u.tokens is None else f"{u.tokens:,} tokens"
+        cost = "cost unknown" if u.cost is None else f"{u.cost:.4f} USD"
         saved = ""
         if u.cached_calls:
             worth = "" if self.saved is None else f", {self.saved:.4f} USD saved"
             saved = f"; {u.cached_calls:,} calls from the cache{worth}"
-        return f"paid: {u.calls:,} calls, {tokens} tokens, {cost}{saved}; {self.seconds:.1f} s"
+        return f"paid: {u.calls:,} calls, {tokens}, {cost}{saved}; {self.seconds:.1f} s"
 
 
 def report_of(progress: Progress, tally: Tally, **about: Any) -> Report:
@@ -202,7 +207,7 @@ def report_of(progress: Progress, tally: Tally, **about: Any) -> Report:
     return Report(
         rows=progress.done + progress.failed + progress.cut + progress.not_started,
         **{name: getattr(progress, name) for name in ("done", "failed", "kept", "cut", "not_started", "bad", "seconds", "usage")},
-        **{name: getattr(tally, name) for name in ("improved", "unchanged", "regressed")},
+        **{name: getattr(tally, name) for name in ("improved", "unchanged", "regressed", "broken")},
         uplift=tally.uplift.mean if tally.uplift.n else None,
         interval=tally.uplift.interval,
         mean_first=progress.first.value,

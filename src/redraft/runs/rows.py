@@ -9,9 +9,21 @@ from typing import Any
 from ..core.errors import RedraftError
 from ..core.records import NOTHING, Comparison, Failure, Feedback, Record, StopReason, Usage
 from ..core.trace import Trace
+from ..result import broken_musts
 from ..stores.journal import Status
 
-COLUMNS = ("best", "initial_score", "best_score", "iterations", "stop", "calls", "tokens", "cost", "error")
+COLUMNS: Mapping[str, type] = {
+    "best": str,
+    "initial_score": float,
+    "best_score": float,
+    "iterations": int,
+    "stop": str,
+    "calls": int,
+    "tokens": int,
+    "cost": float,
+    "error": str,
+    "broken": str,
+}
 NOT_STARTED = "not_started"
 KEPT = ("path", "lifted", "worse", "truncated", "kind")  # beside the columns
 TOLERANCE = 1e-9
@@ -50,7 +62,7 @@ def came_of(trace: Trace) -> Came:
     failed = stop is StopReason.FAILED or (not trace.graded and not stop.resumable)
     cut = stop.resumable and stop is not StopReason.FAILED
     error = _error(trace, stop) if stop is not StopReason.CANCELLED and (failed or stop.resumable) else None
-    if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.candidates:
+    if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.graded:
         return not_started(error.message if error else "")
     best = trace.best
     first = trace.score_history[0] if trace.score_history else None
@@ -62,12 +74,20 @@ def came_of(trace: Trace) -> Came:
         "iterations": trace.iterations,
         "stop": str(stop),
         **taken(usage),
-        "error": f"{error.error}: {error.message}" if error else None,
+        "error": worded(error) if error else None,
+        "broken": "; ".join(broken_musts(trace)) or None if trace.graded else None,
     }
     status: Status = "open" if cut else "failed" if failed else "done"
     lifted, worse = moved(trace)
     kind = error.error if error and failed else ""
     return Came(status, columns, path_of(trace), lifted, worse, bool(best and best.truncated), kind)
+
+
+def worded(error: Failure) -> str:
+    """An error by its name, with the grader that met it."""
+    grader = f"grader {error.of[2]}: " if error.of[:1] == ("feedback",) else ""
+    message = error.message.removeprefix(f"{error.error}: ")
+    return f"{error.error}: {grader}{message}"
 
 
 def taken(usage: Usage) -> dict[str, Any]:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from ..api import NO_MODEL
+from ..api import NO_MODEL, sync
+from ..around import Budget
 from ..casting import Desk
 from ..core.errors import ConfigError
 from ..core.plans import Plan
 from ..datasets.shapes import Columns
-from ..datasets.sources import open_source
-from ..datasets.writing import open_output
+from ..datasets.sources import Stopped, open_source
+from ..datasets.values import names_for
+from ..datasets.writing import Output, open_output
 from ..options import Options, Settings
+from ..perform import Cast
 from ..stores.journal import Journal
 from ..stores.schema import Durability
-from .asked import Asked, Limits
+from .asked import STDOUT, Asked, Limits
 from .endpoints import Endpoints
 from .engine import Engine, Nowhere, Refused, desk_of
 from .entries import Survey, Table, table_of
@@ -27,6 +31,7 @@ from .preview import Preview, previewed
 from .progress import Progress
 from .ray import Cluster
 from .report import Report, Tally, report_of
+from .rows import COLUMNS
 from .shards import Sharded, gather
 from .waves import POLL, Waves, rehearsed
 
@@ -99,6 +104,9 @@ class Run:
         """A run from the arguments of `batch`. Raises ConfigError."""
         own = {name: asked.pop(name) for name in OF_A_RUN & asked.keys()}
         told = {name: own.pop(name) for name in ("on_progress", "say") if name in own}
+        if unknown := sorted(asked.keys() - Settings.__annotations__.keys()):
+            near = get_close_matches(unknown[0], Batch.__annotations__, 1)
+            raise ConfigError(f"unknown argument {unknown[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         settings: Any = {"max_in_flight": MOST_IN_FLIGHT, "retries": RETRIES, **asked}
         return cls(Asked.of(source, output, options=Options.of(settings), **own), model, graders, judge, **told)
 
@@ -114,13 +122,15 @@ class Run:
         """Ask nothing more, and end when what is in flight has arrived; `now`: without waiting for it. Nothing is lost."""
         self._stopped.append(now)
         if self._engine:
-            self._engine.end("interrupted", "interrupted", now=now)
+            self._engine.end("interrupted", "", now=now)
 
     async def prepare(self, *, explain: bool = False) -> Preview:
         """What would be read, asked and spent; nothing is. `explain`: what of an earlier run would be redone, and why."""
         table, survey = await self._surveyed()
+        self.asked.check_files({"output": self.asked.output, "errors": self.asked.errors}, table.source.paths)
         desk, plan = await self._desk(self.asked.options)
         try:
+            self._checked(table, survey, desk)
             return await asyncio.to_thread(previewed, self.asked, table, survey, desk, plan, explain=explain)
         finally:
             await desk.close()
@@ -130,9 +140,9 @@ class Run:
         async with AsyncExitStack() as opened, self._told():
             try:
                 self._engine = engine = await self._opened(opened)
-            except Interrupted:
+            except (Interrupted, Stopped):
                 self._progress.finish()
-                return report_of(self._progress, Tally(), run=self.asked.name, ended="interrupted", message="interrupted")
+                return report_of(self._progress, Tally(), run=self.asked.name, ended="interrupted")
             for now in self._stopped:
                 self.stop(now=now)
             return await engine.go()
@@ -145,7 +155,7 @@ class Run:
 
     def _survey(self) -> tuple[Table, Survey]:
         asked, progress = self.asked, self._progress
-        source = open_source(asked.source, spool=asked.journal.parent)
+        source = open_source(asked.source, spool=asked.journal.parent, stopped=lambda: bool(self._stopped))
         table = table_of(source, asked.columns, asked.on_duplicate, asked.limit)
         survey = table.survey(self._look)
         progress.total, progress.bad = survey.total, survey.bad
@@ -167,37 +177,64 @@ class Run:
         table, survey = await self._surveyed()
         if self.say:
             self.say(f"{survey.total:,} rows in {table.source.said}: {table.shape.said}")
+        if not asked.journal.exists():
+            asked.check_files(None, table.source.paths)
         journal = Journal(asked.journal, durability=asked.durability)
         opened.callback(journal.close)
         await asyncio.to_thread(gather, journal)
         endpoints = self._endpoints(journal)
-        memory = journal.calls if asked.options.cache is None else asked.options.cache
-        desk, plan = await self._desk(replace(asked.options, cache=memory), endpoints)
+        desk, plan = await self._desk(self._options(journal), endpoints)
         if isinstance(endpoints, Waves):
             desk = endpoints.watched(desk)
             opened.push_async_callback(endpoints.aclose)
         opened.push_async_callback(desk.close)
-        _, cast = (
-            desk.common() if table.shape.columns.requirements else desk.seat(())
-        )  # what cannot be is said before a file is touched
-        known = journal.run(asked.name)
+        cast = self._checked(table, survey, desk)
+        run = journal.run(asked.name)
+        known = run.about if run else {}
+        asked.check_files(known, table.source.paths)
         if desk.options.budget:
-            desk.purse.spent.update(known.about.get("spent", {}) if known else {})
+            desk.purse.spent.update(known.get("spent", {}))
+        if asked.options.budget:
             desk.purse.on_change = lambda: journal.note(asked.name, spent=endpoints.billed(desk.purse))
-        if not survey.answered and cast.writer is None:
-            raise ConfigError("no row has a response to grade" if asked.mode == "grade" else NO_MODEL)
-        asked.check_output(known=known is not None)
-        refused = Refused(asked.errors)
-        opened.callback(refused.close)
-        output = Nowhere() if asked.output is None else open_output(asked.output, ordered=asked.ordered, resume=known is not None)
-        opened.callback(output.close, whole=False)
-        about = {"source": table.source.said, "shape": table.shape.said, "mode": asked.mode, "output": asked.output}
-        journal.note(asked.name, **about, model=cast.writer.name if cast.writer else None, rows=survey.total)
+        output, refused = self._files(opened, known, table.columns)
+        about: dict[str, Any] = {"source": table.source.said, "shape": table.shape.said, "mode": asked.mode, "output": asked.output}
+        about |= {"model": cast.writer.name if cast.writer else None, "rows": survey.total, "errors": asked.errors}
+        journal.note(asked.name, **about, serial=known.get("serial", 0) + 1)
         parts = (asked, table, survey, desk, plan, journal, output, refused, endpoints, self._progress)
         if asked.engine == "ray":
             models = (desk.writer or False, self.graders, desk.judge)
             return Sharded(*parts, crew=Cluster(asked.ray_address, asked.shards), models=models)
         return Engine(*parts)
+
+    def _options(self, journal: Journal) -> Options:
+        """The options with the journal's cache. What a run spends is kept even where it may spend what it likes."""
+        options = self.asked.options
+        budget = options.budget or (Budget() if self.asked.engine == "local" else None)
+        return replace(options, cache=journal.calls if options.cache is None else options.cache, budget=budget)
+
+    def _checked(self, table: Table, survey: Survey, desk: Desk) -> Cast:
+        """Raises ConfigError for a run that no row of could be worked on."""
+        _, cast = desk.common() if table.shape.columns.requirements else desk.seat(())
+        if not survey.answered and cast.writer is None:
+            raise ConfigError("no row has a response to grade" if self.asked.mode == "grade" else NO_MODEL)
+        return cast
+
+    def _files(self, opened: AsyncExitStack, known: Mapping[str, Any], columns: Sequence[str]) -> tuple[Output | Nowhere, Refused]:
+        """The output, and the file for rows that cannot be read; that of an earlier run is gone."""
+        asked = self.asked
+        if known.get("errors") == asked.errors:
+            Path(asked.errors).unlink(missing_ok=True)
+        refused = Refused(asked.errors)
+        opened.callback(refused.close)
+        output = Nowhere() if asked.output is None else self._output(asked.output, columns, resume=bool(known))
+        opened.callback(output.close, whole=False)
+        return output, refused
+
+    def _output(self, name: str, columns: Sequence[str], *, resume: bool) -> Output:
+        """Rows that come before their turn wait beside it."""
+        beside = None if name == STDOUT else Path(name).parent
+        types = {called: COLUMNS[column] for column, called in names_for(COLUMNS, columns).items()}
+        return open_output(name, ordered=self.asked.ordered, resume=resume, spool=beside, say=self.say, types=types)
 
     def _endpoints(self, journal: Journal) -> Endpoints:
         asked = self.asked
@@ -259,5 +296,7 @@ def batch_sync(
     judge: Any = None,
     **asked: Unpack[Batch],
 ) -> Report:
-    """`batch` without await. Ctrl-C ends it as `Run.stop(now=True)` does: nothing is lost, the same call goes on."""
-    return asyncio.run(batch(source, output, model, graders, judge, **asked))
+    """`batch` without await; works where an event loop is running, too. Ctrl-C ends it at once with a report: nothing is
+    lost, the same call goes on.
+    """
+    return sync(batch(source, output, model, graders, judge, **asked))

@@ -30,11 +30,11 @@ class Database:
             if not read_only:
                 opened.callback(PathLock(path, name_of(path)).close)
             check(path)
-            if not read_only:
-                self._writer = Writer(open_writer(path, durability), self._explained)
+            written = None if read_only else opened.enter_context(closing(open_writer(path, durability)))
+            self._reader = opened.enter_context(closing(open_reader(path)))
+            if written:  # whose thread ends before what it reads from is closed
+                self._writer = Writer(written, self._explained)
                 opened.callback(self._writer.close)
-            self._reader = open_reader(path)
-            opened.callback(self._reader.close)
             self._opened = opened.pop_all()
 
     @property

@@ -36,9 +36,12 @@ FORGET = "DELETE FROM rows WHERE run = ? AND id = ?"
 BEGIN = "INSERT INTO rows (run, id, n, key, parts, status) VALUES (?, ?, ?, ?, ?, 'open')"
 LINE = f"INSERT OR REPLACE INTO lines SELECT row * {PLACES} + ?, ? FROM rows WHERE run = ? AND id = ?"  # noqa: S608
 RUNS = "SELECT run, name, about, begun, changed FROM runs"
+MET = "INSERT OR REPLACE INTO met SELECT row, ? FROM rows WHERE run = ? AND id IN (SELECT value FROM json_each(?))"
 ROWS = "SELECT row, id, n, key, parts, status, result FROM rows WHERE run = (SELECT run FROM runs WHERE name = ?)"
 KNOWN = f"{ROWS} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608  (statements of our own)
-ONWARD = f"{ROWS} AND (n, row) > (?, ?) ORDER BY n, row LIMIT {AT_ONCE}"
+MET_SINCE = "AND (SELECT seen FROM met WHERE met.row = rows.row) >= ?"
+ONWARD = f"{ROWS} AND (n, row) > (?, ?) {MET_SINCE} ORDER BY n, row LIMIT {AT_ONCE}"
+COUNTED = "SELECT status, count(*) FROM rows JOIN met USING (row) WHERE run = ? AND seen >= ? GROUP BY status"
 LINES = "SELECT line FROM lines WHERE at >= ? AND at < ? ORDER BY at"
 
 
@@ -46,7 +49,8 @@ LINES = "SELECT line FROM lines WHERE at >= ? AND at < ? ORDER BY at"
 class RunNote:
     """A run: one data set refined into one output.
 
-    `begun` and `changed` are ISO times in UTC, `changed` to about a second. `counts` are rows by status, 0 included.
+    `begun` and `changed` are ISO times in UTC, `changed` to about a second. `counts` are rows by status, 0 included, without
+    those that are no longer in the input (see `Journal.met`).
     """
 
     name: str
@@ -147,12 +151,29 @@ class Journal:
         return {note.id: note for _, note in map(_row_note, found)}
 
     def begin(  # noqa: PLR0917
-        self, run: str, id: str, n: int, key: str, parts: Mapping[str, str], header: Mapping[str, Any]
+        self, run: str, id: str, n: int, key: str, parts: Mapping[str, str], header: Mapping[str, Any], serial: int | None = None
     ) -> None:
-        """Begin a row, or begin it anew: what it had is forgotten. `header` is `Trace.header()`."""
+        """Begin a row, or begin it anew: what it had is forgotten. `header` is `Trace.header()`; `serial` as in `met`."""
         row = (self._number(run), json.dumps(id))
         begun = (BEGIN, (*row, n, key, json.dumps(dict(parts))))
-        self._write(run, id, (FORGET, row), begun, (LINE, (0, json.dumps(dict(header)), *row)))
+        self._write(run, id, (FORGET, row), begun, (LINE, (0, json.dumps(dict(header)), *row)), self._met(run, [id], serial))
+
+    def serial(self, run: str) -> int:
+        """The number of the run's last going, from 1, as it was noted in `about["serial"]`; 0 where none was."""
+        return _going(self._runs[run].about, "serial") if run in self._runs else 0
+
+    def met(self, run: str, ids: Sequence[str], serial: int | None = None) -> None:
+        """Note that rows were met in the input by this going of the run (None: what `serial` says).
+
+        Once `about["whole"]` names a going that has read the whole input, rows that were last met before it count as gone:
+        `traces` and `RunNote.counts` leave them out, all else is as before. Raises StoreError for a row never begun.
+        """
+        if ids:
+            self._write(run, "", self._met(run, ids, serial))
+
+    def _met(self, run: str, ids: Sequence[str], serial: int | None) -> Step:
+        seen = self.serial(run) if serial is None else serial
+        return MET, (seen, self._number(run), json.dumps([json.dumps(id) for id in ids]))
 
     def moved(self, run: str, id: str, n: int) -> None:
         """Note that a row now stands at another place of the input."""
@@ -178,11 +199,15 @@ class Journal:
         found = self._database.read(f"{ROWS} AND id = ?", json.dumps(run), json.dumps(id))
         return self._trace(*_row_note(found[0])) if found else None
 
-    def traces(self, run: str) -> Iterator[tuple[RowNote, Trace]]:
-        """All rows with their traces, in the order of the input."""
-        self.flush()
+    def traces(self, run: str, serial: int | None = None) -> Iterator[tuple[RowNote, Trace]]:
+        """The rows met in that going or later, with their traces, in the order of the input.
+
+        None: all that are still in the input (see `met`); 0: all that there ever were.
+        """
+        known = self.run(run)
+        since = serial if serial is not None else _going(known.about, "whole") if known else 0
         last = (-1, -1)
-        while found := self._database.read(ONWARD, json.dumps(run), *last):
+        while found := self._database.read(ONWARD, json.dumps(run), *last, since):
             for row, note in map(_row_note, found):
                 last = (note.n, row)
                 if trace := self._trace(row, note):
@@ -213,8 +238,9 @@ class Journal:
         return self._runs[run].number
 
     def _run_note(self, number: int, name: str, about: str, begun: str, changed: str) -> RunNote:
-        counted = dict(self._database.read("SELECT status, count(*) FROM rows WHERE run = ? GROUP BY status", number))
-        return RunNote(json.loads(name), json.loads(about), begun, changed, {s: counted.get(s, 0) for s in STATUSES})
+        known = json.loads(about)
+        counted = dict(self._database.read(COUNTED, number, _going(known, "whole")))
+        return RunNote(json.loads(name), known, begun, changed, {s: counted.get(s, 0) for s in STATUSES})
 
     def _trace(self, row: int, note: RowNote) -> Trace | None:
         lines = [line for (line,) in self._database.read(LINES, row * PLACES, (row + 1) * PLACES)]
@@ -239,6 +265,12 @@ class _Run:
 def _row_note(found: tuple[Any, ...]) -> tuple[int, RowNote]:
     row, id, n, key, parts, status, result = found
     return row, RowNote(json.loads(id), n, key, json.loads(parts), status, result and json.loads(result))
+
+
+def _going(about: Mapping[str, Any], name: str) -> int:
+    """The number of a going; 0 where none is noted."""
+    value = about.get(name)
+    return value if type(value) is int else 0
 
 
 def _now() -> str:

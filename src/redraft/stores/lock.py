@@ -18,13 +18,16 @@ from ..core.errors import StoreError
 
 
 class PathLock:
-    """Holds `path` by a lock on `path.lock`. Raises StoreError that names the holder where another process has it.
+    """Holds the file that `path` means, links followed, by a lock on a file beside it that ends in .lock.
+
+    Raises StoreError that names the holder where another process has it.
 
     `what` is how errors call the file.
     """
 
     def __init__(self, path: Path, what: str) -> None:
-        self.path, self._what = path.with_name(f"{path.name}.lock"), what
+        held = Path(os.path.realpath(path))
+        self.path, self._what = held.with_name(f"{held.name}.lock"), what
         try:
             self._file = self._take()
         except OSError as error:

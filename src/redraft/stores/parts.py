@@ -18,7 +18,7 @@ from ..contracts import Reply
 from ..core.errors import StoreError
 from .calls import Calls
 from .journal import Journal
-from .schema import PLACES, connect, explained, is_new, name_of, wal_of
+from .schema import PLACES, beside, connect, explained, is_new, name_of
 
 if TYPE_CHECKING:
     from .database import Database
@@ -37,6 +37,10 @@ TAKING = (  # texts of our own
     JOIN main.rows w ON w.run = m.run AND w.id = r.id
     JOIN part.lines l ON l.at >= r.row * {PLACES} AND l.at < (r.row + 1) * {PLACES}
     WHERE r.row > ? AND r.row <= ?""",  # noqa: S608
+    """INSERT OR REPLACE INTO main.met SELECT w.row, coalesce(json_extract(m.about, '$.serial'), 0)
+    FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
+    JOIN main.rows w ON w.run = m.run AND w.id = r.id
+    WHERE r.row > ? AND r.row <= ?""",  # whose part it is has met the row
 )
 CALLING = ("INSERT OR IGNORE INTO main.calls (key, reply) SELECT key, reply FROM part.calls WHERE call > ? AND call <= ?",)
 
@@ -102,7 +106,7 @@ def _take(connection: sqlite3.Connection, numbers: str, name: str, statements: t
 
 def remove(path: Path) -> None:
     """Delete a part."""
-    for file in (path, wal_of(path), path.with_name(f"{path.name}-shm"), path.with_name(f"{path.name}.lock")):
+    for file in (path, *(beside(path, ending) for ending in ("-wal", "-shm", ".lock"))):
         file.unlink(missing_ok=True)
 
 

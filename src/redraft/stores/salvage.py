@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -26,28 +27,35 @@ COLUMNS = {
 IN_JSON = {"name", "about", "id", "parts", "result", "line", "reply"}
 
 
-def salvage(path: str | Path, out: str | Path) -> dict[str, int]:
+def salvage(path: str | Path, out: str | Path, *, overwrite: bool = False) -> dict[str, int]:
     """Copy every readable run, row, record line and reply to `out`, a line of JSON each; how many of each there were.
 
-    Works on a copy (in the folder for temporary files), so that the journal stays as it is. Raises StoreError where
-    nothing can be read, or `out` exists.
+    `table` says which of them a line is. A row whose status is "done" is finished: `result["columns"]` are the columns that
+    its output line had, `id` is what joins them to the input. `lines` are its records in order (`place` 0 the header),
+    `calls` the replies that were paid for. Works on a copy (in the folder for temporary files), so that the journal stays as
+    it is. Raises StoreError where nothing can be read, where `out` exists (unless `overwrite`), or is the journal itself.
     """
-    source = Path(path)
+    source, target = Path(path), Path(out)
+    if target.exists() and (not overwrite or target.samefile(source)):
+        raise StoreError(f"{str(out)!r} exists already: name another file")
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with (
             TemporaryDirectory() as folder,
-            Path(out).open("x", encoding="utf-8") as file,
+            draft.open("x", encoding="utf-8") as file,
             closing(connect(_copied(source, Path(folder)), "mode=rw")) as connection,
         ):
             connection.row_factory = sqlite3.Row
             counts = {table: _save(connection, table, file) for table in COLUMNS}
-    except FileExistsError as error:
-        raise StoreError(f"{str(out)!r} exists already: name another file") from error
-    except (OSError, sqlite3.Error) as error:
+        if not any(counts.values()):
+            raise StoreError(f"nothing can be read of {name_of(source)}")
+        draft.replace(target)
+    except sqlite3.Error as error:
         raise explained(source, error) from error
-    if not any(counts.values()):
-        Path(out).unlink()
-        raise StoreError(f"nothing can be read of {name_of(source)}")
+    except OSError as error:
+        raise StoreError(f"{name_of(source)} cannot be saved to {str(out)!r}: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
     return counts
 
 

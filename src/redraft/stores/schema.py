@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from ..core.errors import ConfigError, StoreError
 
-SCHEMA = 1
+SCHEMA = 2
 APPLICATION = int.from_bytes(b"Rdft")
 PLACES = 2**20
 """A row's lines are numbered `row * PLACES + place`: its header at place 0, record k at place k + 1."""
@@ -30,7 +30,9 @@ CREATE INDEX rows_in_order ON rows (run, n, status);
 CREATE TABLE lines (at INTEGER PRIMARY KEY, line TEXT NOT NULL);
 CREATE TRIGGER lines_go_with_their_row AFTER DELETE ON rows BEGIN
     DELETE FROM lines WHERE at >= OLD.row * {PLACES} AND at < (OLD.row + 1) * {PLACES};
+    DELETE FROM met WHERE row = OLD.row;
 END;
+CREATE TABLE met (row INTEGER PRIMARY KEY, seen INTEGER NOT NULL);
 CREATE TABLE calls (call INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, reply TEXT NOT NULL);
 """  # noqa: S608  (numbers of our own)
 Durability: TypeAlias = Literal["normal", "full"]
@@ -62,7 +64,7 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
 def open_reader(path: Path) -> sqlite3.Connection:
     """A connection that reads beside whoever writes. A file that may not be written to is read as it lies."""
     try:
-        writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+        writable = os.access(path, os.W_OK) and os.access(real(path).parent, os.W_OK)
         connection = connect(path, "mode=rw" if writable else "mode=ro" if wal_of(path).exists() else "mode=ro&immutable=1")
         connection.execute("PRAGMA query_only = ON")
     except sqlite3.Error as error:
@@ -72,7 +74,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 def connect(path: Path, how: str) -> sqlite3.Connection:
     """A connection in autocommit mode that any thread may use."""
-    where = f"{path.absolute().as_uri()}?{how}"
+    where = f"{real(path).as_uri()}?{how}"
     return sqlite3.connect(where, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
 
 
@@ -92,9 +94,19 @@ def is_new(path: Path) -> bool:
         raise explained(path, error) from error
 
 
+def real(path: Path) -> Path:
+    """The file that a path means, whatever links lead there: SQLite puts its files beside that."""
+    return Path(os.path.realpath(path))
+
+
 def wal_of(path: Path) -> Path:
     """The file beside it with what was committed last."""
-    return path.with_name(f"{path.name}-wal")
+    return beside(path, "-wal")
+
+
+def beside(path: Path, ending: str) -> Path:
+    """The file of that ending beside the one that a path means."""
+    return real(path).with_name(f"{real(path).name}{ending}")
 
 
 def _no_orphan(path: Path) -> None:
@@ -137,7 +149,7 @@ def check(path: Path) -> None:
 
 
 def _check_tables(path: Path) -> None:
-    wal, shm = wal_of(path), path.with_name(f"{path.name}-shm")
+    wal, shm = wal_of(path), beside(path, "-shm")
     there = shm.exists()
     busy = wal.exists() and wal.stat().st_size > 0
     try:
@@ -166,7 +178,7 @@ def _sweep(shm: Path, *, there: bool) -> None:
 
 def _make(path: Path) -> None:
     """A new file that is there whole or not at all."""
-    target = Path(os.path.realpath(path))
+    target = real(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         draft.unlink(missing_ok=True)
@@ -190,8 +202,8 @@ def name_of(path: Path) -> str:
 def damaged(path: Path, why: str) -> StoreError:
     """What is said of a journal that cannot be trusted."""
     return StoreError(
-        f"{name_of(path)} is damaged ({why}): restore it from a copy, "
-        "or save what can still be read with redraft.stores.salvage(path, out) and name another file"
+        f"{name_of(path)} is damaged ({why}): restore it from a copy, or save what can still be read with "
+        "`redraft runs salvage JOURNAL -o saved.jsonl` and name another journal"
     )
 
 

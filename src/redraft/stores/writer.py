@@ -30,7 +30,7 @@ class Write:
 
 
 class Writer:
-    """Writes on `connection`, which is its own from now on.
+    """Writes on `connection`, which is its own until it is closed.
 
     `trouble` is set when writing failed: what was not committed by then never will be, and whoever writes or waits is told.
     The queue has no bound: who awaits `committed` after his writes keeps it short.
@@ -88,7 +88,6 @@ class Writer:
             self._closed = True
             self._more.notify()
         self._thread.join()
-        self._connection.close()
 
     def _check(self) -> None:
         if self.trouble or self._closed:

@@ -12,6 +12,8 @@ from ..steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..stopping import StopRule, done, max_iterations, patience, target
 from ..trace import Trace
 
+GIVING_UP = {StopReason.PATIENCE, StopReason.MAX_ITERATIONS}  # not said of candidates that money or time kept from being graded
+
 
 def best_so_far(trace: Trace) -> Candidate | None:
     """The default parent of a refinement."""
@@ -76,9 +78,10 @@ class SelfRefine:
     def conclude(self, trace: Trace) -> Sequence[Step]:
         """Stop, with the reason, or refine once more."""
         best = trace.best.id if trace.best else None
-        if trace.graded and (ending := self.stop(trace)):
+        ending, trouble = self.stop(trace) if trace.graded else None, trace.trouble
+        if ending and not (trouble and trouble.ends and ending.reason in GIVING_UP):
             return [Stop(best, *ending)]
-        if trouble := trace.trouble:
+        if trouble:
             return [Stop(best, trouble.ends or StopReason.FAILED, trouble.message)]
         parent = self.parent(trace)
         if parent is None or not trace.graded:
