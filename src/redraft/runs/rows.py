@@ -59,28 +59,33 @@ class Came:
 def came_of(trace: Trace) -> Came:
     """What came of a trace that ended, or was cut short."""
     stop = trace.outcome.reason if trace.outcome else StopReason.CANCELLED
-    failed = stop is StopReason.FAILED or (not trace.graded and not stop.resumable)
-    cut = stop.resumable and stop is not StopReason.FAILED
-    error = _error(trace, stop) if stop is not StopReason.CANCELLED and (failed or stop.resumable) else None
+    status, error = _status(trace, stop), _error(trace, stop)
     if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.graded:
         return not_started(error.message if error else "")
-    best = trace.best
-    first = trace.score_history[0] if trace.score_history else None
-    usage = sum((r.usage for r in trace.records if not isinstance(r, Failure)), NOTHING)
-    columns: dict[str, Any] = {
-        "best": best.text if best else None,
-        "initial_score": first,
+    lifted, worse = moved(trace)
+    truncated = bool(trace.best and trace.best.truncated)
+    kind = error.error if error and status == "failed" else ""
+    return Came(status, _columns(trace, stop, error), path_of(trace), lifted, worse, truncated, kind)
+
+
+def _status(trace: Trace, stop: StopReason) -> Status:
+    if stop is StopReason.FAILED or not (trace.graded or stop.resumable):
+        return "failed"
+    return "open" if stop.resumable else "done"
+
+
+def _columns(trace: Trace, stop: StopReason, error: Failure | None) -> dict[str, Any]:
+    """The columns of the output, in their order."""
+    return {
+        "best": trace.best.text if trace.best else None,
+        "initial_score": next(iter(trace.score_history), None),
         "best_score": trace.score,
         "iterations": trace.iterations,
         "stop": str(stop),
-        **taken(usage),
+        **taken(sum((r.usage for r in trace.records if not isinstance(r, Failure)), NOTHING)),
         "error": worded(error) if error else None,
         "broken": "; ".join(broken_musts(trace)) or None if trace.graded else None,
     }
-    status: Status = "open" if cut else "failed" if failed else "done"
-    lifted, worse = moved(trace)
-    kind = error.error if error and failed else ""
-    return Came(status, columns, path_of(trace), lifted, worse, bool(best and best.truncated), kind)
 
 
 def worded(error: Failure) -> str:
@@ -108,10 +113,10 @@ def rounded(cost: float | None) -> float | None:
 
 def _error(trace: Trace, stop: StopReason) -> Failure | None:
     """The failure that ended a trace; of several the most telling, the same one every time."""
-    if trace.trouble:
-        return trace.trouble
-    if stop is not StopReason.FAILED and trace.graded:
+    if stop is StopReason.CANCELLED or _status(trace, stop) == "done":
         return None
+    if trace.trouble or (stop is not StopReason.FAILED and trace.graded):
+        return trace.trouble
     found = sorted(trace.failures.values(), key=lambda f: (f.of[0] != "candidate", str(f.of)))
     note = trace.outcome.note if trace.outcome else ""
     return found[0] if found else Failure((), "row", "GradingError", note or "the graders gave no score")
