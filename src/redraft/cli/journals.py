@@ -136,13 +136,13 @@ def show_run(run: str, named: str | None, *, as_json: bool) -> None:
     out.print(table)
 
 
-HASHES = "settings"
+INSIDE = ("settings", "serial", "whole", "waves", "report")  # what only the engine needs, and what is told apart
 TWICE = ("output", "journal", "run", "rows", "by_iteration")  # of a report: said above, or more than a line can say
 
 
 def _told(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is known of a run, a fact a line; what its last report says of it comes last."""
-    facts = {name: value for name, value in about.items() if name not in (HASHES, "report")}
+    facts = {name: value for name, value in about.items() if name not in INSIDE}
     report = {name: value for name, value in (about.get("report") or {}).items() if name not in TWICE}
     for name, value in {**facts, **report}.items():
         if value not in (None, "", 0, False, [], {}):
@@ -151,10 +151,12 @@ def _told(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _written_out(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{_written_out(v)} {k}" for k, v in value.items())
+        return ", ".join(f"{_written_out(v)} {k.replace('_', ' ')}" for k, v in value.items() if v)
     if isinstance(value, list):
         return " to ".join(map(_written_out, value))
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def show_row(run: str, row: str, named: str | None, *, as_json: bool, full: bool) -> None:
