@@ -142,6 +142,7 @@ async def test_a_preview_of_a_new_run(tmp_path):
 
 async def test_a_row_that_fails_stops_no_other(tmp_path):
     """Its error stands in its row; `retry` redoes it and nothing else."""
+
     def too_long(text):
         return ContextLengthError("too long") if "question 4" in text else None
 
