@@ -108,6 +108,7 @@ class Engine:
         entries = takewhile(self._surveyed, self.table.entries(self.survey.twins, self.refused.put))
         while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
             self._note_spent()
+            await self.journal.committed()  # where nothing is left to do, reading must not run ahead of writing
             known = self.journal.known(self.asked.name, [entry.id for entry in chunk])
             self.journal.met(self.asked.name, list(known))
             for entry in chunk:
