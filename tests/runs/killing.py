@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryFile
@@ -251,12 +252,10 @@ def _excused(before, again_at, kills, grace):
     return any(answered is None or answered > kill - grace for kill in between)
 
 
-def most_in_flight(entries):
-    now = most = 0
-    for kind, *_ in entries:
-        now += 1 if kind == "B" else -1
-        most = max(most, now)
-    return most
+def most_in_flight(entries, settling=0.0):
+    """The most calls out at once, where a call stays out until `settling` seconds after its end."""
+    changes = sorted((at, 1) if kind == "B" else (at + settling, -1) for kind, _, at in entries)
+    return max(accumulate(change for _, change in changes), default=0)
 
 
 def killed_run(folder, rows, kills, server, *, seed=0, options=(), say=lambda _: None):
