@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import refine, refine_many, refine_sync, stream
     from .around import Budget
+    from .core.plans.adaptive import Adaptive
     from .core.plans.self_refine import BestOfN, SelfRefine
     from .core.plans.story import told
+    from .core.priors import Priors
     from .core.records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, StopReason, Task, Usage
     from .core.trace import Trace
     from .graders import Judge, Ranker, must, weighted
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Adaptive": "core.plans.adaptive",
     "BestOfN": "core.plans.self_refine",
     "Budget": "around",
     "Candidate": "core.records",
@@ -32,6 +35,7 @@ _HOMES = {
     "Feedback": "core.records",
     "Judge": "graders",
     "Outcome": "core.records",
+    "Priors": "core.priors",
     "Ranker": "graders",
     "Result": "result",
     "ScriptedModel": "models",
@@ -53,6 +57,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Adaptive",
     "BestOfN",
     "Budget",
     "Candidate",
@@ -62,6 +67,7 @@ __all__ = [
     "Feedback",
     "Judge",
     "Outcome",
+    "Priors",
     "Ranker",
     "Result",
     "ScriptedModel",

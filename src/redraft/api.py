@@ -14,7 +14,9 @@ from .casting import Desk, check_task
 from .contracts import Perform, Store
 from .core.engine import advance
 from .core.errors import ConfigError, RedraftError
+from .core.family import noisy_among
 from .core.plans import Plan
+from .core.plans.adaptive import Adaptive
 from .core.records import Candidate, Message, Outcome, StopReason, Task, text_of
 from .core.steps import Stop
 from .core.trace import Trace
@@ -144,7 +146,7 @@ def job_for(given: Given, desk: Desk, moment: float | None = None) -> Job:
     trace = replace(trace, panel=panel)
     if response is not None and not trace.candidates:
         trace += Candidate(0, response)
-    plan = options.make_plan(writes=cast.writer is not None)
+    plan = options.make_plan(writes=cast.writer is not None, noisy=bool(noisy_among(panel)), priors=desk.priors)
     perform = door(cast, moment)
     if options.on_step:
         perform = observe(perform, begun=options.on_step)
@@ -187,7 +189,7 @@ async def drive(job: Job) -> AsyncGenerator[Trace, None]:
                 keep(job, trace)
                 yield trace
         if not trace.outcome:
-            trace = ended(trace)
+            trace = ended(trace, job.plan)
             keep(job, trace)
             yield trace
     finally:
@@ -203,7 +205,7 @@ def keep(job: Job, trace: Trace) -> None:
         job.desk.options.on_record(trace.records[-1])
 
 
-def ended(trace: Trace, reason: StopReason | None = None, note: str = "") -> Trace:
+def ended(trace: Trace, plan: Plan, reason: StopReason | None = None, note: str = "") -> Trace:
     """The trace with an outcome, for plans that end without one and for work that was cut short."""
     trouble = trace.trouble
     if reason is None and trouble is not None:
@@ -212,6 +214,8 @@ def ended(trace: Trace, reason: StopReason | None = None, note: str = "") -> Tra
         reason, note = (
             (StopReason.DONE, "the plan has no more steps") if trace.graded else (StopReason.FAILED, "nothing could be graded")
         )
+    if isinstance(plan, Adaptive):
+        return trace + plan.keep(trace, reason, note)
     return trace + Outcome(trace.best.id if trace.best else None, reason, note)
 
 
@@ -226,7 +230,7 @@ async def finish(job: Job) -> Result:
         if not trace.graded:
             raise
         uncancel()
-        trace = ended(trace, StopReason.CANCELLED, "interrupted")
+        trace = ended(trace, job.plan, StopReason.CANCELLED, "interrupted")
         keep(job, trace)
     except RedraftError as error:
         error.result = Result(trace) if trace.candidates else None

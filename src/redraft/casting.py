@@ -11,6 +11,7 @@ from typing import Any
 from .around import Limiter, Purse, cache, limit, meter, priced, retry, step_down, timeout
 from .contracts import Call, Editor, Model
 from .core.errors import ConfigError
+from .core.priors import Priors
 from .core.records import Task
 from .core.trace import Seat
 from .editors import FormEditor
@@ -75,6 +76,12 @@ class Desk:
 
         found = standings(panel, cast.graders, partial(self.fingerprint, cast), Shelf.at(self.options.cards))
         return gate(panel, found, self.options.trust)
+
+    @property
+    def priors(self) -> Priors:
+        """What is believed of the model and the graders before anything is seen."""
+        given = self.options.priors
+        return given if isinstance(given, Priors) else Priors()
 
     def fingerprint(self, cast: Cast, seat: str) -> str:
         """The fingerprint of a seated grader, with the models that answer it."""

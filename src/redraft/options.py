@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
@@ -14,12 +14,15 @@ from .around import Budget
 from .contracts import Editor, Reply, Store
 from .core.errors import ConfigError
 from .core.plans import Plan
+from .core.plans.adaptive import UNITS, Adaptive, Unit
 from .core.plans.self_refine import SelfRefine
+from .core.priors import Priors
 from .core.records import Record
 from .core.steps import Step
 from .core.stopping import StopRule, done, form_only, max_iterations, patience, target
 
 TRUST = (None, "check", "require")
+SHIPPED = Priors()
 
 
 class Settings(TypedDict, total=False):
@@ -30,6 +33,11 @@ class Settings(TypedDict, total=False):
     patience: int
     min_delta: float
     drafts: int
+    adaptive: bool | None
+    min_gain: float
+    gain_per: Unit
+    priors: Priors | str | None
+    final_check: bool
     plan: Plan | None
     budget: Budget | None
     deadline: float | None
@@ -55,13 +63,17 @@ class Options:
     """Settings with their defaults, checked. Raises ConfigError naming the argument, the value and what is allowed.
 
     `target_score` (in [0, 1]), `max_iterations` (refinements, >= 0), `patience` (>= 1), `min_delta` (>= 0) and `drafts`
-    (first drafts made at once, >= 1) shape the default plan; a `plan` replaces all five. `budget` and `deadline`
-    (seconds) bound it: at the end of either the best so far comes back, or with `strict_budget` an error. `editor`:
-    free repairs before paid calls. `store` keeps the trace, `on_record` is told of every record, `on_step` of every
-    step that begins. `temperature`, `max_tokens`, `seed` are for the model that writes. `timeout` (seconds) and
-    `retries` are a call's, `max_in_flight` the run's. `cache` maps keys to replies (a dict will do). `prices` are USD
-    per million (input, output) tokens by model name, where the known ones are missing or wrong. `trust`: "check" warns
-    of a grader that no card shows to be better than chance (see `redraft validate`), "require" refuses it; `cards` is
+    (first drafts made at once, >= 1) shape the default plan. `adaptive`: whether it weighs what each step is expected to
+    gain, given how far grades can be trusted (see `Adaptive`); None: where graders ask a model, and so are noisy. It then
+    ends when nothing gains `min_gain` for each of `gain_per` ("calls", "tokens", by the thousand, or "usd"); `priors` are
+    what it believes at first: None, what earlier runs with this model and these graders taught, "shipped", or `Priors`.
+    `final_check`: where two are best and it is not clear which, let the judge compare them, in both orders. A `plan` replaces
+    all of these. `budget` and `deadline` (seconds) bound it: at the end of either the best so far comes back, or with
+    `strict_budget` an error. `editor`: free repairs before paid calls. `store` keeps the trace, `on_record` is told of every
+    record, `on_step` of every step that begins. `temperature`, `max_tokens`, `seed` are for the model that writes. `timeout`
+    (seconds) and `retries` are a call's, `max_in_flight` the run's. `cache` maps keys to replies (a dict will do). `prices`
+    are USD per million (input, output) tokens by model name, where the known ones are missing or wrong. `trust`: "check"
+    warns of a grader that no card shows to be better than chance (see `redraft validate`), "require" refuses it; `cards` is
     the folder of cards (None: the user's own).
     """
 
@@ -70,6 +82,11 @@ class Options:
     patience: int = 2
     min_delta: float = 0.01
     drafts: int = 1
+    adaptive: bool | None = None
+    min_gain: float = 0.01
+    gain_per: Unit = "calls"
+    priors: Priors | str | None = None
+    final_check: bool = False
     plan: Plan | None = None
     budget: Budget | None = None
     deadline: float | None = None
@@ -101,8 +118,6 @@ class Options:
         return cls(**settings)
 
     def __post_init__(self) -> None:
-        self.rule  # noqa: B018  (checks the five that shape the plan)
-        SelfRefine(drafts=self.drafts)
         _whole("max_tokens", self.max_tokens, 1, optional=True)
         _whole("seed", self.seed, None, optional=True)
         _whole("retries", self.retries, 0)
@@ -112,10 +127,18 @@ class Options:
         _number("temperature", self.temperature)
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise ConfigError(f"budget must be a Budget, such as Budget(calls=10), got {self.budget!r}")
+        _number("min_gain", self.min_gain, optional=False)
+        if self.gain_per not in UNITS:
+            raise ConfigError(f"gain_per must be one of {', '.join(UNITS)}, got {self.gain_per!r}")
+        if self.adaptive not in {None, True, False}:
+            raise ConfigError(f"adaptive must be True, False or None, got {self.adaptive!r}")
+        if not (self.priors is None or self.priors == "shipped" or isinstance(self.priors, Priors)):
+            raise ConfigError(f"priors must be Priors, 'shipped' or None, got {self.priors!r}")
         if self.trust not in TRUST:
             raise ConfigError(f"trust must be 'check', 'require' or None, got {self.trust!r}")
         if self.plan is not None and not callable(self.plan):
             raise ConfigError(f"plan must be a Plan: a function from a trace to steps, got {self.plan!r}")
+        replace(self, plan=None) if self.plan else self.make_plan(writes=True, noisy=True)  # checks the others that shape it
 
     @property
     def ends_at(self) -> float | None:
@@ -127,12 +150,19 @@ class Options:
         """When the default plan stops."""
         return target(self.target_score) | done() | patience(self.patience, self.min_delta) | max_iterations(self.max_iterations)
 
-    def make_plan(self, *, writes: bool) -> Plan:
-        """The plan. Without a model that `writes` there is nothing to refine with, but what form allows is repaired."""
+    def make_plan(self, *, writes: bool, noisy: bool, priors: Priors = SHIPPED) -> Plan:
+        """The plan. Without a model that `writes` there is nothing to refine with, but what form allows is repaired.
+
+        `noisy`: whether what graders say depends on chance; `priors`: what is believed before anything is seen.
+        """
         if self.plan is not None:
             return self.plan
         rule = self.rule if writes else target(self.target_score) | done() | form_only()
-        return SelfRefine(rule, self.drafts, repairs=self.max_iterations > 0)
+        rules = SelfRefine(rule, self.drafts, repairs=self.max_iterations > 0)
+        if not writes or not (noisy if self.adaptive is None else self.adaptive):
+            return rules
+        fresh = self.temperature != 0  # the same words would come again
+        return Adaptive(rules, self.min_gain, self.gain_per, self.max_iterations, fresh, priors)
 
 
 def _whole(name: str, value: Any, least: int | None, *, optional: bool = False) -> None:
@@ -143,8 +173,8 @@ def _whole(name: str, value: Any, least: int | None, *, optional: bool = False) 
         raise ConfigError(f"{name} must be a whole number{bound}{' or None' if optional else ''}, got {value!r}")
 
 
-def _number(name: str, value: Any) -> None:
-    if value is None:
+def _number(name: str, value: Any, *, optional: bool = True) -> None:
+    if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-        raise ConfigError(f"{name} must be a number >= 0 or None, got {value!r}")
+        raise ConfigError(f"{name} must be a number >= 0{' or None' if optional else ''}, got {value!r}")

@@ -31,8 +31,21 @@ class Result:
 
     @property
     def score(self) -> float | None:
-        """The aggregate score of the best, in [0, 1]; None if it was never scored."""
+        """The score of the best, in [0, 1]; None if it was never scored.
+
+        Where graders are noisy, it is what is believed of the best, given all that was seen; else what graders said.
+        """
         return self.trace.score
+
+    @property
+    def score_interval(self) -> tuple[float, float] | None:
+        """Where the true score lies with a probability of 95 %; None where the score is taken as it was given."""
+        return self.trace.outcome.interval if self.trace.outcome else None
+
+    @property
+    def observed(self) -> float | None:
+        """The score that graders gave the best (the mean of their looks); None if it was never scored."""
+        return self.trace.observed
 
     @property
     def stop(self) -> StopReason:

@@ -328,11 +328,17 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Which candidate was kept (None: there was none) and why the work ended; `note` says it in words."""
+    """Which candidate was kept (None: there was none) and why the work ended; `note` says it in words.
+
+    `score` and `interval` are what the plan believes of its quality (the mean, and where it lies with 95 %), where that is
+    not simply the score that was observed.
+    """
 
     best: int | None
     reason: StopReason
     note: str = ""
+    score: float | None = None
+    interval: tuple[float, float] | None = None
 
     @property
     def slot(self) -> Slot:

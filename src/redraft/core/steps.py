@@ -84,12 +84,14 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Keep `best` and end the work."""
+    """Keep `best` and end the work; `score` and `interval` are what is believed of it, where that is not what was observed."""
 
     role: ClassVar[str] = "stop"
     best: int | None
     reason: StopReason
     note: str = ""
+    score: float | None = None
+    interval: tuple[float, float] | None = None
 
     @property
     def slot(self) -> Slot:

@@ -110,6 +110,17 @@ class Trace:
         """The same trace for a new run: what failed or was cut short may be tried again."""
         return replace(self, since=len(self.records))
 
+    def believed(self, scores: Mapping[int, float]) -> Trace:
+        """The same trace with these scores, by candidate, in the place of those that were given; rules read it as they read any.
+
+        What was not graded stays so.
+        """
+        seen = replace(self)
+        standing = {id: (kept, None if score is None else scores[id]) for id, (kept, score) in self._standing.items()}
+        vars(seen).update({name: vars(self)[name] for name in (*_OF_CANDIDATES, *_OF_FEEDBACK) if name in vars(self)})
+        vars(seen)["_standing"] = standing
+        return seen
+
     def lacks(self, steps: Iterable[S]) -> list[S]:
         """The steps nobody has carried out yet, nor failed at in this run."""
         return [step for step in steps if (slot := step.slot) not in self.filled and slot not in self.failures]
@@ -223,8 +234,10 @@ class Trace:
         """What to return: the most musts kept first, then the highest score, then the earliest.
 
         Graders that only rank decide by their widest ranking, ties in it by age; where both are seated, it breaks ties
-        of score. With nothing graded it is the last text at hand.
+        of score. With nothing graded it is the last text at hand. Once the work has ended, it is what was kept.
         """
+        if self.outcome and self.outcome.best in self.by_id:
+            return self.by_id[self.outcome.best]
         if not self.graded:
             return self.candidates[-1] if self.candidates else None
         places = self.comparisons[-1].places if self.comparisons else {}
@@ -238,7 +251,17 @@ class Trace:
 
     @property
     def score(self) -> float | None:
-        """The score of the best candidate; None if it was never scored."""
+        """The score of the best candidate: what was believed of it where the work ended by that, else what was observed.
+
+        None if it was never scored.
+        """
+        if self.outcome and self.outcome.score is not None:
+            return self.outcome.score
+        return self.observed
+
+    @property
+    def observed(self) -> float | None:
+        """The score that the best candidate was given, in [0, 1]; None if it was never scored."""
         return self.scores[self.best.id] if self.best else None
 
     @property
@@ -327,6 +350,7 @@ def _by_grader(feedback: Feedback) -> tuple[str, int]:
 
 # The views that a record of each kind leaves as they are: they are handed on, so that planning stays cheap.
 _OF_CANDIDATES = ("candidates", "by_id", "copies", "replaced")
+_OF_FEEDBACK = ("filled", "scoring", "outcome", "comparisons", "feedback")
 _OF_GRADES = ("feedback", "_standing", "scores")
 UNTOUCHED: dict[type, tuple[str, ...]] = {
     Candidate: ("scoring", "outcome", "comparisons"),

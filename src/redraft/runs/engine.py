@@ -20,6 +20,7 @@ from ..api import Job, chosen, drive, job_for, uncancel
 from ..casting import Desk
 from ..contracts import Call, Model
 from ..core.errors import ConfigError, StoreError
+from ..core.family import noisy_among
 from ..core.plans import Plan
 from ..core.records import NOTHING, Outcome, StopReason
 from ..core.serial import record_to_json
@@ -297,7 +298,9 @@ async def desk_of(  # noqa: PLR0917
         options = replace(options, max_iterations=0, editor=False)
         writer, judge = False, await chosen(model if judge is None else judge)
     desk = Desk(options, await chosen(writer), graders, judge, hold)
-    return desk, asked.plan or options.make_plan(writes=desk.writer is not None)
+    panel, _ = desk.common()
+    noisy = bool(noisy_among(panel))
+    return desk, asked.plan or options.make_plan(writes=desk.writer is not None, noisy=noisy, priors=desk.priors)
 
 
 class Due(NamedTuple):

@@ -38,13 +38,17 @@ class SelfRefine:
             raise ConfigError(f"drafts must be a whole number >= 1, got {self.drafts!r}")
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
+        return self.due(trace) or self.rank(trace) or self.conclude(trace)
+
+    def due(self, trace: Trace) -> Sequence[Step]:
+        """What the candidates at hand still lack: the first drafts, their checks, their repairs, their grades."""
         drafting: list[Generate] = []
         if trace.task.response is None and len(trace.candidates) < self.drafts:
             drafting = trace.lacks(Generate(i, trace.task.messages) for i in range(self.drafts))
         checks = self.grades(trace, trace.candidates, free=True)
         mending = self.mend(trace, checks, drafting=bool(drafting)) if self.repairs else Mending()
         judging = self.grades(trace, [c for c in trace.candidates if c.id not in mending.open], free=False)
-        return [*drafting, *checks, *mending.steps, *judging] or self.rank(trace, mending) or self.conclude(trace)
+        return [*drafting, *checks, *mending.steps, *judging]
 
     def grades(self, trace: Trace, candidates: Sequence[Candidate], *, free: bool) -> list[Grade]:
         """The looks that graders of this kind still owe."""
@@ -67,26 +71,32 @@ class SelfRefine:
         spared = {c.id for c in trace.candidates if c.by == "given"}
         return Mending(steps, (unchecked | trace.replaced | {c.id for c in due}) - spared)
 
-    def rank(self, trace: Trace, mending: Mending) -> list[Compare]:
+    def rank(self, trace: Trace) -> list[Compare]:
         """The rankings that are due once every candidate is in and scored."""
         seats = [seat for seat in trace.panel if seat.compares]
         if not seats or not trace.candidates:
             return []
-        field = tuple(c for c in trace.candidates if c.id not in mending.open and not trace.unchanged(c))
+        field = tuple(c for c in trace.candidates if not trace.unchanged(c) and (c.id not in trace.replaced or c.by == "given"))
         return trace.lacks(Compare(s.grader, trace.task, field, look) for s in seats for look in range(s.looks))
 
     def conclude(self, trace: Trace) -> Sequence[Step]:
         """Stop, with the reason, or refine once more."""
+        if end := self.end(trace):
+            return [end]
+        parent = self.parent(trace)
+        return [Refine(trace.next_id, advise(trace, parent), parent.id)] if parent else []
+
+    def end(self, trace: Trace) -> Stop | None:
+        """The end, where a rule or the world has it that this is one."""
         best = trace.best.id if trace.best else None
         ending, trouble = self.stop(trace) if trace.graded else None, trace.trouble
         if ending and not (trouble and trouble.ends and ending.reason in GIVING_UP):
-            return [Stop(best, *ending)]
+            return Stop(best, *ending)
         if trouble:
-            return [Stop(best, trouble.ends or StopReason.FAILED, trouble.message)]
-        parent = self.parent(trace)
-        if parent is None or not trace.graded:
-            return [Stop(best, StopReason.FAILED, "nothing could be graded" if trace.candidates else "no answer could be had")]
-        return [Refine(trace.next_id, advise(trace, parent), parent.id)]
+            return Stop(best, trouble.ends or StopReason.FAILED, trouble.message)
+        if not trace.graded:
+            return Stop(best, StopReason.FAILED, "nothing could be graded" if trace.candidates else "no answer could be had")
+        return None
 
 
 @dataclass(frozen=True, slots=True)
