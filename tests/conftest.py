@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("suite", max_examples=50)  # for properties that do not say how many they want
+settings.load_profile("suite")
 
 TINY = Path(__file__).parent / "wire" / "tiny.py"
 LOCAL = ("127.", "::1", "localhost")

@@ -56,13 +56,14 @@ async def test_critique_driven(capsys):
 
 
 async def test_own_template(capsys):
-    """The previous and the improved score of an existing sample."""
-    model = ScriptedModel([verdict(overall=1), "Water it when the top of the soil is dry.", verdict(overall=5)])
+    """What the judge gave an existing sample and its improvement, and what that is worth."""
+    model = ScriptedModel([verdict(overall=1), "Water it when the top of the soil is dry.", verdict(done=True, overall=5)])
     result = await load("own_template").main(model)
     out = capsys.readouterr().out
-    assert out.startswith("previous 0.2\nimproved 1.0 because overall 5/5")
+    assert out.startswith("The judge gave 0.2 to what they were told, and 1.0 to this:\nWater it when")
+    assert 0.2 < result.score < 1.0 and str(result.score) in out and str(result.score_interval) in out
     assert '{"advice": "Water it."}' in model.messages[0][-1]["content"]
-    assert result.stop == "target"
+    assert result.stop == "done"
 
 
 async def test_listwise(capsys):

@@ -36,7 +36,7 @@ async def test_the_score_is_the_mean_over_five():
     rows = {"a": {"evidence": "q", "change": "", "score": 5}, "b": {"evidence": "w", "change": "do b", "score": 1}}
     result, _ = await judged(json.dumps({"criteria": rows, "done": False}), judge=Judge(rubric))
     feedback = result.trace.feedback[0][0]
-    assert result.score == pytest.approx((5 * 3 + 1) / 4 / 5)
+    assert result.observed == pytest.approx((5 * 3 + 1) / 4 / 5)
     assert feedback.actions == ("do b",)
     assert [c.evidence for c in feedback.criteria] == ["q", "w"]
     assert feedback.done is False
@@ -76,7 +76,7 @@ async def test_the_score_is_the_mean_over_five():
 async def test_an_unreadable_answer_is_asked_for_once_more_and_then_a_failure(bad):
     """Never a default, never a number fished out of prose; the complaint is quoted to the judge."""
     result, model = await judged(bad, said())
-    assert result.score == 0.8
+    assert result.observed == 0.8
     assert "cannot be read" in model.messages[1][-1]["content"]
     assert result.usage.calls == 2
     with pytest.raises(GradingError) as caught:
@@ -98,13 +98,13 @@ async def test_an_unreadable_answer_is_asked_for_once_more_and_then_a_failure(ba
 async def test_what_is_one_object_is_read(good):
     """Thinking is dropped, fences opened, commas and quotes mended."""
     result, model = await judged(good)
-    assert (result.score, model.calls) == (0.8, 1)
+    assert (result.observed, model.calls) == (0.8, 1)
 
 
 async def test_a_verdict_that_was_cut_off_is_never_accepted():
     """However whole it looks; it is asked for again with twice the tokens."""
     result, model = await judged(Reply(said(score=5), finish="length"), said())
-    assert result.score == 0.8
+    assert result.observed == 0.8
 
 
 async def test_untrusted_text_cannot_close_its_envelope():
@@ -294,7 +294,7 @@ async def test_a_judge_with_a_model_of_its_own_asks_that():
     """The writer and the shared judge are left alone."""
     own = ScriptedModel([said()], name="own")
     result = await refine(Task("q", "a"), ScriptedModel([]), Judge({"truth": "t"}, model=own), max_iterations=0)
-    assert (result.score, own.calls) == (0.8, 1)
+    assert (result.observed, own.calls) == (0.8, 1)
 
 
 async def test_repeated_looks_are_repeated_calls():
@@ -303,7 +303,7 @@ async def test_repeated_looks_are_repeated_calls():
 
     model = ScriptedModel([said(score=1), said(score=2), said(score=3)])
     result = await refine(Task("q", "a"), model, weighted(JUDGE, 1, looks=3), max_iterations=0, cache={})
-    assert result.score == pytest.approx(0.4)
+    assert result.observed == pytest.approx(0.4)
     assert model.calls == 3
 
 
@@ -314,4 +314,4 @@ async def test_a_cache_answers_the_same_judgement_for_nothing():
         result = await refine(Task("q", "a"), ScriptedModel([said()]), JUDGE, max_iterations=0, cache=memory)
     assert result.usage.calls == 0
     assert result.usage.cached_calls == 1
-    assert result.score == 0.8
+    assert result.observed == 0.8

@@ -267,9 +267,9 @@ async def test_one_llm_judge_takes_at_most_two_calls_an_iteration(n):
 
 async def test_repairs_do_not_raise_the_number_of_calls():
     """A draft that the editor repaired is judged once, as repaired."""
-    model = ScriptedModel(["one, two", verdict(2), "three, four", verdict(5)])
+    model = ScriptedModel(["one, two", verdict(2), "three, four", verdict(5, done=True)])
     result = await refine(Task("q", requirements=["no_commas"]), model, Judge(RUBRIC), max_iterations=1)
-    assert (model.calls, result.stop) == (4, "target")
+    assert (model.calls, result.stop) == (4, "done")
     assert "," not in result.value
     assert result.metadata["iterations"] == 1
 
@@ -391,7 +391,7 @@ async def test_a_plain_function_is_a_grader(grader, score):
     """(text), (text, task) or (text, model), sync or async, returning a float, a bool, Feedback or (float, reason)."""
     model = ScriptedModel(["a", "0.75"])
     result = await refine(Task("q", reference="a"), model, grader, max_iterations=0)
-    assert result.score == score
+    assert result.observed == score
 
 
 # ---- what the refiner is told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,12 +11,13 @@ from typing import Any
 
 from .around import Limiter, Purse, cache, limit, meter, priced, retry, step_down, timeout
 from .contracts import Call, Editor, Model
-from .core.errors import ConfigError
+from .core.errors import ConfigError, StoreError
+from .core.family import noisy_among
 from .core.priors import Priors
 from .core.records import Task
 from .core.trace import Seat
 from .editors import FormEditor
-from .graders import Judge, RequirementGrader, as_grader, must
+from .graders import Judge, Pairwise, RequirementGrader, Rubric, as_grader, must
 from .graders.identity import fingerprint
 from .graders.judge import check_needs
 from .graders.seating import as_seated
@@ -23,6 +25,7 @@ from .models import connect
 from .models.prices import Price, price_of
 from .options import Options
 from .perform import Cast, Line, Sampling
+from .stores.priors import Pair, Shelf
 
 MOST_CASTS = 1000  # that are kept: a data set may have demands of its own in every row
 
@@ -45,6 +48,7 @@ class Desk:
     _lines: dict[int, tuple[Any, Line]] = field(default_factory=dict)
     casts: dict[tuple[str, ...], tuple[tuple[Seat, ...], Cast]] = field(default_factory=dict)
     _owned: list[Any] = field(default_factory=list)
+    believed: Priors | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.purse = Purse(self.options.budget)
@@ -54,6 +58,7 @@ class Desk:
         """The panel and the cast for tasks with these requirements; made once. Raises ConfigError."""
         if requirements not in self.casts:
             seats = seat_all(requirements, self.graders, has_model=self.writer is not None or self.judge is not None)
+            seats += final_check(seats) if self.options.final_check else []
             cast = cast_for(self, seats)
             panel = tuple(seat if cast.editor else replace(seat, editable=False) for seat, _ in seats)
             while len(self.casts) >= MOST_CASTS:
@@ -79,9 +84,46 @@ class Desk:
 
     @property
     def priors(self) -> Priors:
-        """What is believed of the model and the graders before anything is seen."""
+        """What is believed of the model and the graders before anything is seen; looked up once.
+
+        What cannot be read is as if it were not there.
+        """
+        if self.believed is None:
+            self.believed = self._looked_up()
+        return self.believed
+
+    def _looked_up(self) -> Priors:
         given = self.options.priors
-        return given if isinstance(given, Priors) else Priors()
+        if isinstance(given, Priors):
+            return given
+        if given is None and noisy_among(self._seated()[0]):
+            with suppress(StoreError, OSError):
+                shelf = Shelf.at()
+                if shelf.folder.is_dir() and (pair := self.pair) and (kept := shelf.of(pair)):
+                    return kept.priors
+        return Priors()
+
+    @property
+    def pair(self) -> Pair | None:
+        """Whose priors are kept, and found again: those of the writer and of the graders that make the score.
+
+        None where nothing is to be learned, since no model writes or none grades, and where a grader cannot be told so that it
+        is known again.
+        """
+        panel, cast = self._seated()
+        if cast.writer is None or not noisy_among(panel):
+            return None
+        seats = scored_by(panel)
+        whole = sum(seat.weight for seat in seats)
+        told, again = ([self.fingerprint(cast, seat.grader) for seat in seats] for _ in range(2))
+        if told != again:
+            return None
+        graders = [(seat.grader, seat.weight / whole, told[i]) for i, seat in enumerate(seats)]
+        return Pair.of(cast.writer.name, cast.writer.identity, graders)
+
+    def _seated(self) -> tuple[tuple[Seat, ...], Cast]:
+        """A panel and its cast: any will do, where requirements make no difference."""
+        return next(iter(self.casts.values()), None) or self.common()
 
     def fingerprint(self, cast: Cast, seat: str) -> str:
         """The fingerprint of a seated grader, with the models that answer it."""
@@ -95,7 +137,7 @@ class Desk:
     def with_graders(self, graders: Any) -> Desk:
         """A desk for other graders, with the same purse, limit and models."""
         other = copy(self)
-        other.graders, other.casts = graders, {}
+        other.graders, other.casts, other.believed = graders, {}, None
         return other
 
     def line(self, model: Any) -> Line:
@@ -166,6 +208,17 @@ def seat_all(requirements: Sequence[str], graders: Any, *, has_model: bool) -> l
     return seats
 
 
+def final_check(seats: Sequence[tuple[Seat, Any]]) -> list[tuple[Seat, Any]]:
+    """The first judge once more, by the same rubric, to compare the two best; nobody where there is none, or somebody compares."""
+    judge = next((grader for seat, grader in seats if not (seat.free or seat.compares)), None)
+    if judge is None or any(seat.compares for seat, _ in seats):
+        return []
+    held = getattr(judge, "rubric", None)
+    rubric = held if isinstance(held, Rubric) and held.template is None else None
+    name = _fresh("final_check", [seat.grader for seat, _ in seats])
+    return [(Seat(name, compares=True), Pairwise(name, model=getattr(judge, "model", None), rubric=rubric))]
+
+
 def _listed(graders: Any) -> Iterable[Any]:
     return graders if isinstance(graders, list | tuple) else [graders]
 
@@ -211,6 +264,12 @@ def _line_of(desk: Desk, grader: Any, judging: Line | None, *, free: bool) -> Li
     if line is None and not free and not parts:
         raise ConfigError(f"grader {getattr(grader, 'name', grader)!r} asks a model and none was found: give `model` or `judge`")
     return line
+
+
+def scored_by(panel: Iterable[Seat]) -> list[Seat]:
+    """The graders that make the score of a task, whatever its own requirements: those that ask a model, where all are musts."""
+    scoring = [seat for seat in panel if not seat.compares]
+    return [seat for seat in scoring if not seat.must] or [seat for seat in scoring if not seat.free]
 
 
 def check_task(grader: Any, task: Task) -> None:

@@ -67,14 +67,14 @@ class Options:
     gain, given how far grades can be trusted (see `Adaptive`); None: where graders ask a model, and so are noisy. It then
     ends when nothing gains `min_gain` for each of `gain_per` ("calls", "tokens", by the thousand, or "usd"); `priors` are
     what it believes at first: None, what earlier runs with this model and these graders taught, "shipped", or `Priors`.
-    `final_check`: where two are best and it is not clear which, let the judge compare them, in both orders. A `plan` replaces
-    all of these. `budget` and `deadline` (seconds) bound it: at the end of either the best so far comes back, or with
-    `strict_budget` an error. `editor`: free repairs before paid calls. `store` keeps the trace, `on_record` is told of every
-    record, `on_step` of every step that begins. `temperature`, `max_tokens`, `seed` are for the model that writes. `timeout`
-    (seconds) and `retries` are a call's, `max_in_flight` the run's. `cache` maps keys to replies (a dict will do). `prices`
-    are USD per million (input, output) tokens by model name, where the known ones are missing or wrong. `trust`: "check"
-    warns of a grader that no card shows to be better than chance (see `redraft validate`), "require" refuses it; `cards` is
-    the folder of cards (None: the user's own).
+    `final_check`: where at the end it is not clear which of the two best is better, let the judge compare them, in both
+    orders: two more calls. A `plan` replaces all of these. `budget` and `deadline` (seconds) bound it: at the end of either
+    the best so far comes back, or with `strict_budget` an error. `editor`: free repairs before paid calls. `store` keeps the
+    trace, `on_record` is told of every record, `on_step` of every step that begins. `temperature`, `max_tokens`, `seed` are
+    for the model that writes. `timeout` (seconds) and `retries` are a call's, `max_in_flight` the run's. `cache` maps keys to
+    replies (a dict will do). `prices` are USD per million (input, output) tokens by model name, where the known ones are
+    missing or wrong. `trust`: "check" warns of a grader that no card shows to be better than chance (see `redraft validate`),
+    "require" refuses it; `cards` is the folder of cards (None: the user's own).
     """
 
     target_score: float = 0.9
@@ -138,7 +138,9 @@ class Options:
             raise ConfigError(f"trust must be 'check', 'require' or None, got {self.trust!r}")
         if self.plan is not None and not callable(self.plan):
             raise ConfigError(f"plan must be a Plan: a function from a trace to steps, got {self.plan!r}")
-        replace(self, plan=None) if self.plan else self.make_plan(writes=True, noisy=True)  # checks the others that shape it
+        if self.plan is not None:
+            replace(self, plan=None)
+        self.make_plan(writes=True, noisy=True)  # checks the others that shape it
 
     @property
     def ends_at(self) -> float | None:
@@ -153,10 +155,24 @@ class Options:
     def make_plan(self, *, writes: bool, noisy: bool, priors: Priors = SHIPPED) -> Plan:
         """The plan. Without a model that `writes` there is nothing to refine with, but what form allows is repaired.
 
-        `noisy`: whether what graders say depends on chance; `priors`: what is believed before anything is seen.
+        `noisy`: whether what graders say depends on chance; `priors`: what is believed before anything is seen. Raises
+        ConfigError for a `final_check` where grades are taken at their word.
         """
+        plan = self._shaped(writes=writes, noisy=noisy, priors=priors) if self.plan is None else self.plan
+        if self.final_check and not isinstance(plan, Adaptive):
+            raise ConfigError(f"final_check is for grades that leave it open which answer is best; {self._sure(writes=writes)}")
+        return plan
+
+    def _sure(self, *, writes: bool) -> str:
+        """Why grades do not leave that open."""
         if self.plan is not None:
-            return self.plan
+            return f"the plan given has no such step, got {self.plan!r}"
+        if self.adaptive is False:
+            return "adaptive=False takes them at their word"
+        return "the graders ask no model for a score" if writes else "there is no model to write a second answer"
+
+    def _shaped(self, *, writes: bool, noisy: bool, priors: Priors) -> Plan:
+        """The plan that follows from the settings."""
         rule = self.rule if writes else target(self.target_score) | done() | form_only()
         rules = SelfRefine(rule, self.drafts, repairs=self.max_iterations > 0)
         if not writes or not (noisy if self.adaptive is None else self.adaptive):

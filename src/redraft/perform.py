@@ -24,7 +24,6 @@ from .core.records import (
     Failure,
     Feedback,
     Message,
-    Outcome,
     Record,
     StopReason,
     Usage,
@@ -131,7 +130,7 @@ def door(cast: Cast, deadline: float | None = None) -> Perform:
 
     async def perform(step: Step) -> Record:
         if isinstance(step, Stop):
-            return Outcome(step.best, step.reason, step.note, step.score, step.interval)
+            return step.outcome
         tab = Tab(_line_for(step, cast), _look_of(step), cast.lines)
         try:
             return await act((step, tab))
@@ -172,7 +171,7 @@ async def _carry_out(cast: Cast, work: tuple[Step, Tab]) -> Record:
         case Compare():
             return await _compare(step, cast.graders[step.grader], tab)
         case Stop():
-            return Outcome(step.best, step.reason, step.note, step.score, step.interval)
+            return step.outcome
 
 
 async def _write(step: Generate | Refine, sampling: Sampling, tab: Tab) -> Candidate:

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from .core import errors
+from .core.diagnosis import Diagnosis, Kind, diagnosed
 from .core.errors import BudgetExhaustedError, GradingError, ModelError, RedraftError
 from .core.records import StopReason, Usage
 from .core.trace import Trace
@@ -43,6 +44,13 @@ class Result:
         return self.trace.outcome.interval if self.trace.outcome else None
 
     @property
+    def diagnosis(self) -> Diagnosis | None:
+        """What there is to say of how it went: its `kind` ("reached", "bad check", "regression", "noise" or "ceiling") and its
+        `words`; None where the work was cut short, or nothing stands out.
+        """
+        return diagnosed(self.trace)
+
+    @property
     def observed(self) -> float | None:
         """The score that graders gave the best (the mean of their looks); None if it was never scored."""
         return self.trace.observed
@@ -77,6 +85,7 @@ class Result:
             "converged": self.stop.converged,
             "score_history": trace.score_history,
             "note": trace.outcome.note if trace.outcome else "",
+            "diagnosis": (found := self.diagnosis) and {"kind": str(found.kind), "words": found.words},
             "repairs": sum(c.role == "repair" and not trace.unchanged(c) for c in trace.candidates),
             "best": trace.best.id if trace.best else None,
             "broken": broken_musts(trace),
@@ -87,7 +96,7 @@ class Result:
         }
 
     def __repr__(self) -> str:
-        return f"Result(score={shown(self.score)}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
+        return f"Result(score={measured(self)}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
 
     def __rich__(self) -> Any:
         from rich.text import Text
@@ -98,18 +107,20 @@ class Result:
         return f"<p>{escape(self.summary())}</p><pre>{escape(plain(self.value))}</pre>"
 
     def summary(self) -> str:
-        """One line: score, why it stopped, what it took."""
+        """One line: score, why it stopped, what it took; where graders are noisy, what is to be said of that, too."""
         u = self.usage
-        scores = " -> ".join(shown(s) for s in self.trace.score_history)
         tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
         cost = "unknown" if u.cost is None else f"{u.cost:.4g} USD"
         note = self.trace.outcome.note if self.trace.outcome else ""
-        why = f"{self.stop} ({plain(note)})" if note and self.stop.resumable else str(self.stop)
+        told = self.stop.resumable or self.stop is StopReason.GAIN
+        why = f"{self.stop} ({plain(note)})" if note and told else str(self.stop)
+        remark = remarked(self) if self.score_interval else ""
         cut = ["cut off at the token limit"] if self.trace.best and self.trace.best.truncated else []
         parts = [
-            f"score {shown(self.score)} ({scores})",
+            f"score {measured(self)} ({scored(self, ' -> ')})",
             *cut,
             f"stopped: {why}",
+            *([remark] if remark else []),
             f"calls {u.calls}",
             f"tokens {tokens}",
             f"cost {cost}",
@@ -120,6 +131,25 @@ class Result:
 def shown(score: float | None) -> str:
     """A score as people read it; what is unknown says so."""
     return "unknown" if score is None else f"{score:.2f}"
+
+
+def measured(result: Result) -> str:
+    """The score, and where the true one lies."""
+    if not (around := result.score_interval):
+        return shown(result.score)
+    return f"{shown(result.score)} [{around[0]:.2f}, {around[1]:.2f}]"
+
+
+def scored(result: Result, arrow: str) -> str:
+    """The scores that graders gave, one after the other; before them that of the best, where it is not taken as it was given."""
+    history = arrow.join(shown(s) for s in result.trace.score_history)
+    return f"observed {shown(result.observed)}; {history}" if result.score_interval else history
+
+
+def remarked(result: Result) -> str:
+    """What is to be said of how it went, where that is more than that it went well."""
+    found = result.diagnosis
+    return "" if found is None or found.kind is Kind.REACHED else f"{found.kind}: {plain(found.words)}"
 
 
 def broken_musts(trace: Trace) -> list[str]:

@@ -76,10 +76,10 @@ class ChatServer:
         return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
 
 
-def verdict(score, criteria=("instructions", "correctness", "completeness", "clarity"), change="say more", done=False):
-    """What the default judge is to answer."""
+def verdict(score, criteria=("instructions", "correctness", "completeness", "clarity"), change="say more"):
+    """What the default judge is to answer; it is content with nothing less than 5."""
     rows = {name: {"evidence": "", "change": change if score < 5 else "", "score": score} for name in criteria}
-    return json.dumps({"criteria": rows, "done": done})
+    return json.dumps({"criteria": rows, "done": score == 5})
 
 
 def is_judging(messages):

@@ -62,7 +62,7 @@ def test_kill_9_loses_nothing_that_was_recorded(redraft, serve):
     done = redraft("run", "--resume", "t.jsonl")
     assert (done.returncode, done.out) == (0, "better\n")
     assert [is_judging(m) for m in server.asked[before:]] == [True]
-    assert read_trace(redraft.folder / "t.jsonl").outcome.reason == "target"
+    assert read_trace(redraft.folder / "t.jsonl").outcome.reason == "done"
 
 
 def test_a_torn_last_line_is_no_obstacle(redraft, serve):

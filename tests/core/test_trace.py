@@ -125,6 +125,51 @@ def test_any_text_survives_json(one, other):
     assert Trace.from_json(trace.to_json()) == trace
 
 
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.sampled_from(list(StopReason)))
+def test_what_was_believed_survives_json(means, reason):
+    """The score, the interval and what was believed of all come back as they were."""
+    believed = tuple(enumerate(means))
+    trace = scored(*([0.5] * len(means))) + Outcome(0, reason, "so it is", means[0], (0.0, 1.0), believed)
+    again = Trace.from_json(trace.to_json())
+    assert again == trace
+    assert again.outcome.interval == (0.0, 1.0)
+    assert again.score == means[0]
+    assert again.observed == 0.5
+    assert again.settled.scores == dict(believed)
+
+
+def test_an_end_without_belief_loads_as_ever():
+    """Traces of before, and of deterministic graders, hold what was observed and nothing else."""
+    trace = scored(0.2, 0.7) + Outcome(1, StopReason.TARGET)
+    assert '"interval"' not in trace.to_json()
+    again = Trace.from_json(trace.to_json())
+    assert (again.score, again.observed, again.outcome.interval) == (0.7, 0.7, None)
+    assert again.settled.scores == {0: 0.2, 1: 0.7}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"reason": "boredom"},
+        {"score": 1.5},
+        {"score": "0.5"},
+        {"interval": [0.1]},
+        {"interval": [0.1, 0.2, 0.3]},
+        {"interval": [0.1, 7]},
+        {"interval": "high"},
+        {"believed": [0.5]},
+        {"believed": [[0, "0.5"]]},
+        {"believed": 7},
+    ],
+)
+def test_an_end_that_is_none_is_refused(told):
+    """Nothing foreign is taken for a score."""
+    line = json.dumps({"kind": "outcome", "best": 0, "reason": "target", **told})
+    head = scored(0.5).to_json().removesuffix("]}")
+    with pytest.raises(StoreError, match="Outcome"):
+        Trace.from_json(f"{head}, {line}]}}")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

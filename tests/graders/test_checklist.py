@@ -217,7 +217,7 @@ async def test_drafts_graded_at_the_same_moment_share_one_drawing():
     result = await refine(TASK, answer_then(answer), Checklist(), drafts=4, max_iterations=0)
     assert len(result.trace.candidates) == 4
     assert len(draws) == 1
-    assert result.score == 1
+    assert result.observed == 1
 
 
 def answer_then(answer):
@@ -313,4 +313,4 @@ async def test_hostile_answers_stand_in_an_envelope():
 async def test_a_checklist_asks_a_real_server(plain_server):
     """llama.cpp is held to the schema: what is drawn can be used, and each question is answered."""
     given = await refine(Task("What is the?", "the answer is good"), plain_server, TWO, max_iterations=0)
-    assert given.score in {0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1}
+    assert given.observed in {0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1}

@@ -182,7 +182,7 @@ async def test_looks_at_a_jury_are_kept_apart_too():
 
     model = ScriptedModel([said(s) for s in (1, 2, 3, 4)])
     result = await refine(Task("q", "a"), model, weighted(Jury(JUDGE, looks=2), 1, looks=2), max_iterations=0, cache={})
-    assert (model.calls, result.score) == (4, pytest.approx(0.5))
+    assert (model.calls, result.observed) == (4, pytest.approx(0.5))
 
 
 async def test_jurors_ask_the_models_they_name():

@@ -273,7 +273,7 @@ async def test_every_gallery_judge_grades(name):
     """Under its own name, by its own criteria."""
     judge = find_entry(name).make("")
     result = await refine(Task("q", "an answer", reference="r"), ScriptedModel([verdict(judge, 4)]), judge, max_iterations=0)
-    assert result.score == pytest.approx(0.8)
+    assert result.observed == pytest.approx(0.8)
     assert result.trace.feedback[0][0].grader == name
 
 
@@ -281,7 +281,7 @@ async def test_every_gallery_judge_grades(name):
 async def test_gallery_judges_ask_a_real_server(name, plain_server):
     """llama.cpp takes the schema and its answer is read."""
     result = await refine(Task("What is the?", "the answer is good", reference="good"), plain_server, name, max_iterations=0)
-    assert 0 <= result.score <= 1
+    assert 0 <= result.observed <= 1
     assert len(result.trace.feedback[0][0].criteria) == len(rubric(name).criteria)
 
 

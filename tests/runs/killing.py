@@ -97,8 +97,9 @@ def write_rows(path, n):
 
 
 def batch(source, output, model, *options):
-    """The command that refines a file of rows. (Model None: what the environment says.)"""
+    """The command that refines a file of rows, whatever earlier runs taught. (Model None: what the environment says.)"""
     given = [source, "-o", output, "--journal", f"{output}.journal", *(["--model", model] if model else []), *options]
+    given += ["--priors", "shipped"]
     return [sys.executable, "-m", "redraft", "batch", *map(str, given)]
 
 
@@ -259,8 +260,11 @@ def most_in_flight(entries, settling=0.0):
 
 
 def killed_run(folder, rows, kills, server, *, seed=0, options=(), say=lambda _: None):
-    """An undisturbed run, then the same with kills. Returns the figures."""
-    source = write_rows(folder / "rows.jsonl", rows)
+    """An undisturbed run, then the same with kills. Returns the figures.
+
+    Calls are told apart by their words, so drafts anew and further looks, which repeat those, are left out.
+    """
+    source, options = write_rows(folder / "rows.jsonl", rows), (*options, "--plain")
     plain, disturbed = folder / "plain.jsonl", folder / "killed.jsonl"
     begun, began = server.lines(), time.monotonic()
     first = run(batch(source, plain, server.model, *options), within=3600)

@@ -15,7 +15,10 @@ from redraft.errors import AuthenticationError, ConfigError, ContextLengthError,
 from redraft.runs import Run
 from redraft.stores.journal import Journal
 
-COLUMNS = ["best", "initial_score", "best_score", "iterations", "stop", "calls", "tokens", "cost", "error", "broken"]
+COLUMNS = [
+    *("best", "initial_score", "best_score", "score_low", "score_high", "observed"),
+    *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken"),
+]
 
 
 class Writer:
@@ -70,7 +73,9 @@ async def test_rows_keep_their_columns_and_get_what_came_of_them(tmp_path):
     assert [row["id"] for row in rows] == [f"r{i}" for i in range(12)]
     assert list(rows[0]) == ["id", "prompt", *COLUMNS]
     for row in rows:
-        assert row["best_score"] == int(row["best"][0], 16) / 16 >= row["initial_score"]
+        assert row["best_score"] == row["observed"] == int(row["best"][0], 16) / 16 >= row["initial_score"]
+        assert row["score_low"] is row["score_high"] is None
+        assert (row["diagnosis"] == "reached") is (row["stop"] == "target")
         assert row["calls"] == row["iterations"] + 1
         assert row["error"] is None
     assert (report.done, report.failed, report.ended, report.resumable) == (12, 0, "", False)
@@ -79,6 +84,28 @@ async def test_rows_keep_their_columns_and_get_what_came_of_them(tmp_path):
     assert report.improved + report.unchanged + report.regressed == 12
     assert sum(step["calls"] for step in report.by_iteration) == report.usage.calls
     assert sum(report.stops.values()) == 12
+
+
+async def test_rows_of_noisy_graders_are_told_by_what_is_believed(tmp_path):
+    """First and best are set against each other as believed, so that a row that kept its first answer has gained nothing."""
+    report = await run(tmp_path, Writer(), graders=asking, n=40, min_gain=0.02)
+    rows = lines(tmp_path / "out.jsonl")
+    for row in rows:
+        assert 0 <= row["score_low"] <= row["best_score"] <= row["score_high"] <= 1
+        assert row["best_score"] >= row["initial_score"] or row["broken"]
+        assert 0 <= row["observed"] < 1
+    kept = [row for row in rows if row["iterations"] == 0 and row["calls"] == 2]
+    assert kept
+    assert all(row["best_score"] == row["initial_score"] for row in kept)
+    assert report.uplift == pytest.approx(sum(r["best_score"] - r["initial_score"] for r in rows) / 40)
+    assert report.mean_best == pytest.approx(sum(r["best_score"] for r in rows) / 40)
+    assert dict(report.diagnoses) == {
+        kind: n for kind in ("ceiling", "noise", "reached", "regression") if (n := sum(r["diagnosis"] == kind for r in rows))
+    }
+    assert any(line.startswith("diagnosis: ") for line in report.summary())
+    before = (tmp_path / "out.jsonl").read_bytes()
+    await run(tmp_path, Writer(), graders=asking, n=40, min_gain=0.02)
+    assert (tmp_path / "out.jsonl").read_bytes() == before
 
 
 async def test_the_same_call_again_asks_nothing(tmp_path):
@@ -328,9 +355,10 @@ async def test_rows_without_an_id_among_others_get_one(tmp_path):
 async def test_a_budget_is_no_judge(tmp_path):
     """Cut short by money again and again, and given more, a run comes to what an undisturbed one does."""
     calm = tmp_path / "calm.jsonl"
-    await run(tmp_path, Writer(), out="calm.jsonl", judge=None, graders=[asking], n=8)
+    given = {"graders": [asking], "n": 8, "adaptive": False}  # (which the price of a call, and so the budget, does not steer)
+    await run(tmp_path, Writer(), out="calm.jsonl", judge=None, **given)
     for calls in (3, 9, 10, 17, 25, 40, 500):
-        report = await run(tmp_path, Writer(), graders=[asking], n=8, budget=Budget(calls=calls), max_in_flight=3)
+        report = await run(tmp_path, Writer(), budget=Budget(calls=calls), max_in_flight=3, **given)
     assert report.ended == ""
     assert (tmp_path / "out.jsonl").read_bytes() == calm.read_bytes()
 

@@ -11,19 +11,19 @@ NAMED = ("Error", "content_filter", "refus")
 
 @pytest.mark.timeout(240)
 def test_every_row_ends_in_a_result_or_in_a_named_error(tmp_path, serve):
-    """300 rows, an eighth of the calls gone wrong in 17 ways: none hangs, none is lost, and what failed can be done again."""
-    source, output = write_rows(tmp_path / "rows.jsonl", 300), tmp_path / "out.jsonl"
+    """200 rows, an eighth of the calls gone wrong in 17 ways: none hangs, none is lost, and what failed can be done again."""
+    source, output = write_rows(tmp_path / "rows.jsonl", 200), tmp_path / "out.jsonl"
     chaos = serve("--share", 0.12, "--latency", 0.01, script="chaos_server.py")
-    command = batch(source, output, chaos.model, "--timeout", 2, "--max-iterations", 1)
+    command = batch(source, output, chaos.model, "--timeout", 1, "--max-iterations", 1)
     ended = run(command, within=120)
     injected = chaos.counts()
     rows = list(map(json.loads, output.read_text().splitlines()))
-    assert [row["id"] for row in rows] == [f"row-{i}" for i in range(300)]
+    assert [row["id"] for row in rows] == [f"row-{i}" for i in range(200)]
     failed = [row for row in rows if row["error"]]
     assert ended.code == (3 if failed else 0) and "Traceback" not in ended.err, ended.err[-3000:]
     assert all(row["best"] and 0 <= row["best_score"] <= 1 and row["stop"] for row in rows if not row["error"])
     assert all(any(name in row["error"] for name in NAMED) for row in failed), [row["error"] for row in failed]
-    assert 0 < len(failed) < 60
+    assert 0 < len(failed) < 40
     assert len(injected) - 3 >= 16, injected
 
     chaos.stop()

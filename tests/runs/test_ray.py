@@ -21,8 +21,10 @@ from .killing import GRACE, asked, most_in_flight, needless, start, until, write
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python", exc_type=ImportError)
 
+PLAIN = {"adaptive": False}  # calls are told apart by their words, so drafts anew and further looks are left out
 DRIVER = (
-    "import sys; from redraft.runs import batch_sync; batch_sync(*sys.argv[1:4], engine='ray', shards=2, ray_address=sys.argv[4])"
+    "import sys; from redraft.runs import batch_sync; "
+    f"batch_sync(*sys.argv[1:4], engine='ray', shards=2, ray_address=sys.argv[4], **{PLAIN})"
 )
 
 
@@ -42,9 +44,9 @@ def rows(tmp_path):
     return write_rows(tmp_path / "rows.jsonl", 30)
 
 
-def plain(rows, folder, server, **given):
+def plain(rows, folder, server):
     """The output of a run in one process, and the log's length after it."""
-    asyncio.run(Run.of(rows, folder / "plain.jsonl", server.model, **given).go())
+    asyncio.run(Run.of(rows, folder / "plain.jsonl", server.model, **PLAIN).go())
     return (folder / "plain.jsonl").read_bytes(), server.lines()
 
 
@@ -67,7 +69,7 @@ async def test_a_killed_worker_comes_again(tmp_path, rows, serve, cluster):
     server = serve("--latency", 0.05)
     wanted, since = await asyncio.to_thread(plain, rows, tmp_path, server)
     said = []
-    run = Run.of(rows, tmp_path / "out.jsonl", server.model, engine="ray", shards=2, say=said.append)
+    run = Run.of(rows, tmp_path / "out.jsonl", server.model, engine="ray", shards=2, say=said.append, **PLAIN)
     going = asyncio.ensure_future(run.go())
     await asyncio.to_thread(until, lambda: server.lines() > since + 60 or going.done())
     os.kill(holder(tmp_path / "out.jsonl.journal.1-of-2"), signal.SIGKILL)
@@ -92,7 +94,7 @@ def test_a_killed_driver_is_started_again(tmp_path, rows, serve, cluster):
     for file in driver.files:
         file.close()
     begun = server.lines()
-    report = asyncio.run(Run.of(rows, output, server.model, engine="ray", shards=3).go())
+    report = asyncio.run(Run.of(rows, output, server.model, engine="ray", shards=3, **PLAIN).go())
     stopped = max([killed, *(at for kind, _, at in server.entries(since)[: begun - since + 40] if kind == "X")])
     assert (report.done, report.ended) == (30, "")
     assert output.read_bytes() == wanted
@@ -103,7 +105,8 @@ def test_a_killed_driver_is_started_again(tmp_path, rows, serve, cluster):
 async def test_no_death_makes_money_be_forgotten(tmp_path, rows, serve, cluster):
     """With a budget, calls that were out when their worker was killed count as spent."""
     server = serve("--latency", 0.05)
-    run = Run.of(rows, tmp_path / "out.jsonl", server.model, engine="ray", shards=2, budget=Budget(calls=80), max_in_flight=8)
+    given = {"engine": "ray", "shards": 2, "budget": Budget(calls=80), "max_in_flight": 8, **PLAIN}
+    run = Run.of(rows, tmp_path / "out.jsonl", server.model, **given)
     going = asyncio.ensure_future(run.go())
     await asyncio.to_thread(until, lambda: server.lines() > 60 or going.done())
     os.kill(holder(tmp_path / "out.jsonl.journal.2-of-2"), signal.SIGKILL)

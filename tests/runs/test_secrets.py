@@ -44,7 +44,7 @@ def test_a_key_from_the_environment(tmp_path, rows, serve):
 
 def test_a_key_in_the_url_of_a_run_that_is_killed(tmp_path, rows, serve):
     """Also not in what kill -9 leaves lying about, nor in what is said of the run afterwards."""
-    server = serve("--latency", 0.1)
+    server = serve("--latency", 0.05)
     process = start(batch(rows, tmp_path / "out.jsonl", keyed(server), "--debug"))
     until(lambda: server.lines() > 60, process)
     process.kill()

@@ -15,7 +15,7 @@ import click
 
 from .. import __version__
 
-COMMANDS = ("run", "best", "grade", "batch", "runs", "export", "show", "demo", "models", "graders", "validate", "rubric")
+COMMANDS = ("run", "best", "grade", "batch", "runs", "export", "show", "demo", "models", "graders", "validate", "rubric", "priors")
 
 EPILOG = """\b
 Examples:

@@ -164,6 +164,9 @@ pace = options.group(
     metavar="SECONDS",
     help="With --engine provider-batch: ask this often whether a batch is done.",
 )
+@click.option(
+    "--learn/--no-learn", default=True, help="Let later rows, and the next run, believe what earlier rows taught. Default: yes."
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be read, asked and roughly cost. Asks and writes nothing.")
 @click.option(
     "--explain", is_flag=True, help="Like --dry-run; says too what changed since the last time, and so would be done again."

@@ -28,7 +28,18 @@ from .work import Watch, hand_over, watched
 
 DRAFTS = 4
 NO_PROMPT = "(What was asked for is not known. Judge the answers as texts.)"
-REPLACED = {"target": 0.9, "max_iterations": 0, "patience": 1, "min_delta": 0.0, "drafts": 1}  # the plan is another
+REPLACED: dict[str, Any] = {  # the plan is another
+    "target": 0.9,
+    "max_iterations": 0,
+    "patience": 1,
+    "min_delta": 0.0,
+    "drafts": 1,
+    "min_gain": 0.0,
+    "gain_per": "calls",
+    "priors": None,
+    "plain": None,
+    "final_check": False,
+}
 
 
 def choose(typed: dict[str, Any]) -> int:

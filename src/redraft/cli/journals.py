@@ -23,10 +23,10 @@ from ..stores.journal import Journal, RowNote, RunNote, Status
 from ..stores.salvage import salvage
 from .batchview import counted, say
 from .exits import OK, complain
+from .listing import listing, moment, when
 from .live import console, line
 
 ENDING = ".journal"
-WIDE = 500  # columns, where no terminal bounds them: a line a run
 STATES: tuple[Status, ...] = ("done", "failed", "open")
 
 
@@ -88,9 +88,7 @@ def show_all(named: str | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([one.as_data() for one in kept], indent=2, default=str))
     elif kept:
-        out = console(stderr=False)
-        out.width = out.width if out.is_terminal else WIDE
-        out.print(_table(kept))
+        listing().print(_table(kept))
     else:
         say(f"no runs; {_there_are(kept, paths)}")
 
@@ -106,17 +104,6 @@ def _table(kept: list[Kept]) -> Table:
         counts = [f"{one.note.counts.get(state, 0):,}" for state in STATES]
         table.add_row(line(one.note.name), *counts, when(one.note.changed), line(str(one.path)))
     return table
-
-
-def when(stamp: str) -> str:
-    """A moment as people read it, in their own time zone."""
-    return moment(stamp).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def moment(stamp: str) -> datetime:
-    """A moment in ISO 8601; without a zone it is UTC."""
-    read = datetime.fromisoformat(stamp)
-    return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
 def show_run(run: str, named: str | None, *, as_json: bool) -> None:
@@ -136,7 +123,7 @@ def show_run(run: str, named: str | None, *, as_json: bool) -> None:
     out.print(table)
 
 
-INSIDE = ("settings", "serial", "whole", "waves", "report")  # what only the engine needs, and what is told apart
+INSIDE = ("settings", "serial", "whole", "waves", "pair", "schooling", "report")  # for the engine, or told apart
 TWICE = ("output", "journal", "run", "rows", "by_iteration")  # of a report: said above, or more than a line can say
 
 

@@ -10,7 +10,7 @@ from ..core.records import Failure, Record
 from ..core.serial import record_to_json
 from ..core.steps import Step, Stop
 from ..core.trace import Trace
-from ..result import Result, shown
+from ..result import Result, measured, scored
 from ..text import plain
 from .progress import Progress, doing, made, rows, usage_as_json
 
@@ -94,6 +94,8 @@ def as_object(result: Result) -> dict[str, Any]:
     return {
         "value": result.value,
         "score": result.score,
+        "score_interval": result.score_interval,
+        "observed": result.observed,
         "reason": result.reason,
         "stop": str(result.stop),
         "converged": metadata.pop("converged"),
@@ -105,7 +107,8 @@ def as_object(result: Result) -> dict[str, Any]:
 
 def closing(result: Result) -> str:
     """Two facts in one line: how good it is, and why the work ended."""
-    scores = " → ".join(shown(s) for s in result.trace.score_history)
+    scores = scored(result, " → ")
     note = " ".join(plain(result.trace.outcome.note).split()) if result.trace.outcome else ""
     why = f"stopped: {result.stop}" + (f" ({note})" if note else "")
-    return f"score {shown(result.score)}" + (f" ({scores})" if "→" in scores else "") + f" · {why}"
+    told = "→" in scores or result.score_interval
+    return f"score {measured(result)}" + (f" ({scores})" if told else "") + f" · {why}"

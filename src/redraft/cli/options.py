@@ -78,6 +78,36 @@ stopping = group(
     setting("--patience", type=COUNT, default=2, show_default=True, metavar="N", help="Stop after N refinements without a gain."),
     setting("--min-delta", type=POSITIVE, default=0.01, show_default=True, metavar="D", help="A gain is more than D."),
     setting("--drafts", type=COUNT, default=1, show_default=True, metavar="N", help="Write N first drafts at once."),
+    setting(
+        "--min-gain",
+        type=POSITIVE,
+        default=0.01,
+        show_default=True,
+        metavar="G",
+        help="Where a model judges: stop when no step is expected to lift the score by G for what it costs.",
+    ),
+    setting(
+        "--gain-per",
+        type=click.Choice(["calls", "tokens", "usd"]),
+        default="calls",
+        show_default=True,
+        help="What a step costs: its calls, thousands of tokens, or USD.",
+    ),
+    setting(
+        "--priors",
+        metavar="shipped|FILE",
+        help="What is expected at first. Default: what earlier runs taught (`redraft priors`), else the shipped ones.",
+    ),
+    setting(
+        "--plain/--adaptive",
+        default=None,
+        help="Take scores at their word, or weigh what they are worth. Default: weigh them where a model judges.",
+    ),
+    setting(
+        "--final-check/--no-final-check",
+        default=False,
+        help="Where it is not clear which of two is best, let the judge compare them. Default: no.",
+    ),
 )
 
 

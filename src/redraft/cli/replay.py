@@ -13,7 +13,7 @@ from rich.text import Text
 from ..core.records import Candidate
 from ..core.serial import pack, record_to_json
 from ..core.trace import Trace
-from ..result import Result, shown
+from ..result import Result, remarked, shown
 from ..text import plain
 from .lines import as_object, closing
 from .live import console as text_console
@@ -69,6 +69,8 @@ def _ending(out: Console, trace: Trace) -> None:
     result = Result(trace)
     if trace.outcome:
         out.print(line(closing(result), "bold"))
+        if remark := remarked(result):
+            out.print(line(remark))
     else:
         out.print(line(f"score {shown(result.score)} · not finished: go on with redraft run --resume", "bold yellow"))
     table = Table.grid(padding=(0, 3, 0, 0))

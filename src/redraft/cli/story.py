@@ -58,8 +58,11 @@ class Teller:
         before = trace.scores.get(candidate.parent) if candidate.parent is not None else None
         gain = f" ({score - before:+.2f})" if score is not None and before is not None else ""
         source = line(f"{candidate.id} · {made(candidate)}" + (f" by {candidate.by}" if candidate.by != "given" else ""), "bold")
+        believed = dict(trace.outcome.believed).get(candidate.id) if trace.outcome else None
         best = trace.graded and trace.best is not None and trace.best.id == candidate.id
         source.append(f" · score {shown(score)}{gain}", "bold green" if best else "bold")
+        if believed is not None:
+            source.append(f" · believed {shown(believed)}", "dim")
         self.console.print()
         self.console.print(Rule(source, align="left", style="dim", characters="─"))
 

@@ -36,7 +36,13 @@ def judge(typed: Mapping[str, Any]) -> int:
 
 async def _graded(task: Task, typed: Mapping[str, Any]) -> Result:
     graders, asked = chosen_graders(typed), (typed["model"], typed["judge"])
-    options: dict[str, Any] = {"max_iterations": 0, "editor": False, "trust": typed["trust"], "cards": typed["cards"]}
+    options: dict[str, Any] = {
+        "max_iterations": 0,
+        "adaptive": False,
+        "editor": False,
+        "trust": typed["trust"],
+        "cards": typed["cards"],
+    }
     if task.requirements and graders is None and typed["judge"] is None:
         return await refine(task, model=False, **options)
     if graders is None and "none" in asked:

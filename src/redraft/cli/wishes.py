@@ -15,12 +15,14 @@ from click.core import ParameterSource
 
 from ..around import Budget
 from ..core.errors import ConfigError
+from ..core.priors import Priors
 from ..core.records import NOTHING, Task, Usage
 from ..core.trace import Trace
 from ..graders import Judge, Rubric
 from ..models import find
 from ..options import Options
 from ..requirements import KINDS, parse
+from ..stores.priors import priors_in, read_priors
 from . import files
 from .config import Setting, checked
 from .options import price_of
@@ -29,7 +31,8 @@ NO_PROMPT = "Improve this text."  # what is asked for when only a response is gi
 SECRET = re.compile(r"(?<=://)[^/@#]*@|\?[^#]*")
 
 
-AS_IT_WAS = ("grader", "rubric", "judge", "temperature", "max-tokens", "seed")  # unset in a trace, these stay unset
+SHIPPED = "shipped"
+AS_IT_WAS = ("grader", "rubric", "judge", "temperature", "max-tokens", "seed", "priors")  # unset in a trace, these stay unset
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,9 @@ def settings_of(typed: Mapping[str, Any]) -> dict[str, Any]:
         "patience",
         "min_delta",
         "drafts",
+        "min_gain",
+        "gain_per",
+        "final_check",
         "deadline",
         "editor",
         "temperature",
@@ -106,7 +112,17 @@ def settings_of(typed: Mapping[str, Any]) -> dict[str, Any]:
         "trust",
         "cards",
     )
-    return {"target_score": typed["target"], "prices": prices_of(typed), **{name: typed[name] for name in names}}
+    adaptive = None if typed["plain"] is None else not typed["plain"]
+    told = {"target_score": typed["target"], "adaptive": adaptive, "priors": priors_of(typed), "prices": prices_of(typed)}
+    return {**told, **{name: typed[name] for name in names}}
+
+
+def priors_of(typed: Mapping[str, Any]) -> Priors | str | None:
+    """The priors that were typed: a file's, those that a trace kept, or the word for those shipped. Raises ConfigError."""
+    given: Priors | str | None = typed["priors"]
+    if given is None or given == SHIPPED or isinstance(given, Priors):
+        return given
+    return read_priors(given)
 
 
 def budget_of(typed: Mapping[str, Any], used: Usage = NOTHING) -> Budget | None:
@@ -134,6 +150,8 @@ def remembered(typed: Mapping[str, Any], params: list[Setting]) -> dict[str, Any
             held[name] = SECRET.sub("", held[name])
     if isinstance(held.get("rubric"), str):
         held["rubric"] = Rubric.load(held["rubric"]).as_data()
+    if isinstance(priors := priors_of(typed) if "priors" in held else None, Priors):
+        held["priors"] = priors.as_data()
     return held
 
 
@@ -147,13 +165,15 @@ def _kept(spec: str) -> str:
 def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting], trace: Trace, where: str) -> dict[str, Any]:
     """What was typed, completed by the settings of the trace; environment and files come after those. Raises ConfigError."""
     held = {"require": list(trace.task.requirements), **trace.settings}
-    packed = held.pop("rubric", None)
+    packed, believed = held.pop("rubric", None), held.pop("priors", None)
     known = {p.key for p in params}
     values = checked({k: v for k, v in held.items() if k in known}, params, where)
     if isinstance(packed, Mapping):
         values["rubric"] = Rubric.of(packed, "rubric", where)
     elif packed is not None:
         raise ConfigError(f"{where}: rubric must be a table, got {packed!r}")
+    if believed is not None:
+        values["priors"] = priors_in(believed) if isinstance(believed, Mapping) else str(believed)
     if trace.settings:
         unset = {str(p.name): () if p.multiple else None for p in params if p.key in AS_IT_WAS}
         values = {**unset, **values}

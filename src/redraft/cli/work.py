@@ -18,7 +18,7 @@ from ..core.errors import RedraftError
 from ..core.records import Record
 from ..core.steps import Step
 from ..core.trace import Trace
-from ..result import Result
+from ..result import Result, remarked
 from ..stores import JsonlStore, read_trace, write_whole
 from ..text import plain
 from . import files, lines
@@ -150,6 +150,8 @@ def _conclude(result: Result, typed: Mapping[str, Any], watch: Watch) -> None:
     click.echo(f"redraft: {lines.closing(result)}", err=True)
     if not sys.stderr.isatty():
         click.echo(f"redraft: {tally(result.usage, watch.progress.seconds)}", err=True)
+    if remark := remarked(result):
+        click.echo(f"redraft: {' '.join(remark.split())}", err=True)
     for name in result.metadata["broken"]:
         click.echo(f"redraft: still broken: {plain(name)}", err=True)
     if result.stop.resumable:

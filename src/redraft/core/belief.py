@@ -15,17 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property
 from math import erf, exp, pi, sqrt
 from operator import mul
 from typing import NamedTuple, TypeAlias
 
-from .family import Family, Shape
+from .family import Family, Kin, Shape
 from .priors import Priors
 
 Row: TypeAlias = list[float]
 
-JITTER = 1e-9  # keeps the factor regular where a grader has no noise
+JITTER = 1e-12  # keeps the factor regular where a grader has no noise
+DIGITS = 2  # of what is believed where there is noise: what lies closer is alike, and the earliest counts
+EXACT = 6
 REPAIR_SD = 0.02  # how much an editor's repair changes a quality
 LEVEL, GAIN, TEXTS = 0, 1, 2  # among qualities: the task's level, its gain, and the first text
 
@@ -60,26 +62,44 @@ class Joint:
         self.cov.append([*latent.row, latent.variance])
         self.means.append(latent.mean)
 
+    def copy(self) -> Joint:
+        return Joint([*self.means], [[*row] for row in self.cov])
+
 
 class Tree:
-    """What follows from the shape of a family alone: how its qualities and its grades depend on each other."""
+    """What follows from the shape of a family alone: how its qualities and its grades depend on each other.
 
-    def __init__(self, shape: Shape, priors: Priors) -> None:
+    It is made of the tree without the last text, where there is one.
+    """
+
+    def __init__(self, shape: Shape, priors: Priors, before: Tree | None = None) -> None:
         self.shape, self.priors = shape, priors
-        self.qualities, self.styles = Joint(), Joint()
-        self.qualities.add(Latent(priors.level, [], priors.level_sd**2))
-        self.qualities.add(Latent(priors.gain, [0.0], priors.gain_sd**2))
-        for kin in shape.kin:
-            quality, style = self.expected(kin.role, kin.parent)
-            self.qualities.add(quality)
-            self.styles.add(style)
-        self.graded = [i for i, kin in enumerate(shape.kin) if kin.noise is not None]
-        self.factor: list[Row] = []  # of the covariances of the grades
-        for i in self.graded:
-            row = self.solved(self.of_grade(i))
-            self.factor.append([*row, sqrt(self.variance(i, shape.kin[i].noise or 0.0) - dot(row, row))])
-        self.told = [self.solved(self.of_quality(row)) for row in self.qualities.cov]  # what the grades tell of each quality
+        self.qualities, self.styles = before.joints if before else (Joint(), Joint())
+        self.graded: list[int] = [*before.graded] if before else []
+        self.factor: list[Row] = [*before.factor] if before else []  # of the covariances of the grades
+        self._told: dict[int, Row] = {}
         self._steps: dict[tuple[str, int | None], tuple[Latent, Row, Row, float]] = {}
+        if before is None:
+            self.qualities.add(Latent(priors.level, [], priors.level_sd**2))
+            self.qualities.add(Latent(priors.gain, [0.0], priors.gain_sd**2))
+        for kin in shape.kin[-1:] if before else shape.kin:
+            self._admit(kin)
+
+    def _admit(self, kin: Kin) -> None:
+        """One more text, with its grade."""
+        quality, style = self.expected(kin.role, kin.parent)
+        self.qualities.add(quality)
+        self.styles.add(style)
+        if kin.noise is not None:
+            i = len(self.styles.means) - 1
+            row = self.solved(self.of_grade(i))
+            self.factor.append([*row, sqrt(max(self.variance(i, kin.noise) - dot(row, row), JITTER))])
+            self.graded.append(i)
+
+    @property
+    def joints(self) -> tuple[Joint, Joint]:
+        """The qualities and the styles, to be added to."""
+        return self.qualities.copy(), self.styles.copy()
 
     def expected(self, role: str, parent: int | None) -> tuple[Latent, Latent]:
         """The quality and the style of a text before it is graded."""
@@ -124,6 +144,22 @@ class Tree:
             news.append((surprise - dot(row, news)) / row[-1])
         return news
 
+    def told(self, of: int) -> Row:
+        """What the grades tell of a quality, as covariances with what is new in each."""
+        if of not in self._told:
+            self._told[of] = self.solved(self.of_quality(self.qualities.cov[of]))
+        return self._told[of]
+
+    def weights(self, news: Sequence[float]) -> Row:
+        """What each grade weighs: a quality is its prior mean, and its covariances with the grades times these."""
+        weights = list(news)
+        for n in reversed(range(len(weights))):
+            row = self.factor[n]
+            weights[n] /= row[n]
+            for m in range(n):
+                weights[m] -= row[m] * weights[n]
+        return weights
+
     def step(self, role: str, parent: int | None) -> tuple[Latent, Row, Row, float]:
         """One more text: its quality, what the grades tell of that and of its own grade, and how its grade would vary."""
         if (role, parent) not in self._steps:
@@ -131,11 +167,23 @@ class Tree:
             of_quality = self.of_quality(quality.row)
             of_grade = self.solved([q + style.row[i] for q, i in zip(of_quality, self.graded, strict=True)])
             variance = quality.variance + style.variance + self._noise(self.shape.share) - dot(of_grade, of_grade)
-            self._steps[role, parent] = quality, self.solved(of_quality), of_grade, sqrt(variance)
+            self._steps[role, parent] = quality, self.solved(of_quality), of_grade, sqrt(max(variance, JITTER))
         return self._steps[role, parent]
 
 
-grown = lru_cache(maxsize=1024)(Tree)  # many tasks have families of the same shape
+def grown(shape: Shape, priors: Priors) -> Tree:
+    """The tree of a shape: many tasks have families of the same, and each is one text more than one that was."""
+    tree = TREES.get((shape, priors))
+    if tree is None:
+        while len(TREES) >= MOST_TREES:
+            del TREES[next(iter(TREES))]
+        before = TREES.get((Shape(shape.kin[:-1], shape.share), priors)) if len(shape.kin) > 1 else None
+        tree = TREES[shape, priors] = Tree(shape, priors, before)
+    return tree
+
+
+TREES: dict[tuple[Shape, Priors], Tree] = {}  # the latest
+MOST_TREES = 1024
 
 
 class Belief:
@@ -144,14 +192,19 @@ class Belief:
     def __init__(self, known: Family, priors: Priors) -> None:
         self.tree = tree = grown(known.shape, priors)
         self.places = known.places
-        self.news = tree.news(known.scores)
-        self._means = [mean + dot(told, self.news) for mean, told in zip(tree.qualities.means, tree.told, strict=True)]
-        self.means = {id: self._means[TEXTS + i] for id, i in known.places.items()}
-        self.sds = {id: sqrt(self._left(TEXTS + i, TEXTS + i)) for id, i in known.places.items()}
+        self.weights = tree.weights(tree.news(known.scores))
+        qualities = zip(tree.qualities.means, tree.qualities.cov, strict=True)
+        self._means = [mean + dot(tree.of_quality(row), self.weights) for mean, row in qualities]
+        digits = DIGITS if known.shape.share else EXACT
+        self.means = {id: round(min(1.0, max(0.0, self._means[TEXTS + i])), digits) for id, i in known.places.items()}
+
+    @cached_property
+    def sds(self) -> dict[int, float]:
+        return {id: sqrt(self._left(TEXTS + i, TEXTS + i)) for id, i in self.places.items()}
 
     def _left(self, a: int, b: int) -> float:
         """The covariance that is left of two qualities."""
-        left = self.tree.qualities.cov[a][b] - dot(self.tree.told[a], self.tree.told[b])
+        left = self.tree.qualities.cov[a][b] - dot(self.tree.told(a), self.tree.told(b))
         return max(left, 0.0) if a == b else left
 
     def sure(self, one: int, other: int, deviations: float) -> bool:
@@ -164,17 +217,18 @@ class Belief:
         """What one more text, written anew or from `parent` and graded once, is expected to add to the best."""
         quality, told, of_grade, spread = self.tree.step(role, None if parent is None else self.places[parent])
         rival = TEXTS + self.places[best]
-        moved = quality.variance - dot(told, of_grade) - quality.row[rival] + dot(self.tree.told[rival], of_grade)
-        return expected_gain(quality.mean + dot(told, self.news) - self._means[rival], abs(moved) / spread)
+        moved = quality.variance - dot(told, of_grade) - quality.row[rival] + dot(self.tree.told(rival), of_grade)
+        mean = quality.mean + dot(self.tree.of_quality(quality.row), self.weights)
+        return expected_gain(mean - self._means[rival], abs(moved) / spread)
 
     def gain_of_look(self, candidate: int, rival: int) -> float:
         """What one more look at a text is expected to add, where it may change places with `rival`."""
         tree, i = self.tree, self.places[candidate]
         one, other = TEXTS + i, TEXTS + self.places[rival]
         of_grade = tree.solved(tree.of_grade(i))
-        moved = tree.qualities.cov[one][one] - dot(tree.told[one], of_grade)
-        moved -= tree.qualities.cov[other][one] - dot(tree.told[other], of_grade)
-        spread = sqrt(tree.variance(i, tree.shape.share) - dot(of_grade, of_grade))
+        moved = tree.qualities.cov[one][one] - dot(tree.told(one), of_grade)
+        moved -= tree.qualities.cov[other][one] - dot(tree.told(other), of_grade)
+        spread = sqrt(max(tree.variance(i, tree.shape.share) - dot(of_grade, of_grade), JITTER))
         return expected_gain(-abs(self._means[one] - self._means[other]), abs(moved) / spread)
 
 
@@ -185,7 +239,7 @@ def dot(a: Iterable[float], b: Iterable[float]) -> float:
 
 def expected_gain(lead: float, sd: float) -> float:
     """The mean of max(0, x) for x with the mean `lead` and the standard deviation `sd`."""
-    if sd < JITTER:
+    if sd < 1e-9:
         return max(lead, 0.0)
     z = lead / sd
-    return sd * exp(-z * z / 2) / sqrt(2 * pi) + lead * (1 + erf(z / sqrt(2))) / 2
+    return max(0.0, sd * exp(-z * z / 2) / sqrt(2 * pi) + lead * (1 + erf(z / sqrt(2))) / 2)

@@ -29,8 +29,8 @@ class Shape(NamedTuple):
 class Family(NamedTuple):
     """The texts of a task, each after its parent, and the scores of those that have one.
 
-    `places` are those of the candidates by id; a copy has its parent's. `again`: how many looks there were at texts that had
-    been looked at, and the sum of squares by which looks at the same text differ.
+    `places` are those of the candidates by id; a text that was there already has that one's. `again`: how many looks there
+    were at texts that had been looked at, and the sum of squares by which looks at the same text differ.
     """
 
     shape: Shape
@@ -43,17 +43,19 @@ def family(trace: Trace) -> Family:
     """The family of a trace's candidates. Graders that call no model have no noise."""
     noisy = noisy_among(trace.panel)
     places: dict[int, int] = {}
+    first: dict[str, int] = {}  # the place of each text
     kin: list[Kin] = []
     scores: list[float] = []
     more, squares = 0, 0.0
     for c in trace.candidates:
         parent = None if c.parent is None else places[c.parent]
-        if parent is not None and trace.unchanged(c):
-            places[c.id] = parent
+        twin = parent if parent is not None and trace.unchanged(c) else first.get(c.text)
+        if twin is not None and (twin == parent or kin[twin].noise is not None):
+            places[c.id] = twin
             continue
         looks = [looks_of(trace.feedback[c.id], seat) for seat, _ in noisy]
         noise, score = sum(share**2 / max(1, len(own)) for own, (_, share) in zip(looks, noisy, strict=True)), trace.scores[c.id]
-        places[c.id] = len(kin)
+        places[c.id] = first[c.text] = len(kin)
         kin.append(Kin(c.role, parent, None if score is None else noise))
         if score is not None:
             scores.append(score)
@@ -71,9 +73,14 @@ def noisy_among(panel: Iterable[Seat]) -> list[tuple[Seat, float]]:
 
 
 def looks_of(views: Iterable[Feedback], seat: Seat) -> list[float]:
-    """The scores of a grader's looks at a text; every vote of a jury is one."""
-    votes = [[v.score for v in f.votes if isinstance(v, Feedback)] or [f.score] for f in views if f.grader == seat.grader]
-    return [score for scores in votes for score in scores if score is not None]
+    """The scores of a grader's looks at a text; where a jury is one grader asked again and again, every vote is one."""
+    return [score for f in views if f.grader == seat.grader for score in votes_of(f) if score is not None]
+
+
+def votes_of(view: Feedback) -> list[float | None]:
+    """The scores of which a view was made; of graders that look at different things, its own."""
+    votes = [vote for vote in view.votes if isinstance(vote, Feedback)]
+    return [vote.score for vote in votes] if len(votes) > 1 and len({vote.grader for vote in votes}) == 1 else [view.score]
 
 
 def scatter(scores: Sequence[float]) -> float:

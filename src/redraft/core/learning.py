@@ -25,7 +25,7 @@ FAR = {
     "level_sd": 0.5,
     "draft_sd": 0.5,
     "step_sd": 0.5,
-    "noise_sd": 0.5,
+    "noise_sd": 0.25,  # where no text was looked at twice, it is easily taken for a difference between texts
     "gain_sd": 0.3,
     "style_sd": 0.2,  # without people's labels, hard to tell from quality
 }
@@ -50,7 +50,8 @@ def learned(families: Iterable[Family], before: Priors) -> Priors:
                     break
             else:
                 steps[name] /= 3
-    return replace(found_at(at, before), tasks=before.tasks + sum(map(len, groups.values())))
+    unmoved = {name: getattr(before, name) for name in FAR if name.endswith("_sd") and at[name] == start[name]}
+    return replace(found_at(at, before), **unmoved, tasks=before.tasks + sum(map(len, groups.values())))
 
 
 def searched(priors: Priors) -> dict[str, float]:
@@ -63,13 +64,18 @@ def searched(priors: Priors) -> dict[str, float]:
 def found_at(at: Mapping[str, float], before: Priors) -> Priors:
     """The priors at a place of the search."""
     spreads = {name: min(1.0, exp(at[name])) for name in FAR if name.endswith("_sd")}
-    told = {**spreads, "level": at["level"], "gain": at["lift"] - (at["carry"] - 1) * PIVOT, "carry": at["carry"]}
+    told = {**spreads, "level": at["level"], "gain": gain_at(at), "carry": at["carry"]}
     return Priors.of({**before.as_data(), **told})
+
+
+def gain_at(at: Mapping[str, float]) -> float:
+    """The gain at a place of the search."""
+    return at["lift"] - (at["carry"] - 1) * PIVOT
 
 
 def posterior(groups: Mapping[Shape, list[Family]], before: Priors, at: Mapping[str, float], start: Mapping[str, float]) -> float:
     """The logarithm of how likely the grades are, and the priors given those before; up to a constant."""
-    if not (0 <= at["level"] <= 1 and 0 <= at["carry"] <= 1):
+    if not (0 <= at["level"] <= 1 and 0 <= at["carry"] <= 1 and -1 <= gain_at(at) <= 1):
         return float("-inf")
     priors = found_at(at, before)
     far = [-(((at[name] - start[name]) / sd) ** 2) / 2 for name, sd in FAR.items()]

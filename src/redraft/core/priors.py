@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from math import isfinite
 from typing import Any, Self
 
 from .errors import ConfigError
@@ -27,24 +26,24 @@ class Priors:
     level_sd: float = 0.15
     draft_sd: float = 0.1
     gain: float = 0.16
-    gain_sd: float = 0.03
+    gain_sd: float = 0.04
     carry: float = 0.8
     step_sd: float = 0.08
-    noise_sd: float = 0.1
+    noise_sd: float = 0.12
     style_sd: float = 0.06
     kinship: float = 0.7
-    drift: float = 0.015
+    drift: float = 0.03
     tasks: int = 0
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
-            least = -1.0 if f.name in {"gain", "drift"} else 0.0
-            number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-            if f.name == "tasks" and isinstance(value, int) and value >= 0:
-                continue
-            if not number or not least <= value <= 1:
-                raise ConfigError(f"priors: {f.name} must be a number in [{least:g}, 1], got {value!r}")
+            value, least = getattr(self, f.name), -1 if f.name in {"gain", "drift"} else 0
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if f.name == "tasks":
+                if type(value) is not int or value < 0:
+                    raise ConfigError(f"priors: tasks must be a whole number >= 0, got {value!r}")
+            elif not number or not least <= value <= 1:
+                raise ConfigError(f"priors: {f.name} must be a number in [{least}, 1], got {value!r}")
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:

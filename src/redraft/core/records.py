@@ -331,7 +331,7 @@ class Outcome:
     """Which candidate was kept (None: there was none) and why the work ended; `note` says it in words.
 
     `score` and `interval` are what the plan believes of its quality (the mean, and where it lies with 95 %), where that is
-    not simply the score that was observed.
+    not simply the score that was observed; `believed` holds the means of all, as pairs of an id and a score.
     """
 
     best: int | None
@@ -339,6 +339,13 @@ class Outcome:
     note: str = ""
     score: float | None = None
     interval: tuple[float, float] | None = None
+    believed: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", StopReason(self.reason))
+        for score in (self.score, *(self.interval or ()), *(score for _, score in self.believed)):
+            if score is not None:
+                _check_score(score, "what is believed of a candidate")
 
     @property
     def slot(self) -> Slot:

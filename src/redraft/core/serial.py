@@ -69,6 +69,11 @@ def _slot(value: Any) -> Slot:
     return tuple(_slot(v) if isinstance(v, list) else v for v in value)
 
 
+def _pair(value: Any) -> tuple[Any, Any]:
+    one, other = value
+    return one, other
+
+
 def _vote(data: Mapping[str, Any]) -> Any:
     return unpack(Comparison if "ranking" in data else Failure if "of" in data else Feedback, data)
 
@@ -80,6 +85,8 @@ RESTORE: dict[str, Any] = {
     "ties": lambda v: tuple(tuple(group) for group in v),
     "votes": lambda v: tuple(map(_vote, v)),
     "ends": lambda v: v and StopReason(v),
+    "interval": lambda v: v and _pair(v),
+    "believed": lambda v: tuple(map(_pair, v)),
 }
 
 
@@ -98,8 +105,8 @@ def record_from_json(line: str) -> Record:
     cls = KINDS.get(str(data.pop("kind", None)))
     if cls is None:
         raise StoreError(f"not a record of any known kind ({', '.join(KINDS)}): {line[:200]!r}")
-    record = unpack(cls, data)
-    return Outcome(record.best, StopReason(record.reason), record.note) if isinstance(record, Outcome) else record
+    record: Record = unpack(cls, data)
+    return record
 
 
 def task_from_json(data: Mapping[str, Any]) -> Task:

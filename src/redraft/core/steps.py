@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from .records import Candidate, Message, Slot, StopReason, Task
+from .records import Candidate, Message, Outcome, Slot, StopReason, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Keep `best` and end the work; `score` and `interval` are what is believed of it, where that is not what was observed."""
+    """Keep `best` and end the work; `score`, `interval`, `believed`: as in the `Outcome` that it leaves."""
 
     role: ClassVar[str] = "stop"
     best: int | None
@@ -92,10 +92,16 @@ class Stop:
     note: str = ""
     score: float | None = None
     interval: tuple[float, float] | None = None
+    believed: tuple[tuple[int, float], ...] = ()
 
     @property
     def slot(self) -> Slot:
         return ("outcome",)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it leaves."""
+        return Outcome(self.best, self.reason, self.note, self.score, self.interval, self.believed)
 
 
 Step: TypeAlias = Generate | Refine | Repair | Grade | Compare | Stop

@@ -113,13 +113,18 @@ class Trace:
     def believed(self, scores: Mapping[int, float]) -> Trace:
         """The same trace with these scores, by candidate, in the place of those that were given; rules read it as they read any.
 
-        What was not graded stays so.
+        What was not graded stays so. Rankings do not count beside such scores.
         """
         seen = replace(self)
-        standing = {id: (kept, None if score is None else scores[id]) for id, (kept, score) in self._standing.items()}
+        standing = {id: (kept, score if score is None else scores.get(id, score)) for id, (kept, score) in self._standing.items()}
         vars(seen).update({name: vars(self)[name] for name in (*_OF_CANDIDATES, *_OF_FEEDBACK) if name in vars(self)})
-        vars(seen)["_standing"] = standing
+        vars(seen).update(_standing=standing, comparisons=[])
         return seen
+
+    @view
+    def settled(self) -> Trace:
+        """The same trace with what was believed when the work ended by belief; else itself."""
+        return self.believed(dict(self.outcome.believed)) if self.outcome and self.outcome.believed else self
 
     def lacks(self, steps: Iterable[S]) -> list[S]:
         """The steps nobody has carried out yet, nor failed at in this run."""

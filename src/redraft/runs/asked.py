@@ -64,6 +64,7 @@ class Asked:
     shards: int | None = None
     ray_address: str | None = None
     poll: float | None = None
+    learn: bool = True
     options: Options = field(default_factory=Options)
 
     @classmethod
@@ -86,6 +87,8 @@ class Asked:
         _one_of("engine", self.engine, ENGINES)
         self._check_ray()
         self._check_poll()
+        if not isinstance(self.learn, bool):
+            raise ConfigError(f"learn must be True or False, got {self.learn!r}")
         for kind in self.retry:
             _one_of("retry", kind, RETRY)
         if not NAME.fullmatch(self.name):
@@ -98,6 +101,8 @@ class Asked:
             raise ConfigError("store: a batch keeps its own journal, leave it out")
         if self.options.plan is not None and self.mode != "refine":
             raise ConfigError(f"mode {self.mode!r} has a plan of its own: leave out plan")
+        if self.options.final_check and self.mode != "refine":
+            raise ConfigError(f"mode {self.mode!r} has no use for final_check: leave it out")
 
     def _check_ray(self) -> None:
         most, options = self.options.max_in_flight, self.options

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from time import monotonic
+from typing import IO, Any, ClassVar, NamedTuple
 
-from ..api import Job, chosen, drive, job_for, uncancel
+from ..api import Job, chosen, drive, ended, job_for, uncancel
+from ..around import Purse
 from ..casting import Desk
 from ..contracts import Call, Model
 from ..core.errors import ConfigError, StoreError
-from ..core.family import noisy_among
+from ..core.family import family, noisy_among
 from ..core.plans import Plan
+from ..core.plans.adaptive import Adaptive, Unit
+from ..core.priors import Priors
 from ..core.records import NOTHING, Outcome, StopReason
 from ..core.serial import record_to_json
 from ..core.trace import Trace
@@ -30,13 +35,16 @@ from ..datasets.values import merged, names_for
 from ..datasets.writing import Output
 from ..options import Options
 from ..stores.journal import Journal, RowNote
+from ..stores.priors import Kept, Shelf
 from .asked import Asked
 from .endpoints import ROW, Endpoints
 from .entries import Entry, Survey, Table
 from .keys import Keys, key_of
+from .market import Ladder, Market, Row, left_of, unit_of
 from .progress import Progress
 from .report import Report, Tally, report_of
 from .rows import COLUMNS, Came, came_of, failed, not_started
+from .schooling import LEAST, Schooling, taught
 
 CHUNK = 64  # rows read at a time
 MOST_ROWS = 2  # rows under way, in terms of the most calls in flight
@@ -48,6 +56,8 @@ MARKING = {"budget", "deadline"}  # after these ends the rows that are left are 
 @dataclass
 class Engine:
     """Takes the rows of a table through a desk into a journal and an output."""
+
+    school: ClassVar[Callable[..., Schooling]] = Schooling.of
 
     asked: Asked
     table: Table
@@ -62,6 +72,9 @@ class Engine:
     tally: Tally = field(default_factory=Tally)
     ended: str = ""
     message: str = ""
+    market: Market | None = field(default=None, init=False)  # where rows share a budget
+    schooling: Schooling | None = field(default=None, init=False)  # where what is believed follows from what was seen
+    _dearest: float = 0.0
     _rows: set[asyncio.Task[None]] = field(default_factory=set)
     _turn: asyncio.Event = field(default_factory=asyncio.Event)  # something ended: a row, or the run
     _keys: Keys = field(init=False)
@@ -77,6 +90,7 @@ class Engine:
 
     async def go(self) -> Report:
         """All rows; what they came to."""
+        self._prepare()
         self._note(state="running", settings=self._known_settings())
         try:
             await self._work()
@@ -87,12 +101,21 @@ class Engine:
             uncancel()
         finally:
             await self._settle_down()
-        return self._report()
+        report = self._report()
+        try:
+            await self._remember()
+        except StoreError as error:
+            self.endpoints.say(f"what the run teaches could not be kept: {error}")
+        except asyncio.CancelledError:  # all else is done
+            uncancel()
+        return report
 
     async def _work(self) -> None:
         async with aclosing(self._due()) as rows:
             async for due in rows:
-                if came := self._kept(due):
+                came = self._kept(due)
+                await self._met(due, came)
+                if came:
                     self._written(due.entry, came, kept=True)
                 elif await self._room():
                     self._begin(due)
@@ -190,6 +213,100 @@ class Engine:
         known.pop(self._keys.shared, None)
         return known | {self._keys.shared: self._keys.settings}
 
+    # --- what rows go by
+
+    def _prepare(self) -> None:
+        """Find out what is believed, and what there is to spend."""
+        plan, asked = self.plan, self.asked
+        if not isinstance(plan, Adaptive) or asked.plan is not None:
+            return
+        panel, _ = self.desk.common()
+        if not isinstance(asked.options.priors, Priors):
+            on = asked.learn and asked.engine == "local" and bool(noisy_among(panel))
+            self.schooling = self.school(plan.priors, self._schooled_before().get(self._keys.shared), on=on)
+            self.plan = plan = replace(plan, priors=self.schooling.start)
+            pair = self.desk.pair
+            self._note(pair=pair.as_data() if pair else None)
+            self._note_schooling()
+        if unit := unit_of(self.desk.options.budget):
+            answered = self.survey.answered == self.survey.total
+            money = partial(self._money, unit)
+            self.market = Market(plan, unit, money, lambda: self.desk.purse.spent, self._to_do, panel, answered)
+
+    def _money(self, unit: Unit) -> float:
+        """What the run may still spend, less what one call sets aside: at the end of money that much cannot be spent."""
+        budget, purse = self.desk.options.budget, self.desk.purse
+        if unit != "calls" and (calls := purse.reserved["calls"]):
+            self._dearest = max(self._dearest, purse.reserved[unit] / calls)
+        return left_of(budget, purse.spent, unit, self._dearest) if budget else 0.0
+
+    @property
+    def _to_do(self) -> int:
+        """How many rows there are to work on, as far as one can tell before they come by."""
+        run = self.journal.run(self.asked.name)
+        same = run and next(reversed(run.about.get("settings", {})), None) == self._keys.shared
+        return max(1, self.survey.total - (run.counts["done"] + run.counts["failed"] if run and same else 0))
+
+    def _plan(self, n: int) -> Plan:
+        """What the row at place n goes by."""
+        if self.schooling is None or not isinstance(self.plan, Adaptive):
+            return self.plan
+        return replace(self.plan, priors=self.schooling.priors(n))
+
+    async def _met(self, due: Due, came: Came | None) -> None:
+        """A row comes by. Where it is to go by what others teach, wait for them."""
+        if self.market and came and due.note and due.note.result and (ladder := due.note.result.get("ladder")):
+            self.market.recall(*Ladder.of(ladder))
+        if self.schooling is None:
+            return
+        self.schooling.met(due.entry.n, due.entry.id, ended=came is not None)
+        stage = self.schooling.stage(due.entry.n)
+        if came is None and stage is not None:
+            await self._schooled(self.schooling, stage)
+
+    async def _schooled(self, schooling: Schooling, stage: int) -> None:
+        """Learn for a stage once those have ended from whom is learned, unless that takes too long; once for all."""
+        until = monotonic() + schooling.patience
+        while not (self.ended or schooling.ready(stage)) and (left := until - monotonic()) > 0:
+            await self._next_turn(asyncio.sleep(left))
+        if self.ended:
+            return
+        learned = await self._taught(schooling.pupils(stage), schooling.start) if schooling.ready(stage) else None
+        schooling.stages[stage] = learned[0] if learned else None
+        self._note_schooling()
+        if learned is None:
+            self.endpoints.say(f"rows from {stage:,} on learn nothing of those before: some take too long, or none is graded")
+
+    async def _taught(self, ids: Sequence[str], before: Priors) -> tuple[Priors, int] | None:
+        """What rows teach, and how many of them can; None where none can."""
+        families = []
+        for id in ids:
+            if trace := self.journal.trace(self.asked.name, id):
+                families.append(family(trace))
+            await asyncio.sleep(0)
+        priors, graded = await asyncio.to_thread(taught, families, before)
+        return (priors, graded) if graded else None
+
+    def _schooled_before(self) -> dict[str, Any]:
+        """What this run was taught so far, by the key of its settings."""
+        run = self.journal.run(self.asked.name)
+        return dict(run.about.get("schooling", {})) if run else {}
+
+    def _note_schooling(self) -> None:
+        if self.schooling:
+            self._note(schooling={**self._schooled_before(), self._keys.shared: self.schooling.as_data()})
+
+    async def _remember(self) -> None:
+        """Keep what a whole run teaches for the next one with this model and these graders. Raises StoreError."""
+        schooling, asked = self.schooling, self.asked
+        if schooling is None or self.ended or not asked.learn or not self.progress.worked:
+            return
+        pair, learned = self.desk.pair, await self._taught(schooling.pupils(), Priors())
+        if pair is None or learned is None or learned[1] < LEAST:
+            return
+        source = f"run {asked.name} in {asked.journal}, {learned[1]:,} of {self.survey.total:,} rows"
+        Shelf.at().put(Kept.now(pair, learned[0], source))
+
     # --- one row
 
     def _kept(self, due: Due) -> Came | None:
@@ -207,7 +324,7 @@ class Engine:
             return due.came
         kept = self.journal.trace(self.asked.name, due.entry.id) if due.known else None
         if kept and kept.graded:
-            return came_of(kept + Outcome(kept.best.id if kept.best else None, StopReason(self.ended), self.message))
+            return came_of(ended(kept, self._plan(due.entry.n), StopReason(self.ended), self.message))
         return not_started(self.message)
 
     def _begin(self, due: Due) -> None:
@@ -226,21 +343,29 @@ class Engine:
     async def _row(self, due: Due) -> None:
         """A row from where it stands to its end. Whatever is wrong with it is its own end, not that of the run."""
         ROW.set(due.entry.id)
-        job = None
+        account = self.market.begun() if self.market else None
+        job = trace = None
         try:
-            job = self._job(due)
-            came = came_of(await self._driven(job))
+            job = self._job(due, account)
+            trace = await self._driven(job)
+            came = came_of(trace)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  (a row may hold, and its graders may do, anything)
             came = failed(error)
             if job is None:
                 self._anew(due, Trace(due.entry.task))
-        self.journal.finish(self.asked.name, due.entry.id, came.status, came.as_data())
+        data = came.as_data()
+        if account:
+            account.ended(trace)
+            data["ladder"] = account.ladder.as_data(account.market.unit)
+        self.journal.finish(self.asked.name, due.entry.id, came.status, data)
         await self.journal.committed()
+        if self.schooling:
+            self.schooling.ended(due.entry.n)
         self._written(due.entry, came, kept=False)
 
-    def _job(self, due: Due) -> Job:
+    def _job(self, due: Due, account: Row | None) -> Job:
         """The refinement of a row: taken up where the journal left it, or begun. Raises ConfigError."""
         task = due.entry.task
         if self.asked.mode == "grade" and task.response is None:
@@ -251,7 +376,12 @@ class Engine:
         if kept is None:
             self._anew(due, job.trace)
         store = RowStore(self.journal, self.asked.name, due.entry.id, len(kept.records) if kept else 0)
-        return replace(job, plan=self.plan, store=store, owned=False)
+        plan = self._plan(due.entry.n)
+        if account and isinstance(plan, Adaptive):
+            if kept:
+                account.resumed(job.trace, plan)
+            plan = account.plan(plan)
+        return replace(job, plan=plan, store=store, owned=False)
 
     def _anew(self, due: Due, trace: Trace) -> None:
         """Begin a row in the journal. Columns that are nobody's business but the output's are not kept there."""
@@ -290,14 +420,21 @@ class Engine:
 
 
 async def desk_of(  # noqa: PLR0917
-    asked: Asked, model: Any, graders: Any, judge: Any, options: Options, hold: Callable[[Call, Model], Call] | None
+    asked: Asked,
+    model: Any,
+    graders: Any,
+    judge: Any,
+    options: Options,
+    hold: Callable[[Call, Model], Call] | None,
+    purse: Purse | None = None,
 ) -> tuple[Desk, Plan]:
-    """Where the rows of a run are worked on, and by which plan."""
+    """Where the rows of a run are worked on, and by which plan. `purse`: one that others share; None: the desk's own."""
     writer = model
     if asked.mode == "grade":
         options = replace(options, max_iterations=0, editor=False)
         writer, judge = False, await chosen(model if judge is None else judge)
     desk = Desk(options, await chosen(writer), graders, judge, hold)
+    desk.purse = purse or desk.purse
     panel, _ = desk.common()
     noisy = bool(noisy_among(panel))
     return desk, asked.plan or options.make_plan(writes=desk.writer is not None, noisy=noisy, priors=desk.priors)

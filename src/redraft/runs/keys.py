@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from hashlib import sha256
 from typing import Any
 
@@ -14,11 +15,15 @@ import orjson
 
 from ..casting import Desk
 from ..core.plans import Plan
+from ..core.plans.adaptive import Adaptive
+from ..core.priors import Priors
 from ..core.records import Task
 from ..core.serial import pack
 from ..graders.identity import fingerprint
+from ..options import Options
 from ..perform import Cast
 
+UNTOLD = Priors(**dict.fromkeys((f.name for f in fields(Priors)), 0))  # stands for all that a user did not give
 VERSION = 1  # of the key: counts as a part of it
 OF_A_TASK = ("messages", "response", "reference", "context", "tests", "requirements", "metadata")
 
@@ -46,10 +51,17 @@ def settings_parts(desk: Desk, plan: Plan) -> dict[str, str]:
         "version": str(VERSION),
         "model": short(cast.writer.identity if cast.writer else ""),
         "sampling": short(sampling),
-        "plan": fingerprint(plan, lambda _: None),
+        "plan": fingerprint(_as_asked(plan, options), lambda _: None),
         "editor": fingerprint(cast.editor, lambda _: None) if cast.editor else "none",
         **_graders(desk, cast),
     }
+
+
+def _as_asked(plan: Plan, options: Options) -> Plan:
+    """The plan without what was learned since: priors count where a user gave them."""
+    if not isinstance(plan, Adaptive) or options.plan is not None or isinstance(options.priors, Priors):
+        return plan
+    return replace(plan, priors=UNTOLD)
 
 
 def _graders(desk: Desk, cast: Cast) -> dict[str, str]:

@@ -4,6 +4,9 @@ Pure: nothing is known here of files, splits or other rows. A trace that gives n
 why in words. Only answers with a score count, whole ones, each text once; what graders could not say is never guessed.
 The columns are those that TRL's trainers read (its documentation, "Dataset formats and types"); all of ours begin with
 `redraft_`, so that no trainer takes one for its own (a column `margin` would change what TRL's RewardTrainer learns).
+
+Scores are those that graders gave, also where a plan believed otherwise: each example can be checked against the feedback
+beside it. Where graders are noisy, the best by them has been lucky, too: a `min_margin` well above their noise keeps that out.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from ..around.meter import LIMITS, Budget, Purse
 from ..casting import Desk
 from ..contracts import Reply
 from ..core.errors import BudgetExhaustedError, StoreError
+from ..core.plans.adaptive import Unit
 from ..core.records import Usage
 from ..core.serial import record_to_json
 from ..core.trace import Trace
@@ -32,8 +33,9 @@ from .asked import Asked
 from .endpoints import Endpoints
 from .engine import Due, Engine, Nowhere, Refused, desk_of
 from .entries import Survey, Table
+from .market import SCALE
 from .progress import Mean, Progress
-from .shares import Share, Use
+from .shares import Money, Share, Use
 
 SHARED = "the journal must lie on a file system that all machines share"
 
@@ -62,7 +64,8 @@ Chunk = Callable[[], Sequence[Handed]]
 class Errand:
     """Everything that a shard must know, in values that can be sent. `ends`: when the run is to be over, by the wall clock.
 
-    `journal` is its own, `behind` that of the whole where calls may be in it, `leg` the name of this going of the run.
+    `journal` is its own, `behind` that of the whole where calls may be in it, `leg` the name of this going of the run, `rows` how
+    many there are in all its chunks.
     """
 
     asked: Asked
@@ -76,6 +79,7 @@ class Errand:
     leg: str
     folder: str
     ends: float | None
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,7 @@ class Allowance(Purse):
     def __init__(self) -> None:
         super().__init__(Budget())
         self.refused = ""
+        self.each: Money = {}
         self.written: Callable[[], Awaitable[None]] | None = None
         self._needs: list[Mapping[str, float]] = []
 
@@ -158,6 +163,31 @@ class Part(Engine):
 
     chunks: Sequence[Chunk] = ()
     purse: Allowance = field(default_factory=Allowance)
+    rows: int = 0
+    _pot: float | None = None
+    _stood: tuple[int, float] | None = None
+
+    @property
+    def _to_do(self) -> int:
+        return self.rows
+
+    def _money(self, unit: Unit) -> float:
+        """What all may still spend, as far as it is for the rows of this part: as it was told last, less what was spent since."""
+        spent = self.purse.spent[unit] / SCALE[unit]
+        if self._pot is None:
+            self._pot = self.purse.each.get(unit, 0.0) / SCALE[unit] * self.rows + spent
+        return max(0.0, self._pot - spent)
+
+    def stood(self) -> None:
+        """It is told now where this part stands; what is granted next follows from that."""
+        if market := self.market:
+            self._stood = market.waiting + len(market.under_way), self.purse.spent[market.unit] / SCALE[market.unit]
+
+    def granted(self, each: Money) -> None:
+        """There is so much for each row that had not ended when it was told where this part stands."""
+        if self._stood and self.market:
+            rows, spent = self._stood
+            self._pot = each.get(self.market.unit, 0.0) / SCALE[self.market.unit] * rows + spent
 
     async def _due(self) -> AsyncGenerator[Due, None]:
         """The rows handed over; what this journal lacks of them is put there first."""
@@ -224,10 +254,11 @@ class Shard:
 
     def _apply(self) -> None:
         share, engine = self._share, self._engine
-        self._purse.refused = share.refused
+        self._purse.refused, self._purse.each = share.refused, share.each
         self._purse.allow(Budget(**cast("Any", share.money)))
         if engine is None:
             return
+        engine.granted(share.each)
         if share.in_flight:
             engine.endpoints.resize(share.in_flight, share.rpm, share.tpm)
             engine.desk.options = replace(engine.desk.options, max_in_flight=share.in_flight)
@@ -245,13 +276,14 @@ class Shard:
         opened.callback(journal.close)
         endpoints = Endpoints(asked.limits, asked.options.max_in_flight, self._halted, self._said.append)
         options = replace(asked.options, cache=_calls(journal, errand.behind, opened))
-        desk, plan = await desk_of(asked, errand.model, errand.graders, errand.judge, options, endpoints.hold)
+        purse = self._purse if options.budget else None
+        desk, plan = await desk_of(asked, errand.model, errand.graders, errand.judge, options, endpoints.hold, purse)
         opened.push_async_callback(desk.close)
         self._keep_money(desk, asked.name, journal)
         journal.note(asked.name, leg=errand.leg)
         return Part(
             asked, errand.table, Survey(), desk, plan, journal, Nowhere(), Unheard(), endpoints, Progress(),
-            chunks=errand.chunks, purse=self._purse,
+            chunks=errand.chunks, purse=self._purse, rows=errand.rows,
         )  # fmt: skip
 
     def _asked(self, errand: Errand) -> Asked:
@@ -275,7 +307,6 @@ class Shard:
         if not desk.options.budget:
             return
         known = journal.run(name)
-        desk.purse = self._purse
         self._purse.spent.update(known.about.get("spent", {}) if known else {})
         self._purse.written = journal.committed
         self._purse.on_change = lambda: journal.note(name, spent=self._purse.taken)
@@ -289,6 +320,7 @@ class Shard:
         money: dict[str, Any] = dict(spent=dict(purse.spent), taken=purse.taken, short=purse.short)
         if engine is None:
             return Standing(self._life, Use(self._share, **money), dict.fromkeys(COUNTED, 0), Usage(), Mean(), Mean())
+        engine.stood()
         progress, endpoints = engine.progress, engine.endpoints
         progress.in_flight = endpoints.in_flight
         pressed = not endpoints.room or purse.short is not None

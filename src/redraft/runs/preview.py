@@ -10,6 +10,7 @@ from itertools import islice
 from ..around.meter import CHARS_PER_TOKEN, OUTPUT_GUESS
 from ..casting import Desk
 from ..core.plans import Plan
+from ..core.plans.adaptive import Adaptive
 from ..core.plans.self_refine import BestOfN
 from ..core.records import Message, Usage
 from ..datasets.rows import BadRow
@@ -20,6 +21,7 @@ from .keys import Keys, changed, key_of
 from .rows import Came
 
 SAMPLES = 3
+DUEL = 2  # calls: who compares two answers at the end is asked in both orders
 CHUNK = 256
 PROMPT = 1200  # tokens that a judge's own instructions take, roughly
 LEAST_OUTPUT = 64
@@ -130,13 +132,15 @@ class Seen:
 def calls_of(desk: Desk, plan: Plan, *, answered: float) -> Range:
     """The fewest and the most calls of a row, retries and re-asks apart. `answered` is the share with a response."""
     panel, _ = desk.common()
-    looks = sum(seat.looks for seat in panel if not seat.free)
-    drafts = getattr(plan, "n", getattr(plan, "drafts", 1))
+    weighs = isinstance(plan, Adaptive)
+    looks = sum(seat.looks for seat in panel if not (seat.free or (weighs and seat.compares)))
+    drafts = getattr(plan, "n", getattr(plan.rules if isinstance(plan, Adaptive) else plan, "drafts", 1))
     if desk.writer is None:
         return looks, looks
     least = drafts * (1 + looks) - round(answered)
     more = 0 if isinstance(plan, BestOfN) else desk.options.max_iterations
-    return max(0, least), least + more * (1 + looks)
+    duels = DUEL * sum(seat.looks for seat in panel if seat.compares) if weighs else 0
+    return max(0, least), least + more * (1 + looks) + duels
 
 
 def tokens_of(desk: Desk, survey: Survey) -> Range:

@@ -71,6 +71,7 @@ class Tally:
     regressed: int = 0
     broken: int = 0
     stops: Counter[str] = field(default_factory=Counter)
+    diagnoses: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     iterations: dict[int, Iteration] = field(default_factory=dict)
 
@@ -78,6 +79,8 @@ class Tally:
         """Count a row that ended."""
         self.stops[came.columns["stop"]] += 1
         self.broken += came.columns["broken"] is not None
+        if found := came.columns["diagnosis"]:
+            self.diagnoses[found] += 1
         if came.kind and came.kind != NOT_STARTED:
             self.errors[came.kind] += 1
         first, best = came.columns["initial_score"], came.columns["best_score"]
@@ -104,11 +107,12 @@ class Tally:
 class Report:
     """What a run came to.
 
-    `uplift` is the mean of best - first score over the rows that have both, `interval` its 95 % interval. `improved` are rows
-    whose best keeps more musts than the first answer, or as many and scores higher; `regressed` those of which a later
-    answer scored less and the first was kept; `broken` those whose best breaks a must. `usage` is what was paid for now, its cached
-    calls what was not. `ended` says what cut the run short: "" (nothing), "budget", "deadline", "interrupted", "fatal",
-    "outage" or "disk"; `message` says it in words. Whatever was cut short, the same command goes on.
+    `uplift` is the mean of best - first score over the rows that have both, `interval` its 95 % interval; where graders are
+    noisy, both are what is believed. `improved` are rows whose best keeps more musts than the first answer, or as many and
+    scores higher; `regressed` those of which a later answer scored less and the first was kept; `broken` those whose best
+    breaks a must. `diagnoses` counts rows by what there is to say of them (see `redraft.core.diagnosis`). `usage` is what was
+    paid for now, its cached calls what was not. `ended` says what cut the run short: "" (nothing), "budget", "deadline",
+    "interrupted", "fatal", "outage" or "disk"; `message` says it in words. Whatever was cut short, the same command goes on.
     """
 
     rows: int
@@ -129,6 +133,7 @@ class Report:
     mean_first: float | None
     mean_best: float | None
     stops: Mapping[str, int]
+    diagnoses: Mapping[str, int]
     errors: Mapping[str, int]
     by_iteration: tuple[Mapping[str, Any], ...]
     ended: str = ""
@@ -178,6 +183,7 @@ class Report:
             rows + (f" ({self.kept:,} of them before)" if self.kept else ""),
             self._scores(),
             "stopped: " + ", ".join(f"{why} {n:,}" for why, n in self.stops.items()) if self.stops else "",
+            "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
             "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
             f"the best breaks a must: {self.broken:,}" if self.broken else "",
             self._paid(),
@@ -213,6 +219,7 @@ def report_of(progress: Progress, tally: Tally, **about: Any) -> Report:
         mean_first=progress.first.value,
         mean_best=progress.best.value,
         stops=dict(sorted(tally.stops.items())),
+        diagnoses=dict(sorted(tally.diagnoses.items())),
         errors=dict(sorted(tally.errors.items())),
         by_iteration=tuple(it.as_data(n) for n, it in sorted(tally.iterations.items())),
         **about,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.diagnosis import diagnosed
 from ..core.errors import RedraftError
 from ..core.records import NOTHING, Comparison, Failure, Feedback, Record, StopReason, Usage
 from ..core.trace import Trace
@@ -16,8 +17,12 @@ COLUMNS: Mapping[str, type] = {
     "best": str,
     "initial_score": float,
     "best_score": float,
+    "score_low": float,
+    "score_high": float,
+    "observed": float,
     "iterations": int,
     "stop": str,
+    "diagnosis": str,
     "calls": int,
     "tokens": int,
     "cost": float,
@@ -33,9 +38,10 @@ TOLERANCE = 1e-9
 class Came:
     """A row's end. `status`: "done", "failed" (an error ended it, or nothing could be graded) or "open" (cut short).
 
-    `columns` are those of the output. `path` tells of every iteration from 0: the best score after it (None: unknown),
-    the answers and the USD it took. `lifted`: the best is better than the first: it keeps more musts, or as many and
-    scores higher. `worse`: a later answer scored less than the first.
+    `columns` are those of the output. Where the plan went by what it believed, so do all scores here but `observed`, so that
+    one can be set against another: what is picked for its observed score has been lucky. `path` tells of every iteration from
+    0: the best score after it (None: unknown), the answers and the USD it took. `lifted`: the best is better than the first:
+    it keeps more musts, or as many and scores higher. `worse`: a later answer scored less than the first.
     """
 
     status: Status
@@ -53,7 +59,7 @@ class Came:
     @classmethod
     def of(cls, status: Status, data: Mapping[str, Any]) -> Came:
         path = tuple(tuple(step) for step in data["path"])
-        return cls(status, data["columns"], **{name: data[name] for name in KEPT} | {"path": path})
+        return cls(status, {**dict.fromkeys(COLUMNS), **data["columns"]}, **{name: data[name] for name in KEPT} | {"path": path})
 
 
 def came_of(trace: Trace) -> Came:
@@ -62,10 +68,10 @@ def came_of(trace: Trace) -> Came:
     status, error = _status(trace, stop), _error(trace, stop)
     if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.graded:
         return not_started(error.message if error else "")
-    lifted, worse = moved(trace)
+    lifted, worse = moved(trace.settled)
     truncated = bool(trace.best and trace.best.truncated)
     kind = error.error if error and status == "failed" else ""
-    return Came(status, _columns(trace, stop, error), path_of(trace), lifted, worse, truncated, kind)
+    return Came(status, _columns(trace, stop, error), path_of(trace.settled), lifted, worse, truncated, kind)
 
 
 def _status(trace: Trace, stop: StopReason) -> Status:
@@ -76,12 +82,18 @@ def _status(trace: Trace, stop: StopReason) -> Status:
 
 def _columns(trace: Trace, stop: StopReason, error: Failure | None) -> dict[str, Any]:
     """The columns of the output, in their order."""
+    low, high = (trace.outcome and trace.outcome.interval) or (None, None)
+    found = diagnosed(trace)
     return {
         "best": trace.best.text if trace.best else None,
-        "initial_score": next(iter(trace.score_history), None),
+        "initial_score": next(iter(trace.settled.score_history), None),
         "best_score": trace.score,
+        "score_low": low,
+        "score_high": high,
+        "observed": trace.observed,
         "iterations": trace.iterations,
         "stop": str(stop),
+        "diagnosis": str(found.kind) if found else None,
         **taken(sum((r.usage for r in trace.records if not isinstance(r, Failure)), NOTHING)),
         "error": worded(error) if error else None,
         "broken": "; ".join(broken_musts(trace)) or None if trace.graded else None,

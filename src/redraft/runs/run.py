@@ -50,7 +50,8 @@ class Batch(Settings, total=False):
     rows that cannot be read. `durability`: "normal" survives the death of the process, "full" that of the machine. `limits`:
     how fast endpoints may be asked, with `max_in_flight` calls at most (512). `limit`: only so many rows. `engine`: "local",
     "ray" (in `shards` parts, on the cluster at `ray_address`), or "provider-batch": by the batch API of the endpoints, which is
-    looked at every `poll` seconds at first (1), later less often; there, limits do not count but for `limits.outage`.
+    looked at every `poll` seconds at first (1), later less often; there, limits do not count but for `limits.outage`. `learn`:
+    whether later rows, and the next run, believe what earlier rows taught of noisy graders; rows only with engine "local".
     """
 
     mode: str
@@ -69,6 +70,7 @@ class Batch(Settings, total=False):
     shards: int | None
     ray_address: str | None
     poll: float | None
+    learn: bool
     on_progress: Callable[[Progress], object] | None
     say: Callable[[str], object] | None
 

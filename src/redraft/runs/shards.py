@@ -32,7 +32,7 @@ from .part import COUNTED, Chunk, Errand, Handed, Order, Standing, Unheard
 from .progress import Mean, Progress
 from .report import Report
 from .rows import Came
-from .shares import Share, Shares
+from .shares import Money, Share, Shares
 
 CHUNK = 256  # rows that are handed over at a time
 TICK = 0.25  # seconds between two trades with a shard
@@ -184,16 +184,19 @@ class Sharded(Engine):
         return [
             Errand(
                 self._sent(len(chunks)), table, model, graders, judge,
-                part_of(journal, k, len(chunks)), behind, own, leg, str(Path.cwd()), ends,
+                part_of(journal, k, len(chunks)), behind, own, leg, str(Path.cwd()), ends, sum(self._handed[k :: len(chunks)]),
             )
             for k, own in enumerate(chunks)
         ]  # fmt: skip
 
     def _sent(self, of: int = 1) -> Asked:
-        """What was asked, as far as shards must know."""
-        limits = self.asked.limits
+        """What was asked, as far as shards must know, and what is believed."""
+        limits, options = self.asked.limits, self.asked.options
+        if self.schooling:
+            options = replace(options, priors=self.schooling.start)
         limits = replace(limits, start=max(1, limits.start // of), floor=max(1, limits.floor // of))
-        return replace(self.asked, source=None, output=None, engine="local", shards=None, ray_address=None, limits=limits)
+        alone: dict[str, Any] = {"engine": "local", "shards": None, "ray_address": None, "learn": False}
+        return replace(self.asked, source=None, output=None, limits=limits, options=options, **alone)
 
     # --- and together
 
@@ -284,7 +287,7 @@ class Lead:
         trading: asyncio.Future[Standing] | None = None
         try:
             while not running.done():
-                trading = trading or asyncio.ensure_future(hand.trade(self.shares.next(k), self._order))
+                trading = trading or asyncio.ensure_future(hand.trade(self._share(k), self._order))
                 patience = ABANDONED if self.afar.now else AWHILE
                 done, _ = await asyncio.wait((running, trading), return_when=asyncio.FIRST_COMPLETED, timeout=patience)
                 if not done and patience == ABANDONED:
@@ -298,6 +301,16 @@ class Lead:
             for call in (running, trading):
                 if call is not None:
                     call.cancel()
+
+    def _share(self, k: int) -> Share:
+        return replace(self.shares.next(k), each=self._each)
+
+    @property
+    def _each(self) -> Money:
+        """What of the budget there is for each row that has not ended."""
+        ended = sum(s.counts[name] for s in self.afar.standings.values() for name in ("done", "failed", "cut"))
+        left = max(1, sum(self.engine._handed) - ended)  # noqa: SLF001
+        return {name: money / left for name, money in self.shares.left().items()}
 
     @property
     def _order(self) -> Order | None:

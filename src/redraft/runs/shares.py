@@ -22,7 +22,8 @@ Money = Mapping[str, float]
 class Share:
     """What a shard may use: calls in flight, calls and tokens a minute, and of the budget.
 
-    `refused`: why a shard that is short of money will never get more.
+    `refused`: why a shard that is short of money will never get more. `each`: what there is of the budget for each row that has
+    not ended, whoever works on it.
     """
 
     in_flight: int = 0
@@ -30,6 +31,7 @@ class Share:
     tpm: float | None = None
     money: Money = field(default_factory=dict)
     refused: str = ""
+    each: Money = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ class Shares:
         return max(self._granted(k, whole * part, whole, lambda share: of(share) or 0.0, lambda _: 0.0), whole * NEVER_NONE)
 
     # --- money
+
+    def left(self) -> Money:
+        """What nobody has spent."""
+        spent = {name: sum(use.spent.get(name, 0.0) for use in self._uses) for name in LIMITS}
+        return {name: max(0.0, most - spent[name]) for name in LIMITS if (most := self._most(name)) is not None}
 
     def _most(self, name: str) -> float | None:
         """What the shards may spend in all."""

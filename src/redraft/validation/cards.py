@@ -7,7 +7,6 @@ of these changes the fingerprint does, and the card is stale.
 from __future__ import annotations
 
 import json
-import os
 import re
 import warnings
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 from ..core.errors import StoreError
 from ..stores import write_whole
+from ..stores.home import home
 from .estimates import ClassRates, Measure
 
 SCHEMA = 1
@@ -88,14 +88,6 @@ def told(measure: Measure) -> str:
     interval = "" if measure.low is None or measure.high is None else f" [{measure.low:.2f}, {measure.high:.2f}]"
     chance = "" if measure.chance is None else f" (chance {measure.chance:.2f})"
     return f"{measure.name} {value}{interval} of {measure.n} rows{chance}"
-
-
-def home() -> Path:
-    """Where cards are kept: REDRAFT_HOME, or the folder for data that the system has for each user."""
-    if own := os.environ.get("REDRAFT_HOME"):
-        return Path(own)
-    base = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "redraft"
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from ..belief import Belief
 from ..errors import ConfigError
 from ..family import family
 from ..priors import Priors
-from ..prompts import advise
-from ..records import Candidate, Outcome, StopReason, Usage
+from ..prompts import advise, open_actions
+from ..records import Candidate, Comparison, Outcome, StopReason, Usage
 from ..steps import Compare, Generate, Grade, Refine, Step, Stop
 from ..trace import Seat, Trace
 from .self_refine import SelfRefine
@@ -21,21 +21,24 @@ Unit: TypeAlias = Literal["calls", "tokens", "usd"]
 UNITS: tuple[str, ...] = get_args(Unit)
 
 CONTENDERS = 3  # of the best by belief: they may be refined, or looked at again
+UNREAD = "BadResponseError"  # what a judge fails with whose answer cannot be read
 SURE = 1.96  # standard deviations on both sides that hold 95 %
 
 
 class Choice(NamedTuple):
-    """What may come next: the steps, the gain to be expected of them, their cost (None: unknown), and what they are called."""
+    """What may come next, of which candidate (None: a new draft), the gain to be expected, and the cost (None: unknown)."""
 
-    steps: Sequence[Step]
+    what: Literal["a refinement", "a new draft", "another look"]
+    of: Candidate | None
     gain: float
     cost: float | None
-    called: str
 
     @property
     def rate(self) -> float:
-        """The gain for each unit of cost; what costs nobody knows what is worth nothing."""
-        return self.gain / self.cost if self.cost else 0.0
+        """The gain for each unit of cost; what costs nobody knows what is worth nothing, what is free everything."""
+        if self.cost is None:
+            return 0.0
+        return self.gain / self.cost if self.cost else inf
 
 
 @dataclass(frozen=True)
@@ -71,14 +74,16 @@ class Adaptive:
             raise ConfigError(f"attempts must be a whole number >= 0, got {self.attempts!r}")
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
+        if not trace.scoring:
+            return self.rules(trace)  # rankings tell nothing of a quality
         return self.rules.due(trace) or self.looks_due(trace) or self.conclude(trace)
 
     def looks_due(self, trace: Trace) -> list[Grade]:
-        """The looks of a round that other graders have made already."""
+        """The looks of a round that other graders have made already, or failed at."""
         judges = [seat for seat in trace.scoring if not seat.free]
         due: list[Grade] = []
         for c in trace.graded if len(judges) > 1 else ():
-            more = max(look(trace, seat, c) - seat.looks for seat in judges)
+            more = 0 if trace.unchanged(c) else max(asked(trace, seat, c) - seat.looks for seat in judges)
             due += (Grade(s.grader, trace.task, c, n) for s in judges for n in range(s.looks, s.looks + more))
         return trace.lacks(due)
 
@@ -87,13 +92,25 @@ class Adaptive:
         belief = Belief(family(trace), self.priors)
         seen = trace.believed(belief.means)
         end = self.rules.end(seen)
+        if end and (once_more := self.once_more(trace)):
+            return once_more
         if end is None:
             choices = self.choices(seen, belief)
             first = max(choices, key=lambda choice: choice.rate, default=None)
             if first and first.rate >= self.price:
-                return first.steps
+                return self.steps(seen, first)
             end = self.enough(seen, choices)
         return self.duel(seen, belief, end) or [self.vouched(seen, belief, end)]
+
+    def once_more(self, trace: Trace) -> Sequence[Step]:
+        """One more text, where graders had nothing to say of the first drafts: they may of another."""
+        silent = all(f.error == UNREAD for f in trace.failures.values() if f.role == "grade")
+        untried = self.attempts > 0 and self.left(trace) == self.attempts * text_calls(trace)
+        if trace.graded or trace.trouble or not trace.candidates or not silent or not untried:
+            return []
+        if self.drafts_anew(trace):
+            return self.steps(trace, Choice("a new draft", None, 0.0, 0.0))
+        return self.steps(trace, Choice("a refinement", trace.candidates[-1], 0.0, 0.0))
 
     def choices(self, trace: Trace, belief: Belief) -> list[Choice]:
         """All that may come next, of a trace as it is believed to be."""
@@ -103,19 +120,29 @@ class Adaptive:
             return []
         found: list[Choice] = []
         if left >= text_calls(trace):
-            for c in field:
-                steps = [Refine(trace.next_id, advise(trace, c), c.id)]
-                found.append(Choice(steps, belief.gain_of("refine", c.id, best.id), toll.text, "a refinement"))
-            if self.fresh and trace.task.response is None:
-                draft = Generate(trace.next_id, trace.task.messages)
-                found.append(Choice([draft], belief.gain_of("generate", None, best.id), toll.text, "a new draft"))
-        judges = [seat for seat in trace.scoring if not seat.free]
-        if len(field) > 1 and judges and left >= len(judges):
-            for c, rival in zip(field, [field[1], *[field[0]] * len(field)], strict=False):
-                looks = trace.lacks(Grade(seat.grader, trace.task, c, look(trace, seat, c)) for seat in judges)
-                if len(looks) == len(judges):  # none of them failed before
-                    found.append(Choice(looks, belief.gain_of_look(c.id, rival.id), toll.look, "another look"))
+            wanting = (c for c in field if any(open_actions(trace, c)))  # of the others there is nothing to be said
+            found += (Choice("a refinement", c, belief.gain_of("refine", c.id, best.id), toll.text) for c in wanting)
+            if self.drafts_anew(trace):
+                found.append(Choice("a new draft", None, belief.gain_of("generate", None, best.id), toll.text))
+        judges = len(looks(trace, best))
+        if len(field) > 1 and 0 < judges <= left:
+            duels = zip(field, [field[1], *[field[0]] * len(field)], strict=False)
+            able = [(c, rival) for c, rival in duels if len(trace.lacks(looks(trace, c))) == judges]  # none of them failed before
+            found += (Choice("another look", c, belief.gain_of_look(c.id, rival.id), toll.look) for c, rival in able)
         return found
+
+    def drafts_anew(self, trace: Trace) -> bool:
+        """Whether a new draft may be another text: not beside a given response, nor where a model said the same twice."""
+        drafts = [c.text for c in trace.candidates if c.role == "generate"]
+        return self.fresh and trace.task.response is None and len(set(drafts)) == len(drafts)
+
+    def steps(self, trace: Trace, choice: Choice) -> Sequence[Step]:
+        """The steps of a choice."""
+        if choice.of is None:
+            return [Generate(trace.next_id, trace.task.messages)]
+        if choice.what == "a refinement":
+            return [Refine(trace.next_id, advise(trace, choice.of), choice.of.id)]
+        return looks(trace, choice.of)
 
     def left(self, trace: Trace) -> int:
         """The calls that are left of those that all attempts may take."""
@@ -124,8 +151,8 @@ class Adaptive:
         first = 0 if trace.task.response is not None else self.rules.drafts
         graded = (c for c in trace.candidates if not trace.unchanged(c))
         judges = [seat for seat in trace.scoring if not seat.free]
-        looks = sum(max(0, look(trace, seat, c) - seat.looks) for c in graded for seat in judges)
-        return (self.attempts - max(0, written - first)) * text_calls(trace) - looks
+        more = sum(max(0, asked(trace, seat, c) - seat.looks) for c in graded for seat in judges)
+        return (self.attempts - max(0, written - first)) * text_calls(trace) - more
 
     def enough(self, trace: Trace, choices: Sequence[Choice]) -> Stop:
         """The end where nothing is worth its price, or nothing more may be done."""
@@ -136,30 +163,40 @@ class Adaptive:
             return Stop(best, StopReason.GAIN, f"what a step costs in {self.unit} is not known, so that none is worth it")
         gains: dict[str, float] = {}
         for choice in choices:
-            gains[choice.called] = max(choice.gain, gains.get(choice.called, 0.0))
-        told = ", ".join(f"{called} {gain:.3f}" for called, gain in gains.items())
+            gains[choice.what] = max(choice.gain, gains.get(choice.what, 0.0))
+        told = ", ".join(f"{what} {gain:.3f}" for what, gain in gains.items())
         return Stop(best, StopReason.GAIN, f"nothing more is worth {self.price:g} for each of {self.unit}; expected of {told}")
+
+    def rivals(self, trace: Trace, belief: Belief, end: Stop) -> list[Candidate]:
+        """The two best, where it is not clear which of them is better, and the work might have ended so with either."""
+        pair = rivals(trace, belief)
+        if end.reason not in {StopReason.TARGET, StopReason.DONE}:
+            return pair
+        endings = [self.rules.stop(trace + Outcome(c.id, end.reason)) for c in pair]
+        return pair if all(ending and ending.reason == end.reason for ending in endings) else []
 
     def duel(self, trace: Trace, belief: Belief, end: Stop) -> list[Compare]:
         """The comparisons that are due before the end, where the graders on the panel can compare."""
         seats = [seat for seat in trace.panel if seat.compares]
-        pair = tuple(sorted(rivals(trace, belief), key=lambda c: c.id)) if seats and not trace.trouble else ()
+        pair = tuple(sorted(self.rivals(trace, belief, end), key=lambda c: c.id)) if seats and not trace.trouble else ()
         return trace.lacks(Compare(s.grader, trace.task, pair, n) for s in seats for n in range(s.looks)) if pair else []
 
     def vouched(self, trace: Trace, belief: Belief, end: Stop) -> Stop:
         """The end, with what is believed of the answer that is kept."""
-        best = preferred(trace, rivals(trace, belief)) or end.best
+        preference = preferred(trace, self.rivals(trace, belief, end))
+        best = end.best if preference is None else preference
         if best is None or trace.scores.get(best) is None:
             return end
         mean, sd = belief.means[best], belief.sds[best]
-        return replace(end, best=best, score=_clipped(mean), interval=(_clipped(mean - SURE * sd), _clipped(mean + SURE * sd)))
+        interval = _clipped(mean - SURE * sd), _clipped(mean + SURE * sd)
+        believed = tuple((c.id, belief.means[c.id]) for c in trace.graded)
+        return replace(end, best=best, score=mean, interval=interval, believed=believed)
 
     def keep(self, trace: Trace, reason: StopReason, note: str) -> Outcome:
         """The outcome of work that is cut short here."""
         belief = Belief(family(trace), self.priors)
         seen = trace.believed(belief.means)
-        end = self.vouched(seen, belief, Stop(seen.best.id if seen.best else None, reason, note))
-        return Outcome(end.best, end.reason, end.note, end.score, end.interval)
+        return self.vouched(seen, belief, Stop(seen.best.id if seen.best else None, reason, note)).outcome
 
 
 def contenders(trace: Trace) -> list[Candidate]:
@@ -179,7 +216,8 @@ def rivals(trace: Trace, belief: Belief) -> list[Candidate]:
 def preferred(trace: Trace, pair: Sequence[Candidate]) -> int | None:
     """Which of two more of the graders that compared them put first, in whatever order they saw them; None for neither."""
     ids = tuple(sorted(c.id for c in pair))
-    duels = [c for c in trace.comparisons if tuple(sorted(c.ranking)) == ids and c.consistent is not False]
+    compared = [r for r in trace.records if isinstance(r, Comparison)]
+    duels = [c for c in compared if tuple(sorted(c.ranking)) == ids and c.consistent is not False]
     lead = sum((d.places[ids[0]] < d.places[ids[1]]) - (d.places[ids[0]] > d.places[ids[1]]) for d in duels)
     return ids[0] if lead > 0 else ids[1] if lead < 0 else None
 
@@ -189,9 +227,20 @@ def text_calls(trace: Trace) -> int:
     return 1 + sum(seat.looks for seat in trace.scoring if not seat.free)
 
 
+def looks(trace: Trace, candidate: Candidate) -> list[Grade]:
+    """One more look at a candidate by every grader that asks a model."""
+    judges = [seat for seat in trace.scoring if not seat.free]
+    return [Grade(seat.grader, trace.task, candidate, look(trace, seat, candidate)) for seat in judges]
+
+
 def look(trace: Trace, seat: Seat, candidate: Candidate) -> int:
     """The number of a grader's next look at a candidate."""
     return sum(f.grader == seat.grader for f in trace.feedback[candidate.id])
+
+
+def asked(trace: Trace, seat: Seat, candidate: Candidate) -> int:
+    """How often a grader was asked about a candidate, in vain or not."""
+    return look(trace, seat, candidate) + sum(of[:3] == ("feedback", candidate.id, seat.grader) for of in trace.failures)
 
 
 class Tolls(NamedTuple):
@@ -206,11 +255,11 @@ def tolls(trace: Trace, unit: Unit) -> Tolls:
     judges = [seat for seat in trace.scoring if not seat.free]
     writing = _mean([amount(c.usage, unit) for c in trace.candidates if c.role in {"generate", "refine"}], unit)
     views = [f for told in trace.feedback.values() for f in told]
-    looks = [(seat, _mean([amount(f.usage, unit) for f in views if f.grader == seat.grader], unit)) for seat in judges]
-    if any(cost is None for _, cost in looks):
+    each = [(seat, _mean([amount(f.usage, unit) for f in views if f.grader == seat.grader], unit)) for seat in judges]
+    if any(cost is None for _, cost in each):
         return Tolls(None, None)
-    grading = sum(seat.looks * (cost or 0.0) for seat, cost in looks)
-    return Tolls(None if writing is None else writing + grading, sum(cost or 0.0 for _, cost in looks))
+    grading = sum(seat.looks * (cost or 0.0) for seat, cost in each)
+    return Tolls(None if writing is None else writing + grading, sum(cost or 0.0 for _, cost in each))
 
 
 def amount(usage: Usage, unit: Unit) -> float | None:
@@ -225,11 +274,11 @@ def amount(usage: Usage, unit: Unit) -> float | None:
 
 
 def _mean(amounts: Sequence[float | None], unit: Unit) -> float | None:
-    """Of what is known; before anything was done, a call is a call and all else is unknown."""
+    """Of what is known. Before anything was done, a call is one, and all else counts nothing: doing it once will tell."""
     known = [a for a in amounts if a is not None]
     if len(known) < len(amounts):
         return None
-    return sum(known) / len(known) if known else 1.0 if unit == "calls" else None
+    return sum(known) / len(known) if known else 1.0 if unit == "calls" else 0.0
 
 
 def _clipped(score: float) -> float:

@@ -1,0 +1,66 @@
+"""What a plan may believe of a world at first: what was learned from other tasks there, or the truth."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from redraft.core.learning import learned
+from redraft.core.plans.adaptive import Adaptive
+from redraft.core.plans.self_refine import SelfRefine
+from redraft.core.priors import Priors
+from redraft.core.stopping import done, max_iterations, target
+
+from .players import TARGET, planned
+from .worlds import KINSHIP, Episode
+
+ATTEMPTS = 8
+LESSON_PRICE = 0.01
+RULES = SelfRefine(target(TARGET) | done() | max_iterations(ATTEMPTS))
+
+
+def adaptive(price, priors):
+    """The plan at a price, with room for more attempts than its default allows."""
+    return Adaptive(RULES, price=price, attempts=ATTEMPTS, priors=priors)
+
+
+def from_lessons(world, seed, tasks, before):
+    """What a run that begins with the priors `before` teaches by so many tasks; none of them is met again."""
+    episodes = [Episode(world, seed, "lesson", k) for k in range(tasks)]
+    return learned([played.family for played in planned(adaptive(LESSON_PRICE, before), episodes)], before)
+
+
+def truth(world, seed, tasks=2000):
+    """The priors that describe a world best: its own numbers, and the straight line through what refinements do.
+
+    The line is fitted where refinements are made: along four of them, each of the best so far. A judge that grows kinder is
+    told as one that is kinder to revisions, which is as near as priors come.
+    """
+    before, after = [], []
+    for k in range(tasks):
+        episode, best = Episode(world, seed, "truth", k), 0
+        episode.draft(0)
+        for id in range(1, 5):
+            episode.refine(id, best)
+            old, new = episode.texts[best].quality, episode.texts[id].quality
+            before.append(old)
+            after.append(new)
+            best = id if new >= old else best
+    middle, level = fmean(before), fmean(after)
+    spread = fmean((x - middle) ** 2 for x in before)
+    carry = fmean((x - middle) * (y - level) for x, y in zip(before, after, strict=True)) / spread if spread else 1.0
+    carry = min(1.0, max(0.0, carry))
+    gain = level - carry * middle
+    left = fmean((y - gain - carry * x) ** 2 for x, y in zip(before, after, strict=True)) ** 0.5
+    return Priors(
+        level=world.draft_mean,
+        level_sd=world.task_sd,
+        draft_sd=world.draft_sd,
+        gain=gain,
+        gain_sd=0.01,
+        carry=carry,
+        step_sd=left,
+        noise_sd=(world.judge_sd**2 + world.quantum**2 / 12) ** 0.5,
+        style_sd=world.style_sd,
+        kinship=KINSHIP,
+        drift=min(1.0, world.drift + world.leniency),
+    )

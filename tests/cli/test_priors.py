@@ -1,0 +1,218 @@
+"""`redraft priors`, and the options that say what is believed and what a step must be worth."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from redraft import Priors
+from redraft.stores.journal import Journal
+from redraft.stores.priors import Pair, Shelf
+
+from .chat_server import writer_and_judge
+
+BAD = "{"
+
+
+@pytest.fixture
+def worked(redraft, serve):
+    """A folder with a finished trace, t.jsonl, and the server that it was made with."""
+    server = serve(writer_and_judge(["one", "two", "three", "four", "five"], [3, 2, 4, 3, 3]))
+    redraft.server = server
+    done = redraft("run", "Count", "--model", server.model, "--trace", "t.jsonl")
+    assert done.returncode == 0, done.err
+    return redraft
+
+
+def kept():
+    return [held for _, held in Shelf.at().all()]
+
+
+def header(redraft, name):
+    return json.loads((redraft.folder / name).read_text().splitlines()[0])
+
+
+def test_with_nothing_learned_the_shipped_are_shown(redraft):
+    """And how to learn; for programs the same as plain data. Nothing is made by looking."""
+    told = redraft("priors")
+    assert told.returncode == 0 and "shipped" in told.out and "priors learn" in told.err
+    data = json.loads(redraft("priors", "--json").out)
+    assert data == {"shipped": Priors().as_data(), "kept": [], "damaged": {}}
+    assert not list(Path(os.environ["REDRAFT_HOME"]).iterdir())
+
+
+def test_every_figure_is_shown_with_what_it_means(redraft):
+    """All of them."""
+    told = redraft("priors", "show", "shipped")
+    assert told.returncode == 0
+    rows = [row.split() for row in told.out.splitlines()[1:]]
+    assert [row[0] for row in rows] == list(Priors().as_data())
+    assert all(len(row) > 4 for row in rows)
+
+
+def test_a_trace_teaches_what_its_settings_say(worked):
+    """A trace of `redraft run` knows its model and judge; what it taught is listed, shown and used by the next run."""
+    done = worked("priors", "learn", "t.jsonl")
+    assert done.returncode == 0, done.err
+    [one] = kept()
+    assert (one.pair.model, one.pair.graders, one.priors.tasks, one.source) == ("tiny", ("judge",), 1, "t.jsonl")
+    assert "tiny with judge: learned from 1 task" in done.err
+    assert one.pair.key[:8] in worked("priors").out
+    for name in ("tiny", one.pair.key, one.pair.key[:5]):
+        shown = worked("priors", "show", name)
+        assert "tiny with judge" in shown.out and "from t.jsonl" in shown.out
+    assert json.loads(worked("priors", "show", "tiny", "--json").out) == one.as_data()
+    assert json.loads(worked("priors", "list", "--json").out)["kept"] == [one.as_data()]
+
+
+def test_learning_again_takes_the_place_of_what_was_learned(worked):
+    """It does not add up: the same work twice teaches no more than once."""
+    first = worked("priors", "learn", "t.jsonl", "--json")
+    again = worked("priors", "learn", "t.jsonl", "--json")
+    assert "instead of what 1 task taught" in again.err
+    [one], [two] = json.loads(first.out), json.loads(again.out)
+    assert one["priors"] == two["priors"] == kept()[0].priors.as_data()
+
+
+def test_a_journal_teaches_what_is_finished_in_it(worked):
+    """For the pair that is typed, or that its run noted; of the traces that were exported from it, too."""
+    rows = "".join(f"{json.dumps({'id': i, 'prompt': f'Count {i}'})}\n" for i in range(5))
+    (worked.folder / "in.jsonl").write_text(rows)
+    assert worked("batch", "in.jsonl", "-o", "out.jsonl", "--model", worked.server.model).returncode == 0
+    for pair in kept():
+        Shelf.at().drop(Shelf.at().place(pair.pair))
+    typed = worked("priors", "learn", "out.jsonl.journal", "--model", worked.server.model, "--json")
+    assert typed.returncode == 0, typed.err
+    [told] = json.loads(typed.out)
+    assert (told["priors"]["tasks"], told["source"]) == (5, "run out-jsonl in out.jsonl.journal")
+    pair = kept()[0].pair
+    with Journal(worked.folder / "out.jsonl.journal") as journal:
+        journal.note("out-jsonl", pair=pair.as_data())
+    [noted] = json.loads(worked("priors", "learn", "out.jsonl.journal", "--json").out)
+    assert {**noted, "made": ""} == {**told, "made": ""}
+    [few] = json.loads(worked("priors", "learn", "out.jsonl.journal", "--limit", "2", "--json").out)
+    assert few["priors"]["tasks"] == 2
+    assert worked("runs", "export", "out-jsonl", "-o", "all.jsonl").returncode == 0
+    both = worked("priors", "learn", "all.jsonl", "t.jsonl", "--model", worked.server.model, "--json")
+    assert [(one["priors"]["tasks"], one["source"]) for one in json.loads(both.out)] == [(6, "all.jsonl, t.jsonl")]
+    assert worked("priors", "learn", "out.jsonl.journal", "--run", "other").returncode == 2
+
+
+def test_work_of_others_is_left_out(worked):
+    """By another model or other graders than were named, it says nothing of these; then nothing is kept."""
+    for other, said in ((("--grader", "helpfulness"), "graded by judge"), (("--model", "openai:big"), "written by tiny")):
+        done = worked("priors", "learn", "t.jsonl", *other, env={"OPENAI_API_KEY": "k"})
+        assert done.returncode == 1 and said in done.err and "nothing to learn" in done.err
+    assert kept() == []
+
+
+def test_what_no_model_graded_teaches_nothing(redraft):
+    """Requirements have no noise, and repairs no writer."""
+    done = redraft("run", "x", "--response", "-", "--model", "none", "--require", "no_commas", "--trace", "t.jsonl", input="a, b")
+    assert done.returncode == 0, done.err
+    done = redraft("priors", "learn", "t.jsonl", "--model", "http://127.0.0.1:9/v1#tiny")
+    assert done.returncode == 1 and "that no model graded" in done.err
+
+
+def test_what_is_no_trace_is_refused(redraft):
+    """With its name."""
+    (redraft.folder / "t.jsonl").write_text("hello\n")
+    done = redraft("priors", "learn", "t.jsonl", "--model", "http://127.0.0.1:9/v1#tiny")
+    assert done.returncode == 1 and "t.jsonl" in done.err
+
+
+def test_a_damaged_file_is_told_of_and_can_be_removed(worked):
+    """It is no end of the list, and no end of a run."""
+    worked("priors", "learn", "t.jsonl")
+    [one] = kept()
+    place = Shelf.at().place(one.pair)
+    place.write_text(BAD)
+    told = worked("priors")
+    assert told.returncode == 0 and str(place) in told.err
+    assert list(json.loads(worked("priors", "--json").out)["damaged"]) == [str(place)]
+    assert worked("priors", "show", one.pair.key).returncode == 1
+    assert worked("run", "Count", "--model", worked.server.model).returncode == 0
+    assert worked("priors", "forget", place.name).returncode == 0
+    assert not place.exists()
+
+
+def test_what_is_kept_can_be_forgotten(worked):
+    """By its model or key; what is not there is said with what is."""
+    worked("priors", "learn", "t.jsonl")
+    [one] = kept()
+    missed = worked("priors", "forget", "other")
+    assert missed.returncode == 2 and one.pair.key in missed.err
+    assert "forgot tiny with judge" in worked("priors", "forget", "tiny").err
+    assert kept() == []
+    worked("priors", "learn", "t.jsonl")
+    gone = json.loads(worked("priors", "forget", one.pair.key[:6], "--json").out)
+    assert gone == {"forgotten": str(Shelf.at().place(one.pair))} and kept() == []
+
+
+def test_a_name_that_may_be_several_is_refused(worked):
+    """The keys tell them apart."""
+    worked("priors", "learn", "t.jsonl")
+    [one] = kept()
+    other = Pair.of("tiny", "elsewhere", [("judge", 1.0, "a")])
+    Shelf.at().put(type(one).now(other, one.priors, "x"))
+    done = worked("priors", "forget", "tiny")
+    assert done.returncode == 2 and one.pair.key in done.err and other.key in done.err
+    assert len(kept()) == 2
+
+
+def test_hostile_names_drive_no_terminal(redraft):
+    """Control sequences in a file of the shelf are text to nobody."""
+    pair = Pair.of("\x1b[2Jtiny\n\x07", "m", [("ju\x1b]0;x\x07dge", 1.0, "a")])
+    from redraft.stores.priors import Kept
+
+    Shelf.at().put(Kept.now(pair, Priors(), "from \x1b[31mhere"))
+    for args in ((), ("show", pair.key)):
+        assert "\x1b" not in redraft("priors", *args).out
+    assert "\x1b" not in redraft("priors", "forget", pair.key).err
+
+
+def test_the_options_shape_the_plan(worked):
+    """They are kept with the trace, priors with all they hold, so that it goes on as it began."""
+    (worked.folder / "mine.json").write_text(json.dumps(Priors(level=0.3).as_data()))
+    run = ("run", "Count", "--model", worked.server.model, "--min-gain", "0.02", "--gain-per", "tokens")
+    done = worked(*run, "--priors", "mine.json", "--max-iterations", "1", "--trace", "u.jsonl")
+    assert done.returncode == 0, done.err
+    held = header(worked, "u.jsonl")["settings"]
+    assert (held["min-gain"], held["gain-per"], held["priors"]) == (0.02, "tokens", Priors(level=0.3).as_data())
+    assert "plain" not in held
+    (worked.folder / "mine.json").unlink()
+    assert worked("run", "--resume", "u.jsonl", "--max-iterations", "2").returncode == 0
+
+
+def test_plain_takes_scores_at_their_word(worked):
+    """The score is the one that was given, and nothing is weighed."""
+    plain = worked("run", "Count", "--model", worked.server.model, "--plain", "--json")
+    last = json.loads(plain.out.splitlines()[-1])
+    assert last["score"] in {0.4, 0.6, 0.8}
+    weighed = worked("run", "Count", "--model", worked.server.model, "--adaptive", "--priors", "shipped", "--json")
+    assert json.loads(weighed.out.splitlines()[-1])["score"] not in {0.4, 0.6, 0.8}
+
+
+def test_settings_in_a_file(worked):
+    """What is believed may stand in redraft.toml, beside which the file of priors lies."""
+    (worked.folder / ".git").mkdir()
+    (worked.folder / "mine.json").write_text('{"level": 0.2}')
+    (worked.folder / "redraft.toml").write_text('priors = "mine.json"\nmin-gain = 0.05\nplain = false\n')
+    below = worked.folder / "below"
+    below.mkdir()
+    done = worked("run", "Count", "--model", worked.server.model, "--trace", "u.jsonl", cwd=below)
+    assert done.returncode == 0, done.err
+    held = header(worked, "below/u.jsonl")["settings"]
+    assert (held["priors"]["level"], held["min-gain"], held["plain"]) == (0.2, 0.05, False)
+
+
+@pytest.mark.parametrize("command", [("run", "x"), ("batch", "in.jsonl", "-o", "out.jsonl")])
+def test_priors_that_are_none_are_refused(redraft, command):
+    """Before anything is asked or written."""
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "x"}\n')
+    (redraft.folder / "mine.json").write_text('{"level": 7}')
+    for file, said in (("mine.json", "level"), ("absent.json", "absent.json")):
+        done = redraft(*command, "--model", "http://127.0.0.1:9/v1#tiny", "--priors", file)
+        assert done.returncode == 2 and said in done.err
+    assert not (redraft.folder / "out.jsonl").exists()

@@ -1,0 +1,228 @@
+"""What a run learns from its rows while it goes on: never by chance, never waiting for long, and kept for the next run."""
+
+import asyncio
+import json
+import random
+from contextlib import closing
+from functools import partial
+from hashlib import sha256
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redraft.contracts import Reply
+from redraft.core.priors import Priors
+from redraft.core.records import Usage
+from redraft.runs import Run, schooling
+from redraft.runs.engine import Engine
+from redraft.runs.schooling import Schooling
+from redraft.stores.journal import Journal
+from redraft.stores.priors import Shelf
+
+from . import killing
+
+N = 48
+
+
+class Writer:
+    """Answers by a hash of what it is sent, each call after some turns of the loop that `dice` throws."""
+
+    name = identity = "writer"
+
+    def __init__(self, seed=0, hangs=None):
+        self.asked, self.dice, self.hangs = [], random.Random(seed), hangs
+
+    async def complete(self, request):
+        text = json.dumps([dict(m) for m in request.messages])
+        if self.hangs and self.hangs in text:
+            await asyncio.Event().wait()
+        for _ in range(self.dice.randrange(12)):
+            await asyncio.sleep(0)
+        self.asked.append((text, request.look))
+        return Reply(sha256(f"{text}{request.look}".encode()).hexdigest(), Usage(1, 10, 5, cost=0.001))
+
+
+async def judged(text, model):
+    """The first digit of what a model says: chance."""
+    said = await model(f"Grade this: {text}")
+    return int(said[0], 16) / 16
+
+
+@pytest.fixture(autouse=True)
+def early(monkeypatch):
+    """Stages at 8 and 32."""
+    monkeypatch.setattr(Engine, "school", partial(Schooling.of, first=8, patience=30.0))
+
+
+@pytest.fixture
+def rows(tmp_path):
+    return table(tmp_path / "rows.jsonl")
+
+
+def table(path, n=N):
+    path.write_text("".join(json.dumps({"id": f"r{i}", "prompt": f"question {i}."}) + "\n" for i in range(n)))
+    return path
+
+
+def run_of(rows, output, model, **given):
+    return Run.of(rows, output, model, judged, **{"max_in_flight": 6, "min_gain": 0.02, "priors": "shipped", **given})
+
+
+def noted(journal):
+    with closing(Journal(journal, read_only=True)) as opened:
+        return next(iter(opened.run("out-jsonl").about["schooling"].values()))
+
+
+async def calm(folder):
+    """An undisturbed run: its output, and what it learned."""
+    await run_of(table(folder / "rows.jsonl"), folder / "out.jsonl", Writer()).go()
+    return (folder / "out.jsonl").read_bytes(), noted(folder / "out.jsonl.journal")
+
+
+async def test_later_rows_go_by_what_earlier_ones_taught(tmp_path, rows):
+    """From each stage on something else is believed, and it is noted with the run."""
+    report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
+    told = noted(tmp_path / "out.jsonl.journal")
+    assert report.done == N
+    assert Priors.of(told["start"]) == Priors()
+    assert [*told["stages"]] == ["8", "32"]
+    assert [Priors.of(p).tasks for p in told["stages"].values()] == [4, 16]
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.integers(1, 1000), st.integers(1, 12))
+async def test_who_ends_first_makes_no_difference(tmp_path_factory, seed, width):
+    """However the rows overtake each other, the output is the same."""
+    folder, other = (tmp_path_factory.mktemp("run") for _ in range(2))
+    wanted, learned = await calm(folder)
+    await run_of(table(other / "rows.jsonl"), other / "out.jsonl", Writer(seed), max_in_flight=width).go()
+    assert noted(other / "out.jsonl.journal") == learned
+    assert (other / "out.jsonl").read_bytes() == wanted
+
+
+@pytest.mark.parametrize("answers", [[3], [20, 60], [10, 10, 10, 10, 10, 10, 10, 10]])
+@pytest.mark.parametrize("now", [False, True])
+async def test_an_interrupted_run_comes_to_the_same(tmp_path, tmp_path_factory, answers, now):
+    """Also across a stage: what was learned is taken from the journal, or learned again from the same rows."""
+    wanted, learned = await calm(tmp_path_factory.mktemp("calm"))
+    rows = table(tmp_path / "rows.jsonl")
+    for some in answers:
+        model = Writer(some)
+        going = run_of(rows, tmp_path / "out.jsonl", model)
+        work = asyncio.ensure_future(going.go())
+        while len(model.asked) < some and not work.done():
+            await asyncio.sleep(0)
+        going.stop(now=now)
+        await work
+    report = await run_of(rows, tmp_path / "out.jsonl", Writer(99)).go()
+    assert (report.ended, report.done) == ("", N)
+    assert noted(tmp_path / "out.jsonl.journal") == learned
+    assert (tmp_path / "out.jsonl").read_bytes() == wanted
+
+
+async def test_a_row_that_hangs_holds_nobody_up_for_long(tmp_path, rows, monkeypatch):
+    """The stage is left out for the whole run, also for one that goes on with it; that is said and noted."""
+    monkeypatch.setattr(Engine, "school", partial(Schooling.of, first=8, patience=0.05))
+    said = []
+    model = Writer(hangs="question 2.")
+    going = run_of(rows, tmp_path / "out.jsonl", model, say=said.append)
+    work = asyncio.ensure_future(going.go())
+    while going.progress.done < N - 1:
+        await asyncio.sleep(0.01)
+    going.stop(now=True)
+    assert (await work).done == N - 1
+    assert noted(tmp_path / "out.jsonl.journal")["stages"] == {"8": None, "32": None}
+    assert any("rows from 8 on learn nothing" in line for line in said)
+    report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
+    assert (report.done, report.ended) == (N, "")
+    assert noted(tmp_path / "out.jsonl.journal")["stages"] == {"8": None, "32": None}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"learn": False}, {"priors": Priors(level=0.3)}, {"adaptive": False}, {"mode": "best"}],
+    ids=["not asked for", "own priors", "plain plan", "another mode"],
+)
+async def test_where_nothing_is_learned(tmp_path, rows, given):
+    """Nobody waits, no stage is noted, and nothing is kept for the next run."""
+    report = await run_of(rows, tmp_path / "out.jsonl", Writer(), **given).go()
+    assert report.done == N
+    with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
+        told = opened.run("out-jsonl").about.get("schooling", {})
+    assert all(one["stages"] == {} for one in told.values())
+    assert list(Shelf.at().all()) == []
+
+
+async def test_a_whole_run_teaches_the_next(tmp_path, rows):
+    """What it taught is kept; the next run begins with it; this one, taken up again, with what it began with."""
+    await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
+    ((_, kept),) = Shelf.at().all()
+    assert kept.priors.tasks == N
+    assert "out-jsonl" in kept.source
+    with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
+        assert opened.run("out-jsonl").about["pair"]["key"] == kept.pair.key
+    again = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
+    assert again.usage.calls == 0
+    assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == Priors()
+    (tmp_path / "b").mkdir()
+    await run_of(rows, tmp_path / "b" / "out.jsonl", Writer(), priors=None).go()
+    assert Priors.of(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
+
+
+async def test_a_run_that_was_cut_short_or_is_small_teaches_nobody(tmp_path, rows):
+    """Its rows may be those that are easy; and few rows tell little."""
+    await run_of(table(tmp_path / "few.jsonl", schooling.LEAST - 1), tmp_path / "few-out.jsonl", Writer(), priors=None).go()
+    going = run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None)
+    work = asyncio.ensure_future(going.go())
+    while going.progress.done < schooling.LEAST + 2:
+        await asyncio.sleep(0)
+    going.stop()
+    await work
+    assert list(Shelf.at().all()) == []
+
+
+@given(st.integers(0, 4), st.integers(1, 20))
+def test_pupils_are_evenly_chosen(nth, first):
+    """As many as there may be, all from before half of the stage's place, in order; and it is known of each whether it ended."""
+    school, n = Schooling(Priors(), first=first), first * 4**nth
+    for i in range(n):
+        school.met(i, f"r{i}", ended=False)
+    stage = school.stage(n)
+    places = [int(id[1:]) for id in school.pupils(stage)]
+    half = stage // 2
+    assert stage == n
+    assert places == sorted(set(places)) and len(places) == len(set(places))
+    assert all(place < half for place in places)
+    assert len(places) >= min(half, schooling.PUPILS // 2)
+    assert len(places) <= schooling.PUPILS
+    assert school.ready(stage) is (not places)
+    for place in range(half):
+        school.ended(place)
+    assert school.ready(stage)
+    assert school.priors(n) == Priors()
+    school.stages[stage] = Priors(level=0.25)
+    assert school.priors(n).level == 0.25
+    again = Schooling.of(Priors(), json.loads(json.dumps(school.as_data())), first=first)
+    assert again.priors(n) == school.priors(n) and again.stage(n) is None
+
+
+def test_the_command_line_can_do_without(tmp_path, rows, serve):
+    """With --no-learn nothing is kept for the next run; without it, it is."""
+    server = serve("--latency", 0.001)
+    command = [part for part in killing.batch(rows, tmp_path / "out.jsonl", server.model) if part not in {"--priors", "shipped"}]
+    assert killing.run([*command, "--no-learn"]).code == 0
+    assert list(Shelf.at().all()) == []
+    command = [part for part in killing.batch(rows, tmp_path / "b.jsonl", server.model) if part not in {"--priors", "shipped"}]
+    assert killing.run(command).code == 0
+    assert len(list(Shelf.at().all())) == 1
+
+
+async def test_a_shelf_that_cannot_be_written_spoils_no_run(tmp_path, rows, monkeypatch):
+    """It is said, and the run has ended well."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "file"))
+    said = []
+    report = await run_of(rows, tmp_path / "out.jsonl", Writer(), say=said.append).go()
+    assert (report.ended, report.done) == ("", N)
+    assert any("could not be kept" in line for line in said)

@@ -1,0 +1,260 @@
+"""What was learned and is kept: for which model and graders, how it is found again, and that no run dies of it."""
+
+import asyncio
+import json
+from hashlib import sha256
+from threading import Lock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft import Priors, ScriptedModel, batch, must, refine, weighted
+from redraft.casting import Desk
+from redraft.contracts import Reply
+from redraft.core.errors import ConfigError, StoreError
+from redraft.core.plans.adaptive import Adaptive
+from redraft.core.records import Feedback, Usage
+from redraft.options import Options
+from redraft.runs import Run
+from redraft.runs.keys import settings_parts
+from redraft.stores.priors import Kept, Pair, Shelf, priors_in, read_priors
+
+PAIR = Pair.of("m", "http://h/v1#m", [("judge", 1.0, "f" * 16)])
+LEARNED = Priors(level=0.7, noise_sd=0.2, tasks=40)
+
+
+def kept(priors=LEARNED, pair=PAIR):
+    return Kept.now(pair, priors, "a test")
+
+
+def desk(graders=None, model="m", judge=None, **settings):
+    named = ScriptedModel([], name=model) if model else None
+    return Desk(Options(**settings), named, graders, ScriptedModel([], name=judge) if judge else None)
+
+
+async def asking(text, model):
+    """A grader that asks a model."""
+    return int((await model(text))[0], 16) / 16
+
+
+def test_what_is_put_is_found_again(tmp_path):
+    """As it was, for this pair and no other; the second takes the place of the first."""
+    shelf = Shelf.at(tmp_path / "deep" / "shelf")
+    assert shelf.of(PAIR) is None and list(shelf.all()) == []
+    shelf.put(kept(Priors()))
+    path = shelf.put(one := kept())
+    assert shelf.of(PAIR) == one
+    assert shelf.of(Pair.of("m", "http://other/v1#m", [("judge", 1.0, "f" * 16)])) is None
+    assert list(shelf.all()) == [(path, one)]
+    shelf.drop(path)
+    assert shelf.of(PAIR) is None
+
+
+def test_it_lies_among_the_users_own_things(monkeypatch, tmp_path):
+    """In a folder of its own in REDRAFT_HOME."""
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
+    assert Shelf.at().put(kept()).parent == tmp_path / "priors"
+
+
+fractions = st.floats(0, 1)
+
+
+@given(st.lists(fractions, min_size=11, max_size=11), st.integers(0, 10**9), st.text(st.characters(codec=None), min_size=1))
+def test_any_priors_and_names_survive(tmp_path_factory, figures, tasks, name):
+    """To the last bit."""
+    shelf = Shelf.at(tmp_path_factory.mktemp("shelf"))
+    one = kept(Priors(*figures, tasks=tasks), Pair.of(name, name, [(name, 0.5, "a"), (name, 0.5, "b")]))
+    shelf.put(one)
+    assert shelf.of(one.pair) == one
+
+
+def damaged():
+    good = kept().as_data()
+    yield from (b"", b"{", b"[]", b"null", b"\xff", b"[" * 50_000, b" " * 70_000 + json.dumps(good).encode())
+    changes = [
+        {"redraft_priors": 2},
+        {"key": "../../x"},
+        {"key": "0" * 16},
+        {"model": None},
+        {"graders": "judge"},
+        {"fingerprints": [1]},
+        {"made": "yesterday"},
+        {"source": 3},
+        {"priors": None},
+        {"priors": {"level": float("nan")}},
+        {"priors": {"level": 10**400}},
+        {"priors": {"level": "0.5"}},
+        {"priors": {"charm": 0.5}},
+    ]
+    yield from (json.dumps(good | change).encode() for change in changes)
+
+
+@pytest.mark.parametrize("data", list(damaged()), ids=range(20))
+def test_a_damaged_file_is_reported_and_does_no_harm(monkeypatch, tmp_path, data):
+    """Nothing is found in it, the list says what is wrong with it, and a run goes by what is shipped."""
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
+    pair = desk().pair
+    path = Shelf.at().put(kept(pair=pair))
+    path.write_bytes(data)
+    assert Shelf.at().of(pair) is None
+    [(where, error)] = Shelf.at().all()
+    assert where == path and isinstance(error, StoreError) and str(path) in str(error)
+    assert desk().priors == Priors()
+
+
+def test_a_shelf_that_is_none_does_no_harm(monkeypatch, tmp_path):
+    """A file in its place: nothing is found, and putting says so."""
+    (tmp_path / "priors").write_text("")
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
+    assert desk().priors == Priors()
+    with pytest.raises(StoreError, match="priors"):
+        Shelf.at().put(kept())
+
+
+def test_a_pair_is_known_by_what_decides_its_scores():
+    """Another model, judge, weight or grader is another pair; a name, a seed, a must or the order of graders is not."""
+    same = [desk(), desk(seed=3), desk(["judge"]), desk(["judge", must("words:1-5")]), desk([weighted("judge", 3)])]
+    assert len({one.pair.key for one in same}) == 1
+    two = [desk(["judge", "helpfulness"]), desk(["helpfulness", "judge"]), desk([weighted("judge", 2), weighted("helpfulness", 2)])]
+    assert len({one.pair.key for one in two}) == 1
+    others = [same[0], two[0], desk(model="n"), desk(judge="j"), desk([weighted("judge", 2), "helpfulness"]), desk(asking)]
+    others.append(desk(["judge", lambda text: 0.5]))
+    assert len({one.pair.key for one in others}) == len(others)
+    assert (two[0].pair.model, sorted(two[0].pair.graders)) == ("m", ["helpfulness", "judge"])
+
+
+def test_a_tasks_own_requirements_make_no_other_pair():
+    """They gate; what the score is made of is the same."""
+    first, second = desk(), desk()
+    first.seat(("words:1-5",))
+    assert first.pair == second.pair
+
+
+def locked():
+    lock = Lock()
+
+    async def judging(text, model):
+        with lock:
+            return await asking(text, model)
+
+    return judging
+
+
+@pytest.mark.parametrize(
+    "arranged",
+    [desk("words:1-5"), desk(lambda text: 0.5), desk(model=None, judge="j"), desk(model=None), desk(locked())],
+    ids=["requirement", "function", "no writer", "nobody", "a grader that cannot be told"],
+)
+def test_where_nothing_can_be_kept_there_is_no_pair(arranged):
+    """And what is shipped is believed."""
+    assert arranged.pair is None
+    assert arranged.priors == Priors()
+
+
+def test_a_desk_goes_by_what_is_kept_unless_told_otherwise():
+    """What a user gives goes first; "shipped" means it; other graders are looked up anew."""
+    one = desk()
+    Shelf.at().put(kept(pair=one.pair))
+    assert one.priors == LEARNED
+    assert desk(priors="shipped").priors == Priors()
+    assert desk(priors=Priors(level=0.1)).priors == Priors(level=0.1)
+    assert one.with_graders("helpfulness").priors == Priors()
+    Shelf.at().put(kept(Priors(level=0.9), one.pair))
+    assert one.priors == LEARNED  # all that a run does, it does by one belief
+
+
+async def test_refine_begins_with_what_was_learned():
+    """Where refinements and new drafts are known to bring nothing, none is paid for."""
+    useless = Priors(level=0.5, gain=0.0, carry=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
+
+    async def calls(**settings):
+        writer = ScriptedModel(map(str, range(20)))
+        judge = ScriptedModel(["8"] * 20, name="judge")
+        return (await refine("q", writer, asking, judge, **settings)).usage.calls
+
+    assert await calls() > 2
+    Shelf.at().put(kept(useless, desk(asking, model="scripted", judge="judge").pair))
+    assert await calls() == 2
+    assert await calls(priors="shipped") > 2
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"charm": 1}', '{"level": 2}', f'{{"level": 1{"0" * 400}}}', '{"redraft_priors": 1}'])
+def test_a_file_of_priors_that_is_none_is_refused(tmp_path, text):
+    """By its name."""
+    path = tmp_path / "mine.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"mine\.json"):
+        read_priors(str(path))
+    with pytest.raises(ConfigError, match="absent"):
+        read_priors(str(tmp_path / "absent"))
+
+
+def test_a_file_of_priors_holds_their_fields_or_is_of_the_shelf(tmp_path):
+    """Both are read; what is not given is as shipped."""
+    path = tmp_path / "mine.json"
+    path.write_text('{"level": 0.3}')
+    assert read_priors(str(path)) == Priors(level=0.3)
+    assert read_priors(str(Shelf.at(tmp_path).put(kept()))) == LEARNED
+    assert priors_in({}) == Priors()
+
+
+class Hashing:
+    """Answers by a hash of what it is sent; counts what it is asked."""
+
+    name = identity = "writer"
+
+    def __init__(self):
+        self.calls = 0
+
+    async def complete(self, request):
+        await asyncio.sleep(0)
+        self.calls += 1
+        text = json.dumps([dict(m) for m in request.messages])
+        return Reply(sha256(f"{text}{request.look}".encode()).hexdigest(), Usage(1, 1, 1, cost=0.0))
+
+
+async def test_priors_that_were_learned_since_redo_nothing(tmp_path):
+    """What is on the shelf is no setting of a run; what a user gives is, and --explain names it."""
+    rows = [{"id": f"r{i}", "prompt": f"question {i}"} for i in range(6)]
+
+    async def calls(**settings):
+        model = Hashing()
+        await batch(rows, tmp_path / "out.jsonl", model, asking, **settings)
+        return model.calls
+
+    assert await calls() > 0
+    before = (tmp_path / "out.jsonl").read_bytes()
+    one = Desk(Options(), Hashing(), asking)
+    Shelf.at().put(kept(pair=one.pair))
+    assert Desk(Options(), Hashing(), asking).priors == LEARNED
+    assert await calls() == 0
+    assert await calls(priors="shipped") == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+    given = {"priors": Priors(level=0.2)}
+    told = await Run.of(rows, tmp_path / "out.jsonl", Hashing(), asking, **given).prepare(explain=True)
+    assert told.known == 0 and "setting plan changed: 6 rows" in str(told.changes)
+    await calls(**given)
+    told = await Run.of(rows, tmp_path / "out.jsonl", Hashing(), asking, **given).prepare(explain=True)
+    assert told.known == 6
+
+
+def test_which_priors_are_a_setting_of_a_run():
+    """Those that a user gave, by themselves or in a plan; not those that were learned."""
+
+    def plan_part(at_first, **settings):
+        one = desk(**settings)
+        return settings_parts(one, one.options.make_plan(writes=True, noisy=True, priors=at_first))["plan"]
+
+    unset = plan_part(Priors())
+    assert unset == plan_part(LEARNED) == plan_part(LEARNED, priors="shipped")
+    given = [plan_part(p, priors=p) for p in (Priors(), LEARNED)] + [plan_part(LEARNED, plan=Adaptive(priors=Priors(level=0.1)))]
+    assert len({unset, *given}) == 4
+
+
+def test_a_pair_as_plain_data():
+    """A sound note of it is read, a damaged one refused."""
+    assert Pair.from_data(PAIR.as_data()) == PAIR
+    for data in (None, [], {"key": "a"}, {**PAIR.as_data(), "key": 3}, Feedback(0.5)):
+        with pytest.raises(ValueError, match="must be|is a table"):
+            Pair.from_data(data)
