@@ -24,14 +24,14 @@ from redraft.core.priors import Priors
 from redraft.options import Options
 from simulation.beliefs import adaptive, from_lessons, truth
 from simulation.drawing import LINES, Curve, Spot, frontier_svg
-from simulation.figures import Figure, Point, alone, at_calls, lead, thrift
-from simulation.players import dspy, each, executionkit, openjudge, planned, single
+from simulation.figures import Figure, Point, alone, at_calls, lead, mean, thrift
+from simulation.players import apiece, doubted, dspy, each, executionkit, openjudge, planned, single, together
 from simulation.worlds import BadWorldError, Episode, read
 from tables import table, write
 
 HERE = Path(__file__).parent
 WORKERS = 2
-TASKS, LESSONS = 300, 200
+TASKS, LESSONS = 250, 200
 PRICES = (1.0, 0.1, 0.07, 0.05, 0.036, 0.027, 0.02, 0.015, 0.011, 0.007, 0.003)
 FEWER_PRICES = (1.0, 0.1, 0.06, 0.036, 0.022, 0.014, 0.009, 0.005)
 
@@ -39,6 +39,9 @@ SINGLE, KIT, JUDGE = "single draft", "executionkit refine_loop", "OpenJudge LLMR
 PLAIN, OURS = "SelfRefine, default", "Adaptive, default"
 DSPY, BEST = "DSPy Refine", "best of N"
 SHIPPED, LEARNED, TRUE = (f"Adaptive, {which} priors" for which in ("shipped", "learned", "true"))
+DOUBTED = "Adaptive, shipped priors, judge taken as noisy"
+APIECE, TOGETHER = "so many calls for each task", "so many calls a task, in one purse"
+BUDGETS = (4, 6, 8)
 KNOBBED = (BEST, DSPY, SHIPPED, LEARNED, TRUE)
 SHORTLY = {KIT: "executionkit", JUDGE: "OpenJudge", PLAIN: "SelfRefine", OURS: "Adaptive"}
 USUAL = {DSPY: 3}  # the attempts in its own example
@@ -57,9 +60,14 @@ examples:
 """
 
 
-def fixed():
-    """Policies that take no prior and come as they are: name -> {setting: player}."""
+def fixed(world):
+    """Policies that need not know a world: name -> {setting: player}."""
+    plan = adaptive(0.0, Priors())
+    computed = {DOUBTED: {price: partial(doubted, adaptive(price, Priors())) for price in FEWER_PRICES}} if world.free else {}
     return {
+        **computed,
+        APIECE: {n: partial(apiece, plan, n) for n in BUDGETS},
+        TOGETHER: {n: partial(together, plan, n) for n in BUDGETS},
         SINGLE: {0: single},
         KIT: {0: partial(each, executionkit)},
         JUDGE: {0: partial(each, openjudge)},
@@ -128,7 +136,7 @@ def play_all(worlds, seed, tasks):
         truths = {w.name: pool.submit(truth, w, seed) for w in worlds}
         lessons = {(w.name, None): games.lesson(w, Priors()) for w in worlds}
         for world in worlds:
-            games.add(world, fixed())
+            games.add(world, fixed(world))
         true = {name: job.result() for name, job in truths.items()}
         lessons |= {(w.name, o): games.lesson(w, true[o]) for w in worlds if w.hurts for o in true if o != w.name}
         taught = {key: job.result() for key, job in lessons.items()}
@@ -143,7 +151,7 @@ def figures_of(policies, others):
     kit = alone(policies[KIT][0])
     as_they_come = {name: alone(policies[name][0]) for name in (SINGLE, KIT, JUDGE, PLAIN, OURS)}
     as_they_come |= {name: alone(next(p for p in policies[name] if p.setting == usual)) for name, usual in USUAL.items()}
-    turned = {name: at_calls(policies[name], kit.low.calls) for name in KNOBBED}
+    turned = {name: at_calls(policies[name], kit.low.calls) for name in (*KNOBBED, DOUBTED) if name in policies}
     true, drafts = turned[TRUE], turned[BEST]
     return {
         "as_they_come": {name: mix.summary() for name, mix in as_they_come.items()},
@@ -158,8 +166,18 @@ def figures_of(policies, others):
         },
         "wrong_priors": {other: against(policies, foreign(other), true, drafts) for other in others},
         "mended_priors": {other: against(policies, mending(other), true, drafts) for other in others if mending(other) in policies},
+        "one_purse": {
+            n: purse(*(next(p for p in policies[name] if p.setting == n) for name in (APIECE, TOGETHER))) for n in BUDGETS
+        },
         "frontiers": {name: [{"setting": p.setting, **alone(p).summary()} for p in policies[name]] for name in KNOBBED},
     }
+
+
+def purse(each_its_own, together):
+    """So many calls for each task, beside as many in one purse for all."""
+    mixes = alone(each_its_own), alone(together)
+    lead = Figure(*mean([b.quality - a.quality for a, b in zip(each_its_own.plays, together.plays, strict=True)]))
+    return {"apiece": mixes[0].summary(), "together": mixes[1].summary(), "lead": lead}
 
 
 def against(policies, name, true, drafts):
@@ -254,6 +272,9 @@ def show(found, took):
         if rows:
             print(f"\n{what}\n")
             table(["world, down; priors, across", *found], rows)
+    print("\nthe same calls for all tasks: in one purse, above so many for each\n")
+    rows = [[f"{n} calls a task", *(told["one_purse"][n]["lead"].signed for told in found.values())] for n in BUDGETS]
+    table(["", *found], rows)
     print()
     reached = list(goals(found))
     rows = [[g["goal"], g["world"], g["must_be"], str(g["found"]), "met" if g["met"] else "missed"] for g in reached]
@@ -281,6 +302,9 @@ def markdown(found, tasks):
         told = [found[w]["as_they_come" if name in (KIT, PLAIN) else "at_equal_calls"][name] for w in worlds]
         yield f"| {name}: reported - true | {' | '.join(t['reported_minus_latent'].signed for t in told)} |"
         yield f"| {name}: says the target is reached, and it is not | {' | '.join(rate(t['false_convergence']) for t in told)} |"
+    for n in BUDGETS:
+        told = [found[w]["one_purse"][n]["lead"].signed for w in worlds]
+        yield f"| {n} calls a task in one purse: quality above {n} for each | {' | '.join(told)} |"
 
 
 def brief(row):

@@ -6,14 +6,15 @@ A player takes all tasks of a run, and gives for each what came of it. It sees s
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from math import inf
 from typing import NamedTuple
 
 from redraft.core.engine import advance
 from redraft.core.family import Family, family
-from redraft.core.records import Candidate, Feedback, StopReason, Task, Usage
+from redraft.core.records import Candidate, Failure, Feedback, StopReason, Task, Usage
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.trace import Seat, Trace
+from redraft.runs.market import Market
 
 from .worlds import VAGUE
 
@@ -107,16 +108,66 @@ def planned(plan, episodes):
     return asyncio.run(_planned(plan, episodes))
 
 
-async def _planned(plan, episodes):
-    return [await follow(plan, episode) for episode in episodes]
+def doubted(plan, episodes):
+    """The same, with a judge that computes taken for one that asks a model."""
+    return asyncio.run(_planned(plan, episodes, free=False))
 
 
-async def follow(plan, episode):
+async def _planned(plan, episodes, free=None):
+    return [await follow(plan, episode, free=free) for episode in episodes]
+
+
+def apiece(plan, calls, episodes):
+    """So many calls for each task: what is over at one is of no use to another."""
+    return asyncio.run(_apiece(plan, calls, episodes))
+
+
+async def _apiece(plan, calls, episodes):
+    return [await follow(plan, episode, most=calls) for episode in episodes]
+
+
+def together(plan, calls, episodes):
+    """So many calls a task, in one purse for all, at the price that the package's market finds."""
+    return asyncio.run(_together(plan, calls * len(episodes), episodes))
+
+
+async def _together(plan, calls, episodes):
+    def spent():
+        return sum(episode.calls for episode in episodes)
+
+    market = Market(plan, "calls", left=lambda: calls - spent(), spent=lambda: {"calls": spent()}, rows=len(episodes))
+    played = []
+    for episode in episodes:
+        row = market.begun()
+        trace = await grown(row.plan(plan), episode, most=calls - spent())
+        row.ended(trace)
+        played.append(result(episode, trace))
+    return played
+
+
+async def follow(plan, episode, *, free=None, most=inf):
     """One task, to its end."""
-    blank = Trace(Task("Write it well."), (Seat("judge", free=episode.world.free),))
-    *_, trace = [trace async for trace in advance(blank, plan, partial(perform, episode))]
+    return result(episode, await grown(plan, episode, free=free, most=most))
+
+
+async def grown(plan, episode, *, free=None, most=inf):
+    """The trace of a task, with no more than so many calls."""
+    blank = Trace(Task("Write it well."), (Seat("judge", free=episode.world.free if free is None else free),))
+
+    async def within(step):
+        if episode.calls >= most and not isinstance(step, Stop):
+            return Failure(step.slot, step.role, "BudgetExhaustedError", "all calls are made", StopReason.BUDGET)
+        return await perform(episode, step)
+
+    *_, trace = [trace async for trace in advance(blank, plan, within)]
+    return trace
+
+
+def result(episode, trace):
+    """What came of a task."""
     reached = trace.outcome.reason is StopReason.TARGET
-    return Played(episode.texts[trace.outcome.best].quality, episode.calls, trace.score, reached, family(trace))
+    quality = episode.texts[trace.outcome.best].quality if episode.texts else 0.0
+    return Played(quality, episode.calls, trace.score, reached, family(trace))
 
 
 async def perform(episode, step):

@@ -4,8 +4,12 @@ import json
 import signal
 import socket
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 
 import pytest
+
+from redraft.stores.journal import Journal
 
 from .killing import GRACE, batch, ending, killed_run, needless, run, start, told, until, write_rows
 
@@ -32,14 +36,17 @@ def test_killed_at_random_moments_a_run_loses_nothing_and_asks_nothing_twice(tmp
 
 
 def test_an_undisturbed_run_asks_every_call_once(tmp_path, rows, serve):
-    """Each call that a row counts goes out once; what is written are the input's columns and the result's; a finished run run again asks nothing."""
+    """Each call that a row counts goes out once, or is answered by the cache; the input's columns and the result's are written; a finished run run again asks nothing."""
     server, output = serve("--latency", 0.01), tmp_path / "out.jsonl"
     command = batch(rows, output, server.model)
     assert run(command).code == 0
     written, calls = output.read_bytes(), times(server)
     found = list(map(json.loads, written.splitlines()))
     assert [list(row) for row in found] == [["id", "prompt", *RESULTS]] * 40
-    assert sum(row["calls"] for row in found) == calls.total()
+    with closing(Journal(Path(f"{output}.journal"))) as journal:
+        cached = journal.run("out-jsonl").about["report"]["cached_calls"]
+    assert sum(row["calls"] for row in found) == calls.total() + cached
+    assert cached < 4  # two texts were alike
 
     assert run(command).code == 0
     assert output.read_bytes() == written

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from ..around import Budget
 from ..core.belief import Belief
-from ..core.plans.adaptive import Adaptive, Choice, Unit
+from ..core.plans.adaptive import Adaptive, Choice, Unit, answers
 from ..core.records import Failure, Outcome, Record, Usage
 from ..core.steps import Step
 from ..core.trace import Seat, Trace
@@ -32,7 +32,7 @@ from .imagined import JUDGE, imagined, worked
 MADE_UP = 16.0  # rows for which those count that are made up
 MOST = 384  # rows that are remembered, the latest
 DEEPEST = 24  # decisions of a row that are told apart
-OFTEN = 16  # so many times the price is found anew, while as much happens as there are rows
+OFTEN, FINELY = 16, 64  # so many times the price is found anew while as much happens as rows are known, or are left
 HALVINGS = 10  # of the interval in which the price is looked for, on a logarithmic scale
 SCALE: Mapping[Unit, int] = {"usd": 1, "tokens": 1000, "calls": 1}  # of a budget's limit in a unit of gains
 CHEAP, CHEAPEST = 0.005, 1e-4  # the price of a call at which made-up rows go on, and the least that is looked at
@@ -99,6 +99,8 @@ class Quoting(Protocol):
     @property
     def quote(self) -> Quote: ...
 
+    def quoted(self, row: Row) -> Quote: ...
+
     def moved(self) -> None: ...
 
     def finished(self, row: Row, trace: Trace | None) -> None: ...
@@ -111,7 +113,7 @@ class AtMarket(Adaptive):
     row: Row = field(kw_only=True, repr=False, compare=False)
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
-        price, unit = self.row.market.quote
+        price, unit = self.row.market.quoted(self.row)
         return Adaptive.__call__(replace(self, price=price, unit=unit), trace)
 
     def choices(self, trace: Trace, belief: Belief) -> list[Choice]:
@@ -195,7 +197,8 @@ class Market:
         """There is news. The price is found anew as often as that may change it."""
         self._moves += 1
         known = len(self._over) + len(self.under_way)
-        if self._moves > min(known / OFTEN, (self.waiting + len(self.under_way)) / OFTEN):
+        ahead = self.waiting + len(self.under_way)
+        if self._moves > min(known / OFTEN, ahead / FINELY):
             self._quote = None
 
     def finished(self, row: Row, trace: Trace | None) -> None:
@@ -225,6 +228,20 @@ class Market:
             self._quote, self._moves = self._quoted(), 0
         return self._quote
 
+    def quoted(self, row: Row) -> Quote:
+        """The price for a row. Where one more text is more than there is beside what all others are owed, nothing is worth it."""
+        price, unit = self.quote
+        a_call = self._rate("calls", unit) or 1.0
+        base = self._base(a_call)
+        owed = self.waiting * base + sum(one.ladder.due - one.own if one.ladder.rungs else base for one in self.under_way)
+        spare = self._there_is - owed
+        return Quote(price, unit) if spare >= base * (1 - 1e-9) else Quote(max(price, 1 / a_call), unit)
+
+    @property
+    def _there_is(self) -> float:
+        """The money for all rows that have not ended, with what they have spent."""
+        return self.left() + self._gone - self._before - self._paid
+
     def _quoted(self) -> Quote:
         a_call = self._rate("calls", self.unit)
         if a_call is None:
@@ -253,7 +270,7 @@ class Market:
         """The lowest price at which what is to be done costs no more than there is for it."""
         pool = [*self._over, *(row.ladder for row in self.under_way)]
         base = self._base(a_call)
-        there_is = self.left() + self._gone - self._before - self._paid
+        there_is = self._there_is
 
         def affords(price: float) -> bool:
             further = self._further(pool, price, a_call)
@@ -308,6 +325,10 @@ class Fixed:
     quote: Quote
     unit: Unit = "calls"
 
+    def quoted(self, row: Row) -> Quote:
+        """The same for all."""
+        return self.quote
+
     def moved(self) -> None:
         """Nothing."""
 
@@ -343,17 +364,6 @@ def taken(records: Iterable[Record], unit: Unit) -> float | None:
         if not isinstance(record, Failure):
             whole = _plus(whole, answers(record.usage, unit))
     return whole
-
-
-def answers(usage: Usage, unit: Unit) -> float | None:
-    """What answers took, whoever paid for them; None where it is not known."""
-    match unit:
-        case "calls":
-            return float(usage.calls + usage.cached_calls - usage.retried_calls)
-        case "tokens":
-            return None if usage.answer_tokens is None else usage.answer_tokens / 1000
-        case "usd":
-            return usage.answer_cost
 
 
 def payment(usage: Usage, unit: Unit) -> float | None:

@@ -253,32 +253,33 @@ class Tolls(NamedTuple):
 def tolls(trace: Trace, unit: Unit) -> Tolls:
     """As the records so far have cost."""
     judges = [seat for seat in trace.scoring if not seat.free]
-    writing = _mean([amount(c.usage, unit) for c in trace.candidates if c.role in {"generate", "refine"}], unit)
+    writing = _mean([c.usage for c in trace.candidates if c.role in {"generate", "refine"}], unit)
     views = [f for told in trace.feedback.values() for f in told]
-    each = [(seat, _mean([amount(f.usage, unit) for f in views if f.grader == seat.grader], unit)) for seat in judges]
+    each = [(seat, _mean([f.usage for f in views if f.grader == seat.grader], unit)) for seat in judges]
     if any(cost is None for _, cost in each):
         return Tolls(None, None)
     grading = sum(seat.looks * (cost or 0.0) for seat, cost in each)
     return Tolls(None if writing is None else writing + grading, sum(cost or 0.0 for _, cost in each))
 
 
-def amount(usage: Usage, unit: Unit) -> float | None:
-    """What the answers of a step took, whoever paid for them."""
+def _mean(usages: Sequence[Usage], unit: Unit) -> float | None:
+    """Of what is known. A step is one call at least; before any was done, all else counts nothing: doing it once will tell."""
+    known = [amount for amount in (answers(usage, unit) for usage in usages) if amount is not None]
+    if len(known) < len(usages):
+        return None
+    mean = sum(known) / len(known) if known else 0.0
+    return max(1.0, mean) if unit == "calls" else mean
+
+
+def answers(usage: Usage, unit: Unit) -> float | None:
+    """What answers took, whoever paid for them (tokens by the thousand); None where it is not known."""
     match unit:
         case "calls":
-            return float(max(1, usage.calls + usage.cached_calls - usage.retried_calls))
+            return float(usage.calls + usage.cached_calls - usage.retried_calls)
         case "tokens":
             return None if usage.answer_tokens is None else usage.answer_tokens / 1000
         case "usd":
             return usage.answer_cost
-
-
-def _mean(amounts: Sequence[float | None], unit: Unit) -> float | None:
-    """Of what is known. Before anything was done, a call is one, and all else counts nothing: doing it once will tell."""
-    known = [a for a in amounts if a is not None]
-    if len(known) < len(amounts):
-        return None
-    return sum(known) / len(known) if known else 1.0 if unit == "calls" else 0.0
 
 
 def _clipped(score: float) -> float:
