@@ -258,6 +258,16 @@ async def test_meter_settles_what_was_used_and_prices_it():
     assert purse.reserved["usd"] == pytest.approx(0)
 
 
+@pytest.mark.parametrize(("most", "words"), [(0, "budget of 0 calls"), (1, "budget of 1 call is")])
+async def test_a_budget_of_one_call_is_said_as_one(most, words):
+    """What is used up is told as people say it."""
+    call = meter(answering(Reply("ok", ONE)), Purse(Budget(calls=most)), Rate())
+    for _ in range(most):
+        await call(ASK)
+    with pytest.raises(BudgetExhaustedError, match=words):
+        await call(ASK)
+
+
 async def test_calls_in_flight_cannot_overshoot_together():
     """Of twenty at once, a budget of five lets five through, and the others are refused before they are made."""
     made = 0

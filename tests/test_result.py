@@ -1,14 +1,19 @@
 """What a result says of itself, in one line, in notebooks, and as JSON."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from redraft import Judge, Result, ScriptedModel, refine
 from redraft.cli.lines import as_object, closing
+from redraft.cli.progress import rows, verdict
+from redraft.core.plans.adaptive import Adaptive
 from redraft.core.priors import Priors
-from redraft.core.records import Candidate, Feedback, Outcome, StopReason, Task, Usage
+from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason, Task, Usage
+from redraft.core.steps import Stop
 from redraft.core.trace import Seat, Trace
+from redraft.runs.rows import came_of
 
 RUBRIC = {"truth": "It is true."}
 
@@ -27,14 +32,63 @@ def test_what_is_believed_stands_beside_what_was_observed():
     """The score with its interval, the observed ones, why it stopped in words, and what there is to say of that."""
     told = result(0.7, 0.8, best=1)
     assert told.summary() == (
-        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 -> 0.80) · stopped: gain (nothing more is worth it) · noise: all answers "
-        f"score between 0.70 and 0.80, no further apart than the graders' noise ({Priors().noise_sd:.2f} a look) explains "
+        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 -> 0.80, believed 0.60 -> 0.71) · stopped: gain (nothing more is worth it) · noise: all answers "
+        f"score between 0.70 and 0.80, no further apart than what is taken for the graders' noise ({Priors().noise_sd:.2f} a look) explains "
         "· calls 2 · tokens 30 · cost 0 USD"
     )
     assert repr(told) == "Result(score=0.71 [0.58, 0.84], stop='gain', value='text 1')"
     assert told.summary() in told.__rich__().plain
     assert "score 0.71 [0.58, 0.84]" in told._repr_html_()
-    assert closing(told).startswith("score 0.71 [0.58, 0.84] (observed 0.80; 0.70 → 0.80) · stopped: gain (nothing")
+    assert [score for _, score, _ in rows(told.trace)] == ["0.70, believed 0.60", "0.80, believed 0.71"]
+    assert closing(told).startswith(
+        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 → 0.80, believed 0.60 → 0.71) · stopped: gain (nothing"
+    )
+
+
+def test_graders_that_compute_leave_no_interval():
+    """Also where a plan went by belief: what is left of it is dirt of the arithmetic; of a judge's, two digits count."""
+    end = Outcome(0, StopReason.GAIN, "", 0.5, (0.49999804, 0.5000019), ((0, 0.5),))
+    for seat, expected in ((Seat("words", free=True), None), (Seat("judge"), (0.5, 0.5))):
+        told = result(0.5, end=end, seat=seat)
+        assert told.score_interval == expected
+        columns = came_of(told.trace).columns
+        assert (columns["score_low"], columns["score_high"]) == (expected or (None, None))
+
+
+async def test_a_target_that_graders_said_is_reached_and_nobody_believes():
+    """A judge that always says the most: why the work ended short of the target stands in the summary."""
+
+    async def judge(messages):
+        said = {"evidence": "e", "change": "c", "score": 5}
+        return json.dumps({"criteria": {"truth": said}, "done": False})
+
+    told = await refine("q", ScriptedModel(map(str, range(9))), Judge(RUBRIC), judge=judge, target_score=0.99)
+    assert not told.metadata["converged"] or told.stop in {"gain", "patience"}
+    assert told.score < told.observed == 1.0
+    assert "graders said 1.00, which reaches the target, but that is not enough to believe it" in told.summary()
+
+
+@pytest.mark.parametrize(("reason", "suffix"), [("patience", True), ("target", True), ("gain", False), ("done", False)])
+def test_the_words_of_an_end_say_where_it_goes_by_belief(reason, suffix):
+    """What brought no gain may have been graded higher; of computing graders there is no such thing to say."""
+    trace = result(0.5).trace
+    end = Stop(0, StopReason(reason), "so it is", 0.5)
+    assert Adaptive().worded(trace, end).note == "so it is" + ", by what is believed" * suffix
+    assert Adaptive().worded(replace(trace, panel=(Seat("judge", free=True),)), end) == end
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (Comparison((1, 0), grader="j"), "j puts 1 first"),
+        (Comparison((1, 0, 2), grader="j", ties=((0, 1),)), "j puts 0 and 1 first"),
+        (Comparison((1, 0), grader="j", ties=((0, 1),)), "j cannot tell which of 0 and 1 is best"),
+        (Comparison((1, 0), grader="j", votes=(Comparison((1, 0)), Comparison((0, 1)))), "j cannot tell which of 0 and 1 is best"),
+    ],
+)
+def test_what_came_of_a_comparison_is_said(told, said):
+    """Who is first, or that nobody is."""
+    assert verdict(told) == said
 
 
 def test_what_is_certain_is_told_as_ever():
@@ -44,6 +98,24 @@ def test_what_is_certain_is_told_as_ever():
     assert told.summary() == "score 0.50 (0.50 -> 0.40 -> 0.40) · stopped: patience · calls 3 · tokens 45 · cost 0 USD"
     assert repr(told) == "Result(score=0.50, stop='patience', value='text 0')"
     assert told.diagnosis.kind == "regression"
+
+
+async def test_the_diagnosis_goes_by_the_noise_that_the_plan_went_by():
+    """Scores that are apart for a judge known to be steady are no noise; with what is shipped they are."""
+
+    def judging():
+        marks = iter([2, 3, 2, 3])
+        return lambda messages: json.dumps(
+            {"criteria": {"truth": {"evidence": "", "change": "c", "score": next(marks)}}, "done": False}
+        )
+
+    kinds = []
+    for priors in (Priors(noise_sd=0.01, style_sd=0), Priors()):
+        writer = ScriptedModel(map(str, range(9)))
+        told = await refine("q", writer, Judge(RUBRIC), judge=judging(), priors=priors, max_iterations=1, min_gain=0)
+        assert told.trace.outcome.noise == priors.noise_sd
+        kinds.append(told.diagnosis and str(told.diagnosis.kind))
+    assert kinds == [None, "noise"]
 
 
 @pytest.mark.parametrize("end", [None, Outcome(0, StopReason.BUDGET, "used up")])

@@ -17,6 +17,7 @@ from .core.errors import ConfigError, RedraftError
 from .core.family import noisy_among
 from .core.plans import Plan
 from .core.plans.adaptive import Adaptive
+from .core.priors import Priors
 from .core.records import Candidate, Message, Outcome, StopReason, Task, text_of
 from .core.steps import Stop
 from .core.trace import Trace
@@ -150,7 +151,14 @@ def job_for(given: Given, desk: Desk, moment: float | None = None) -> Job:
     perform = door(cast, moment)
     if options.on_step:
         perform = observe(perform, begun=options.on_step)
-    return Job(reconsidered(trace, plan), plan, perform, desk, cast.writer.name if cast.writer else None, options.store)
+    return Job(
+        reconsidered(trace, as_before(trace, plan, options)),
+        plan,
+        perform,
+        desk,
+        cast.writer.name if cast.writer else None,
+        options.store,
+    )
 
 
 NO_MODEL = (
@@ -173,9 +181,30 @@ def reconsidered(trace: Trace, plan: Plan) -> Trace:
     """A finished trace as it is when the plan would end it again; else without its outcome, to go on."""
     if trace.outcome is None:
         return trace
-    opened = replace(trace, records=tuple(r for r in trace.records if not isinstance(r, Outcome)))
-    ends = [step.reason for step in plan(opened.reopened()) if isinstance(step, Stop)]
-    return trace if ends == [trace.outcome.reason] else opened
+    ends = [step.reason for step in plan(opened(trace).reopened()) if isinstance(step, Stop)]
+    return trace if ends == [trace.outcome.reason] else opened(trace)
+
+
+def opened(trace: Trace) -> Trace:
+    """A trace without its outcome."""
+    return replace(trace, records=tuple(r for r in trace.records if not isinstance(r, Outcome)))
+
+
+def as_before(trace: Trace, plan: Plan, options: Options) -> Plan:
+    """The plan with the priors by which a finished trace went, where that was before any were learned.
+
+    What was learned since is no reason to pay for more; priors that a user gave are.
+    """
+    if trace.outcome is None or not isinstance(plan, Adaptive) or options.priors is not None or options.plan is not None:
+        return plan
+    untaught = replace(plan, priors=Priors())
+    return untaught if believes(untaught, trace) and not believes(plan, trace) else plan
+
+
+def believes(plan: Adaptive, trace: Trace) -> bool:
+    """Whether a plan would believe at the end of a trace what was believed there."""
+    end = trace.outcome
+    return end is not None and plan.keep(opened(trace).reopened(), end.reason, end.note) == end
 
 
 async def drive(job: Job) -> AsyncGenerator[Trace, None]:

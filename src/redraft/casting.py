@@ -166,13 +166,21 @@ class Desk:
     def _price(self, model: Model) -> Price | None:
         given = (self.options.prices or {}).get(model.name)
         price = Price(*given) if given else price_of(model)
-        if price is None and self.options.budget and self.options.budget.usd is not None:
+        if price is None and (wanted := self._in_usd()):
             raise ConfigError(
-                f"budget: usd cannot be kept, the price of {model.name!r} is unknown; "
+                f"{wanted}, the price of {model.name!r} is unknown; "
                 f"give it as prices={{{model.name!r}: (USD per million input tokens, USD per million output tokens)}}, "
                 f"or --price {model.name}=IN,OUT"
             )
         return price
+
+    def _in_usd(self) -> str:
+        """What takes a price, as a complaint begins; "" where nothing does."""
+        options = self.options
+        if options.budget and options.budget.usd is not None:
+            return "budget: usd cannot be kept"
+        weighs = options.gain_per == "usd" and options.adaptive is not False and options.plan is None
+        return "gain_per: 'usd' cannot be weighed" if weighs else ""
 
     async def close(self) -> None:
         """Close the models that were made here."""

@@ -130,8 +130,10 @@ class Options:
         _number("min_gain", self.min_gain, optional=False)
         if self.gain_per not in UNITS:
             raise ConfigError(f"gain_per must be one of {', '.join(UNITS)}, got {self.gain_per!r}")
-        if self.adaptive not in {None, True, False}:
+        if not (self.adaptive is None or isinstance(self.adaptive, bool)):
             raise ConfigError(f"adaptive must be True, False or None, got {self.adaptive!r}")
+        if not isinstance(self.final_check, bool):
+            raise ConfigError(f"final_check must be True or False, got {self.final_check!r}")
         if not (self.priors is None or self.priors == "shipped" or isinstance(self.priors, Priors)):
             raise ConfigError(f"priors must be Priors, 'shipped' or None, got {self.priors!r}")
         if self.trust not in TRUST:

@@ -9,9 +9,12 @@ from typing import Any
 from .core import errors
 from .core.diagnosis import Diagnosis, Kind, diagnosed
 from .core.errors import BudgetExhaustedError, GradingError, ModelError, RedraftError
+from .core.family import noisy_among
 from .core.records import StopReason, Usage
 from .core.trace import Trace
 from .text import plain
+
+REACHED = {StopReason.TARGET, StopReason.DONE}
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,10 @@ class Result:
 
     @property
     def score_interval(self) -> tuple[float, float] | None:
-        """Where the true score lies with a probability of 95 %; None where the score is taken as it was given."""
-        return self.trace.outcome.interval if self.trace.outcome else None
+        """Where the true score lies with a probability of 95 %, if the priors fit; None where no grader is noisy, or the score is
+        taken as it was given.
+        """
+        return interval_of(self.trace)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -112,7 +117,7 @@ class Result:
         tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
         cost = "unknown" if u.cost is None else f"{u.cost:.4g} USD"
         note = self.trace.outcome.note if self.trace.outcome else ""
-        told = self.stop.resumable or self.stop is StopReason.GAIN
+        told = self.stop.resumable or self.stop is StopReason.GAIN or (self.score_interval and self.stop not in REACHED)
         why = f"{self.stop} ({plain(note)})" if note and told else str(self.stop)
         remark = remarked(self) if self.score_interval else ""
         cut = ["cut off at the token limit"] if self.trace.best and self.trace.best.truncated else []
@@ -133,6 +138,14 @@ def shown(score: float | None) -> str:
     return "unknown" if score is None else f"{score:.2f}"
 
 
+def interval_of(trace: Trace) -> tuple[float, float] | None:
+    """Where the true score lies as it was believed at the end, to two digits; None where no grader is noisy."""
+    if trace.outcome is None or trace.outcome.interval is None or not noisy_among(trace.panel):
+        return None
+    low, high = trace.outcome.interval
+    return round(low, 2), round(high, 2)
+
+
 def measured(result: Result) -> str:
     """The score, and where the true one lies."""
     if not (around := result.score_interval):
@@ -141,9 +154,11 @@ def measured(result: Result) -> str:
 
 
 def scored(result: Result, arrow: str) -> str:
-    """The scores that graders gave, one after the other; before them that of the best, where it is not taken as it was given."""
-    history = arrow.join(shown(s) for s in result.trace.score_history)
-    return f"observed {shown(result.observed)}; {history}" if result.score_interval else history
+    """The scores that graders gave, one after the other; with that of the best, and what is believed, where they are not taken
+    as they were given.
+    """
+    history, believed = (arrow.join(map(shown, trace.score_history)) for trace in (result.trace, result.trace.settled))
+    return f"observed {shown(result.observed)}; {history}, believed {believed}" if result.score_interval else history
 
 
 def remarked(result: Result) -> str:

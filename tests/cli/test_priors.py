@@ -13,6 +13,7 @@ from redraft.stores.priors import Pair, Shelf
 from .chat_server import writer_and_judge
 
 BAD = "{"
+LEARN = ("priors", "learn", *["t.jsonl"] * 8)  # as few as teach anything
 
 
 @pytest.fixture
@@ -53,11 +54,11 @@ def test_every_figure_is_shown_with_what_it_means(redraft):
 
 def test_a_trace_teaches_what_its_settings_say(worked):
     """A trace of `redraft run` knows its model and judge; what it taught is listed, shown and used by the next run."""
-    done = worked("priors", "learn", "t.jsonl")
+    done = worked(*LEARN)
     assert done.returncode == 0, done.err
     [one] = kept()
-    assert (one.pair.model, one.pair.graders, one.priors.tasks, one.source) == ("tiny", ("judge",), 1, "t.jsonl")
-    assert "tiny with judge: learned from 1 task" in done.err
+    assert (one.pair.model, one.pair.graders, one.priors.tasks, one.source) == ("tiny", ("judge",), 8, "t.jsonl")
+    assert "tiny with judge: learned from 8 tasks" in done.err
     assert one.pair.key[:8] in worked("priors").out
     for name in ("tiny", one.pair.key, one.pair.key[:5]):
         shown = worked("priors", "show", name)
@@ -68,16 +69,74 @@ def test_a_trace_teaches_what_its_settings_say(worked):
 
 def test_learning_again_takes_the_place_of_what_was_learned(worked):
     """It does not add up: the same work twice teaches no more than once."""
-    first = worked("priors", "learn", "t.jsonl", "--json")
-    again = worked("priors", "learn", "t.jsonl", "--json")
-    assert "instead of what 1 task taught" in again.err
+    first = worked(*LEARN, "--json")
+    again = worked(*LEARN, "--json")
+    assert "instead of what 8 tasks taught" in again.err
     [one], [two] = json.loads(first.out), json.loads(again.out)
     assert one["priors"] == two["priors"] == kept()[0].priors.as_data()
 
 
+def test_few_tasks_do_not_take_the_place_of_many(worked):
+    """Fewer than eight teach nothing; fewer than what is kept was learned from take its place only when told to."""
+    few = worked("priors", "learn", "t.jsonl")
+    assert few.returncode == 1 and "1 task taught too little" in few.err and "takes 8" in few.err and kept() == []
+    assert worked(*LEARN, "t.jsonl").returncode == 0
+    less = worked(*LEARN)
+    assert less.returncode == 1 and "learned from 9" in less.err and "--replace" in less.err
+    assert kept()[0].priors.tasks == 9
+    assert worked(*LEARN, "--replace").returncode == 0
+    assert kept()[0].priors.tasks == 8
+
+
+def test_a_run_says_by_what_it_goes(worked):
+    """What was learned, and from how many tasks; what is damaged; nothing where nothing was learned."""
+    run = ("run", "Count", "--model", worked.server.model)
+    assert "learned" not in worked(*run).err
+    worked(*LEARN)
+    [one] = kept()
+    assert "learned from 8 tasks" in worked(*run).err and "learned" not in worked(*run, "--plain").err
+    events = [json.loads(row) for row in worked(*run, "--json").out.splitlines()]
+    assert {"event": "priors", "tasks": 8, "key": one.pair.key} in events
+    Shelf.at().place(one.pair).write_text(BAD)
+    told = worked(*run)
+    assert told.returncode == 0 and f"{one.pair.key}.json cannot be read" in told.err and "redraft priors forget" in told.err
+
+
+def test_what_cannot_be_forgotten_is_said(worked):
+    """What is shipped; and a file that cannot be read goes by its key alone, and says so."""
+    shipped = worked("priors", "forget", "shipped")
+    assert shipped.returncode == 2 and "cannot be forgotten" in shipped.err
+    worked(*LEARN)
+    [one] = kept()
+    Shelf.at().place(one.pair).write_text(BAD)
+    told = worked("priors", "forget", "tiny")
+    assert told.returncode == 2 and f"{one.pair.key} (cannot be read)" in told.err
+
+
+@pytest.mark.parametrize("option", [("--min-gain", "0.1"), ("--gain-per", "tokens"), ("--priors", "shipped"), ("--final-check",)])
+def test_plain_has_no_use_for_what_weighs(redraft, option):
+    """What would be ignored is refused, in the words of the command line; a default from elsewhere is none that was typed."""
+    model = ("--model", "http://127.0.0.1:9/v1#tiny")
+    for command in (("run", "x"), ("batch", "in.jsonl", "-o", "out.jsonl")):
+        done = redraft(*command, *model, "--plain", *option)
+        assert done.returncode == 2 and option[0] in done.err and "--plain" in done.err
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "x"}\n')
+    assert redraft("batch", "in.jsonl", "--dry-run", *model, "--plain", env={"REDRAFT_MIN_GAIN": "0.1"}).returncode == 0
+
+
+def test_what_is_weighed_in_usd_needs_a_price(redraft):
+    """A step whose cost nobody knows would never be worth it; with a price it is weighed."""
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "x"}\n')
+    for command in (("run", "x"), ("batch", "in.jsonl", "-o", "out.jsonl")):
+        done = redraft(*command, "--model", "openai:nobody-knows", "--gain-per", "usd", env={"OPENAI_API_KEY": "k"})
+        assert (
+            done.returncode == 2 and "price of 'nobody-knows' is unknown" in done.err and "--price nobody-knows=IN,OUT" in done.err
+        )
+
+
 def test_a_journal_teaches_what_is_finished_in_it(worked):
     """For the pair that is typed, or that its run noted; of the traces that were exported from it, too."""
-    rows = "".join(f"{json.dumps({'id': i, 'prompt': f'Count {i}'})}\n" for i in range(5))
+    rows = "".join(f"{json.dumps({'id': i, 'prompt': f'Count {i}'})}\n" for i in range(9))
     (worked.folder / "in.jsonl").write_text(rows)
     assert worked("batch", "in.jsonl", "-o", "out.jsonl", "--model", worked.server.model).returncode == 0
     for pair in kept():
@@ -85,24 +144,24 @@ def test_a_journal_teaches_what_is_finished_in_it(worked):
     typed = worked("priors", "learn", "out.jsonl.journal", "--model", worked.server.model, "--json")
     assert typed.returncode == 0, typed.err
     [told] = json.loads(typed.out)
-    assert (told["priors"]["tasks"], told["source"]) == (5, "run out-jsonl in out.jsonl.journal")
+    assert (told["priors"]["tasks"], told["source"]) == (9, "run out-jsonl in out.jsonl.journal")
     pair = kept()[0].pair
     with Journal(worked.folder / "out.jsonl.journal") as journal:
         journal.note("out-jsonl", pair=pair.as_data())
     [noted] = json.loads(worked("priors", "learn", "out.jsonl.journal", "--json").out)
     assert {**noted, "made": ""} == {**told, "made": ""}
-    [few] = json.loads(worked("priors", "learn", "out.jsonl.journal", "--limit", "2", "--json").out)
-    assert few["priors"]["tasks"] == 2
+    [few] = json.loads(worked("priors", "learn", "out.jsonl.journal", "--limit", "8", "--replace", "--json").out)
+    assert few["priors"]["tasks"] == 8
     assert worked("runs", "export", "out-jsonl", "-o", "all.jsonl").returncode == 0
     both = worked("priors", "learn", "all.jsonl", "t.jsonl", "--model", worked.server.model, "--json")
-    assert [(one["priors"]["tasks"], one["source"]) for one in json.loads(both.out)] == [(6, "all.jsonl, t.jsonl")]
+    assert [(one["priors"]["tasks"], one["source"]) for one in json.loads(both.out)] == [(10, "all.jsonl, t.jsonl")]
     assert worked("priors", "learn", "out.jsonl.journal", "--run", "other").returncode == 2
 
 
 def test_work_of_others_is_left_out(worked):
     """By another model or other graders than were named, it says nothing of these; then nothing is kept."""
     for other, said in ((("--grader", "helpfulness"), "graded by judge"), (("--model", "openai:big"), "written by tiny")):
-        done = worked("priors", "learn", "t.jsonl", *other, env={"OPENAI_API_KEY": "k"})
+        done = worked(*LEARN, *other, env={"OPENAI_API_KEY": "k"})
         assert done.returncode == 1 and said in done.err and "nothing to learn" in done.err
     assert kept() == []
 
@@ -124,7 +183,7 @@ def test_what_is_no_trace_is_refused(redraft):
 
 def test_a_damaged_file_is_told_of_and_can_be_removed(worked):
     """It is no end of the list, and no end of a run."""
-    worked("priors", "learn", "t.jsonl")
+    worked(*LEARN)
     [one] = kept()
     place = Shelf.at().place(one.pair)
     place.write_text(BAD)
@@ -139,20 +198,20 @@ def test_a_damaged_file_is_told_of_and_can_be_removed(worked):
 
 def test_what_is_kept_can_be_forgotten(worked):
     """By its model or key; what is not there is said with what is."""
-    worked("priors", "learn", "t.jsonl")
+    worked(*LEARN)
     [one] = kept()
     missed = worked("priors", "forget", "other")
     assert missed.returncode == 2 and one.pair.key in missed.err
     assert "forgot tiny with judge" in worked("priors", "forget", "tiny").err
     assert kept() == []
-    worked("priors", "learn", "t.jsonl")
+    worked(*LEARN)
     gone = json.loads(worked("priors", "forget", one.pair.key[:6], "--json").out)
     assert gone == {"forgotten": str(Shelf.at().place(one.pair))} and kept() == []
 
 
 def test_a_name_that_may_be_several_is_refused(worked):
     """The keys tell them apart."""
-    worked("priors", "learn", "t.jsonl")
+    worked(*LEARN)
     [one] = kept()
     other = Pair.of("tiny", "elsewhere", [("judge", 1.0, "a")])
     Shelf.at().put(type(one).now(other, one.priors, "x"))
@@ -170,6 +229,21 @@ def test_hostile_names_drive_no_terminal(redraft):
     for args in ((), ("show", pair.key)):
         assert "\x1b" not in redraft("priors", *args).out
     assert "\x1b" not in redraft("priors", "forget", pair.key).err
+
+
+def test_no_file_of_the_shelf_hides_the_others(worked):
+    """Neither a moment that no calendar has, nor a name that would drive the terminal."""
+    worked(*LEARN)
+    [one] = kept()
+    for key, made in (("ancient", "0001-01-01T00:00:00+05:00"), ("early", "0001-01-01T00:00:00+00:00"), ("\x1b[31mred", one.made)):
+        data = one.as_data() | {"key": key, "made": made}
+        (Shelf.at().folder / f"{key}.json").write_text(json.dumps(data))
+    for zone in ("America/New_York", "Asia/Tokyo"):
+        told = worked("priors", env={"TZ": zone})
+        assert told.returncode == 0 and one.pair.key[:8] in told.out and "early" in told.out, told.err
+        assert "ancient.json" in told.err and "calendar" in told.err
+        assert "red" in told.out and "\x1b" not in told.out + told.err
+    assert "\x1b" not in worked("priors", "show", "nobody").err
 
 
 def test_the_options_shape_the_plan(worked):

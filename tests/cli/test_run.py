@@ -3,6 +3,8 @@
 import json
 import re
 
+import pytest
+
 from redraft.stores import read_trace
 
 from .chat_server import is_judging, verdict, writer_and_judge
@@ -13,7 +15,10 @@ def test_stdout_is_the_answer_alone(redraft, serve):
     server = serve(writer_and_judge(["poor", "good"], [2, 5]))
     done = redraft("run", "Say it", "--model", server.model)
     assert (done.returncode, done.out) == (0, "good\n")
-    assert re.search(r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] \(observed 1\.00; 0\.40 → 1\.00\) · stopped: done", done.err), done.err
+    assert re.search(
+        r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] \(observed 1\.00; 0\.40 → 1\.00, believed 0\.\d\d → 0\.\d\d\) · stopped: done",
+        done.err,
+    ), done.err
     assert "calls 4" in done.err
 
 
@@ -95,7 +100,31 @@ def test_json_lines_tell_everything(redraft, serve):
     assert (result["value"], result["stop"], result["usage"]["calls"]) == ("good", "done", 4)
     assert 0.4 < result["score"] < 1.0
     assert result["cost"] is None and result["metadata"]["score_history"] == [0.4, 1.0]
+    records = [e for e in events if e["event"] == "record"]
+    assert [e["observed"] for e in records] == [None, 0.4, 0.4, 1.0, 1.0]
+    assert (records[-1]["score"], records[-1]["observed"]) == (result["score"], result["observed"])
     assert done.err == ""
+
+
+@pytest.mark.parametrize(
+    ("tie", "said"), [(False, "final_check puts [01] first"), (True, "final_check cannot tell which of 0 and 1 is")]
+)
+def test_the_final_check_says_what_it_found(redraft, serve, tie, said):
+    """Which of the two is first, or that it could not be told."""
+
+    answers = iter(["A cat sat.", "A dog sat."])
+
+    def answering(messages, n):
+        text = messages[-1]["content"]
+        if "winner" not in text:
+            return verdict(3) if is_judging(messages) else next(answers)
+        shown = "first" if text.index("A cat sat.") < text.index("A dog sat.") else "second"
+        return json.dumps({"reason": "r", "change": [], "winner": "tie" if tie else shown, "done": False})
+
+    server = serve(answering)
+    done = redraft("run", "Say it", "--model", server.model, "--drafts", "2", "--max-iterations", "0", "--final-check")
+    assert done.returncode == 0 and "final_check ranks 2 answers" in done.err
+    assert re.search(said, done.err), done.err
 
 
 def test_json_tells_errors_too(redraft, serve):

@@ -155,8 +155,19 @@ def test_the_end_says_what_was_to_be_expected():
     """The reason in words: the price, and what each kind of step would have gained."""
     (stop,) = Adaptive(BARE, 0.05, priors=SETTLED)(trace([JUDGE], draft(0), said(0, 0.5)))
     assert stop.reason == "gain"
-    assert stop.note.startswith("nothing more is worth 0.05 for each of calls; expected of a refinement 0.0")
+    assert stop.note.startswith("no step gains 0.05 a call: a refinement 0.0")
     assert "a new draft 0.0" in stop.note
+
+
+@pytest.mark.parametrize(("unit", "words"), [("calls", "a call"), ("tokens", "for 1,000 tokens"), ("usd", "for a USD")])
+def test_what_steps_gain_is_told_in_the_unit_of_the_price(unit, words):
+    """Each rate is less than the price that it fell short of, as it is shown, too."""
+    price = 0.05 if unit == "calls" else 0.5
+    paid = priced(tokens=1000, usd=1.0)
+    (stop,) = Adaptive(BARE, price, unit, priors=SETTLED)(trace([JUDGE], draft(0, usage=paid), said(0, 0.5, usage=paid)))
+    head, told = stop.note.split(": ")
+    assert head == f"no step gains {price:g} {words}"
+    assert all(0 <= float(one.rsplit(" ", 1)[1]) < price and "-" not in one for one in told.split(", "))
 
 
 def test_a_higher_price_ends_sooner():

@@ -5,14 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.core.diagnosis import Kind, diagnosed
-from redraft.core.priors import Priors
 from redraft.core.records import Candidate, Failure, Feedback, Outcome, StopReason, Task
 from redraft.core.trace import Seat, Trace
 
 CHECK, JUDGE = Seat("check", free=True), Seat("judge")
 
 
-def traced(*made, seats=(CHECK,), best=0, reason="patience", believed=()):
+def traced(*made, seats=(CHECK,), best=0, reason="patience", believed=(), noise=None):
     """A trace that ended, with answers made of (parent, score, score by the next grader ...); a tuple of scores is one of looks.
 
     Without a parent an answer is a draft; with the parent "given" it was given, with a parent "=" it is a copy of the one before.
@@ -26,7 +25,7 @@ def traced(*made, seats=(CHECK,), best=0, reason="patience", believed=()):
             looks = said if isinstance(said, tuple) else (said,)
             records += [Feedback(s, candidate=id, grader=seat.grader, look=n) for n, s in enumerate(looks)]
     interval = (0.0, 1.0) if believed else None
-    end = Outcome(best, StopReason(reason), "so it is", dict(believed).get(best), interval, tuple(believed))
+    end = Outcome(best, StopReason(reason), "so it is", dict(believed).get(best), interval, tuple(believed), noise)
     return Trace(Task("q"), tuple(seats), (*records, end))
 
 
@@ -88,10 +87,27 @@ def test_what_is_believed_counts_where_it_is_known():
 
 
 def test_known_noise_decides():
-    """The same scores are apart for a judge that is steady, and alike for one that is not."""
-    trace = traced((None, 0.5), (0, 0.7), seats=(JUDGE,), best=1, reason="gain")
-    assert diagnosed(trace, Priors(noise_sd=0.02)) is None
-    assert diagnosed(trace, Priors(noise_sd=0.2)).kind is Kind.NOISE
+    """The same scores are apart for a judge that the plan took for steady, and alike for one that it did not."""
+    made = (None, 0.5), (0, 0.7)
+    assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.0) is None
+    assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.02) is None
+    assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.2) == "noise"
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ([(None, 0.95), (0, 0.95), (0, 0.95)], "2 refinements did not improve on answer 0: the graders tell no difference"),
+        ([(None, 0.951), (0, 0.949)], "they give every answer 0.95"),
+        ([(None, 0.95), (None, 0.95)], None),
+        ([(None, 0.95), ("=", None)], "did not improve on answer 0"),
+    ],
+)
+def test_a_judge_that_always_says_the_same_is_not_noisy(made, expected):
+    """Scores that do not differ do not differ by noise: what is said is that the judge tells no difference, or nothing."""
+    found = diagnosed(traced(*made, seats=(JUDGE,), reason="gain"))
+    assert (found is None) if expected is None else (found.kind is Kind.CEILING and expected in found.words)
+    assert found is None or ("no difference" in found.words) is (made[-1][0] != "=")
 
 
 @pytest.mark.parametrize(

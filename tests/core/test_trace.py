@@ -129,10 +129,11 @@ def test_any_text_survives_json(one, other):
 def test_what_was_believed_survives_json(means, reason):
     """The score, the interval and what was believed of all come back as they were."""
     believed = tuple(enumerate(means))
-    trace = scored(*([0.5] * len(means))) + Outcome(0, reason, "so it is", means[0], (0.0, 1.0), believed)
+    trace = scored(*([0.5] * len(means))) + Outcome(0, reason, "so it is", means[0], (0.0, 1.0), believed, means[-1])
     again = Trace.from_json(trace.to_json())
     assert again == trace
     assert again.outcome.interval == (0.0, 1.0)
+    assert again.outcome.noise == means[-1]
     assert again.score == means[0]
     assert again.observed == 0.5
     assert again.settled.scores == dict(believed)
@@ -157,9 +158,20 @@ def test_an_end_without_belief_loads_as_ever():
         {"interval": [0.1, 0.2, 0.3]},
         {"interval": [0.1, 7]},
         {"interval": "high"},
+        {"interval": [0.9, 0.1]},
+        {"interval": []},
+        {"interval": 0},
         {"believed": [0.5]},
         {"believed": [[0, "0.5"]]},
         {"believed": 7},
+        {"believed": [[[1], 0.5]]},
+        {"believed": [["0", 0.5]]},
+        {"believed": [[True, 0.5]]},
+        {"believed": [[0, None]]},
+        {"best": [[1]]},
+        {"best": "0"},
+        {"noise": "much"},
+        {"noise": 2},
     ],
 )
 def test_an_end_that_is_none_is_refused(told):

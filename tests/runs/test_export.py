@@ -124,6 +124,15 @@ def test_a_trajectory_is_the_whole_refinement(tmp_path):
     assert numbers.means == {"first": 0.3, "best": 0.9}
 
 
+def test_the_scores_of_a_trajectory_are_those_that_graders_gave(tmp_path):
+    """Also where less was believed: one answer is its own first and best."""
+    grown = trace(0.9)
+    believing = Trace(grown.task, grown.panel, (*grown.records[:-1], Outcome(0, "gain", "", 0.79, (0.6, 0.95), ((0, 0.79),))))
+    (row,), numbers = exported(tmp_path, [believing], format="trajectory")
+    assert row["candidates"][0]["score"] == 0.9
+    assert numbers.means == {"first": 0.9, "best": 0.9}
+
+
 @pytest.mark.parametrize(
     ("scores", "recipe", "pairs"),
     [

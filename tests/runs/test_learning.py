@@ -170,6 +170,27 @@ async def test_a_whole_run_teaches_the_next(tmp_path, rows):
     assert Priors.of(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
 
 
+@pytest.mark.parametrize("some", [60, 10**6], ids=["cut short", "whole"])
+async def test_shipped_priors_count_in_a_run_that_goes_on(tmp_path, rows, some):
+    """It began with what an earlier run had taught; from now on it does as if not, and what was finished stays."""
+    await run_of(rows, tmp_path / "first.jsonl", Writer(), priors=None).go()
+    ((_, kept),) = Shelf.at().all()
+    model = Writer()
+    going = run_of(rows, tmp_path / "out.jsonl", model, priors=None)
+    work = asyncio.ensure_future(going.go())
+    while len(model.asked) < some and not work.done():
+        await asyncio.sleep(0)
+    going.stop()
+    done = (await work).done
+    assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
+    report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
+    assert report.done == N
+    assert report.kept >= done > 0
+    assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == Priors()
+    learned = [*noted(tmp_path / "out.jsonl.journal")["stages"]]
+    assert learned == ([] if done == N else ["8", "32"])
+
+
 async def test_a_run_that_was_cut_short_or_is_small_teaches_nobody(tmp_path, rows):
     """Its rows may be those that are easy; and few rows tell little."""
     await run_of(table(tmp_path / "few.jsonl", schooling.LEAST - 1), tmp_path / "few-out.jsonl", Writer(), priors=None).go()

@@ -4,6 +4,9 @@ import asyncio
 import json
 import random
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from re import sub
 from statistics import mean
 
 import pytest
@@ -15,13 +18,17 @@ from redraft.contracts import Reply
 from redraft.core.plans.adaptive import Adaptive
 from redraft.core.plans.self_refine import SelfRefine
 from redraft.core.priors import Priors
-from redraft.core.records import Candidate, Outcome, Usage
+from redraft.core.records import Candidate, Comparison, Outcome, Usage
+from redraft.core.steps import Compare
 from redraft.core.stopping import max_iterations, target
 from redraft.core.trace import Seat, Trace
+from redraft.models.prices import FREE
 from redraft.runs import Run
 from redraft.runs import run as doors
+from redraft.runs.engine import Engine
 from redraft.runs.imagined import World, imagined, worked
-from redraft.runs.market import Ladder, Market, Row, unit_of
+from redraft.runs.market import Ladder, Market, made_up, unit_of
+from redraft.runs.schooling import Schooling
 from redraft.stores.journal import Journal
 
 from .killing import write_rows
@@ -30,6 +37,7 @@ from .test_waves import provider
 
 __all__ = ["provider"]
 
+ONE = Usage(1)
 PLAN = Adaptive(SelfRefine(target(0.9) | max_iterations(8)), attempts=8, price=0.002)
 
 
@@ -107,9 +115,9 @@ async def test_money_goes_to_hard_rows(width):
 def test_more_money_is_a_lower_price(each):
     """A market with more money asks no more; with too little for a draft and a grade each, nothing more is worth it."""
     tasks = Tasks(1)
-    less, more = (market_of(tasks, 100 * calls, 100).price for calls in (each, each + 1))
+    less, more = (market_of(tasks, 100 * calls, 100).quote.price for calls in (each, each + 1))
     assert less >= more >= PLAN.price
-    assert market_of(tasks, 150, 100).price == pytest.approx(1, rel=0.01)
+    assert market_of(tasks, 150, 100).quote.price == pytest.approx(1, rel=0.01)
 
 
 def test_where_there_is_money_for_all_the_price_is_the_plans_own():
@@ -123,11 +131,10 @@ def test_a_step_is_worth_its_price_in_the_unit_of_the_budget():
     market = Market(PLAN, "usd", lambda: 3.9, lambda: spent, 100)
     assert market.quote.unit == "calls"
     spent |= {"calls": 10, "usd": 0.1}
-    market.moved()
     price, unit = market.quote
     assert unit == "usd"
     calls = Market(PLAN, "calls", lambda: 400, lambda: {}, 100)
-    assert price == pytest.approx(calls.price / 0.01, rel=0.02)
+    assert price == pytest.approx(calls.quote.price / 0.01, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +142,123 @@ def test_a_step_is_worth_its_price_in_the_unit_of_the_budget():
     [(None, None), (Budget(), None), (Budget(output_tokens=5), None), (Budget(calls=5), "calls"), (Budget(calls=5, usd=1), "usd")],
 )
 def test_which_unit(budget, unit):
-    """USD before tokens before calls."""
+    """USD before tokens before calls; no USD where calls are free."""
     assert unit_of(budget) == unit
+    assert unit_of(budget, free=True) == ("calls" if unit == "usd" else unit)
+    assert unit_of(Budget(usd=1), free=True) is None
+
+
+def paying(amount):
+    """A trace of one draft and one grade that cost so much together, as step by step it grows."""
+    usage = Usage(1, 500, 500, cost=amount / 2, answer_tokens=1000, answer_cost=amount / 2)
+    drafted = Trace(Task("t"), (Seat("judge"),), (Candidate(0, "a", by="w", role="generate", usage=usage),))
+    return drafted + Feedback(0.4, "so so", ("say more",), grader="judge", usage=usage)
+
+
+def test_the_first_decision_is_priced_in_the_unit_of_the_budget():
+    """A price that was asked for before the first call was paid holds only until then."""
+    spent = {}
+    market = Market(PLAN, "usd", lambda: 1.0 - spent.get("usd", 0.0), lambda: spent, 100)
+    row = market.begun()
+    assert market.quoted(row).unit == "calls"
+    spent |= {"calls": 2, "usd": 0.004}
+    row.plan(PLAN)(paying(0.004))
+    assert market.quoted(row).unit == "usd"
+    assert (row.ladder.base, row.ladder.rungs[0].cost) == pytest.approx((0.004, 0.004))
+
+
+def test_a_decision_at_another_units_price_is_told_in_the_budgets():
+    """Where the cache answers, nothing is spent and it is not known what a call costs; a ladder holds USD all the same."""
+    market = Market(PLAN, "usd", lambda: 1.0, lambda: {}, 100)
+    row = market.begun()
+    assert market.quoted(row).unit == "calls"
+    row.plan(PLAN)(paying(0.004))
+    unit, base, rungs, duel = row.ladder.as_data()
+    assert (unit, base, rungs[0].cost, duel) == ("usd", pytest.approx(0.004), pytest.approx(0.004), 0.0)
+
+
+def test_where_calls_cost_nothing_usd_hold_nobody_up():
+    """The price for a row is the plan's own, however many rows wait."""
+    spent = {"calls": 500, "usd": 0.0}
+    market = Market(PLAN, "usd", lambda: 5.0, lambda: spent, 200)
+    assert market.quoted(market.begun()) == (PLAN.price, "calls")
+
+
+async def ladders(market, tasks, n):
+    """The market, once so many rows have ended."""
+    for i in range(n):
+        row = market.begun()
+        row.ended(await tasks.work(i, row.plan(PLAN)))
+
+
+async def test_other_priors_begin_a_new_price():
+    """What was decided under old ones is forgotten, also of rows that end only then; so the price is that of a new run."""
+    tasks, priors = Tasks(40), Priors(level=0.7, noise_sd=0.05)
+    market = market_of(tasks, 640, 160)
+    late = market.begun()
+    await ladders(market, tasks, 39)
+    market.believing(priors)
+    late.ended(await tasks.work(39, late.plan(PLAN)))
+    fresh = Market(replace(PLAN, priors=priors), "calls", lambda: 640 - tasks.calls, lambda: {}, 120)
+    assert market.terms.base == fresh.terms.base
+    assert market.quote == fresh.quote
+    assert market.quote != Market(PLAN, "calls", lambda: 640 - tasks.calls, lambda: {}, 120).quote
+
+
+class Unasked(set):
+    """Rows that nobody goes through."""
+
+    def __iter__(self):
+        raise AssertionError("all rows were gone through")
+
+
+async def test_what_rows_are_owed_is_known_without_going_through_them():
+    """It is summed up as they move, and the sum is right."""
+    tasks = Tasks(64)
+    market = market_of(tasks, 256, 64)
+    rows = [market.begun() for _ in range(32)]
+    asked = market.quote
+    market.under_way = Unasked(market.under_way)
+    assert {market.quoted(row) for row in rows} == {asked}
+    market.under_way = {*rows}
+    for i, row in enumerate(rows[:20]):
+        row.ended(await tasks.work(i, row.plan(PLAN)))
+        assert market._held == pytest.approx(sum(row.held for row in market.under_way))
+
+
+DUELS = (Seat("judge"), Seat("final", compares=True))
+
+
+def test_made_up_tasks_end_with_a_duel_and_with_what_is_believed():
+    """Where a grader compares, it does so in made-up tasks, too, for two calls; the end holds all that the plan says."""
+    plan = Adaptive(SelfRefine(max_iterations(3)), price=0.005)
+    ended = [worked(trace, plan, world) for world, trace in imagined(Priors(), DUELS, answered=False)]
+    dueled = [t for t in ended if any(isinstance(r, Comparison) for r in t.records)]
+    assert 0 < len(dueled) < len(ended)
+    assert all(r.usage.calls == 2 for t in dueled for r in t.records if isinstance(r, Comparison))
+    assert all(dict(t.outcome.believed)[t.outcome.best] == t.outcome.score for t in ended)
+    assert {ladder.duel for ladder in made_up(plan, DUELS, answered=False)} == {0.0, 2.0}
+
+
+def test_the_duel_is_the_end():
+    """However low the price falls meanwhile; and what it took is no step of the ladder."""
+    left = [100.0]
+    market = Market(PLAN, "calls", lambda: left[0], lambda: {}, 20, DUELS)
+    row = market.begun()
+    trace = next(trace for _, trace in imagined(Priors(), DUELS, answered=False))
+    texts = [Candidate(0, "a", by="w", role="generate", usage=ONE), Candidate(1, "b", 0, by="w", role="refine", usage=ONE)]
+    for text in texts:
+        trace = trace + text + Feedback(0.5, "so so", ("more",), candidate=text.id, grader="judge", usage=ONE)
+    left[0] = 0.0
+    (step,) = row.plan(PLAN)(trace)
+    assert isinstance(step, Compare)
+    left[0] = 1e6
+    market.believing(Priors(level=0.5))
+    trace += Comparison((1, 0), grader="final", usage=Usage(2))
+    (step,) = row.plan(PLAN)(trace)
+    row.ended(trace + step.outcome)
+    assert (step.role, step.best) == ("stop", 1)
+    assert (row.ladder.duel, row.ladder.spent, len(row.ladder.rungs)) == (2.0, 4.0, 1)
 
 
 def test_a_ladder_tells_what_each_decision_offered():
@@ -150,11 +272,11 @@ def test_a_ladder_tells_what_each_decision_offered():
         calls = sum(r.usage.calls for r in ended.records)
         assert row.ladder.base + sum(rung.cost for rung in row.ladder.rungs) == calls
         assert all(rung.rate > 0 for rung in row.ladder.rungs[:-1]) and row.ladder.rungs[-1].rate == 0
-        again = Row(market)
+        again = market.begun()
         again.resumed(ended, plan)
         again.ended(ended)
         assert again.ladder.rungs == row.ladder.rungs
-        assert Ladder.of(json.loads(json.dumps(row.ladder.as_data("calls"))))[0].rungs == row.ladder.rungs
+        assert Ladder.of(json.loads(json.dumps(row.ladder.as_data()))).rungs == row.ladder.rungs
 
 
 def test_what_is_not_known_teaches_nothing():
@@ -166,7 +288,7 @@ def test_what_is_not_known_teaches_nothing():
     row.ended(trace + Outcome(0, "gain"))
     market.begun().ended(None)
     assert row.ladder.rungs == []
-    assert market.price >= 0
+    assert market.quote.price >= 0
 
 
 def test_made_up_tasks_are_the_same_every_time():
@@ -192,14 +314,18 @@ class Writer:
 
     name, identity, formats = "w", "w", ("text",)
 
-    def __init__(self):
+    def __init__(self, cost=0.01):
+        self.cost = cost
         self.calls, self.by_row, self.dice = 0, {}, random.Random(5)
 
     async def complete(self, request):
         await asyncio.sleep(0)
         self.calls += 1
         words = " ".join(str(m["content"]) for m in request.messages)
-        usage = Usage(1, 500, 1000, cost=0.01)
+        usage = Usage(1, 500, 1000, cost=self.cost)
+        if '"winner"' in words:
+            verdict = {"reason": "so it is", "change": [], "winner": self.dice.choice(["first", "second"]), "done": False}
+            return Reply(json.dumps(verdict), usage)
         if words.startswith("Grade this: "):
             quality = float(words.split("quality ")[1].split()[0])
             return Reply(f"{min(1.0, max(0.0, self.dice.gauss(quality, 0.08))):.3f}", usage)
@@ -237,6 +363,59 @@ async def test_a_run_spends_its_budget_where_it_buys_most(tmp_path, rows, budget
     assert sum(row["calls"] for row in told[::2]) > 1.3 * sum(row["calls"] for row in told[1::2])
 
 
+@pytest.mark.parametrize("width", [4, 64])
+@pytest.mark.parametrize("budget", [Budget(calls=120), Budget(calls=240), Budget(usd=2.4)])
+async def test_money_for_a_final_check_is_put_aside(tmp_path, rows, budget, width):
+    """Every row is begun, and ends by itself, although duels come last."""
+    model = Writer()
+    given = {"final_check": True, "max_in_flight": width, "prices": {"w": (0, 10)}}
+    report = await go(rows, tmp_path / "out.jsonl", model, budget=budget, **given)
+    stops = {row["stop"] for row in lines(tmp_path / "out.jsonl")}
+    assert (report.ended, report.done) == ("", 40)
+    assert not stops & {"not_started", "budget"}
+    most = budget.calls or 240
+    assert 0.8 * most <= model.calls <= most
+
+
+@pytest.mark.parametrize("price", [None, FREE], ids=["it turns out", "it is known"])
+async def test_a_free_model_is_not_held_back_by_a_budget_in_usd(tmp_path, rows, price):
+    """About as many calls are made as without one; and of two limits the one that counts makes the price."""
+    plain, free, both = (Writer(0.0) for _ in range(3))
+    for model in (plain, free, both):
+        model.price = price
+    given = {"max_in_flight": 1, "priors": "shipped", "prices": None if price else {"w": (0, 10)}}
+    await go(rows, tmp_path / "plain.jsonl", plain, **given)
+    await go(rows, tmp_path / "free.jsonl", free, budget=Budget(usd=0.5), **given)
+    assert free.calls > 0.9 * plain.calls > 160
+    if price:
+        report = await go(rows, tmp_path / "both.jsonl", both, budget=Budget(usd=0.5, calls=160), **given)
+        assert (report.ended, report.done) == ("", 40)
+        assert 120 <= both.calls <= 160
+
+
+class Alike(Writer):
+    """Writes texts that are all alike."""
+
+    async def complete(self, request):
+        reply = await super().complete(request)
+        return replace(
+            reply, text=sub(r"quality [0-9.]+", f"quality {min(1.0, max(0.0, self.dice.gauss(0.5, 0.1))):.3f}", reply.text)
+        )
+
+
+async def test_rows_before_and_after_a_stage_get_alike(tmp_path, monkeypatch):
+    """What later rows believe is something else; what they may spend is not."""
+    monkeypatch.setattr(Engine, "school", partial(Schooling.of, first=128))
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps({"id": f"r{n}", "prompt": f"row {n} please"}) + "\n" for n in range(384)))
+    report = await go(source, tmp_path / "out.jsonl", Alike(), budget=Budget(calls=1152), priors="shipped")
+    told = [row["calls"] for row in lines(tmp_path / "out.jsonl")]
+    assert (report.ended, report.done) == ("", 384)
+    parts = [mean(told[i : i + 128]) for i in range(0, 384, 128)]
+    assert max(parts) - min(parts) < 0.9
+    assert 1100 <= sum(told) <= 1152
+
+
 async def test_without_a_budget_the_price_is_the_same_for_all(tmp_path, rows):
     """No market is held, so that what a row comes to is its own affair."""
     going = Run.of(rows, tmp_path / "out.jsonl", Writer(), judged, min_gain=0.02)
@@ -268,7 +447,7 @@ async def test_what_rows_taught_of_prices_outlives_the_process(tmp_path, rows):
     assert (report.ended, 0 < report.done < 40) == ("interrupted", True)
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
         kept = [note.result["ladder"] for note, _ in journal.traces("out-jsonl") if note.status == "done"]
-    assert all(unit == "calls" and base >= 2 for unit, base, _ in kept)
+    assert all(unit == "calls" and base >= 2 for unit, base, *_ in kept)
     report = await go(rows, tmp_path / "out.jsonl", model, **given)
     assert (report.ended, report.done) == ("", 40)
     assert 120 <= model.calls <= 160

@@ -15,6 +15,7 @@ from redraft.contracts import Reply
 from redraft.core.errors import ConfigError, StoreError
 from redraft.core.plans.adaptive import Adaptive
 from redraft.core.records import Feedback, Usage
+from redraft.core.trace import Trace
 from redraft.options import Options
 from redraft.runs import Run
 from redraft.runs.keys import settings_parts
@@ -80,6 +81,8 @@ def damaged():
         {"graders": "judge"},
         {"fingerprints": [1]},
         {"made": "yesterday"},
+        {"made": "0001-01-01T00:00:00+05:00"},
+        {"made": "9999-12-31T23:59:59-05:00"},
         {"source": 3},
         {"priors": None},
         {"priors": {"level": float("nan")}},
@@ -90,7 +93,7 @@ def damaged():
     yield from (json.dumps(good | change).encode() for change in changes)
 
 
-@pytest.mark.parametrize("data", list(damaged()), ids=range(20))
+@pytest.mark.parametrize("data", list(damaged()), ids=range(22))
 def test_a_damaged_file_is_reported_and_does_no_harm(monkeypatch, tmp_path, data):
     """Nothing is found in it, the list says what is wrong with it, and a run goes by what is shipped."""
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
@@ -177,6 +180,36 @@ async def test_refine_begins_with_what_was_learned():
     Shelf.at().put(kept(useless, desk(asking, model="scripted", judge="judge").pair))
     assert await calls() == 2
     assert await calls(priors="shipped") > 2
+
+
+async def test_what_was_learned_since_reopens_no_finished_work():
+    """A trace that ended before anything was learned stays as it is, unless a user asks for more."""
+    eager = Priors(level=0.5, gain=0.5, gain_sd=0.3, step_sd=0.3, tasks=500)
+    judge = ScriptedModel(["8"] * 20, name="judge")
+
+    async def going_on(given, **settings):
+        return await refine(given, ScriptedModel(map(str, range(20))), asking, judge, **settings)
+
+    first = await going_on("q", min_gain=0.1)
+    assert (first.stop, first.usage.calls) == ("gain", 2)
+    Shelf.at().put(kept(eager, desk(asking, model="scripted", judge="judge").pair))
+    assert (await going_on("q", min_gain=0.1)).usage.calls > 2
+    loaded = Trace.from_json(first.trace.to_json())
+    for given in (first.trace, loaded):
+        assert (await going_on(given, min_gain=0.1)).trace.records == first.trace.records
+    assert (await going_on(first.trace, min_gain=0.001)).usage.calls > 2
+    assert (await going_on(first.trace, min_gain=0.1, priors=eager)).usage.calls > 2
+
+
+async def test_what_was_learned_before_is_no_reason_to_stay_closed():
+    """Work that ended by what had been learned goes on by it where a user asks for more."""
+    dull = Priors(level=0.5, gain=0.05, gain_sd=0.01, step_sd=0.01, draft_sd=0.01, noise_sd=0.05, tasks=500)
+    judge = ScriptedModel(["8"] * 20, name="judge")
+    Shelf.at().put(kept(dull, desk(asking, model="scripted", judge="judge").pair))
+    first = await refine("q", ScriptedModel(["a"]), asking, judge, min_gain=0.04)
+    assert (first.stop, first.usage.calls) == ("gain", 2)
+    again = await refine(first.trace, ScriptedModel(map(str, range(20))), asking, judge, min_gain=0.0)
+    assert again.usage.calls > 2
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"charm": 1}', '{"level": 2}', f'{{"level": 1{"0" * 400}}}', '{"redraft_priors": 1}'])

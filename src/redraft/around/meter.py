@@ -110,6 +110,7 @@ class Purse:
     def _complaint(self, what: str, need: Mapping[str, float]) -> str:
         most = getattr(self.budget, what)
         unit = {"usd": "USD", "calls": "calls"}.get(what, what.replace("_", " "))
+        unit = unit.removesuffix("s") if most == 1 else unit
         return f"the budget of {most:g} {unit} is used up: {self.spent[what]:g} spent, the next call may take {need[what]:g}"
 
 

@@ -180,6 +180,7 @@ def batch(**typed: Any) -> int:
     """Refine every row of IN, or only grade it, or keep the best of several answers, and write it to OUT."""
     typed["dry_run"] = typed["dry_run"] or typed["explain"]
     _check(typed)
+    options.check_plain(click.get_current_context())
     from .batching import carry_out
 
     return carry_out(typed)

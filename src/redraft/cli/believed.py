@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 from rich.table import Table
-from rich.text import Text
 
 from ..core.errors import ConfigError, StoreError
 from ..core.learning import PIVOT
@@ -63,7 +62,7 @@ def draw(kept: Iterable[Kept]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("learned", no_wrap=True)
     for one in kept:
-        head = (Text(one.pair.key[:SHOWN]), line(one.pair.model), line(", ".join(one.pair.graders)))
+        head = (line(one.pair.key[:SHOWN]), line(one.pair.model), line(", ".join(one.pair.graders)))
         table.add_row(*head, *_figures(one.priors), when(one.made))
     table.add_row(SHIPPED, "any", "any", *_figures(Priors()), "", style="dim")
     listing().print(table)
@@ -102,6 +101,8 @@ def _figure(value: float) -> str:
 
 def forget(named: str, *, as_json: bool) -> None:
     """Forget a pair, or a file that cannot be read. Raises ConfigError."""
+    if named == SHIPPED:
+        raise ConfigError("what is shipped cannot be forgotten; a run with --priors shipped goes by nothing else")
     shelf = Shelf.at()
     path, held = _found(named)
     shelf.drop(path)
@@ -126,7 +127,7 @@ def _found(named: str) -> tuple[Path, Kept | StoreError]:
     meant = [one for one in held if named and _is_meant(named, *one)]
     if len(meant) == 1:
         return meant[0]
-    keys = ", ".join(path.stem for path, _ in meant or held)
+    keys = ", ".join(f"{path.stem}{'' if isinstance(one, Kept) else ' (cannot be read)'}" for path, one in meant or held)
     if meant:
         raise ConfigError(f"{named!r} may be any of {len(meant)}: say which by its key: {keys}")
     raise ConfigError(f"nothing is kept of {named!r}; there is {f'{keys}, and ' if keys else 'only '}{SHIPPED}")

@@ -53,7 +53,7 @@ def _line(text: str) -> None:
 
 
 class JsonLines:
-    """One object a line on stdout, for programs: start, step, record, result, error."""
+    """One object a line on stdout, for programs: start, priors (where they were learned), step, record, result, error."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -69,12 +69,13 @@ class JsonLines:
         trace = self._progress.trace
         assert trace is not None
         best = trace.best if trace.graded else None
-        score = trace.score if trace.graded else None
+        score, observed = (trace.score, trace.observed) if trace.graded else (None, None)
         emit(
             "record",
             record=json.loads(record_to_json(record)),
             best=best.id if best else None,
             score=score,
+            observed=observed,
             calls=trace.usage.calls,
         )
 

@@ -19,8 +19,12 @@ def listing() -> Console:
 
 
 def when(stamp: str) -> str:
-    """A moment as people read it, in their own time zone."""
-    return moment(stamp).astimezone().strftime("%Y-%m-%d %H:%M")
+    """A moment as people read it, in their own time zone; as it was given where that one's calendar does not reach."""
+    read = moment(stamp)
+    try:
+        return read.astimezone().strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, ValueError, OSError):
+        return read.isoformat(" ", "minutes")
 
 
 def moment(stamp: str) -> datetime:

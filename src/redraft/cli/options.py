@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from .config import Setting
 
@@ -109,6 +110,17 @@ stopping = group(
         help="Where it is not clear which of two is best, let the judge compare them. Default: no.",
     ),
 )
+
+
+WEIGHING = ("min_gain", "gain_per", "priors", "final_check")
+
+
+def check_plain(ctx: click.Context) -> None:
+    """Raises UsageError for what was typed beside --plain, and has no use there. Defaults from elsewhere do no harm."""
+    typed = [name for name in WEIGHING if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and ctx.params[name]]
+    if ctx.params["plain"] and typed:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
+        raise click.UsageError(f"--plain takes scores at their word, and has no use for {named}: leave out one or the other")
 
 
 def price_of(text: str) -> tuple[str, tuple[float, float]]:

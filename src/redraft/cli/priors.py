@@ -39,7 +39,7 @@ Examples:
 A trace of `redraft run` and a journal know which model and graders they are of. Where
 they don't (traces of `redraft runs export`), say it as for `redraft run`; what is typed
 goes before what they know. What was written or graded by others is left out.
-Exit codes: 0 learned and kept, 1 there was nothing to learn from, 2 usage.
+Exit codes: 0 learned and kept, 1 there was too little to learn from, or more was kept, 2 usage.
 """
 
 
@@ -78,11 +78,14 @@ def show(pair: str, as_json: bool) -> None:
 )
 @options.asking
 @click.option("--limit", type=options.COUNT, default=1024, show_default=True, metavar="N", help="Of so many tasks, evenly chosen.")
+@click.option("--replace", is_flag=True, help="Also in the place of what more tasks taught.")
 @options.as_json
 @options.debug
 @click.pass_context
 def learn(ctx: click.Context, /, **typed: Any) -> int:
-    """Learn from finished work: from trace files and journals of batches. It replaces what was kept of the same pair."""
+    """Learn from finished work: from trace files and journals of batches, 8 tasks at least. It takes the place of what as many
+    tasks or fewer taught of the same pair.
+    """
     from .teaching import learn
 
     return learn(ctx, typed)

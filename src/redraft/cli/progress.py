@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
-from ..core.records import Candidate, Record, Slot, Usage
+from ..core.records import Candidate, Comparison, Record, Slot, Usage
 from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..core.trace import Trace
 from ..result import shown
@@ -63,6 +63,14 @@ def doing(step: Step) -> str:
     return step.role
 
 
+def verdict(comparison: Comparison) -> str:
+    """What came of a comparison, in words."""
+    first = [id for id, place in comparison.places.items() if place == 0]
+    if comparison.consistent is False or len(first) == len(comparison.ranking):
+        return f"{comparison.grader} cannot tell which of {' and '.join(map(str, sorted(comparison.ranking)))} is best"
+    return f"{comparison.grader} puts {' and '.join(map(str, sorted(first)))} first"
+
+
 def made(candidate: Candidate) -> str:
     """How a candidate came about, in words."""
     source = {"generate": "draft", "refine": f"refined {candidate.parent}", "repair": f"repaired {candidate.parent}"}
@@ -81,11 +89,11 @@ def rows(trace: Trace) -> Iterator[tuple[Candidate, str, str]]:
     for c in trace.candidates:
         if trace.unchanged(c):
             continue
-        score = trace.scores[c.id]
+        score, believed = trace.scores[c.id], trace.settled.scores[c.id]
         lossy = "lossy: " if c.lossy else ""
         yield (
             c,
-            "" if score is None else shown(score),
+            "" if score is None else shown(score) + (f", believed {shown(believed)}" if shown(believed) != shown(score) else ""),
             "; ".join(filter(None, [f"{lossy}{c.note}" if c.note else "", said(trace, c)])),
         )
 

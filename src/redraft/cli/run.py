@@ -67,6 +67,7 @@ def run(ctx: click.Context, /, **typed: Any) -> int:
     A budget covers a whole trace, also when it is resumed.
     """
     _check(typed)
+    options.check_plain(ctx)
     from .work import refine
 
     return refine(ctx, typed)

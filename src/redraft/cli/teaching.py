@@ -32,6 +32,7 @@ from .wishes import chosen_graders, model_found, model_named, recalled
 
 JOURNAL = b"SQLite format 3\0"
 WHOSE = ("model", "judge", "grader", "rubric")  # the options that say it
+LEAST = 8  # tasks that teach anything
 NAMED = 3  # files that are named in what is kept
 
 
@@ -42,26 +43,38 @@ def learn(ctx: click.Context, typed: Mapping[str, Any]) -> int:
         lessons.read(name)
     for why, count in lessons.left_out.items():
         complain(f"left out: {counted(count, 'trace')} {why}")
-    kept = [_kept(pair, held, typed["limit"]) for pair, held in lessons.held.items()]
+    tried = [_kept(pair, held, typed["limit"], replace=typed["replace"]) for pair, held in lessons.held.items()]
+    kept = [one for one in tried if one]
     if typed["as_json"]:
         click.echo(json.dumps([one.as_data() for one in kept], indent=2))
     elif kept:
         draw(kept)
-    if not kept:
+    if not tried:
         complain("there is nothing to learn from: no answers that a model wrote and a model graded")
-    return OK if kept else FAILED
+    return OK if kept and len(kept) == len(tried) else FAILED
 
 
-def _kept(pair: Pair, lesson: Lesson, limit: int) -> Kept:
-    """What a pair's work teaches, kept."""
+def _kept(pair: Pair, lesson: Lesson, limit: int, *, replace: bool) -> Kept | None:
+    """What a pair's work teaches, kept; None where that is too little, or less than what is kept already."""
     shelf = Shelf.at()
     before = shelf.of(pair)
+    whose = f"{pair.model} with {', '.join(pair.graders)}"
     names = list(dict.fromkeys(lesson.sources))
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     kept = Kept.now(pair, learned(evenly(lesson.families, limit), Priors()), f"{', '.join(names[:NAMED])}{more}")
+    tasks = counted(kept.priors.tasks, "task")
+    if kept.priors.tasks < LEAST:
+        complain(f"{whose}: {tasks} taught too little; it takes {LEAST}")
+        return None
+    if before and before.priors.tasks > kept.priors.tasks and not replace:
+        complain(
+            f"{whose}: these are {tasks}; what is kept was learned from {before.priors.tasks:,}",
+            "--replace puts these in its place",
+        )
+        return None
     path = shelf.put(kept)
     instead = f", instead of what {counted(before.priors.tasks, 'task')} taught" if before else ""
-    say(f"{pair.model} with {', '.join(pair.graders)}: learned from {counted(kept.priors.tasks, 'task')}{instead}; kept in {path}")
+    say(f"{whose}: learned from {tasks}{instead}; kept in {path}")
     return kept
 
 

@@ -14,17 +14,19 @@ from typing import Any
 import click
 
 from .. import api
-from ..core.errors import RedraftError
-from ..core.records import Record
+from ..core.errors import RedraftError, StoreError
+from ..core.plans.adaptive import Adaptive
+from ..core.records import Comparison, Record
 from ..core.steps import Step
 from ..core.trace import Trace
 from ..result import Result, remarked
 from ..stores import JsonlStore, read_trace, write_whole
+from ..stores.priors import Shelf
 from ..text import plain
 from . import files, lines
 from .config import Configured
 from .exits import INTERRUPTED, complain, exit_code
-from .progress import Progress, Watcher, tally
+from .progress import Progress, Watcher, tally, verdict
 from .wishes import Wish, new_task, recalled, remembered, taken_up, wish
 
 
@@ -72,10 +74,28 @@ async def watched(asked: Wish, watch: Watch) -> Result:
             "no model was found, so the built-in editor repairs what form allows", "`redraft models` shows where it was looked for"
         )
     watch.begin(job.trace)
+    _tell_of_priors(job, watch)
     try:
         return await api.finish(job)
     finally:
         watch.end()
+
+
+def _tell_of_priors(job: api.Job, watch: Watch) -> None:
+    """Say by what finished work the plan goes, or that what was learned from it cannot be read."""
+    if not isinstance(job.plan, Adaptive):
+        return
+    pair = job.desk.pair if job.desk.options.priors is None else None
+    with suppress(StoreError):
+        if pair and (damage := Shelf.at().damage(pair)):
+            complain(f"{damage}; it is not used", f"`redraft priors forget {pair.key[:8]}` removes it")
+    if not (tasks := job.plan.priors.tasks):
+        return
+    if watch.as_json:
+        lines.emit("priors", tasks=tasks, key=pair.key if pair else None)
+    else:
+        shown = f" (redraft priors show {pair.key[:8]})" if pair else ""
+        complain(f"what is expected was learned from {tasks:,} task{'s' * (tasks > 1)}{shown}")
 
 
 def _heed_sigterm() -> None:
@@ -150,6 +170,8 @@ def _conclude(result: Result, typed: Mapping[str, Any], watch: Watch) -> None:
     click.echo(f"redraft: {lines.closing(result)}", err=True)
     if not sys.stderr.isatty():
         click.echo(f"redraft: {tally(result.usage, watch.progress.seconds)}", err=True)
+    for comparison in [r for r in result.trace.records if isinstance(r, Comparison)][-1:]:
+        complain(verdict(comparison))
     if remark := remarked(result):
         click.echo(f"redraft: {' '.join(remark.split())}", err=True)
     for name in result.metadata["broken"]:

@@ -26,8 +26,7 @@ from .priors import Priors
 Row: TypeAlias = list[float]
 
 JITTER = 1e-12  # keeps the factor regular where a grader has no noise
-DIGITS = 2  # of what is believed where there is noise: what lies closer is alike, and the earliest counts
-EXACT = 6
+DIGITS = 6  # of what is believed: what was said twice is believed alike
 REPAIR_SD = 0.02  # how much an editor's repair changes a quality
 LEVEL, GAIN, TEXTS = 0, 1, 2  # among qualities: the task's level, its gain, and the first text
 
@@ -195,8 +194,7 @@ class Belief:
         self.weights = tree.weights(tree.news(known.scores))
         qualities = zip(tree.qualities.means, tree.qualities.cov, strict=True)
         self._means = [mean + dot(tree.of_quality(row), self.weights) for mean, row in qualities]
-        digits = DIGITS if known.shape.share else EXACT
-        self.means = {id: round(min(1.0, max(0.0, self._means[TEXTS + i])), digits) for id, i in known.places.items()}
+        self.means = {id: round(min(1.0, max(0.0, self._means[TEXTS + i])), DIGITS) for id, i in known.places.items()}
 
     @cached_property
     def sds(self) -> dict[int, float]:

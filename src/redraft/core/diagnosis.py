@@ -1,13 +1,13 @@
 """What the end of the work says about the work: one word for it, and the figures behind it.
 
-A pure function of the trace. What was believed when the work ended is taken from its outcome; of the graders' noise it knows
-what looks at the same text tell, and what was believed before.
+A pure function of the trace. What was believed when the work ended is taken from its outcome; so is what was believed of the
+graders' noise before, to which it adds what looks at the same text tell.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import sqrt
@@ -20,7 +20,7 @@ from .trace import Seat, Trace
 
 NEAR = 1e-9  # scores closer than this are the same
 WEIGHT = 4  # looks that what was believed of the noise before counts as
-SHIPPED = Priors()
+SHIPPED = Priors().noise_sd  # goes for work that ended by no belief
 
 
 class Kind(StrEnum):
@@ -41,14 +41,14 @@ class Diagnosis:
     words: str
 
 
-def diagnosed(trace: Trace, priors: Priors = SHIPPED) -> Diagnosis | None:
+def diagnosed(trace: Trace) -> Diagnosis | None:
     """What there is to say of work that has ended; None where it was cut short, or nothing stands out.
 
     - reached: the target was, or the graders want no more changes.
     - bad check: no answer ever met a must, a requirement, or a check that calls no model, though two or more were written.
     - regression: refinements lowered the score, on average by more than the graders' noise explains, and none was kept that
       raised it.
-    - noise: the scores of all answers differ by no more than that noise explains. Graders that call no model have none.
+    - noise: the scores of all answers differ, by no more than that noise explains. Graders that call no model have none.
     - ceiling: the latest refinements did not improve on the answer that was kept.
     """
     end = trace.outcome
@@ -57,20 +57,23 @@ def diagnosed(trace: Trace, priors: Priors = SHIPPED) -> Diagnosis | None:
     if end.reason in {StopReason.TARGET, StopReason.DONE}:
         return Diagnosis(Kind.REACHED, end.note)
     known = family(trace)
-    noise = noise_of(known, priors)
+    noise = noise_of(known, SHIPPED if end.noise is None else end.noise)
     words = {
         Kind.BAD_CHECK: unmet(trace),
         Kind.REGRESSION: lowered(trace, known, noise),
         Kind.NOISE: alike(known, noise),
-        Kind.CEILING: exhausted(trace, trace.best),
+        Kind.CEILING: exhausted(trace, trace.best, known),
     }
     return next((Diagnosis(kind, said) for kind, said in words.items() if said), None)
 
 
-def noise_of(known: Family, priors: Priors) -> float:
-    """The standard deviation of one look's noise, as looks at the same texts tell; 0 where no grader has any."""
+def noise_of(known: Family, before: float) -> float:
+    """The standard deviation of one look's noise, from what was believed of it before and what looks at the same texts tell.
+
+    0 where no grader has any.
+    """
     looks, squares = known.again
-    return sqrt((WEIGHT * priors.noise_sd**2 + squares) / (WEIGHT + looks)) if known.shape.share else 0.0
+    return sqrt((WEIGHT * before**2 + squares) / (WEIGHT + looks)) if known.shape.share else 0.0
 
 
 def unmet(trace: Trace) -> str:
@@ -138,20 +141,29 @@ def is_refined(trace: Trace) -> bool:
 def alike(known: Family, noise: float) -> str:
     """Whether the scores of all answers differ by no more than noise explains: by a chi-square test, at some 5 %."""
     weights = [kin.noise for kin in known.shape.kin if kin.noise is not None]
-    if len(weights) < 2 or not noise or not all(weights):
+    if len(weights) < 2 or not noise or not all(weights) or the_one(known.scores):
         return ""
     mean = sum(s / w for s, w in zip(known.scores, weights, strict=True)) / sum(1 / w for w in weights)
     squares = sum((s - mean) ** 2 / w for s, w in zip(known.scores, weights, strict=True)) / noise**2
     if squares > (free := len(weights) - 1) + 2 * sqrt(2 * free):
         return ""
     between = f"{min(known.scores):.2f} and {max(known.scores):.2f}"
-    return f"all answers score between {between}, no further apart than the graders' noise ({noise:.2f} a look) explains"
+    taken = f"what is taken for the graders' noise ({noise:.2f} a look)"
+    return f"all answers score between {between}, no further apart than {taken} explains"
 
 
-def exhausted(trace: Trace, best: Candidate) -> str:
+def the_one(scores: Sequence[float]) -> str:
+    """The score that all answers have, as people read it; "" where they differ, or are fewer than two."""
+    shown = {f"{score:.2f}" for score in scores}
+    return shown.pop() if len(shown) == 1 < len(scores) else ""
+
+
+def exhausted(trace: Trace, best: Candidate, known: Family) -> str:
     """Whether the latest refinements did not improve on the best."""
     later = sum(c.role == "refine" and c.id > best.id for c in trace.candidates)
     if not later:
         return ""
     named = f"refining helped at first, the next {later}" if is_refined(trace) else f"{later} refinement{'s' * (later > 1)}"
-    return f"{named} did not improve on answer {best.id}"
+    same = the_one(known.scores)
+    told = f": the graders tell no difference, they give every answer {same}" if same else ""
+    return f"{named} did not improve on answer {best.id}{told}"

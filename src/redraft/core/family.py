@@ -40,28 +40,52 @@ class Family(NamedTuple):
 
 
 def family(trace: Trace) -> Family:
-    """The family of a trace's candidates. Graders that call no model have no noise."""
+    """The family of a trace's candidates. Graders that call no model have no noise; who said the same twice was looked at twice."""
     noisy = noisy_among(trace.panel)
     places: dict[int, int] = {}
-    first: dict[str, int] = {}  # the place of each text
-    kin: list[Kin] = []
-    scores: list[float] = []
+    texts: dict[str, int] = {}
+    origins: list[tuple[str, int | None]] = []
+    grades: list[list[Grade]] = []
     more, squares = 0, 0.0
     for c in trace.candidates:
-        parent = None if c.parent is None else places[c.parent]
-        twin = parent if parent is not None and trace.unchanged(c) else first.get(c.text)
-        if twin is not None and (twin == parent or kin[twin].noise is not None):
-            places[c.id] = twin
+        place = places[c.id] = texts.setdefault(c.text, len(origins))
+        if place == len(origins):
+            origins.append((c.role, None if c.parent is None else places[c.parent]))
+            grades.append([])
+        score = trace.scores[c.id]
+        if score is None or trace.unchanged(c):
             continue
         looks = [looks_of(trace.feedback[c.id], seat) for seat, _ in noisy]
-        noise, score = sum(share**2 / max(1, len(own)) for own, (_, share) in zip(looks, noisy, strict=True)), trace.scores[c.id]
-        places[c.id] = first[c.text] = len(kin)
-        kin.append(Kin(c.role, parent, None if score is None else noise))
-        if score is not None:
-            scores.append(score)
+        noise = sum(share**2 / max(1, len(own)) for own, (_, share) in zip(looks, noisy, strict=True))
+        grades[place].append(Grade(score, noise))
         more += sum(max(0, len(own) - 1) for own in looks)
         squares += sum(map(scatter, looks))
-    return Family(Shape(tuple(kin), sum(share**2 for _, share in noisy)), tuple(scores), places, (more, squares))
+    of_one = [merged(some) if some else None for some in grades]
+    twins = [some for some in grades if len(some) > 1 and some[0].noise]
+    again = more + sum(len(some) - 1 for some in twins), squares + sum(map(apart, twins))
+    kin = tuple(Kin(*origin, grade and grade.noise) for origin, grade in zip(origins, of_one, strict=True))
+    return Family(Shape(kin, sum(share**2 for _, share in noisy)), tuple(g.score for g in of_one if g), places, again)
+
+
+class Grade(NamedTuple):
+    """A score of a text, and the variance of its noise in terms of that of one look."""
+
+    score: float
+    noise: float
+
+
+def merged(grades: Sequence[Grade]) -> Grade:
+    """Several grades of one text as one: each counts by how exact it is."""
+    if len(grades) == 1 or not all(grade.noise for grade in grades):
+        return Grade(sum(grade.score for grade in grades) / len(grades), grades[0].noise)
+    exact = sum(1 / grade.noise for grade in grades)
+    return Grade(sum(grade.score / grade.noise for grade in grades) / exact, 1 / exact)
+
+
+def apart(grades: Sequence[Grade]) -> float:
+    """The sum of squares by which grades of one text differ, in terms of one look."""
+    mean = merged(grades).score
+    return sum((grade.score - mean) ** 2 / grade.noise for grade in grades)
 
 
 def noisy_among(panel: Iterable[Seat]) -> list[tuple[Seat, float]]:

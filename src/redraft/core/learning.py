@@ -15,6 +15,7 @@ from .belief import Tree
 from .family import Family, Shape
 from .priors import Priors
 
+LEAST = 0.02  # of a spread: grades come in steps, and who says the same of all tells nothing
 PIVOT = 0.6  # the quality at which a gain is told: where most texts are, so that it can be told apart from `carry`
 ROUNDS = 12
 # How far each may lie from what was believed before, as a standard deviation: of its logarithm for a spread.
@@ -25,7 +26,7 @@ FAR = {
     "level_sd": 0.5,
     "draft_sd": 0.5,
     "step_sd": 0.5,
-    "noise_sd": 0.25,  # where no text was looked at twice, it is easily taken for a difference between texts
+    "noise_sd": 0.5,
     "gain_sd": 0.3,
     "style_sd": 0.2,  # without people's labels, hard to tell from quality
 }
@@ -40,9 +41,11 @@ def learned(families: Iterable[Family], before: Priors) -> Priors:
     if not groups:
         return before
     at, steps = searched(before), dict(FAR)
+    if not any(family.again[0] for families in groups.values() for family in families):
+        del steps["noise_sd"]  # nobody looked twice: what is noise and what differs cannot be told apart
     start, height = dict(at), posterior(groups, before, at, at)
     for _ in range(ROUNDS):
-        for name in FAR:
+        for name in list(steps):
             for way in (1, -1):
                 tried = {**at, name: at[name] + way * steps[name]}
                 if (found := posterior(groups, before, tried, start)) > height:
@@ -76,6 +79,8 @@ def gain_at(at: Mapping[str, float]) -> float:
 def posterior(groups: Mapping[Shape, list[Family]], before: Priors, at: Mapping[str, float], start: Mapping[str, float]) -> float:
     """The logarithm of how likely the grades are, and the priors given those before; up to a constant."""
     if not (0 <= at["level"] <= 1 and 0 <= at["carry"] <= 1 and -1 <= gain_at(at) <= 1):
+        return float("-inf")
+    if any(at[name] < min(log(LEAST), start[name]) for name in at if name.endswith("_sd")):
         return float("-inf")
     priors = found_at(at, before)
     far = [-(((at[name] - start[name]) / sd) ** 2) / 2 for name, sd in FAR.items()]

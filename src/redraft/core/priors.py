@@ -24,9 +24,9 @@ class Priors:
 
     level: float = 0.58
     level_sd: float = 0.15
-    draft_sd: float = 0.1
+    draft_sd: float = 0.11
     gain: float = 0.16
-    gain_sd: float = 0.04
+    gain_sd: float = 0.05
     carry: float = 0.8
     step_sd: float = 0.08
     noise_sd: float = 0.12

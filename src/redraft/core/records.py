@@ -254,6 +254,18 @@ def _check_score(score: Any, what: str) -> None:
         raise ValueError(f"{what} must be a number in [0, 1], got {score!r}")
 
 
+def _check_interval(low: Any, high: Any) -> None:
+    for end in (low, high):
+        _check_score(end, "an end of an interval")
+    if low > high:
+        raise ValueError(f"an interval goes from its lower end to its upper one, got {(low, high)!r}")
+
+
+def _check_id(id: Any) -> None:
+    if isinstance(id, bool) or not isinstance(id, int):
+        raise ValueError(f"the id of a candidate must be a whole number, got {id!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One grader's ranking of several candidates: `ranking` holds their ids, best first.
@@ -331,7 +343,8 @@ class Outcome:
     """Which candidate was kept (None: there was none) and why the work ended; `note` says it in words.
 
     `score` and `interval` are what the plan believes of its quality (the mean, and where it lies with 95 %), where that is
-    not simply the score that was observed; `believed` holds the means of all, as pairs of an id and a score.
+    not simply the score that was observed; `believed` holds the means of all, as pairs of an id and a score. `noise` is the
+    standard deviation of one look's noise by which the plan went, before it saw any. Raises ValueError for what cannot be.
     """
 
     best: int | None
@@ -340,12 +353,20 @@ class Outcome:
     score: float | None = None
     interval: tuple[float, float] | None = None
     believed: tuple[tuple[int, float], ...] = ()
+    noise: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", StopReason(self.reason))
-        for score in (self.score, *(self.interval or ()), *(score for _, score in self.believed)):
+        for score in (self.score, self.noise):
             if score is not None:
                 _check_score(score, "what is believed of a candidate")
+        if self.interval is not None:
+            _check_interval(*self.interval)
+        for id, score in self.believed:
+            _check_id(id)
+            _check_score(score, "what is believed of a candidate")
+        if self.best is not None:
+            _check_id(self.best)
 
     @property
     def slot(self) -> Slot:

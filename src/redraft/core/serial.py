@@ -85,7 +85,7 @@ RESTORE: dict[str, Any] = {
     "ties": lambda v: tuple(tuple(group) for group in v),
     "votes": lambda v: tuple(map(_vote, v)),
     "ends": lambda v: v and StopReason(v),
-    "interval": lambda v: v and _pair(v),
+    "interval": lambda v: None if v is None else _pair(v),
     "believed": lambda v: tuple(map(_pair, v)),
 }
 

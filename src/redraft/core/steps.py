@@ -84,7 +84,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Keep `best` and end the work; `score`, `interval`, `believed`: as in the `Outcome` that it leaves."""
+    """Keep `best` and end the work; `score`, `interval`, `believed`, `noise`: as in the `Outcome` that it leaves."""
 
     role: ClassVar[str] = "stop"
     best: int | None
@@ -93,6 +93,7 @@ class Stop:
     score: float | None = None
     interval: tuple[float, float] | None = None
     believed: tuple[tuple[int, float], ...] = ()
+    noise: float | None = None
 
     @property
     def slot(self) -> Slot:
@@ -101,7 +102,7 @@ class Stop:
     @property
     def outcome(self) -> Outcome:
         """What it leaves."""
-        return Outcome(self.best, self.reason, self.note, self.score, self.interval, self.believed)
+        return Outcome(self.best, self.reason, self.note, self.score, self.interval, self.believed, self.noise)
 
 
 Step: TypeAlias = Generate | Refine | Repair | Grade | Compare | Stop

@@ -33,6 +33,7 @@ from ..core.trace import Trace
 from ..datasets.rows import BadRow
 from ..datasets.values import merged, names_for
 from ..datasets.writing import Output
+from ..models.prices import FREE
 from ..options import Options
 from ..stores.journal import Journal, RowNote
 from ..stores.priors import Kept, Shelf
@@ -220,15 +221,19 @@ class Engine:
         plan, asked = self.plan, self.asked
         if not isinstance(plan, Adaptive) or asked.plan is not None:
             return
-        panel, _ = self.desk.common()
+        panel, cast = self.desk.common()
         if not isinstance(asked.options.priors, Priors):
             on = asked.learn and asked.engine == "local" and bool(noisy_among(panel))
-            self.schooling = self.school(plan.priors, self._schooled_before().get(self._keys.shared), on=on)
+            noted = self._schooled_before().get(self._keys.shared)
+            if noted and asked.options.priors == "shipped" and Priors.of(noted["start"]) != plan.priors:
+                noted = None  # it began with others: what was learned on top of them does not count
+            self.schooling = self.school(plan.priors, noted, on=on)
             self.plan = plan = replace(plan, priors=self.schooling.start)
             pair = self.desk.pair
             self._note(pair=pair.as_data() if pair else None)
             self._note_schooling()
-        if unit := unit_of(self.desk.options.budget):
+        free = all(line.price == FREE for line in (cast.writer, *cast.judges.values()) if line)
+        if unit := unit_of(self.desk.options.budget, free=free):
             answered = self.survey.answered == self.survey.total
             money = partial(self._money, unit)
             self.market = Market(plan, unit, money, lambda: self.desk.purse.spent, self._to_do, panel, answered)
@@ -254,15 +259,17 @@ class Engine:
         return replace(self.plan, priors=self.schooling.priors(n))
 
     async def _met(self, due: Due, came: Came | None) -> None:
-        """A row comes by. Where it is to go by what others teach, wait for them."""
-        if self.market and came and due.note and due.note.result and (ladder := due.note.result.get("ladder")):
-            self.market.recall(*Ladder.of(ladder))
-        if self.schooling is None:
-            return
-        self.schooling.met(due.entry.n, due.entry.id, ended=came is not None)
-        stage = self.schooling.stage(due.entry.n)
-        if came is None and stage is not None:
-            await self._schooled(self.schooling, stage)
+        """A row comes by. Where it is to go by what others teach, wait for them; what it was offered before is recalled."""
+        if self.schooling:
+            self.schooling.met(due.entry.n, due.entry.id, ended=came is not None)
+            stage = self.schooling.stage(due.entry.n)
+            if came is None and stage is not None:
+                await self._schooled(self.schooling, stage)
+        if self.market:
+            if self.schooling:
+                self.market.believing(self.schooling.priors(due.entry.n))
+            if came and due.note and due.note.result and (ladder := due.note.result.get("ladder")):
+                self.market.recall(Ladder.of(ladder))
 
     async def _schooled(self, schooling: Schooling, stage: int) -> None:
         """Learn for a stage once those have ended from whom is learned, unless that takes too long; once for all."""
@@ -358,7 +365,7 @@ class Engine:
         data = came.as_data()
         if account:
             account.ended(trace)
-            data["ladder"] = account.ladder.as_data(account.market.unit)
+            data["ladder"] = account.ladder.as_data()
         self.journal.finish(self.asked.name, due.entry.id, came.status, data)
         await self.journal.committed()
         if self.schooling:

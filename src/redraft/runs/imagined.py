@@ -12,22 +12,24 @@ from random import Random
 
 from ..core.plans import Plan
 from ..core.priors import Priors
-from ..core.records import Candidate, Feedback, Outcome, Record, Task, Usage
-from ..core.steps import Generate, Grade, Refine, Step, Stop
+from ..core.records import Candidate, Comparison, Feedback, Record, Task, Usage
+from ..core.steps import Compare, Generate, Grade, Refine, Step, Stop
 from ..core.trace import Seat, Trace
 
 TASKS = 48
-CALL = Usage(1)
+CALL, DUEL = Usage(1), Usage(2)  # two answers are compared in both orders
 JUDGE = Seat("judge")
 
 
 def imagined(priors: Priors, panel: Iterable[Seat], *, answered: bool, tasks: int = TASKS) -> Iterator[tuple[World, Trace]]:
     """So many tasks, each with the world that it is in. `answered`: each comes with a response."""
-    judges = tuple(seat for seat in panel if not (seat.free or seat.compares or seat.must)) or (JUDGE,)
+    asking = [seat for seat in panel if not (seat.free or seat.must)]
+    judges = tuple(seat for seat in asking if not seat.compares) or (JUDGE,)
+    seats = (*judges, *(seat for seat in asking if seat.compares))
     dice = Random(0)
     for _ in range(tasks):
         world = World(priors, dice)
-        trace = Trace(Task("task", response="given" if answered else None), judges)
+        trace = Trace(Task("task", response="given" if answered else None), seats)
         yield world, trace + Candidate(0, world.text(None)) if answered else trace
 
 
@@ -65,8 +67,11 @@ class World:
             case Grade():
                 score = self.score(step.candidate.id, step.grader)
                 return Feedback(score, candidate=step.candidate.id, grader=step.grader, look=step.look, usage=CALL)
+            case Compare():
+                scores = {c.id: self.score(c.id, step.grader) for c in step.candidates}
+                return Comparison(tuple(sorted(scores, key=lambda n: -scores[n])), grader=step.grader, look=step.look, usage=DUEL)
             case Stop():
-                return Outcome(step.best, step.reason, step.note, step.score, step.interval)
+                return step.outcome
         raise TypeError(step)
 
     def text(self, parent: int | None) -> str:

@@ -19,15 +19,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log
-from typing import Any, NamedTuple, Protocol, Self
+from statistics import fmean
+from typing import Any, NamedTuple, Self
 
 from ..around import Budget
 from ..core.belief import Belief
 from ..core.plans.adaptive import Adaptive, Choice, Unit, answers
-from ..core.records import Failure, Outcome, Record, Usage
+from ..core.priors import Priors
+from ..core.records import Comparison, Failure, Outcome, Record, Usage
 from ..core.steps import Step
 from ..core.trace import Seat, Trace
-from .imagined import JUDGE, imagined, worked
+from .imagined import DUEL, JUDGE, imagined, worked
 
 MADE_UP = 16.0  # rows for which those count that are made up
 MOST = 384  # rows that are remembered, the latest
@@ -36,6 +38,7 @@ OFTEN, FINELY = 16, 64  # so many times the price is found anew while as much ha
 HALVINGS = 10  # of the interval in which the price is looked for, on a logarithmic scale
 SCALE: Mapping[Unit, int] = {"usd": 1, "tokens": 1000, "calls": 1}  # of a budget's limit in a unit of gains
 CHEAP, CHEAPEST = 0.005, 1e-4  # the price of a call at which made-up rows go on, and the least that is looked at
+FREELY = 1e9  # the rate of gain of what costs nothing, and more than any price
 
 
 class Quote(NamedTuple):
@@ -54,109 +57,135 @@ class Rung(NamedTuple):
 
 @dataclass
 class Ladder:
-    """What a row took before its first decision (None: that is not known yet), and its decisions so far.
+    """What a row took before its first decision (None: that is not known yet), and its decisions so far, all in one unit.
 
-    `spent`: what it had taken at the last of them, `due`: what it will have at the next.
+    `duel`: what comparing its best took at the end; `rivals`: whether there may be two to compare. `spent`: what it had taken
+    but for that at the last decision, `due`: what it will have at the next.
     """
 
+    unit: Unit
     base: float | None = None
     rungs: list[Rung] = field(default_factory=list)
+    duel: float = 0.0
+    rivals: bool = False
     spent: float = 0.0
     due: float = 0.0
 
-    def decided(self, spent: float, choice: Choice | None) -> None:
-        """A decision of a row that has taken so much. The same one again replaces itself."""
+    def told(self, trace: Trace, choice: Choice | None = None, *, going: bool = False) -> None:
+        """A decision of a row that stands so (the same one again replaces itself), what was worth most in it, and whether it is
+        `going` on; without a choice its end. Where it is not known what the row took, nothing is learned of it.
+        """
+        others, dueled = apart(trace.records)
+        self.duel, self.rivals = paid(dueled, self.unit), self.rivals or going or len(trace.graded) > 1
+        spent = taken(others, self.unit)
+        if spent is None:
+            return
+        if choice or self.base is None or spent > self.spent:
+            self._decided(spent, Rung(min(choice.rate, FREELY), choice.cost or 0.0) if choice else Rung(0.0, 0.0))
+        self.due = spent + (self.rungs[-1].cost if going else 0.0)
+
+    def _decided(self, spent: float, rung: Rung) -> None:
         if self.base is None:
             self.base = spent
         elif spent > self.spent and self.rungs:
             self.rungs[-1] = self.rungs[-1]._replace(cost=spent - self.spent)
         else:
             del self.rungs[-1:]
-        self.rungs.append(Rung(choice.rate, choice.cost or 0.0) if choice else Rung(0.0, 0.0))
-        self.spent, self.due = spent, spent + self.rungs[-1].cost
+        self.rungs.append(rung)
+        self.spent = spent
 
-    def as_data(self, unit: Unit) -> list[Any]:
+    def as_data(self) -> list[Any]:
         """As JSON can keep it."""
-        return [unit, self.base, self.rungs]
+        return [self.unit, self.base, self.rungs, self.duel]
 
     @classmethod
-    def of(cls, data: Sequence[Any]) -> tuple[Self, Unit]:
+    def of(cls, data: Sequence[Any]) -> Self:
         """What `as_data` told."""
-        unit, base, rungs = data
-        return cls(base, [Rung(rate, cost) for rate, cost in rungs]), unit
+        unit, base, rungs, *duel = data
+        return cls(unit, base, [Rung(rate, cost) for rate, cost in rungs], sum(duel))
 
     @property
     def least(self) -> float:
         """The price at which it would be going on still."""
-        return min((rung.rate for rung in self.rungs), default=1e9)
-
-
-class Quoting(Protocol):
-    """Where the price of the moment is known, and moves by what rows tell."""
-
-    unit: Unit
-
-    @property
-    def quote(self) -> Quote: ...
-
-    def quoted(self, row: Row) -> Quote: ...
-
-    def moved(self) -> None: ...
-
-    def finished(self, row: Row, trace: Trace | None) -> None: ...
+        return min((rung.rate for rung in self.rungs), default=FREELY)
 
 
 @dataclass(frozen=True)
-class AtMarket(Adaptive):
+class Told(Adaptive):
+    """A plan that tells a ladder of its decisions, in the ladder's unit whatever its own price is for."""
+
+    ladder: Ladder = field(kw_only=True, repr=False, compare=False)
+
+    def choices(self, trace: Trace, belief: Belief) -> list[Choice]:
+        """What may come next."""
+        found, unit = super().choices(trace, belief), self.ladder.unit
+        told = found if self.unit == unit else Adaptive.choices(replace(self, unit=unit), trace, belief)
+        going = any(choice.rate >= self.price for choice in found)
+        self.ladder.told(trace, max(told, key=lambda choice: choice.rate, default=None), going=going)
+        return found
+
+
+@dataclass(frozen=True)
+class AtMarket(Told):
     """The plan of one row, at the price of the moment."""
 
     row: Row = field(kw_only=True, repr=False, compare=False)
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
-        price, unit = self.row.market.quoted(self.row)
+        _, dueled = apart(trace.records)
+        price, unit = self.row.market.quoted(self.row, compared=bool(dueled))
         return Adaptive.__call__(replace(self, price=price, unit=unit), trace)
 
     def choices(self, trace: Trace, belief: Belief) -> list[Choice]:
         """What may come next; the market is told of it."""
         found = super().choices(trace, belief)
-        self.row.decided(trace, max(found, key=lambda choice: choice.rate, default=None))
+        self.row.market.moved(self.row)
         return found
 
 
 @dataclass(eq=False)
 class Row:
-    """A row's account. `own`: what it had taken before this going of the run."""
+    """A row's account. `priors`: what those believe who begin when it does; `own`: what it had taken before this going of the
+    run; `held`: what is put aside for it.
+    """
 
-    market: Quoting
-    ladder: Ladder = field(default_factory=Ladder)
+    market: Market
+    ladder: Ladder
+    priors: Priors
     own: float = 0.0
+    held: float = 0.0
 
     def plan(self, plan: Adaptive) -> AtMarket:
         """A plan for this row that goes by the price of the market."""
-        return AtMarket(**vars(plan), row=self)
-
-    def decided(self, trace: Trace, choice: Choice | None) -> None:
-        """A decision, and what was worth most in it. Where it is not known what the row took, nothing is learned of it."""
-        spent = taken(trace.records, self.market.unit)
-        if spent is not None:
-            self.ladder.decided(spent, choice)
-            self.market.moved()
+        return AtMarket(**vars(plan), ladder=self.ladder, row=self)
 
     def resumed(self, trace: Trace, plan: Adaptive) -> None:
         """A row that is taken up where it was cut short: the decisions it has made are looked at again."""
-        self.own = taken(trace.records, self.market.unit) or 0.0
-        seen, again = Trace(trace.task, trace.panel), self.plan(plan)
+        others, dueled = apart(trace.records)
+        self.own = (taken(others, self.ladder.unit) or 0.0) + paid(dueled, self.ladder.unit)
+        seen, again = Trace(trace.task, trace.panel), Told(**vars(plan), ladder=self.ladder)
         for record in trace.records:
             if not isinstance(record, Outcome):
                 seen += record
                 again(seen)
+        self.market.moved(self)
 
     def ended(self, trace: Trace | None) -> None:
         """The row's end; None where there is nothing to be told of it."""
-        spent = taken(trace.records, self.market.unit) if trace and trace.graded else None
-        if spent is not None and (self.ladder.base is None or spent > self.ladder.spent):
-            self.ladder.decided(spent, None)
+        if trace and trace.graded:
+            self.ladder.told(trace)
         self.market.finished(self, trace)
+
+
+class Terms(NamedTuple):
+    """What the market goes by for a while: the price, and that of a single call that gains all there is to gain; what a row takes
+    before its first decision, and what it takes to compare its two best.
+    """
+
+    quote: Quote
+    whole: float
+    base: float
+    duel: float
 
 
 class Market:
@@ -176,77 +205,96 @@ class Market:
         panel: Iterable[Seat] = (JUDGE,),
         answered: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
-        self.least, self.unit, self.left, self.spent = Quote(plan.price, plan.unit), unit, left, spent
+        self.plan, self.unit, self.left, self.spent = plan, unit, left, spent
         self.waiting = rows
         self.under_way: set[Row] = set()
+        self._panel, self._answered = tuple(panel), answered
+        self._duel = sum(DUEL.calls * seat.looks for seat in self._panel if seat.compares)
+        self._early = plan.rules.drafts > 1 or any(seat.editable for seat in self._panel)  # two to compare without going on
         self._before, self._paid = self._gone, 0.0
         self._over: deque[Ladder] = deque(maxlen=MOST)
         self._took: dict[Unit, float | None] = dict.fromkeys(SCALE, 0.0)
-        self._made_up = made_up(plan, panel, answered=answered)
-        self._quote: Quote | None = None
+        self._made_up = made_up(plan, self._panel, answered=answered)
+        self._terms: Terms | None = None
+        self._held = 0.0
         self._moves = 0
 
     def begun(self) -> Row:
         """A row begins."""
-        row = Row(self)
+        row = Row(self, Ladder(self.unit, rivals=self._early), self.plan.priors)
         self.waiting = max(0, self.waiting - 1)
         self.under_way.add(row)
+        self._hold(row, self.terms)
         return row
 
-    def moved(self) -> None:
-        """There is news. The price is found anew as often as that may change it."""
+    def moved(self, row: Row) -> None:
+        """There is news of a row. The price is found anew as often as that may change it."""
+        self._hold(row, self.terms)
         self._moves += 1
         known = len(self._over) + len(self.under_way)
         ahead = self.waiting + len(self.under_way)
         if self._moves > min(known / OFTEN, ahead / FINELY):
-            self._quote = None
+            self._terms = None
 
     def finished(self, row: Row, trace: Trace | None) -> None:
         """A row has ended."""
+        self.moved(row)
         self.under_way.discard(row)
+        self._held -= row.held
         if row.ladder.base is not None:
-            self._over.append(row.ladder)
+            self._over.append(row.ladder if row.priors == self.plan.priors else replace(row.ladder, rungs=[]))
         if trace is not None:
-            self._paid += sum(payment(r.usage, self.unit) or 0.0 for r in trace.records[trace.since :])
+            self._paid += paid(trace.records[trace.since :], self.unit)
             for unit, took in self._took.items():
                 self._took[unit] = _plus(took, taken(trace.records, unit))
-        self.moved()
 
-    def recall(self, ladder: Ladder, unit: Unit) -> None:
+    def recall(self, ladder: Ladder) -> None:
         """A row that had ended before."""
-        if unit == self.unit and ladder.base is not None:
+        if ladder.unit == self.unit and ladder.base is not None:
             self._over.append(ladder)
 
-    @property
-    def price(self) -> float:
-        return self.quote.price
+    def believing(self, priors: Priors) -> None:
+        """Rows from here on believe something else: what others decided tells nothing of them, only what they took."""
+        if priors != self.plan.priors:
+            self.plan = replace(self.plan, priors=priors)
+            self._made_up = made_up(self.plan, self._panel, answered=self._answered)
+            self._over = deque((replace(ladder, rungs=[]) for ladder in self._over), MOST)
+            self._terms = None
 
     @property
     def quote(self) -> Quote:
         """The price now: for each call until it is known what a call costs, then for each unit."""
-        if self._quote is None:
-            self._quote, self._moves = self._quoted(), 0
-        return self._quote
+        return self.terms.quote
 
-    def quoted(self, row: Row) -> Quote:
-        """The price for a row. Where one more text is more than there is beside what all others are owed, nothing is worth it."""
-        price, unit = self.quote
-        a_call = self._rate("calls", unit) or 1.0
-        base = self._base(a_call)
-        owed = self.waiting * base + sum(one.ladder.due - one.own if one.ladder.rungs else base for one in self.under_way)
-        spare = self._there_is - owed
-        return Quote(price, unit) if spare >= base * (1 - 1e-9) else Quote(max(price, 1 / a_call), unit)
+    @property
+    def terms(self) -> Terms:
+        """What it goes by now."""
+        if self._terms is None or (self._terms.quote.unit != self.unit and self._rate("calls", self.unit)):
+            self._terms, self._moves = self._found(), 0
+        return self._terms
+
+    def quoted(self, row: Row, *, compared: bool = False) -> Quote:
+        """The price for a row. Nothing is worth it where one more text is more than there is beside what all others are owed, and
+        where the best are `compared`, which is done once, at the end.
+        """
+        quote, whole, base, duel = self.terms
+        if quote.unit != self.unit:
+            return quote
+        spare = self._there_is - self._held - self.waiting * (base + duel * self._early)
+        enough = spare >= (base + duel * (not row.ladder.rivals)) * (1 - 1e-9)
+        return quote if enough and not compared else Quote(max(quote.price, whole), self.unit)
+
+    def _hold(self, row: Row, terms: Terms) -> None:
+        """Put aside what a row is to have, come what may: its step, and a duel at its end."""
+        due = row.ladder.due - row.own if row.ladder.rungs else terms.base
+        held = due + terms.duel * row.ladder.rivals
+        self._held += held - row.held
+        row.held = held
 
     @property
     def _there_is(self) -> float:
         """The money for all rows that have not ended, with what they have spent."""
         return self.left() + self._gone - self._before - self._paid
-
-    def _quoted(self) -> Quote:
-        a_call = self._rate("calls", self.unit)
-        if a_call is None:
-            return Quote(self._floor("calls"), "calls")
-        return Quote(self._found(a_call, self._floor(self.unit)), self.unit)
 
     @property
     def _gone(self) -> float:
@@ -263,26 +311,36 @@ class Market:
 
     def _floor(self, unit: Unit) -> float:
         """The least price; 0 where it is given in what is not known."""
-        one = self._rate(self.least.unit, unit)
-        return self.least.price / one if one else 0.0
+        one = self._rate(self.plan.unit, unit)
+        return self.plan.price / one if one else 0.0
 
-    def _found(self, a_call: float, least: float) -> float:
+    def _found(self) -> Terms:
+        a_call = self._rate("calls", self.unit)
+        if a_call is None:
+            return Terms(Quote(self._floor("calls"), "calls"), 1.0, 0.0, 0.0)
+        duels = [ladder.duel for ladder in self._over if ladder.duel]
+        terms = Terms(Quote(0.0, self.unit), 1 / a_call, self._base(a_call), fmean(duels) if duels else self._duel * a_call)
+        for row in self.under_way:
+            self._hold(row, terms)
+        self._held = sum(row.held for row in self.under_way)
+        return terms._replace(quote=Quote(self._price(a_call, terms), self.unit))
+
+    def _price(self, a_call: float, terms: Terms) -> float:
         """The lowest price at which what is to be done costs no more than there is for it."""
-        pool = [*self._over, *(row.ladder for row in self.under_way)]
-        base = self._base(a_call)
-        there_is = self._there_is
+        pool = [*self._over, *(row.ladder for row in self.under_way if row.priors == self.plan.priors)]
+        there_is, duel = self._there_is, terms.duel * self._share_of_duels()
 
         def affords(price: float) -> bool:
-            further = self._further(pool, price, a_call)
-            need = self.waiting * (base + further[0])
+            further = self._further(pool, price, a_call, duel * (not self._early))
+            need = self.waiting * (terms.base + further[0] + duel * self._early)
             for row in self.under_way:
-                rungs = row.ladder.rungs
-                need += (row.ladder.due - row.own) if rungs else base
-                need += further[min(len(rungs), DEEPEST)] if row.ladder.least >= price else 0.0
+                ladder = row.ladder
+                need += row.held - (terms.duel - duel) * ladder.rivals
+                need += further[min(len(ladder.rungs), DEEPEST)] if ladder.least >= price else 0.0
             return need <= there_is
 
-        most = max(least, 1 / a_call)  # no call gains more than all
-        low = max(least, most * CHEAPEST)
+        least, most = self._floor(self.unit), terms.whole  # no call gains more than all
+        low, most = max(least, most * CHEAPEST), max(least, most)
         if affords(low):
             return least
         a, b = log(low), log(most)
@@ -292,12 +350,20 @@ class Market:
 
     def _base(self, a_call: float) -> float:
         """What a row takes before its first decision."""
-        made_up = sum(ladder.base or 0.0 for ladder in self._made_up) / len(self._made_up) * a_call
+        made_up = fmean(ladder.base or 0.0 for ladder in self._made_up) * a_call
         known = [ladder.base or 0.0 for ladder in self._over]
         return (MADE_UP * made_up + sum(known)) / (MADE_UP + len(known))
 
-    def _further(self, pool: Iterable[Ladder], price: float, a_call: float) -> list[float]:
-        """What a row may be expected to take at a price beyond its first so many decisions.
+    def _share_of_duels(self) -> float:
+        """How many end with a duel, of the rows that may: those that went on, or had two to compare from the start."""
+        weight = MADE_UP / len(self._made_up)
+        each = [*((ladder, 1.0) for ladder in self._over), *((ladder, weight) for ladder in self._made_up)]
+        able = [(ladder, counts) for ladder, counts in each if len(ladder.rungs) > 1 or self._early]
+        whole = sum(counts for _, counts in able)
+        return sum(counts for ladder, counts in able if ladder.duel) / whole if whole else 1.0
+
+    def _further(self, pool: Iterable[Ladder], price: float, a_call: float, duel: float) -> list[float]:
+        """What a row may be expected to take at a price beyond its first so many decisions; `duel`: once it has gone on at all.
 
         The odds of going on are taken decision by decision, among all rows that came to it (Kaplan & Meier 1958, Journal of
         the American Statistical Association 53:457): most of those that have ended had ended early.
@@ -312,44 +378,30 @@ class Market:
                         break
                     passed[k] += each
                     costs[k] += rung.cost * cost
+        costs[0] += passed[0] * duel
         further = [0.0]
         for k in reversed(range(DEEPEST)):
             further.append((costs[k] + passed[k] * further[-1]) / met[k] if met[k] else 0.0)
         return further[::-1]
 
 
-@dataclass
-class Fixed:
-    """A price that does not move."""
-
-    quote: Quote
-    unit: Unit = "calls"
-
-    def quoted(self, row: Row) -> Quote:
-        """The same for all."""
-        return self.quote
-
-    def moved(self) -> None:
-        """Nothing."""
-
-    def finished(self, row: Row, trace: Trace | None) -> None:
-        """Nothing."""
-
-
 def made_up(plan: Adaptive, panel: Iterable[Seat], *, answered: bool) -> list[Ladder]:
     """The ladders of tasks as they may be expected, in calls."""
-    cheap = Fixed(Quote(CHEAP, "calls"))
     ladders: list[Ladder] = []
+    cheap = replace(plan, price=CHEAP, unit="calls")
     for world, trace in imagined(plan.priors, panel, answered=answered):
-        row = Row(cheap)
-        row.ended(worked(trace, row.plan(plan), world))
-        ladders.append(row.ladder)
+        ladder = Ladder("calls")
+        ladder.told(worked(trace, Told(**vars(cheap), ladder=ladder), world))
+        ladders.append(ladder)
     return ladders
 
 
-def unit_of(budget: Budget | None) -> Unit | None:
-    """The unit of a budget: where it limits several, USD before tokens before calls; None where it limits none of them."""
-    return next((name for name in SCALE if budget and getattr(budget, name) is not None), None)
+def unit_of(budget: Budget | None, *, free: bool = False) -> Unit | None:
+    """The unit of a budget: where it limits several, USD (unless calls are `free`) before tokens before calls; None where it
+    limits none of them.
+    """
+    units = [name for name in SCALE if not (free and name == "usd")]
+    return next((name for name in units if budget and getattr(budget, name) is not None), None)
 
 
 def left_of(budget: Budget, spent: Mapping[str, float], unit: Unit, aside: float = 0.0) -> float:
@@ -364,6 +416,21 @@ def taken(records: Iterable[Record], unit: Unit) -> float | None:
         if not isinstance(record, Failure):
             whole = _plus(whole, answers(record.usage, unit))
     return whole
+
+
+def apart(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
+    """All but the duel at the end, and that, in vain or not: it is not tried again."""
+    dueled: list[Record] = []
+    others: list[Record] = []
+    for record in records:
+        compares = isinstance(record, Comparison) or (isinstance(record, Failure) and record.role == "compare")
+        (dueled if compares else others).append(record)
+    return others, dueled
+
+
+def paid(records: Iterable[Record], unit: Unit) -> float:
+    """What was really paid, as far as it is known."""
+    return sum(payment(record.usage, unit) or 0.0 for record in records)
 
 
 def payment(usage: Usage, unit: Unit) -> float | None:

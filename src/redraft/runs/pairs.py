@@ -383,7 +383,7 @@ def trajectory(lesson: Lesson) -> list[Example]:
         "best": trace.best.id if trace.best else None,
         "stop": str(trace.outcome.reason) if trace.outcome else None,
     }
-    ends = (("first", trace.scores[trace.candidates[0].id]), ("best", trace.score))
+    ends = (("first", trace.scores[trace.candidates[0].id]), ("best", trace.observed))
     texts = tuple(c.text for c in trace.candidates)
     return [Example(columns, texts, tuple((name, score) for name, score in ends if score is not None))]
 

@@ -10,7 +10,7 @@ from ..core.diagnosis import diagnosed
 from ..core.errors import RedraftError
 from ..core.records import NOTHING, Comparison, Failure, Feedback, Record, StopReason, Usage
 from ..core.trace import Trace
-from ..result import broken_musts
+from ..result import broken_musts, interval_of
 from ..stores.journal import Status
 
 COLUMNS: Mapping[str, type] = {
@@ -82,7 +82,7 @@ def _status(trace: Trace, stop: StopReason) -> Status:
 
 def _columns(trace: Trace, stop: StopReason, error: Failure | None) -> dict[str, Any]:
     """The columns of the output, in their order."""
-    low, high = (trace.outcome and trace.outcome.interval) or (None, None)
+    low, high = interval_of(trace) or (None, None)
     found = diagnosed(trace)
     return {
         "best": trace.best.text if trace.best else None,

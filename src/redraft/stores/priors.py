@@ -64,6 +64,15 @@ def _text_in(data: Mapping[str, Any], name: str) -> str:
     return text
 
 
+def _moment_in(data: Mapping[str, Any], name: str) -> str:
+    stamp = _text_in(data, name)
+    try:
+        datetime.fromisoformat(stamp).astimezone(UTC)
+    except (OverflowError, OSError) as error:
+        raise ValueError(f"{name} must be a moment of the calendar, got {stamp!r:.80}") from error
+    return stamp
+
+
 def _texts_in(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
     texts = data.get(name)
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -94,9 +103,7 @@ class Kept:
         """What `as_data` told. Raises ValueError or ConfigError for anything else."""
         if data.get("redraft_priors") != SCHEMA:
             raise ValueError(f"this release reads files of priors of schema {SCHEMA}")
-        made = _text_in(data, "made")
-        datetime.fromisoformat(made)
-        return cls(Pair.from_data(data), priors_in(data), made, _text_in(data, "source"))
+        return cls(Pair.from_data(data), priors_in(data), _moment_in(data, "made"), _text_in(data, "source"))
 
 
 def priors_in(data: Mapping[str, Any]) -> Priors:
@@ -141,6 +148,15 @@ class Shelf:
         """What is kept of a pair; None where nothing is, or nothing that can be read."""
         with suppress(StoreError):
             return _kept_in(self.place(pair))
+        return None
+
+    def damage(self, pair: Pair) -> StoreError | None:
+        """Why what is kept of a pair cannot be read; None where it can, or nothing is kept."""
+        if self.place(pair).is_file():
+            try:
+                _kept_in(self.place(pair))
+            except StoreError as error:
+                return error
         return None
 
     def put(self, kept: Kept) -> Path:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import floor, inf, isfinite
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from ..belief import Belief
 from ..errors import ConfigError
-from ..family import family
+from ..family import family, noisy_among
 from ..priors import Priors
 from ..prompts import advise, open_actions
 from ..records import Candidate, Comparison, Outcome, StopReason, Usage
@@ -19,6 +19,7 @@ from .self_refine import SelfRefine
 
 Unit: TypeAlias = Literal["calls", "tokens", "usd"]
 UNITS: tuple[str, ...] = get_args(Unit)
+PER = {"calls": "a call", "tokens": "for 1,000 tokens", "usd": "for a USD"}
 
 CONTENDERS = 3  # of the best by belief: they may be refined, or looked at again
 UNREAD = "BadResponseError"  # what a judge fails with whose answer cannot be read
@@ -91,7 +92,7 @@ class Adaptive:
         """Do what is worth most, or stop, with the reason."""
         belief = Belief(family(trace), self.priors)
         seen = trace.believed(belief.means)
-        end = self.rules.end(seen)
+        end = self.end(trace, seen)
         if end and (once_more := self.once_more(trace)):
             return once_more
         if end is None:
@@ -100,7 +101,17 @@ class Adaptive:
             if first and first.rate >= self.price:
                 return self.steps(seen, first)
             end = self.enough(seen, choices)
-        return self.duel(seen, belief, end) or [self.vouched(seen, belief, end)]
+        return self.duel(seen, belief, end) or [self.worded(trace, self.vouched(seen, belief, end))]
+
+    def end(self, trace: Trace, seen: Trace) -> Stop | None:
+        """The end by the rules, of what is believed. A target is reached where graders said so, too: not by priors alone."""
+        end = self.rules.end(seen)
+        if end is None or end.reason is not StopReason.TARGET:
+            return end
+        said = self.rules.end(
+            trace.believed({id: min(score, seen.scores[id] or 0.0) for id, score in trace.scores.items() if score})
+        )
+        return end if said and said.reason is end.reason else said and replace(said, best=end.best)
 
     def once_more(self, trace: Trace) -> Sequence[Step]:
         """One more text, where graders had nothing to say of the first drafts: they may of another."""
@@ -161,11 +172,22 @@ class Adaptive:
             return Stop(best, StopReason.MAX_ITERATIONS, f"{self.attempts} attempt{'s' * (self.attempts != 1)} made")
         if any(choice.cost is None for choice in choices):
             return Stop(best, StopReason.GAIN, f"what a step costs in {self.unit} is not known, so that none is worth it")
-        gains: dict[str, float] = {}
+        rates: dict[str, float] = {}
         for choice in choices:
-            gains[choice.what] = max(choice.gain, gains.get(choice.what, 0.0))
-        told = ", ".join(f"{what} {gain:.3f}" for what, gain in gains.items())
-        return Stop(best, StopReason.GAIN, f"nothing more is worth {self.price:g} for each of {self.unit}; expected of {told}")
+            rates[choice.what] = max(0.0, choice.rate, rates.get(choice.what, 0.0))
+        told = ", ".join(f"{what} {floor(rate * 1000) / 1000:.3f}" for what, rate in rates.items())
+        return Stop(best, StopReason.GAIN, f"no step gains {self.price:g} {PER[self.unit]}: {told}")
+
+    def worded(self, trace: Trace, end: Stop) -> Stop:
+        """The end in words that tell what is believed from what graders said."""
+        if end.score is None or not noisy_among(trace.panel):
+            return end
+        rested = end.reason in {StopReason.TARGET, StopReason.PATIENCE}
+        note = f"{end.note}{', by what is believed' * rested}"
+        said = None if end.reason in {StopReason.TARGET, StopReason.DONE} or end.reason.resumable else self.rules.stop(trace)
+        if said and said.reason is StopReason.TARGET:
+            note += f"; graders said {trace.score or 0.0:.2f}, which reaches the target, but that is not enough to believe it"
+        return replace(end, note=note)
 
     def rivals(self, trace: Trace, belief: Belief, end: Stop) -> list[Candidate]:
         """The two best, where it is not clear which of them is better, and the work might have ended so with either."""
@@ -190,10 +212,12 @@ class Adaptive:
         mean, sd = belief.means[best], belief.sds[best]
         interval = _clipped(mean - SURE * sd), _clipped(mean + SURE * sd)
         believed = tuple((c.id, belief.means[c.id]) for c in trace.graded)
-        return replace(end, best=best, score=mean, interval=interval, believed=believed)
+        return replace(end, best=best, score=mean, interval=interval, believed=believed, noise=self.priors.noise_sd)
 
     def keep(self, trace: Trace, reason: StopReason, note: str) -> Outcome:
         """The outcome of work that is cut short here."""
+        if not trace.scoring:
+            return Outcome(trace.best.id if trace.best else None, reason, note)
         belief = Belief(family(trace), self.priors)
         seen = trace.believed(belief.means)
         return self.vouched(seen, belief, Stop(seen.best.id if seen.best else None, reason, note)).outcome
@@ -202,7 +226,7 @@ class Adaptive:
 def contenders(trace: Trace) -> list[Candidate]:
     """The best by belief, best first; only such as keep as many musts as the best does."""
     best = trace.best
-    field = [c for c in trace.graded if not trace.unchanged(c)]
+    field = list({c.text: c for c in reversed(trace.graded)}.values())  # the earliest of those that are alike
     field = [c for c in field if best and trace.kept_share(c.id) == trace.kept_share(best.id)]
     return sorted(field, key=lambda c: (-(trace.scores[c.id] or 0.0), c.id))[:CONTENDERS]
 
