@@ -360,7 +360,7 @@ def test_one_that_needs_it_gets_all_in_the_end(of, calls):
         for k in range(of):
             world.step(k, 3 if k == 0 else 0, arrives=True)
     assert world.taken[0] == calls
-    assert world.keeps[0].refused.startswith(f"the budget of {calls} calls is used up")
+    assert world.keeps[0].refused.startswith(f"the budget of {calls} call{'s' * (calls != 1)} is used up")
 
 
 def test_rates_and_calls_follow_the_work():

@@ -168,6 +168,8 @@ class Adaptive:
     def enough(self, trace: Trace, choices: Sequence[Choice]) -> Stop:
         """The end where nothing is worth its price, or nothing more may be done."""
         best = trace.best.id if trace.best else None
+        if not choices and self.left(trace) >= text_calls(trace):
+            return Stop(best, StopReason.GAIN, "the graders left nothing to wish for")
         if not choices:
             return Stop(best, StopReason.MAX_ITERATIONS, f"{self.attempts} attempt{'s' * (self.attempts != 1)} made")
         if any(choice.cost is None for choice in choices):
