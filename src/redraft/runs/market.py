@@ -15,12 +15,13 @@ network are known here, nor who is asked:
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import exp, log
 from statistics import fmean
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from ..around import Budget
 from ..core.belief import Belief
@@ -46,6 +47,9 @@ class Quote(NamedTuple):
 
     price: float
     unit: Unit
+
+
+Parked: TypeAlias = tuple[int, float, float]  # decisions made, and the last one's rate and cost, roughly
 
 
 class Rung(NamedTuple):
@@ -103,6 +107,17 @@ class Ladder:
         """What `as_data` told."""
         unit, base, rungs, *duel = data
         return cls(unit, base, [Rung(rate, cost) for rate, cost in rungs], sum(duel))
+
+    @property
+    def offer(self) -> Rung | None:
+        """What was worth most when it ended; None where that is not known, or its best were compared: that is done once."""
+        return self.rungs[-1] if self.rungs and not self.duel else None
+
+    @property
+    def parked(self) -> Parked:
+        """As the market counts it, once it has ended."""
+        rate, cost = self.offer or Rung(0.0, 0.0)
+        return min(len(self.rungs), DEEPEST), float(f"{rate:.2g}"), float(f"{cost:.2g}")
 
     @property
     def least(self) -> float:
@@ -215,6 +230,8 @@ class Market:
         self._over: deque[Ladder] = deque(maxlen=MOST)
         self._took: dict[Unit, float | None] = dict.fromkeys(SCALE, 0.0)
         self._made_up = made_up(plan, self._panel, answered=answered)
+        self._parked: Counter[Parked] = Counter()
+        self.told: Quote | None = None  # the price as it was last asked for
         self._terms: Terms | None = None
         self._held = 0.0
         self._moves = 0
@@ -232,7 +249,7 @@ class Market:
         self._hold(row, self.terms)
         self._moves += 1
         known = len(self._over) + len(self.under_way)
-        ahead = self.waiting + len(self.under_way)
+        ahead = self.waiting + len(self.under_way) + self._parked.total()
         if self._moves > min(known / OFTEN, ahead / FINELY):
             self._terms = None
 
@@ -253,6 +270,26 @@ class Market:
         if ladder.unit == self.unit and ladder.base is not None:
             self._over.append(ladder)
 
+    def park(self, ladder: Ladder) -> None:
+        """A row that had ended, and is still to be asked whether it is worth the price now: see `takes_up`."""
+        self._parked[ladder.parked] += 1
+        self._terms = None
+
+    def takes_up(self, ladder: Ladder) -> bool:
+        """Whether a row that was parked is worth it at the price of the moment; then it waits to begin, else it has ended.
+
+        One that is told in another unit is taken up: it will find out by itself.
+        """
+        price, unit = self.quote
+        self._parked -= Counter([ladder.parked])
+        offer = ladder.offer
+        if offer is None or (unit == ladder.unit and offer.rate < price):
+            return False
+        with suppress(ValueError):
+            self._over.remove(ladder)
+        self.waiting += 1
+        return True
+
     def believing(self, priors: Priors) -> None:
         """Rows from here on believe something else: what others decided tells nothing of them, only what they took."""
         if priors != self.plan.priors:
@@ -271,6 +308,7 @@ class Market:
         """What it goes by now."""
         if self._terms is None or (self._terms.quote.unit != self.unit and self._rate("calls", self.unit)):
             self._terms, self._moves = self._found(), 0
+            self.told = self._terms.quote
         return self._terms
 
     def quoted(self, row: Row, *, compared: bool = False) -> Quote:
@@ -337,6 +375,8 @@ class Market:
                 ladder = row.ladder
                 need += row.held - (terms.duel - duel) * ladder.rivals
                 need += further[min(len(ladder.rungs), DEEPEST)] if ladder.least >= price else 0.0
+            for (depth, rate, cost), rows in self._parked.items():
+                need += rows * (cost + further[depth] + duel) if rate >= price else 0.0
             return need <= there_is
 
         least, most = self._floor(self.unit), terms.whole  # no call gains more than all

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from ..core.plans.adaptive import PER
 from ..core.records import NOTHING, Usage
 from .rows import NOT_STARTED, Came
 
@@ -30,13 +31,18 @@ class Mean:
         return self.sum / self.n if self.n else None
 
 
+def price_told(price: float, unit: str) -> str:
+    """A price in words."""
+    return f"price {f'{price:.2g}' if price < 100 else f'{price:,.0f}'} {PER[unit]}"
+
+
 @dataclass
 class Progress:
     """Rows by what became of them, what was paid for in this run, and how fast it goes. Unknown is None.
 
     `kept` rows were finished before and are not redone; they count in `done` and `failed`, too. `cut` rows were cut
     short, the best of them is written. `state` is "reading", "running", "stopping", "finished", or why a model is not
-    asked for now.
+    asked for now. `price`: what each `price_unit` must be expected to gain, where rows share a purse.
     """
 
     total: int | None = None
@@ -54,6 +60,8 @@ class Progress:
     usage: Usage = NOTHING
     first: Mean = field(default_factory=Mean)
     best: Mean = field(default_factory=Mean)
+    price: float | None = None
+    price_unit: str = ""
     started: float = field(default_factory=monotonic)
     ended: float | None = None
     _ends: deque[tuple[float, int]] = field(default_factory=deque)
@@ -138,6 +146,8 @@ class Progress:
             "tokens": usage.tokens,
             "cost": usage.cost,
             "projected_cost": self.projected_cost,
+            "price": self.price,
+            "price_unit": self.price_unit,
             "mean_first": self.first.value,
             "mean_best": self.best.value,
             "rows_per_s": self.rows_per_s,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from ..core.records import Usage
-from .progress import Mean, Progress
+from ..core.records import StopReason, Usage
+from .progress import Mean, Progress, price_told
 from .rows import NOT_STARTED, Came
 
 Z = 1.959964  # two-sided 95 % of a normal distribution
@@ -113,6 +113,10 @@ class Report:
     breaks a must. `diagnoses` counts rows by what there is to say of them (see `redraft.core.diagnosis`). `usage` is what was
     paid for now, its cached calls what was not. `ended` says what cut the run short: "" (nothing), "budget", "deadline",
     "interrupted", "fatal", "outage" or "disk"; `message` says it in words. Whatever was cut short, the same command goes on.
+
+    `price`: what each `price_unit` had to gain at the end, where rows shared a purse. `began_with`: the tasks that taught the
+    priors of the run's beginning (0: the shipped ones); `learned`: from which row ("from") what how many "rows" taught holds.
+    `taught`: rows that teach the next run (0: none do), `for_next`: the tasks that taught what it begins with.
     """
 
     rows: int
@@ -141,6 +145,12 @@ class Report:
     output: str | None = None
     journal: str = ""
     run: str = ""
+    price: float | None = None
+    price_unit: str = ""
+    began_with: int = 0
+    learned: tuple[Mapping[str, int], ...] = ()
+    taught: int = 0
+    for_next: int = 0
 
     @property
     def resumable(self) -> bool:
@@ -186,6 +196,7 @@ class Report:
             "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
             "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
             f"the best breaks a must: {self.broken:,}" if self.broken else "",
+            *purse_and_priors(self.as_data()).values(),
             self._paid(),
         ]
         return list(filter(None, lines))
@@ -208,6 +219,37 @@ class Report:
         return f"paid: {u.calls:,} calls, {tokens}, {cost}{saved}; {self.seconds:.1f} s"
 
 
+OF_PURSE = ("price", "price_unit", "began_with", "learned", "taught", "for_next")
+
+
+def purse_and_priors(report: Mapping[str, Any]) -> dict[str, str]:
+    """What a report, as plain data, tells of the purse and of what is believed: a line each, in words."""
+    told = {"purse": _purse(report), "priors": "; ".join(_priors(report)), "kept": _for_next(report)}
+    return {name: line for name, line in told.items() if line}
+
+
+def _purse(report: Mapping[str, Any]) -> str:
+    if report.get("price") is None:
+        return ""
+    rows = report["stops"].get(StopReason.GAIN, 0)
+    ended = f"; {rows:,} row{'s' * (rows != 1)} ended because nothing more was worth its price" if rows else ""
+    return price_told(report["price"], report["price_unit"]) + ended
+
+
+def _priors(report: Mapping[str, Any]) -> Iterator[str]:
+    if tasks := report.get("began_with"):
+        yield f"began with what {tasks:,} tasks taught"
+    for stage in report.get("learned", ()):
+        yield f"rows from {stage['from']:,} on go by what {stage['rows']:,} rows taught"
+
+
+def _for_next(report: Mapping[str, Any]) -> str:
+    taught, tasks = report.get("taught", 0), report.get("for_next", 0)
+    if tasks > taught:
+        return f"what {tasks:,} tasks taught before is kept for the next run, not what {taught:,} rows taught now: redraft priors"
+    return f"what {taught:,} rows taught is kept for the next run: redraft priors" if tasks else ""
+
+
 def report_of(progress: Progress, tally: Tally, **about: Any) -> Report:
     """The report of a run that has ended."""
     return Report(
@@ -222,5 +264,7 @@ def report_of(progress: Progress, tally: Tally, **about: Any) -> Report:
         diagnoses=dict(sorted(tally.diagnoses.items())),
         errors=dict(sorted(tally.errors.items())),
         by_iteration=tuple(it.as_data(n) for n, it in sorted(tally.iterations.items())),
+        price=progress.price,
+        price_unit=progress.price_unit,
         **about,
     )

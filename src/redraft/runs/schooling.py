@@ -50,6 +50,12 @@ class Schooling:
         stages = {str(place): priors and priors.as_data() for place, priors in self.stages.items()}
         return {"start": self.start.as_data(), "stages": stages}
 
+    @property
+    def told(self) -> tuple[dict[str, int], ...]:
+        """For people: from which row on what how many rows taught holds."""
+        stages = sorted(self.stages.items()) if self.on else []
+        return tuple({"from": place, "rows": priors.tasks - self.start.tasks} for place, priors in stages if priors)
+
     def met(self, n: int, id: str, *, ended: bool) -> None:
         """The row at place n comes by; all do, in order."""
         if n % self._apart:

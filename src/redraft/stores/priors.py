@@ -169,6 +169,14 @@ class Shelf:
             raise StoreError(f"{path} cannot be written: {error.strerror}") from error
         return path
 
+    def put_unless_less(self, kept: Kept) -> Kept:
+        """Keep it unless more tasks taught what is kept of the pair; what is kept now. Raises StoreError as `put` does."""
+        before = self.of(kept.pair)
+        if before and before.priors.tasks > kept.priors.tasks:
+            return before
+        self.put(kept)
+        return kept
+
     def drop(self, path: Path) -> None:
         """Forget what a file holds. Raises StoreError where that cannot be."""
         try:
