@@ -26,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..result import shown
+from ..runs.progress import price_told
 from ..text import plain
 from .live import console, line
 
@@ -203,7 +204,8 @@ def _calls(p: Progress) -> str:
 
 def _cost(p: Progress) -> str:
     projected = [] if p.projected_cost is None else [f"about {money(p.projected_cost)} in all"]
-    return " · ".join([f"{money(p.usage.cost)} so far", *projected, f"{number(p.usage.tokens)} tokens"])
+    price = [] if p.price is None else [price_told(p.price, p.price_unit)]
+    return " · ".join([f"{money(p.usage.cost)} so far", *projected, f"{number(p.usage.tokens)} tokens", *price])
 
 
 def _score(p: Progress) -> str:

@@ -19,6 +19,7 @@ from rich.text import Text
 from ..core.errors import ConfigError, StoreError
 from ..core.trace import Trace
 from ..runs.asked import named_after
+from ..runs.report import OF_PURSE, purse_and_priors
 from ..stores.journal import Journal, RowNote, RunNote, Status
 from ..stores.salvage import salvage
 from .batchview import counted, say
@@ -123,15 +124,15 @@ def show_run(run: str, named: str | None, *, as_json: bool) -> None:
     out.print(table)
 
 
-INSIDE = ("settings", "serial", "whole", "waves", "pair", "schooling", "report")  # for the engine, or told apart
-TWICE = ("output", "journal", "run", "rows", "by_iteration")  # of a report: said above, or more than a line can say
+INSIDE = ("settings", "serial", "whole", "waves", "pair", "schooling", "grown", "report")  # for the engine, or told apart
+TWICE = ("output", "journal", "run", "rows", "by_iteration", *OF_PURSE)  # of a report: said above, or more than a line can say
 
 
 def _told(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is known of a run, a fact a line; what its last report says of it comes last."""
     facts = {name: value for name, value in about.items() if name not in INSIDE}
     report = {name: value for name, value in (about.get("report") or {}).items() if name not in TWICE}
-    for name, value in {**facts, **report}.items():
+    for name, value in {**facts, **report, **purse_and_priors(about.get("report") or {})}.items():
         if value not in (None, "", 0, False, [], {}):
             yield name.replace("_", " "), _written_out(value)
 

@@ -77,6 +77,7 @@ class Tree:
         self.graded: list[int] = [*before.graded] if before else []
         self.factor: list[Row] = [*before.factor] if before else []  # of the covariances of the grades
         self._told: dict[int, Row] = {}
+        self._told_again: dict[int, Row] = {}
         self._steps: dict[tuple[str, int | None], tuple[Latent, Row, Row, float]] = {}
         if before is None:
             self.qualities.add(Latent(priors.level, [], priors.level_sd**2))
@@ -148,6 +149,12 @@ class Tree:
         if of not in self._told:
             self._told[of] = self.solved(self.of_quality(self.qualities.cov[of]))
         return self._told[of]
+
+    def told_again(self, i: int) -> Row:
+        """What the grades tell of one more grade of a text."""
+        if i not in self._told_again:
+            self._told_again[i] = self.solved(self.of_grade(i))
+        return self._told_again[i]
 
     def weights(self, news: Sequence[float]) -> Row:
         """What each grade weighs: a quality is its prior mean, and its covariances with the grades times these."""
@@ -223,7 +230,7 @@ class Belief:
         """What one more look at a text is expected to add, where it may change places with `rival`."""
         tree, i = self.tree, self.places[candidate]
         one, other = TEXTS + i, TEXTS + self.places[rival]
-        of_grade = tree.solved(tree.of_grade(i))
+        of_grade = tree.told_again(i)
         moved = tree.qualities.cov[one][one] - dot(tree.told(one), of_grade)
         moved -= tree.qualities.cov[other][one] - dot(tree.told(other), of_grade)
         spread = sqrt(max(tree.variance(i, tree.shape.share) - dot(of_grade, of_grade), JITTER))

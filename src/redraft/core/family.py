@@ -58,13 +58,15 @@ def family(trace: Trace) -> Family:
         looks = [looks_of(trace.feedback[c.id], seat) for seat, _ in noisy]
         noise = sum(share**2 / max(1, len(own)) for own, (_, share) in zip(looks, noisy, strict=True))
         grades[place].append(Grade(score, noise))
-        more += sum(max(0, len(own) - 1) for own in looks)
-        squares += sum(map(scatter, looks))
+        again = [own for own in looks if len(own) > 1]
+        more += sum(len(own) - 1 for own in again)
+        squares += sum(map(scatter, again))
     of_one = [merged(some) if some else None for some in grades]
     twins = [some for some in grades if len(some) > 1 and some[0].noise]
-    again = more + sum(len(some) - 1 for some in twins), squares + sum(map(apart, twins))
+    more += sum(len(some) - 1 for some in twins)
+    squares += sum(map(apart, twins))
     kin = tuple(Kin(*origin, grade and grade.noise) for origin, grade in zip(origins, of_one, strict=True))
-    return Family(Shape(kin, sum(share**2 for _, share in noisy)), tuple(g.score for g in of_one if g), places, again)
+    return Family(Shape(kin, sum(share**2 for _, share in noisy)), tuple(g.score for g in of_one if g), places, (more, squares))
 
 
 class Grade(NamedTuple):
@@ -76,7 +78,9 @@ class Grade(NamedTuple):
 
 def merged(grades: Sequence[Grade]) -> Grade:
     """Several grades of one text as one: each counts by how exact it is."""
-    if len(grades) == 1 or not all(grade.noise for grade in grades):
+    if len(grades) == 1:
+        return grades[0]
+    if not all(grade.noise for grade in grades):
         return Grade(sum(grade.score for grade in grades) / len(grades), grades[0].noise)
     exact = sum(1 / grade.noise for grade in grades)
     return Grade(sum(grade.score / grade.noise for grade in grades) / exact, 1 / exact)

@@ -11,15 +11,15 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any, ClassVar, NamedTuple
 
-from ..api import Job, chosen, drive, ended, job_for, uncancel
-from ..around import Purse
+from ..api import Job, chosen, drive, ended, job_for, opened, uncancel
+from ..around import Budget, Purse
 from ..casting import Desk
 from ..contracts import Call, Model
 from ..core.errors import ConfigError, StoreError
@@ -76,6 +76,7 @@ class Engine:
     market: Market | None = field(default=None, init=False)  # where rows share a budget
     schooling: Schooling | None = field(default=None, init=False)  # where what is believed follows from what was seen
     _dearest: float = 0.0
+    _grown: bool = field(default=False, init=False)  # there is more money than rows had that ended
     _rows: set[asyncio.Task[None]] = field(default_factory=set)
     _turn: asyncio.Event = field(default_factory=asyncio.Event)  # something ended: a row, or the run
     _keys: Keys = field(init=False)
@@ -91,9 +92,11 @@ class Engine:
 
     async def go(self) -> Report:
         """All rows; what they came to."""
+        self._look_at_budget()
         self._prepare()
         self._note(state="running", settings=self._known_settings())
         try:
+            await self._look_back()
             await self._work()
         except StoreError as error:
             self.end("disk", str(error), now=True)
@@ -104,7 +107,7 @@ class Engine:
             await self._settle_down()
         report = self._report()
         try:
-            await self._remember()
+            return await self._remembered(report)
         except StoreError as error:
             self.endpoints.say(f"what the run teaches could not be kept: {error}")
         except asyncio.CancelledError:  # all else is done
@@ -191,9 +194,11 @@ class Engine:
             self.end("disk", str(error))
         self.progress.finish()
         about = {"ended": self.ended, "message": self.message, "output": self.asked.output, "journal": str(self.asked.journal)}
-        report = report_of(self.progress, self.tally, run=self.asked.name, **about)
+        self.quote()
+        report = report_of(self.progress, self.tally, run=self.asked.name, **about, **self._taught_before)
         with suppress(StoreError):
             self._note_spent()
+            self._note_budget()
             if not self.ended and self.asked.limit is None:  # rows that this run did not meet are not in the input any more
                 self._note(whole=self.journal.serial(self.asked.name))
             self._note(state=self.ended or "finished", report=report.as_data())
@@ -204,6 +209,17 @@ class Engine:
         if self.desk.options.budget and not self.desk.purse.on_change:
             self._note(spent=self.endpoints.billed(self.desk.purse))
 
+    def quote(self) -> None:
+        """Show the price as it was last asked for."""
+        if self.market and self.market.told:
+            self.progress.price, self.progress.price_unit = self.market.told
+
+    @property
+    def _taught_before(self) -> dict[str, Any]:
+        """What the report tells of what is believed."""
+        began = self.plan.priors.tasks if isinstance(self.plan, Adaptive) else 0
+        return {"began_with": began, "learned": self.schooling.told if self.schooling else ()}
+
     def _note(self, **about: Any) -> None:
         self.journal.note(self.asked.name, **about)
 
@@ -213,6 +229,49 @@ class Engine:
         known = dict(run.about.get("settings", {})) if run else {}
         known.pop(self._keys.shared, None)
         return known | {self._keys.shared: self._keys.settings}
+
+    # --- more money
+
+    def _look_at_budget(self) -> None:
+        """Whether there is more to spend than before: then rows that the price had ended are looked at again, until all were."""
+        run = self.journal.run(self.asked.name)
+        about = run.about if run else {}
+        self._grown = bool(about.get("grown")) or larger(self.asked.options.budget, about.get("budget"))
+        if self._grown or "budget" not in about:
+            self._note(budget=limits_of(self.asked.options.budget), grown=self._grown)
+
+    def _note_budget(self) -> None:
+        """Remember what rows ended by."""
+        if self.progress.worked:
+            self._note(budget=limits_of(self.asked.options.budget))
+        if self._grown and not self.ended:
+            self._note(grown=False)
+
+    async def _look_back(self) -> None:
+        """Tell the market of all rows that may be taken up again, before it sets a price for the first of them."""
+        if not (self._grown and self.market):
+            return
+        refused, self.refused = self.refused, Unheard()
+        try:
+            async with aclosing(self._due()) as rows:
+                async for due in rows:
+                    if due.ladder:
+                        self.market.recall(due.ladder)
+                    if due.ladder and due.parked:
+                        self.market.park(due.ladder)
+                    if self.ended:
+                        return
+        finally:
+            self.refused = refused
+
+    def _taken_up(self, due: Due) -> bool:
+        """Whether a row that the price had ended is worth the price of the moment."""
+        if not (self._grown and due.parked and due.ladder and isinstance(self.plan, Adaptive)):
+            return False
+        if self.market:
+            return self.market.takes_up(due.ladder)
+        offer = due.ladder.offer
+        return offer is not None and (due.ladder.unit != self.plan.unit or offer.rate >= self.plan.price)
 
     # --- what rows go by
 
@@ -268,8 +327,8 @@ class Engine:
         if self.market:
             if self.schooling:
                 self.market.believing(self.schooling.priors(due.entry.n))
-            if came and due.note and due.note.result and (ladder := due.note.result.get("ladder")):
-                self.market.recall(Ladder.of(ladder))
+            if came and due.ladder and not self._grown:
+                self.market.recall(due.ladder)
 
     async def _schooled(self, schooling: Schooling, stage: int) -> None:
         """Learn for a stage once those have ended from whom is learned, unless that takes too long; once for all."""
@@ -303,23 +362,29 @@ class Engine:
         if self.schooling:
             self._note(schooling={**self._schooled_before(), self._keys.shared: self.schooling.as_data()})
 
-    async def _remember(self) -> None:
-        """Keep what a whole run teaches for the next one with this model and these graders. Raises StoreError."""
+    async def _remembered(self, report: Report) -> Report:
+        """Keep what a whole run teaches for the next one with this model and these graders; the report with that.
+
+        Raises StoreError.
+        """
         schooling, asked = self.schooling, self.asked
         if schooling is None or self.ended or not asked.learn or not self.progress.worked:
-            return
+            return report
         pair, learned = self.desk.pair, await self._taught(schooling.pupils(), Priors())
         if pair is None or learned is None or learned[1] < LEAST:
-            return
+            return report
         source = f"run {asked.name} in {asked.journal}, {learned[1]:,} of {self.survey.total:,} rows"
-        Shelf.at().put(Kept.now(pair, learned[0], source))
+        kept = Shelf.at().put_unless_less(Kept.now(pair, learned[0], source))
+        report = replace(report, taught=learned[1], for_next=kept.priors.tasks)
+        self._note(report=report.as_data())
+        return report
 
     # --- one row
 
     def _kept(self, due: Due) -> Came | None:
         """What came of a row that is not to be redone."""
         came = due.came
-        if came is None or came.status == "open" or self.asked.redoes(came):
+        if came is None or came.status == "open" or self.asked.redoes(came) or self._taken_up(due):
             return None
         if due.note and due.note.n != due.entry.n:
             self.journal.moved(self.asked.name, due.entry.id, due.entry.n)
@@ -379,6 +444,10 @@ class Engine:
             raise ConfigError("there is no response to grade")
         cut = bool(due.came and due.came.truncated and "truncated" in self.asked.retry)
         kept = self.journal.trace(self.asked.name, due.entry.id) if due.known and not cut else None
+        if kept and kept.outcome and kept.outcome.reason is StopReason.GAIN:  # it is taken up again
+            kept = opened(kept)
+            if due.note and due.note.result:
+                self.journal.finish(self.asked.name, due.entry.id, "open", due.note.result)
         job = job_for(replace(kept, task=task) if kept else task, self.desk, self._moment)
         if kept is None:
             self._anew(due, job.trace)
@@ -467,6 +536,34 @@ class Due(NamedTuple):
             return None
         return Came.of(self.note.status, self.note.result)
 
+    @property
+    def parked(self) -> bool:
+        """Whether it is finished, and ended since nothing was worth the price."""
+        return self.came is not None and self.came.status == "done" and self.came.columns["stop"] == StopReason.GAIN
+
+    @property
+    def ladder(self) -> Ladder | None:
+        """What it was offered at each decision, where it went by the price of a market."""
+        told = self.note.result.get("ladder") if self.note and self.note.result and self.known else None
+        return Ladder.of(told) if told else None
+
+    @property
+    def again(self) -> Due:
+        """The same, to be gone on with."""
+        taken_up = self.note and self.parked
+        return self._replace(note=replace(self.note, status="open")) if self.note and taken_up else self
+
+
+def limits_of(budget: Budget | None) -> dict[str, float]:
+    """The limits of a budget, those there are."""
+    return {name: limit for name, limit in asdict(budget or Budget()).items() if limit is not None}
+
+
+def larger(budget: Budget | None, before: Mapping[str, float] | None) -> bool:
+    """Whether one of the limits before is higher now, or gone; False where it is not known what they were."""
+    now = limits_of(budget)
+    return any(name not in now or now[name] > limit for name, limit in (before or {}).items())
+
 
 class Nowhere:
     """The output of a run that has none."""
@@ -499,6 +596,16 @@ class Refused:
     def close(self) -> None:
         if self._file:
             self._file.close()
+
+
+class Unheard(Refused):
+    """For rows that cannot be used where somebody else writes them down."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def put(self, bad: BadRow) -> None:
+        """Nothing."""
 
 
 @dataclass

@@ -281,7 +281,7 @@ class Market:
         One that is told in another unit is taken up: it will find out by itself.
         """
         price, unit = self.quote
-        self._parked -= Counter([ladder.parked])
+        self._parked[ladder.parked] -= 1
         offer = ladder.offer
         if offer is None or (unit == ladder.unit and offer.rate < price):
             return False

@@ -26,12 +26,11 @@ from ..core.plans.adaptive import Unit
 from ..core.records import Usage
 from ..core.serial import record_to_json
 from ..core.trace import Trace
-from ..datasets.rows import BadRow
 from ..stores.journal import Journal
 from ..stores.parts import Behind, Still, held
 from .asked import Asked
 from .endpoints import Endpoints
-from .engine import Due, Engine, Nowhere, Refused, desk_of
+from .engine import Due, Engine, Nowhere, Unheard, desk_of
 from .entries import Survey, Table
 from .market import SCALE
 from .progress import Mean, Progress
@@ -45,16 +44,6 @@ class Handed(NamedTuple):
 
     due: Due
     trace: Trace | None
-
-
-class Unheard(Refused):
-    """For rows that cannot be used where somebody else writes them down."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def put(self, bad: BadRow) -> None:
-        pass
 
 
 Chunk = Callable[[], Sequence[Handed]]

@@ -117,6 +117,7 @@ class Run:
         """Where the run stands."""
         if (engine := self._engine) and self._progress.ended is None:
             self._progress.in_flight, self._progress.limit = engine.endpoints.in_flight, engine.endpoints.limit
+            engine.quote()
             self._progress.state = "stopping" if engine.ended else engine.endpoints.state or "running"
         return self._progress
 

@@ -26,9 +26,9 @@ from ..stores.journal import Journal
 from ..stores.parts import absorb, part_of, parts_beside, remove, settled
 from .asked import Asked
 from .endpoints import Endpoints
-from .engine import MARKING, Due, Engine
+from .engine import MARKING, Due, Engine, Unheard
 from .entries import Entry
-from .part import COUNTED, Chunk, Errand, Handed, Order, Standing, Unheard
+from .part import COUNTED, Chunk, Errand, Handed, Order, Standing
 from .progress import Mean, Progress
 from .report import Report
 from .rows import Came
@@ -99,8 +99,13 @@ class Sharded(Engine):
 
     async def _work(self) -> None:
         await self._elsewhere()
+        looked_at, self._grown = self._grown, False  # rows have been looked at once, and that will do
         await asyncio.to_thread(gather, self.journal)
         await self._together()
+        self._grown = looked_at
+
+    def quote(self) -> None:
+        """There is no one price: every shard finds its own."""
 
     # --- apart
 
@@ -130,7 +135,7 @@ class Sharded(Engine):
                 if came := self._kept(due):
                     self.progress.settle(came, kept=True)
                 else:
-                    yield due
+                    yield due.again
 
     async def _hand_out(self, crew: Crew, first: Due, undone: AsyncIterator[Due]) -> list[list[Chunk]]:
         """All of it, by shard."""
