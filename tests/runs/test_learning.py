@@ -170,6 +170,45 @@ async def test_a_whole_run_teaches_the_next(tmp_path, rows):
     assert Priors.of(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
 
 
+async def test_fewer_rows_do_not_replace_what_more_taught(tmp_path, rows):
+    """What more tasks taught is kept, and that is said; as many or more replace it."""
+    more = await run_of(table(tmp_path / "more.jsonl", 64), tmp_path / "more-out.jsonl", Writer(), priors=None).go()
+    assert "what 64 rows taught is kept for the next run: redraft priors" in more.summary()
+    ((_, before),) = Shelf.at().all()
+    less = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
+    told = "what 64 tasks taught before is kept for the next run, not what 48 rows taught now: redraft priors"
+    assert told in less.summary()
+    assert [kept for _, kept in Shelf.at().all()] == [before]
+    (tmp_path / "b").mkdir()
+    await run_of(table(tmp_path / "as-many.jsonl", 64), tmp_path / "b" / "out.jsonl", Writer(), priors=None).go()
+    ((_, after),) = Shelf.at().all()
+    assert (after.priors.tasks, "b/out" in after.source) == (64, True)
+
+
+async def test_who_learns_nothing_begins_with_what_was_taught_all_the_same(tmp_path, rows):
+    """Unless it is to begin with the shipped priors; what it began with is said, and what is kept stays."""
+    await run_of(rows, tmp_path / "first.jsonl", Writer(), priors=None).go()
+    ((_, kept),) = Shelf.at().all()
+    taught = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None, learn=False).go()
+    assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
+    assert "began with what 48 tasks taught" in taught.summary()
+    (tmp_path / "b").mkdir()
+    shipped = await run_of(rows, tmp_path / "b" / "out.jsonl", Writer(), learn=False).go()
+    assert Priors.of(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == Priors()
+    assert not any("taught" in line for line in shipped.summary())
+    assert [one for _, one in Shelf.at().all()] == [kept]
+
+
+async def test_from_which_row_on_is_gone_by_what(tmp_path, rows):
+    """The report says so in words and as data, and so does what is kept of the run."""
+    report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
+    assert "rows from 8 on go by what 4 rows taught; rows from 32 on go by what 16 rows taught" in report.summary()
+    with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
+        told = opened.run("out-jsonl").about["report"]
+    assert told["learned"] == [{"from": 8, "rows": 4}, {"from": 32, "rows": 16}]
+    assert (told["began_with"], told["taught"], told["for_next"]) == (0, 48, 48)
+
+
 @pytest.mark.parametrize("some", [60, 10**6], ids=["cut short", "whole"])
 async def test_shipped_priors_count_in_a_run_that_goes_on(tmp_path, rows, some):
     """It began with what an earlier run had taught; from now on it does as if not, and what was finished stays."""

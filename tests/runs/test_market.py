@@ -10,10 +10,12 @@ from re import sub
 from statistics import mean
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Task
+from redraft.cli.runs import runs
 from redraft.contracts import Reply
 from redraft.core.plans.adaptive import Adaptive
 from redraft.core.plans.self_refine import SelfRefine
@@ -451,6 +453,86 @@ async def test_what_rows_taught_of_prices_outlives_the_process(tmp_path, rows):
     report = await go(rows, tmp_path / "out.jsonl", model, **given)
     assert (report.ended, report.done) == ("", 40)
     assert 120 <= model.calls <= 160
+
+
+@pytest.mark.parametrize("more", [Budget(calls=300), None], ids=["more", "no limit"])
+async def test_more_money_goes_on_where_the_price_had_ended_rows(tmp_path, rows, more):
+    """Hard rows are taken up again, as far as it is worth it; then, and with the same budget at once, nothing more is asked."""
+    model, output = Writer(), tmp_path / "out.jsonl"
+    report = await go(rows, output, model, budget=Budget(calls=100), learn=False)
+    before, first = lines(output), model.calls
+    assert (report.ended, report.done, first <= 100) == ("", 40, True)
+    assert (await go(rows, output, model, budget=Budget(calls=100), learn=False)).usage.calls == 0
+    report = await go(rows, output, model, budget=more, learn=False)
+    after, second = lines(output), model.calls
+    assert (report.ended, report.done) == ("", 40)
+    assert second > first + 60
+    assert second <= (more.calls if more else 40 * 14)
+    assert mean(row["best_score"] for row in after[::2]) > mean(row["best_score"] for row in before[::2]) + 0.02
+    again = await go(rows, output, model, budget=more, learn=False)
+    assert (again.usage.calls, again.kept, lines(output)) == (0, 40, after)
+
+
+async def test_more_money_reaches_rows_everywhere(tmp_path, rows):
+    """It is shared out as if there had been as much from the start: rows that come first are not first served."""
+    model, output = Writer(), tmp_path / "out.jsonl"
+    await go(rows, output, model, budget=Budget(calls=100), learn=False)
+    await go(rows, output, model, budget=Budget(calls=180), learn=False)
+    took = [row["calls"] for row in lines(output)]
+    assert 150 <= model.calls <= 180
+    assert sum(took[20::2]) > 0.6 * sum(took[:20:2])
+
+
+@pytest.mark.parametrize("now", [False, True])
+async def test_going_on_with_more_money_may_be_interrupted(tmp_path, rows, now):
+    """Rows that were not looked at yet are looked at by the next going, with the same budget; nothing that is paid is lost."""
+    model, output, given = Writer(), tmp_path / "out.jsonl", {"budget": Budget(calls=300), "learn": False}
+    await go(rows, output, model, budget=Budget(calls=100), learn=False)
+    first = model.calls
+    settings = {"max_iterations": 6, "patience": 6, "target_score": 0.97, "min_gain": 0.001, "max_in_flight": 8}
+    going = Run.of(rows, output, model, judged, **settings, **given)
+    work = asyncio.ensure_future(going.go())
+    while model.calls < first + 20 and not work.done():
+        await asyncio.sleep(0)
+    going.stop(now=now)
+    assert (await work).ended == "interrupted"
+    report = await go(rows, output, model, **given)
+    assert (report.ended, report.done) == ("", 40)
+    assert first + 60 < model.calls <= 300
+    with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
+        told = {note.id: note.result["columns"]["calls"] for note, trace in journal.traces("out-jsonl")}
+        kept = {note.id: sum(r.usage.calls for r in trace.records) for note, trace in journal.traces("out-jsonl")}
+    assert told == kept
+    assert (await go(rows, output, model, **given)).usage.calls == 0
+
+
+async def test_shards_go_on_with_more_money(tmp_path, rows, monkeypatch):
+    """Rows that the price had ended are handed over again."""
+    monkeypatch.setattr(doors, "Cluster", Here)
+    model, output, given = Writer(), tmp_path / "out.jsonl", {"engine": "ray", "shards": 2}
+    await go(rows, output, model, budget=Budget(calls=100), **given)
+    first = model.calls
+    report = await go(rows, output, model, budget=Budget(calls=300), **given)
+    assert (report.ended, report.done) == ("", 40)
+    assert first + 60 < model.calls <= 300
+    assert (await go(rows, output, model, budget=Budget(calls=300), **given)).usage.calls == 0
+
+
+async def test_the_purse_is_told(tmp_path, rows):
+    """The price stands in the progress and in the report, with the rows that it ended; where there is none, nothing is said."""
+    seen = []
+    told = await go(
+        rows, tmp_path / "out.jsonl", Writer(), budget=Budget(calls=100), on_progress=lambda p: seen.append(p.as_data())
+    )
+    (line,) = (line for line in told.summary() if line.startswith("price"))
+    assert f" a call; {told.stops['gain']} rows ended because nothing more was worth its price" in line
+    assert told.as_data()["price"] == seen[-1]["price"] > 0.001
+    assert told.as_data()["price_unit"] == "calls"
+    shown = CliRunner().invoke(runs, ["show", str(tmp_path / "out.jsonl")])
+    assert line in " ".join(shown.output.split())
+    free = await go(rows, tmp_path / "free.jsonl", Writer())
+    assert free.price is None
+    assert not any("price" in line for line in free.summary())
 
 
 async def test_shards_share_the_money(tmp_path, rows, monkeypatch):

@@ -224,7 +224,7 @@ OF_PURSE = ("price", "price_unit", "began_with", "learned", "taught", "for_next"
 
 def purse_and_priors(report: Mapping[str, Any]) -> dict[str, str]:
     """What a report, as plain data, tells of the purse and of what is believed: a line each, in words."""
-    told = {"purse": _purse(report), "priors": "; ".join(_priors(report)), "kept": _for_next(report)}
+    told = {"purse": _purse(report), "priors": "; ".join(_priors(report)), "next run": _for_next(report)}
     return {name: line for name, line in told.items() if line}
 
 
