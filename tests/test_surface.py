@@ -96,6 +96,11 @@ def test_errors_are_one_tree():
     assert all(issubclass(getattr(errors, n), errors.RedraftError) for n in named)
 
 
+def test_errors_are_there_without_an_import_of_their_own():
+    """`except redraft.errors.ConfigError` works where only redraft was imported."""
+    subprocess.run([sys.executable, "-c", "import redraft; redraft.errors.ConfigError"], check=True)
+
+
 def test_importing_does_nothing():
     """No output, and nothing heavy is loaded."""
     script = (

@@ -90,6 +90,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module(".errors", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'redraft' has no attribute {name!r}")
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
