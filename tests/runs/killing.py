@@ -99,7 +99,7 @@ def write_rows(path, n):
 def batch(source, output, model, *options):
     """The command that refines a file of rows, whatever earlier runs taught. (Model None: what the environment says.)"""
     given = [source, "-o", output, "--journal", f"{output}.journal", *(["--model", model] if model else []), *options]
-    given += ["--priors", "shipped"]
+    given += [] if "--plain" in options else ["--priors", "shipped"]
     return [sys.executable, "-m", "redraft", "batch", *map(str, given)]
 
 
