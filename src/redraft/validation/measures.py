@@ -106,7 +106,8 @@ def cohen_kappa(
         return None
     code = {label: i for i, label in enumerate(_in_order(categories, strictly=weights is not None))}
     coded = [[code[pair[side]] for pair in pairs] for side in (0, 1)]
-    return _quietly(_library("sklearn.metrics").cohen_kappa_score, *coded, weights=weights)
+    with _library("sklearn").config_context(skip_parameter_validation=True, assume_finite=True):  # both are ours
+        return _quietly(_library("sklearn.metrics").cohen_kappa_score, *coded, weights=weights)
 
 
 def known(*columns: Sequence[Any]) -> int:
