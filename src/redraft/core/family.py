@@ -46,27 +46,28 @@ def family(trace: Trace) -> Family:
     texts: dict[str, int] = {}
     origins: list[tuple[str, int | None]] = []
     grades: list[list[Grade]] = []
-    more, squares = 0, 0.0
+    again: list[tuple[int, float]] = []
     for c in trace.candidates:
         place = places[c.id] = texts.setdefault(c.text, len(origins))
         if place == len(origins):
             origins.append((c.role, None if c.parent is None else places[c.parent]))
             grades.append([])
         score = trace.scores[c.id]
-        if score is None or trace.unchanged(c):
-            continue
-        looks = [looks_of(trace.feedback[c.id], seat) for seat, _ in noisy]
-        noise = sum(share**2 / max(1, len(own)) for own, (_, share) in zip(looks, noisy, strict=True))
-        grades[place].append(Grade(score, noise))
-        again = [own for own in looks if len(own) > 1]
-        more += sum(len(own) - 1 for own in again)
-        squares += sum(map(scatter, again))
-    of_one = [merged(some) if some else None for some in grades]
-    twins = [some for some in grades if len(some) > 1 and some[0].noise]
-    more += sum(len(some) - 1 for some in twins)
-    squares += sum(map(apart, twins))
-    kin = tuple(Kin(*origin, grade and grade.noise) for origin, grade in zip(origins, of_one, strict=True))
-    return Family(Shape(kin, sum(share**2 for _, share in noisy)), tuple(g.score for g in of_one if g), places, (more, squares))
+        if score is not None and not trace.unchanged(c):
+            looks = [looks_of(trace.feedback[c.id], seat) for seat, _ in noisy]
+            again += ((len(own) - 1, scatter(own)) for own in looks if len(own) > 1)
+            grades[place].append(Grade(score, noise_of(looks, noisy)))
+    again += ((len(some) - 1, apart(some)) for some in grades if len(some) > 1 and some[0].noise)
+    whole = [merged(some) if some else None for some in grades]
+    kin = tuple(Kin(*origin, grade and grade.noise) for origin, grade in zip(origins, whole, strict=True))
+    scores = tuple(grade.score for grade in whole if grade)
+    shape = Shape(kin, sum(share**2 for _, share in noisy))
+    return Family(shape, scores, places, (sum(more for more, _ in again), sum(squares for _, squares in again)))
+
+
+def noise_of(looks: Iterable[Sequence[float]], noisy: Iterable[tuple[Seat, float]]) -> float:
+    """The variance of a score's noise, in terms of that of one look by one grader."""
+    return sum(share**2 / max(1, len(own)) for own, (_, share) in zip(looks, noisy, strict=True))
 
 
 class Grade(NamedTuple):
