@@ -8,8 +8,8 @@ export PYTHON
 demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
 
-test: $(VENV)/.ready-test   ## run all tests
-	@$(BIN)/python -m pytest
+test: $(VENV)/.ready-test   ## run all tests, on every core
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: lint types test      ## what must hold before a change is handed in
 

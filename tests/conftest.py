@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,19 +45,39 @@ def bare_environment(monkeypatch, tmp_path_factory):
 @pytest.fixture(scope="session")
 def gguf_file(tmp_path_factory):
     """A tiny model with random weights, in a file."""
-    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(TINY.parent)!r}); import tiny; tiny.make({str(path)!r})"],
-        check=True,
-    )
+    return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf", "TEMPLATE")
+
+
+@pytest.fixture(scope="session")
+def strict_gguf_file(tmp_path_factory):
+    """The same with a chat template that takes no system role, and only turns that alternate."""
+    return write_model(tmp_path_factory.mktemp("model") / "strict.gguf", "STRICT")
+
+
+def write_model(path, template):
+    make = f"import sys; sys.path.insert(0, {str(TINY.parent)!r}); import tiny; tiny.make({str(path)!r}, tiny.{template})"
+    subprocess.run([sys.executable, "-c", make], check=True)
     return path
 
 
 @pytest.fixture(scope="session")
 def plain_server(gguf_file):
     """The name of a model on a real llama.cpp server that asks for no key."""
+    with llama_server(gguf_file) as name:
+        yield name
+
+
+@pytest.fixture(scope="session")
+def strict_server(strict_gguf_file):
+    """The same with the strict chat template."""
+    with llama_server(strict_gguf_file) as name:
+        yield name
+
+
+@contextmanager
+def llama_server(path):
     with subprocess.Popen(
-        [sys.executable, str(TINY), str(gguf_file)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, str(TINY), str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
             yield f"{process.stdout.readline().strip()}/v1#tiny"

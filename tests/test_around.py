@@ -1,10 +1,11 @@
 """The wrappers around a call: each alone, with a clock and a chance of our own."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
-from redraft.around import Budget, Limiter, Purse, cache, key_of, limit, meter, priced, observe, retry, step_down, timeout, until
+from redraft.around import Budget, Limiter, Purse, cache, key_of, limit, meter, priced, observe, retry, timeout, until
 from redraft.contracts import Reply, Request
 from redraft.core.records import Usage
 from redraft.errors import (
@@ -90,6 +91,14 @@ async def test_retry_leaves_alone_what_a_repeat_cannot_mend(error):
     with pytest.raises(type(error)):
         await retry(answering(error), sleep=sleep)(ASK)
     assert asked == []
+
+
+async def test_what_never_left_is_no_call_and_the_next_no_retry():
+    """Of two attempts that could not connect nothing was sent: the answer took one call."""
+    sleep, _ = waits()
+    away = [ModelUnavailableError("cannot be reached", retryable=True) for _ in range(2)]
+    reply = await retry(answering(*away, Reply("ok", ONE)), sleep=sleep)(ASK)
+    assert (reply.usage.calls, reply.usage.retried_calls) == (1, 0)
 
 
 async def test_retry_asks_again_only_once_for_an_unreadable_answer():
@@ -249,6 +258,13 @@ def test_what_means_nothing_is_not_in_the_key():
     assert key_of("m", one) != key_of("n", one)
 
 
+def test_what_a_budget_lowers_is_not_in_the_key():
+    """A process that goes on has another amount left, and finds the answers of the one before it all the same."""
+    from dataclasses import replace
+
+    assert key_of("m", replace(ASK, max_tokens=20, original=ASK)) == key_of("m", ASK)
+
+
 async def test_meter_settles_what_was_used_and_prices_it():
     """The reply carries the cost, the purse what is spent."""
     purse = Purse(Budget(usd=5))
@@ -266,6 +282,18 @@ async def test_a_budget_of_one_call_is_said_as_one(most, words):
         await call(ASK)
     with pytest.raises(BudgetExhaustedError, match=words):
         await call(ASK)
+
+
+AMOUNTS = [(Budget(usd=0.00001), 300, "of 0.00001 USD"), (Budget(tokens=1_234_567), 4_000_000, "of 1234567 tokens")]
+
+
+@pytest.mark.parametrize(("budget", "length", "words"), AMOUNTS)
+async def test_amounts_are_said_without_an_exponent(budget, length, words):
+    """Small sums of money and large numbers of tokens are read at a glance."""
+    call = meter(answering(Reply("ok", ONE)), Purse(budget), Rate())
+    with pytest.raises(BudgetExhaustedError, match=words) as caught:
+        await call(dataclasses.replace(ASK, messages=({"role": "user", "content": "x" * length},)))
+    assert "e-" not in str(caught.value) and "e+" not in str(caught.value)
 
 
 async def test_calls_in_flight_cannot_overshoot_together():
@@ -286,7 +314,7 @@ async def test_calls_in_flight_cannot_overshoot_together():
 
 async def test_a_call_waits_for_what_others_may_leave_over():
     """Estimates are cautious: when calls under way turn out cheaper, the next one still fits."""
-    metered = meter(answering(Reply("a", Usage(1, 10, 5)), Reply("b", Usage(1, 10, 5))), Purse(Budget(tokens=170)))
+    metered = meter(answering(Reply("a", Usage(1, 10, 5)), Reply("b", Usage(1, 10, 5))), Purse(Budget(tokens=250)))
     replies = await asyncio.gather(metered(ASK), metered(ASK))
     assert [r.text for r in replies] == ["a", "b"]
 
@@ -305,42 +333,3 @@ def test_a_budget_that_is_none_is_refused(limits):
         Budget(**limits)
     assert next(iter(limits)) in str(caught.value)
     assert repr(next(iter(limits.values()))) in str(caught.value)
-
-
-SCHEMA = Request(ASK.messages, schema={"type": "object"})
-
-
-async def test_step_down_remembers_what_worked():
-    """json_schema refused with 400, json_object with 500, text works; the next call goes straight to text."""
-    known = {}
-    call = answering(refused(ModelError, status=400), refused(ModelError, status=500), Reply('{"a": 1}', ONE), Reply("{}", ONE))
-    stepping = step_down(call, "m", known)
-    reply = await stepping(SCHEMA)
-    await stepping(SCHEMA)
-    assert [r.format for r in call.asked] == ["json_schema", "json_object", "text", "text"]
-    assert (reply.usage.calls, reply.usage.retried_calls) == (3, 2)
-
-
-async def test_step_down_takes_prose_for_a_refusal():
-    """A server that ignores the schema is asked in the next way."""
-    call = answering(Reply("I would say it is good.", ONE), Reply('{"a": 1}', ONE))
-    reply = await step_down(call, "m", {})(SCHEMA)
-    assert reply.text == '{"a": 1}'
-
-
-async def test_step_down_leaves_a_server_in_trouble_to_retry():
-    """A 500 for a format that has worked, a 401, a prompt too long: no detour."""
-    for error, known in [(refused(ModelError, status=500), {"m": "json_schema"}), (refused(AuthenticationError, status=401), {})]:
-        call = answering(error)
-        with pytest.raises(ModelError):
-            await step_down(call, "m", known)(SCHEMA)
-        assert len(call.asked) == 1
-
-
-async def test_step_down_raises_the_first_error_when_nothing_works():
-    """The first refusal says most about the server."""
-    errors = [refused(ModelError, status=400) for _ in range(3)]
-    with pytest.raises(ModelError) as caught:
-        await step_down(answering(*errors), "m", {})(SCHEMA)
-    assert caught.value is errors[0]
-    assert caught.value.usage.calls == 3

@@ -2,14 +2,16 @@
 
 import asyncio
 import heapq
+import re
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.around import Gate, gated, retry, step_down
+from redraft.around import Budget, EndpointCapabilities, Gate, Purse, adapt, gated, meter, retry
 from redraft.around.rates import Rates
 from redraft.around.window import REST, Window
 from redraft.contracts import Pace, Reply, Request
@@ -17,6 +19,7 @@ from redraft.core.records import Usage
 from redraft.errors import (
     AuthenticationError,
     BadResponseError,
+    BudgetExhaustedError,
     ConfigError,
     ModelError,
     ModelTimeoutError,
@@ -30,6 +33,7 @@ PICTURE = Request(({"role": "user", "content": [{"type": "image_url", "image_url
 ONE = Usage(1, 100, 10, cost=None)
 OK = Reply("ok", ONE)
 FREE = Usage(calls=1)
+MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
 
 
 class Clock:
@@ -389,10 +393,19 @@ async def test_a_pause_holds_for_all_and_ends_one_by_one(clock):
     tasks = begun(*(gated(call, gate)(ASK) for _ in range(8)))
     await clock.advance(4.99)
     assert (call.at, gate.waiting) == ([], 8)
-    assert gate.state.startswith("paused until ")
+    assert re.fullmatch(rf"paused until {MOMENT} \(for 5 s\)", gate.state)
     await clock.advance(2)
     assert [round(at - 1005, 3) for at in call.at] == [n / 8 for n in range(8)]
     assert (gate.state, gate.waiting, all(t.done() for t in tasks)) == ("", 0, True)
+
+
+async def test_a_long_pause_says_its_date_and_how_long_it_is(clock):
+    """The time of day alone would not say whether it is today's."""
+    gate = gate_on(clock)
+    tasks = begun(gated(answering(busy(retry_after=11_520), OK), gate)(ASK))
+    await clock.settle()
+    assert re.fullmatch(r"paused until \d{4}-\d\d-\d\d \d\d:\d\d UTC \(for 3 h 12 min\)", gate.state)
+    await ended(tasks)
 
 
 async def test_a_retry_outside_waits_once(clock):
@@ -412,12 +425,45 @@ async def test_a_very_long_retry_after_parks_the_gate_and_fails_nobody(clock):
     tasks = begun(*(retry(gated(call, gate), attempts=1)(ASK) for _ in range(4)))
     await clock.advance(3599)
     assert (len(call.at), len(said), gate.waiting) == (4, 1, 4)
-    assert said[0].startswith("here: paused until ")
-    assert gate.state.startswith("paused until ")
+    assert re.fullmatch(rf"here: paused until {MOMENT} \(for 1 h\), as it asked: .+", said[0])
+    assert re.fullmatch(rf"paused until {MOMENT} \(for 1 h\)", gate.state)
     await clock.advance(3)
     replies = [task.result() for task in tasks]
     assert [(r.usage.calls, r.usage.retried_calls) for r in replies] == [(2, 1)] * 4
     assert sorted(at - 1000 for at in call.at)[4:] == [3600, 3600.125, 3600.25, 3600.375]
+
+
+async def test_what_the_gate_asks_again_is_reserved_too(clock):
+    """A budget of calls counts each; what they consumed is told once."""
+    call = answering(*[busy(retry_after=3600) for _ in range(5)], clock=clock)
+    task = asyncio.ensure_future(meter(gated(call, gate_on(clock)), Purse(Budget(calls=3)))(ASK))
+    await clock.advance(5 * 3700)
+    assert len(call.at) == 3
+    assert isinstance(task.exception(), BudgetExhaustedError)
+    assert task.exception().usage.calls == 3
+
+
+async def test_what_the_gate_asked_again_is_counted_once(clock):
+    """One refusal and an answer are two calls, by the reply and by the budget."""
+    call, purse = answering(busy(retry_after=3600), OK, clock=clock), Purse(Budget(calls=3))
+    task = asyncio.ensure_future(meter(gated(call, gate_on(clock)), purse)(ASK))
+    await clock.advance(3700)
+    assert (task.result().usage.calls, task.result().usage.retried_calls, purse.spent["calls"]) == (2, 1, 2)
+
+
+async def test_a_call_within_a_call_reserves_nothing_of_the_outer_budget(clock):
+    """A model that asks another, which its own gate asks again, is not asked again itself."""
+    inner = answering(busy(retry_after=3600), OK, clock=clock)
+    asks_another = gated(inner, gate_on(clock))
+    outer, purse = answering(OK, clock=clock), Purse(Budget(calls=3))
+
+    async def model(request):
+        await asks_another(JUDGE)
+        return await outer(request)
+
+    task = asyncio.ensure_future(meter(gated(model, gate_on(clock)), purse)(ASK))
+    await clock.advance(3700)
+    assert (task.result().text, len(inner.at), len(outer.at), purse.spent["calls"]) == ("ok", 2, 1, 1)
 
 
 async def test_not_even_an_absurd_retry_after_parks_for_more_than_a_day(clock):
@@ -518,11 +564,10 @@ async def test_an_endpoint_that_is_down_is_probed_and_the_calls_wait(clock):
     await clock.advance(100)
     assert asked[20:] == [1, 2, 4, 8, 16, 32, 62, 92]
     assert len(said) == 1
-    assert said[0].startswith("here: down since ")
-    assert said[0].endswith(": cannot be reached; probing")
+    assert re.fullmatch(rf"here: down since {MOMENT}: cannot be reached; probing", said[0])
     dead = False
     await clock.advance(22)
-    assert (said[1:], gate.state) == (["here: back after 122 s"], "")
+    assert (said[1:], gate.state) == (["here: back after 2 min 2 s"], "")
     await clock.advance(1)
     assert [type(task.exception()).__name__ for task in tasks] == ["ModelUnavailableError"] * 7 + ["NoneType"] * 13
     assert len(set(asked[29:])) == 12, "and not in lockstep"
@@ -641,8 +686,27 @@ async def test_an_outage_leaves_room_for_a_probe_when_nobody_waits(clock):
     assert (gate.room, gate.state) == (gate.limit, "")
 
 
+@pytest.mark.parametrize(
+    ("words", "request_"),
+    [
+        ("status 404: No endpoints found that can handle the requested parameters.", replace(JUDGE, format="json_schema")),
+        ("status 404: No endpoints found that support image input", PICTURE),
+        ("status 500: System role not supported", Request(({"role": "system", "content": "s"},))),
+    ],
+)
+async def test_a_part_that_an_endpoint_refuses_is_no_outage_and_ends_no_run(clock, words, request_):
+    """However often it is said, and with whatever status: the endpoint is there, and takes other requests."""
+    halted = []
+    gate = gate_on(clock, halt=halted.append)
+    call = gated(answering(ModelUnavailableError(words, status=int(words[7:10]), usage=FREE)), gate)
+    for _ in range(20):
+        with pytest.raises(ModelUnavailableError):
+            await call(request_)
+    assert (halted, gate.state) == ([], "")
+
+
 async def test_a_format_that_an_endpoint_does_not_know_is_no_outage(clock):
-    """An endpoint that answers json_schema with 500 is stepped down, however many ask at once; later a 500 is a fault again."""
+    """An endpoint that answers formats with a bare 500 is asked in words, however many ask at once; later a 500 is a fault again."""
     gate = gate_on(clock, start=20)
     dead = False
 
@@ -651,10 +715,12 @@ async def test_a_format_that_an_endpoint_does_not_know_is_no_outage(clock):
             raise down(status=500)
         return Reply("{}", ONE)
 
-    asked = step_down(gated(call, gate), "m", known={})
-    assert {r.text for r in await asyncio.gather(*(asked(JUDGE) for _ in range(20)))} == {"{}"}
+    ask = retry(adapt(gated(call, gate), EndpointCapabilities().of("m")), sleep=lambda seconds: asyncio.sleep(0))
+    requests = [replace(JUDGE, seed=n) for n in range(20)]
+    assert {r.text for r in await asyncio.gather(*map(ask, requests))} == {"{}"}
+    assert gate.state == ""
     dead = True
-    tasks = begun(*(asked(JUDGE) for _ in range(20)))
+    tasks = begun(*map(ask, requests))
     await clock.settle()
     assert gate.state.startswith("down since")
     await ended(tasks)

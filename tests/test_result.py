@@ -1,18 +1,20 @@
 """What a result says of itself, in one line, in notebooks, and as JSON."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
-from redraft import Judge, Result, ScriptedModel, refine
-from redraft.cli.lines import as_object, closing
+from redraft import Budget, Judge, Result, ScriptedModel, must, refine, refine_many
+from redraft.cli.lines import closing
 from redraft.cli.progress import rows, verdict
 from redraft.core.plans.adaptive import Adaptive
 from redraft.core.priors import Priors
 from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason, Task, Usage
 from redraft.core.steps import Stop
 from redraft.core.trace import Seat, Trace
+from redraft.errors import AuthenticationError, ModelError
+from redraft.graders import Jury
 from redraft.runs.rows import came_of
 
 RUBRIC = {"truth": "It is true."}
@@ -28,13 +30,18 @@ def result(*scores, best=0, end=None, seat=Seat("judge")):
     return Result(Trace(Task("q"), (seat,), (*records, end)))
 
 
+def test_a_first_answer_that_was_kept_has_gained_nothing():
+    """Where the others scored less, the difference is not said to be a gain."""
+    assert "a difference of -0.10 may be a loss, or what is taken" in result(0.7, 0.6, best=0).summary()
+
+
 def test_what_is_believed_stands_beside_what_was_observed():
     """The score with its interval, the observed ones, why it stopped in words, and what there is to say of that."""
     told = result(0.7, 0.8, best=1)
     assert told.summary() == (
-        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 -> 0.80, believed 0.60 -> 0.71) · stopped: gain (nothing more is worth it) · noise: all answers "
-        f"score between 0.70 and 0.80, no further apart than what is taken for the graders' noise ({Priors().noise_sd:.2f} a look) explains "
-        "· calls 2 · tokens 30 · cost 0 USD"
+        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 -> 0.80, believed 0.60 -> 0.71) · stopped: gain (nothing more is worth it) · too few looks: "
+        f"a difference of +0.10 may be a gain, or what is taken for the graders' noise ({Priors().noise_sd:.2f} a look): "
+        "too few looks to tell; some 12 at each answer would tell a gain of 0.1 · calls 2 · tokens 30 · cost 0 USD"
     )
     assert repr(told) == "Result(score=0.71 [0.58, 0.84], stop='gain', value='text 1')"
     assert told.summary() in told.__rich__().plain
@@ -63,7 +70,7 @@ async def test_a_target_that_graders_said_is_reached_and_nobody_believes():
         return json.dumps({"criteria": {"truth": said}, "done": False})
 
     told = await refine("q", ScriptedModel(map(str, range(9))), Judge(RUBRIC), judge=judge, target_score=0.99)
-    assert not told.metadata["converged"] or told.stop in {"gain", "patience"}
+    assert (str(told.stop), told.metadata["converged"]) == ("gain", True)
     assert told.score < told.observed == 1.0
     assert "graders said 1.00, which reaches the target, but that is not enough to believe it" in told.summary()
 
@@ -101,7 +108,7 @@ def test_what_is_certain_is_told_as_ever():
 
 
 async def test_the_diagnosis_goes_by_the_noise_that_the_plan_went_by():
-    """Scores that are apart for a judge known to be steady are no noise; with what is shipped they are."""
+    """Scores that are apart for a judge known to be steady are no noise; with what is shipped they may be."""
 
     def judging():
         marks = iter([2, 3, 2, 3])
@@ -115,7 +122,7 @@ async def test_the_diagnosis_goes_by_the_noise_that_the_plan_went_by():
         told = await refine("q", writer, Judge(RUBRIC), judge=judging(), priors=priors, max_iterations=1, min_gain=0)
         assert told.trace.outcome.noise == priors.noise_sd
         kinds.append(told.diagnosis and str(told.diagnosis.kind))
-    assert kinds == [None, "noise"]
+    assert kinds == [None, "too few looks"]
 
 
 @pytest.mark.parametrize("end", [None, Outcome(0, StopReason.BUDGET, "used up")])
@@ -123,8 +130,8 @@ def test_the_diagnosis_is_in_the_metadata(end):
     """As plain data: a kind and words, or nothing."""
     told = result(0.7, 0.8, end=end)
     found = told.metadata["diagnosis"]
-    assert (found and found["kind"]) == (None if end else "noise")
-    data = json.loads(json.dumps(as_object(told)))
+    assert (found and found["kind"]) == (None if end else "too few looks")
+    data = json.loads(json.dumps(told.to_dict()))
     assert data["metadata"]["diagnosis"] == found
     assert data["observed"] == 0.7
     assert data["score_interval"] == (None if end else [0.58, 0.84])
@@ -152,3 +159,78 @@ async def test_a_refinement_says_what_became_of_it():
     assert low < told.score < high
     assert told.diagnosis.kind == "reached"
     assert "reached" not in told.summary()
+
+
+def scores(*given):
+    """A grader that gives these, one after the other."""
+    left = iter(given)
+    return lambda text: next(left)
+
+
+def failing(*answers):
+    """A model that gives these, and then fails for good."""
+    left = iter(answers)
+
+    async def complete(messages):
+        if (answer := next(left, None)) is None:
+            raise AuthenticationError("key gone", status=401)
+        return answer
+
+    return complete
+
+
+TEXTS = [f"text {n}" for n in range(9)]
+ENDS = {
+    "target": (TEXTS, scores(0.95), {}),
+    "done": (TEXTS, lambda text: Feedback(0.5, "why", ("more",), True), {}),
+    "patience": (TEXTS, lambda text: 0.5, {}),
+    "max_iterations": (TEXTS, scores(0.1, 0.2, 0.3, 0.4), {}),
+    "budget": (TEXTS, scores(0.1, 0.2, 0.3), {"budget": Budget(calls=2)}),
+    "deadline": (TEXTS, scores(0.1), {"deadline": 0.0}),
+    "gain": (TEXTS, Judge(RUBRIC), {"min_gain": 0.5}),
+    "failed": (failing("a"), scores(0.1), {}),
+    "failed at once": (failing(), scores(0.1), {}),
+    "ungraded": (TEXTS, lambda text: 1 / 0, {}),
+    "unknown": (TEXTS, lambda text: None, {}),
+    "broken for good": (TEXTS, [must("words:5-9"), lambda text: 0.5], {"patience": 1}),
+    "broken": (["\ud800 half a pair\x00"], [must("words:5-9"), lambda text: 0.5], {"max_iterations": 0}),
+    "several": (TEXTS, [Jury([lambda text: 0.4, lambda text: 1 / 0], quorum=1), "pairwise"], {"drafts": 2, "max_iterations": 1}),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_result_is_plain_data(end):
+    """However the work ended: `json.dumps` takes it, nothing of it changes on the way, and the trace can be read again."""
+    texts, graders, given = ENDS[end]
+    model = ScriptedModel(texts) if isinstance(texts, list) else texts
+    said = json.dumps({"criteria": {"truth": {"evidence": "", "change": "c", "score": 3}}, "winner": "first", "done": False})
+    [result] = await refine_many(["q"], model, graders, lambda messages: said, retries=0, **given)
+    data = json.loads(json.dumps(result.to_dict(trace=True)))
+    assert (data["value"], data["score"], data["stop"], data["cost"]) == (result.value, result.score, result.stop, result.cost)
+    assert data["usage"] == asdict(result.usage)
+    assert data["metadata"] == json.loads(json.dumps(result.metadata)) and data["metadata"]["converged"] == data["converged"]
+    assert [*result.to_dict()] == [*data][:-1]
+    assert Trace.from_json(json.dumps(data["trace"])).records == result.trace.records
+    if result.error:
+        assert data["error"] == {
+            "error": type(result.error).__name__,
+            "message": str(result.error),
+            **{name: value for name, value in vars(result.error).items() if name in {"status", "retry_after", "what"}},
+            **({"retryable": result.error.retryable} if isinstance(result.error, ModelError) else {}),
+        }
+    else:
+        assert data["error"] is None
+        assert data["stop"] == end or end not in list(StopReason)
+
+
+async def test_the_error_of_a_result_says_what_the_server_said():
+    """In a row of many, as plain data."""
+    [result] = await refine_many(["q"], failing(), lambda text: 0.5, retries=0)
+    told = {"error": "AuthenticationError", "message": "key gone", "status": 401, "retry_after": None, "retryable": False}
+    assert result.to_dict()["error"] == told
+
+
+def test_what_nobody_worked_on_is_plain_data():
+    """No text, no score, no end."""
+    data = json.loads(json.dumps(Result(Trace(Task("q"))).to_dict(trace=True)))
+    assert (data["value"], data["score"], data["stop"], data["usage"]["calls"]) == ("", None, "cancelled", 0)

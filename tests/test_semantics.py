@@ -3,6 +3,9 @@
 import asyncio
 import json
 import re
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -29,6 +32,15 @@ def by_table(**scores):
         return scores[text]
 
     return table
+
+
+def by_rule(score):
+    """A grader that gives every text the same score and the same action."""
+
+    def same(text):
+        return Feedback(score, actions=["be better"])
+
+    return same
 
 
 def verdict(score, change="say more", done=False):
@@ -300,6 +312,7 @@ async def test_repairs_do_not_raise_the_number_of_calls():
         ({"graders": []}, "nothing to grade with"),
         ({"graders": Judge}, "instance"),
         ({"graders": lambda: 1}, "must take (text)"),
+        ({"graders": lambda text, *, model: 1}, "must take (text)"),
         ({"model": "opnai:gpt-4o"}, "openai"),
         ({"budget": Budget(usd=1), "model": "http://127.0.0.1:9/v1#x"}, "price"),
     ],
@@ -402,17 +415,17 @@ async def test_a_plain_function_is_a_grader(grader, score):
 
 
 async def test_the_refiner_is_told_what_to_change_and_no_score():
-    """The original messages unchanged, then one message: the parent, the open actions, nothing else."""
+    """The original messages unchanged, the parent as the assistant's turn, the open actions, nothing else."""
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Explain."}]
     model = ScriptedModel(["first", verdict(2, "name the year"), "second", verdict(5)])
     await refine(messages, model, Judge(RUBRIC))
     sent = model.messages[2]
     assert sent[:2] == messages
-    assert len(sent) == 3
-    assert "first" in sent[2]["content"]
-    assert "truth: name the year" in sent[2]["content"]
-    assert "0.4" not in sent[2]["content"]
-    assert "2/5" not in sent[2]["content"]
+    assert sent[2] == {"role": "assistant", "content": "first"}
+    assert [m["role"] for m in sent[3:]] == ["user"]
+    assert "truth: name the year" in sent[3]["content"]
+    assert "0.4" not in sent[3]["content"]
+    assert "2/5" not in sent[3]["content"]
 
 
 async def test_the_refiner_is_told_what_did_not_help():
@@ -424,8 +437,8 @@ async def test_the_refiner_is_told_what_did_not_help():
 
     model = ScriptedModel(["draft", "attempt", "third"])
     await refine("q", model, grader)
-    sent = model.messages[2][-1]["content"]
-    assert "draft" in sent
+    *_, parent, sent = (message["content"] for message in model.messages[2])
+    assert parent == "draft"
     assert "add a title" in sent
     assert "the title is wrong" in sent
     assert "attempt" not in sent
@@ -468,12 +481,12 @@ async def test_the_same_demand_twice_counts_once():
 
 
 async def test_the_model_is_only_asked_for_what_the_editor_left():
-    """What form allows is repaired first; the refiner hears of the missing word only."""
+    """What form allows is repaired first; the refiner is to change the missing word only, and to keep the rest so."""
     model = ScriptedModel(["well, fine", "well qubit"])
     result = await refine(Task("q", requirements=["no_commas", "contains:qubit"]), model, [])
     sent = model.messages[1][-1]["content"]
-    assert "qubit" in sent
-    assert "comma" not in sent
+    assert "contains:qubit: 'qubit' occurs 0 times; contains 'qubit'" in sent
+    assert [line for line in sent.splitlines() if "comma" in line] == ["- still holds: no commas"]
     assert result.stop == "target"
 
 
@@ -539,8 +552,8 @@ async def test_refine_many_refuses_a_bad_task_before_anything_is_asked():
     assert model.calls == 0
 
 
-async def test_cancelling_many_returns_what_there_is():
-    """Rows that were done are kept, the others say that they were cut short."""
+async def test_cancelling_many_carries_what_there_is():
+    """Rows that were done are in `.results`, the others say that they were cut short."""
     done = asyncio.Event()
 
     async def model(messages):
@@ -555,74 +568,187 @@ async def test_cancelling_many_returns_what_there_is():
     working = asyncio.ensure_future(refine_many(["fast", "slow"], model, lambda text: 1.0, on_record=told))
     await done.wait()
     working.cancel()
-    fast, slow = await working
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await working
+    fast, slow = caught.value.results
     assert (fast.value, fast.stop) == ("a", "target")
     assert (slow.value, slow.stop, slow.score) == ("", "cancelled", None)
+    assert (slow.usage.calls, slow.usage.tokens) == (1, None)
 
 
-def test_ctrl_c_returns_the_best_so_far():
-    """In a program of its own, interrupted in the middle of a call, with and without a loop around it."""
-    import signal
-    import subprocess
-    import sys
+async def test_many_count_the_calls_of_a_row_that_came_to_nothing():
+    """A row whose only draft failed has no answer, and says all the same what it took."""
 
-    for inside in (False, True):
-        done = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(int(inside))], stdout=subprocess.PIPE, text=True)
+    async def model(messages):
+        raise ModelError("refused")
+
+    (failed,) = await refine_many(["bad"], model, lambda text: 1.0)
+    assert isinstance(failed.error, ModelError)
+    assert (failed.usage.calls, failed.usage.tokens) == (1, None)
+
+
+@pytest.mark.parametrize("inside", ["", "loop", "run"])
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("model", ["async", "sync"])
+def test_ctrl_c_raises_with_the_best_so_far(inside, ignored, model):
+    """Interrupted in a call, with and without a loop around it, and where SIGINT was ignored at the start."""
+    start = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)  # noqa: E731
+    program = [sys.executable, "-c", INTERRUPTED, inside, model]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=start) as done:
         assert done.stdout.readline() == "refining\n"
         done.send_signal(signal.SIGINT)
-        out, _ = done.communicate(timeout=30)
-        assert out == "a cancelled\n"
+        out = done.stdout.readline()
+        done.kill()  # a function that blocks its thread keeps the interpreter from ending
+        assert (out, done.stderr.read()) == ("KeyboardInterrupt: a cancelled 2 None, no context\n", "")
 
 
 INTERRUPTED = """
-import asyncio, sys, redraft
+import asyncio, sys, time, redraft
 
-async def model(messages):
+async def later(messages):
     if len(messages) > 1:
         print("refining", flush=True)
         await asyncio.Event().wait()
     return "a"
 
+def blocking(messages):
+    if len(messages) > 1:
+        print("refining", flush=True)
+        time.sleep(60)
+    return "a"
+
 def work():
-    result = redraft.refine_sync("q", model, lambda text: 0.4)
-    print(result.value, result.stop, flush=True)
+    try:
+        redraft.refine_sync("q", later if sys.argv[2] == "async" else blocking, lambda text: 0.4)
+    except KeyboardInterrupt as interrupt:
+        result = interrupt.result
+        seen = "no context" if interrupt.__suppress_context__ or not interrupt.__context__ else repr(interrupt.__context__)
+        print(f"KeyboardInterrupt: {result.value} {result.stop} {result.usage.calls} {result.usage.tokens}, {seen}", flush=True)
 
 async def inside():
     work()
 
-if sys.argv[1] == "1":
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(inside())
-    loop.close()
+if sys.argv[1] == "run":
+    asyncio.run(inside())
+elif sys.argv[1] == "loop":
+    asyncio.new_event_loop().run_until_complete(inside())
 else:
     work()
 """
 
 
-async def test_cancelling_returns_what_was_graded():
-    """With something graded, cancellation brings the best so far."""
-    graded = asyncio.Event()
+@pytest.mark.parametrize("inside", [False, True])
+def test_errors_of_refine_sync_have_no_context_of_ours(inside):
+    """What is raised is raised: not while something else was handled."""
+
+    def fails():
+        with pytest.raises(ModelError) as caught:
+            refine_sync("q", ScriptedModel([ModelError("refused")]), lambda text: 1.0)
+        assert caught.value.__context__ is None
+        with pytest.raises(ConfigError) as caught:
+            refine_sync("q", ScriptedModel(["a"]), lambda text: 1.0, patience=0)
+        assert caught.value.__context__ is None
+
+    async def in_a_loop():
+        fails()
+
+    asyncio.run(in_a_loop()) if inside else fails()
+
+
+async def test_cancelling_carries_what_was_graded():
+    """The best so far is on the CancelledError; under asyncio.timeout that is the cause of the TimeoutError."""
 
     async def model(messages):
         if len(messages) > 1:
-            graded.set()
             await asyncio.Event().wait()
         return "a"
 
-    working = asyncio.ensure_future(refine("q", model, lambda text: 0.4))
-    await graded.wait()
-    working.cancel()
-    result = await working
+    with pytest.raises(TimeoutError) as caught:
+        async with asyncio.timeout(0.2):
+            await refine("q", model, lambda text: 0.4)
+    result = caught.value.__cause__.result
     assert (result.value, result.stop, result.metadata["converged"]) == ("a", "cancelled", False)
+    assert (result.usage.calls, result.usage.tokens, result.cost) == (2, None, None)
 
 
 async def test_cancelling_with_nothing_graded_is_a_cancellation():
-    """There is nothing to give back."""
-    working = asyncio.ensure_future(refine("q", lambda messages: time.sleep(0.05) or "a", lambda text: 0.4))
-    await asyncio.sleep(0)
+    """What was sent is counted."""
+    begun = asyncio.Event()
+
+    async def model(messages):
+        begun.set()
+        await asyncio.Event().wait()
+
+    working = asyncio.ensure_future(refine("q", model, lambda text: 0.4))
+    await begun.wait()
     working.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(asyncio.CancelledError) as caught:
         await working
+    result = caught.value.result
+    assert (result.value, result.score, result.usage.calls, result.usage.tokens) == ("", None, 1, None)
+    (said,) = result.metadata["failures"]
+    assert said.startswith("generate: CancelledError: cancelled before it ended (in model, test_semantics.py line ")
+
+
+async def test_a_cancellation_is_raised_once_for_whoever_asked():
+    """After asyncio.timeout the task goes on as if nothing had been: it is not being cancelled any more."""
+
+    async def model(messages):
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await refine("q", model, lambda text: 0.4)
+    assert asyncio.current_task().cancelling() == 0
+    assert (await refine("q", ScriptedModel(["a"]), lambda text: 1.0)).value == "a"
+
+
+async def test_a_cancellation_inside_a_model_or_a_grader_is_their_failure():
+    """Nobody has cancelled the refinement where something that they wait for was cancelled."""
+
+    async def cancelled(*_):
+        raise asyncio.CancelledError
+
+    with pytest.raises(ModelError, match="CancelledError"):
+        await refine("q", cancelled, lambda text: 1.0)
+    with pytest.raises(GradingError, match="CancelledError"):
+        await refine("q", ScriptedModel(["a"]), cancelled)
+
+
+async def test_calls_that_a_grader_leaves_behind_end_with_it():
+    """Of two that are asked at once one fails: the other is cancelled, and counted, before the step ends."""
+    left = []
+
+    async def judge(messages):
+        if messages[0]["content"] == "fail":
+            raise ModelError("refused")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.append("ended")
+
+    async def impatient(text, llm):
+        await asyncio.gather(llm("hang"), llm("fail"))
+
+    with pytest.raises(GradingError) as caught:
+        await refine("q", ScriptedModel(["a"]), impatient, judge=judge)
+    assert left == ["ended"]
+    assert caught.value.usage.calls == 3
+    assert caught.value.usage.tokens is None
+
+
+async def test_what_fails_in_an_unforeseen_way_was_sent_all_the_same():
+    """A model of a user's own that raises what is none of ours has been called."""
+
+    class Odd:
+        name = identity = "odd"
+
+        async def complete(self, request):
+            raise ZeroDivisionError
+
+    with pytest.raises(ModelError) as caught:
+        await refine("q", Odd(), lambda text: 1.0)
+    assert (caught.value.usage.calls, caught.value.usage.tokens) == (1, None)
 
 
 async def test_a_trace_goes_on_where_it_was_cut():
@@ -739,3 +865,32 @@ async def test_a_result_shows_itself_without_driving_anything():
     assert "\x1b" not in out.getvalue()
     assert "<b>" not in result._repr_html_()
     assert "stop='target'" in repr(result)
+
+
+@pytest.mark.parametrize("adaptive", [False, None])
+async def test_no_refinement_is_asked_for_twice_in_the_same_words(adaptive):
+    """A writer whose revisions fail alike is told how often: a model that repeats itself would else do so for ever."""
+    asked = []
+
+    async def model(messages):
+        asked.append(json.dumps(messages))
+        return f"answer {len(asked)}"
+
+    await refine("q", model, by_rule(0.4), max_iterations=6, patience=6, adaptive=adaptive)
+    assert len(asked) == len(set(asked)) == 7
+
+
+async def test_a_score_that_is_higher_in_its_last_bits_only_is_no_better():
+    """The same mean summed in another order: that attempt did not help, and the writer is told so."""
+    asked = []
+
+    async def model(messages):
+        asked.append(messages[-1]["content"])
+        return "abc"[len(asked) - 1]
+
+    scores = {"a": (0.3, 0.2, 0.1), "b": (0.1, 0.2, 0.3), "c": (0.1, 0.1, 0.1)}
+    graders = [lambda text, n=n: Feedback(scores[text][n], actions=["x"]) for n in range(3)]
+    assert sum(scores["a"]) < sum(scores["b"])
+    result = await refine("q", model, graders, max_iterations=2)
+    assert result.value == "a"
+    assert "already tried" in asked[2]

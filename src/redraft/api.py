@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 from .around import observe
 from .casting import Desk, check_task
@@ -20,13 +19,15 @@ from .core.plans.adaptive import Adaptive
 from .core.priors import Priors
 from .core.records import Candidate, Message, Outcome, StopReason, Task, text_of
 from .core.steps import Stop
+from .core.tasks import cancel_and_wait
 from .core.trace import Trace
 from .models import find
 from .options import Options, Settings
 from .perform import door
+from .reservations import Reservations
 from .result import Result, concluded
+from .sync import run_sync
 
-T = TypeVar("T")
 Given = str | Iterable[Message] | Task | Trace
 
 
@@ -47,7 +48,11 @@ async def refine(
 
     Raises ConfigError for what cannot be; ModelError when no answer could be had; GradingError when none could be
     graded; BudgetExhaustedError when money or time ran out before anything was. Each carries `.result`, the best so
-    far, where there is one. When cancelled with something graded, it returns that with `stop="cancelled"`.
+    far, where there is one.
+
+    When cancelled, it asks nothing more and lets CancelledError through, which carries the best so far as `.result`: under
+    `asyncio.timeout` that is `error.__cause__.result` of the TimeoutError. In a TaskGroup the exception is gone; `on_record` and a
+    `store` have all that was recorded in any case. `deadline` is the way to get the best so far at a given time.
     """
     options = Options.of(settings)
     job = await prepare(task, model, graders, judge, options)
@@ -55,15 +60,18 @@ async def refine(
 
 
 def refine_sync(task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]) -> Result:
-    """`refine` without await; works where an event loop is running, too. Ctrl-C returns the best so far."""
-    return sync(refine(task, model, graders, judge, **settings))
+    """`refine` without await; works where an event loop is running, too.
+
+    Ctrl-C ends it at once: KeyboardInterrupt carries the best so far as `.result`, None where nothing had begun.
+    """
+    return run_sync(refine(task, model, graders, judge, **settings))
 
 
 async def stream(
     task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
 ) -> AsyncGenerator[Trace, None]:
     """The trace after every new record, ending with one that has an outcome. Arguments and errors as `refine`'s, but
-    what ends a run early is no error here: it stands in the outcome.
+    what ends a run early is no error here: it stands in the outcome. Cancelled or closed before its end it asks nothing more.
     """
     job = await prepare(task, model, graders, judge, Options.of(settings))
     async with aclosing(drive(job)) as growing:
@@ -77,34 +85,40 @@ async def refine_many(
     """Refine many tasks with one limit on what is in flight, one budget and one deadline; results in the order of tasks.
 
     A task that fails does not stop the others: its result carries the `error`. Bad arguments raise ConfigError before
-    anything is asked. When cancelled with something graded, what there is comes back.
+    anything is asked. When cancelled, it asks nothing more, and CancelledError carries `.results`, one for each task.
     """
-    desk = Desk(Options.of(settings), await chosen(model), graders, judge)
-    moment = desk.options.ends_at
-    jobs = [replace(job_for(task, desk, moment), owned=False) for task in tasks]
-    rows = asyncio.Semaphore(desk.options.max_in_flight)
-    running = [asyncio.ensure_future(_row(job, rows)) for job in jobs]
+    jobs: list[Job] = []
+    rows: list[asyncio.Task[Result]] = []
     try:
-        return await asyncio.gather(*running)
-    except asyncio.CancelledError:
-        ends = await asyncio.gather(*running, return_exceptions=True)
-        results = [end if isinstance(end, Result) else Result(job.trace) for end, job in zip(ends, jobs, strict=True)]
-        if not any(result.trace.graded for result in results):
-            raise
-        uncancel()
-        return results
-    finally:
-        for row in running:
-            row.cancel()
-        await desk.close()
+        async with AsyncExitStack() as at_the_end:
+            desk = Desk(Options.of(settings), await chosen(model), graders, judge)
+            at_the_end.push_async_callback(desk.close)
+            moment = desk.options.ends_at
+            jobs += [replace(with_priors_noted(job_for(task, desk, moment)), owned=False) for task in tasks]
+            places = asyncio.Semaphore(desk.options.max_in_flight)
+            rows += [asyncio.ensure_future(_row(job, places)) for job in jobs]
+            at_the_end.push_async_callback(cancel_and_wait, rows)
+            return await asyncio.gather(*rows)
+    except asyncio.CancelledError as cut:
+        cut.results = [_result_of(row, job) for row, job in zip(rows, jobs, strict=True)]  # type: ignore[attr-defined]
+        raise
 
 
-async def _row(job: Job, rows: asyncio.Semaphore) -> Result:
-    async with rows:
-        try:
-            return await finish(job)
-        except RedraftError as error:
-            return Result(error.result.trace if error.result else job.trace, error)
+async def _row(job: Job, places: asyncio.Semaphore) -> Result:
+    trace = job.trace
+    try:
+        async with places:
+            trace = await completed(job)
+        return concluded(trace, strict=job.desk.options.strict_budget)
+    except RedraftError as error:
+        return Result(error.result.trace if error.result else trace, error)
+    except asyncio.CancelledError as cut:
+        return getattr(cut, "result", None) or Result(job.trace)
+
+
+def _result_of(row: asyncio.Task[Result], job: Job) -> Result:
+    """What came of a row that has ended, however it did."""
+    return Result(job.trace) if row.cancelled() or row.exception() else row.result()
 
 
 @dataclass(frozen=True)
@@ -118,18 +132,23 @@ class Job:
     writer: str | None = None  # the name of the model that writes
     store: Store | None = None
     owned: bool = True
+    reservations: Reservations | None = None
 
 
 async def prepare(task: Given, model: Any, graders: Any, judge: Any, options: Options) -> Job:
     """Everything a refinement needs, checked before anything is asked. Raises ConfigError."""
-    return job_for(task, Desk(options, await chosen(model), graders, judge), options.ends_at)
+    return with_priors_noted(job_for(task, Desk(options, await chosen(model), graders, judge), options.ends_at))
 
 
 async def chosen(model: Any) -> Any:
     """The model that was given, or one that is found; None when there is none."""
-    if model is None:
+    if model is not None:
+        return model or None
+    try:
         return (await find()).model
-    return model or None
+    except asyncio.CancelledError as cut:
+        cut.result = None  # type: ignore[attr-defined]  # nothing has begun
+        raise
 
 
 def job_for(given: Given, desk: Desk, moment: float | None = None) -> Job:
@@ -148,7 +167,11 @@ def job_for(given: Given, desk: Desk, moment: float | None = None) -> Job:
     if response is not None and not trace.candidates:
         trace += Candidate(0, response)
     plan = options.make_plan(writes=cast.writer is not None, noisy=bool(noisy_among(panel)), priors=desk.priors)
-    perform = door(cast, moment)
+    perform = door(cast, moment, options.deadline)
+    reservations = None
+    if options.budget or moment is not None:
+        reservations = Reservations(trace, cast, desk.purse, moment, desk.experience)
+        perform = reservations.around(perform)
     if options.on_step:
         perform = observe(perform, begun=options.on_step)
     return Job(
@@ -158,7 +181,16 @@ def job_for(given: Given, desk: Desk, moment: float | None = None) -> Job:
         desk,
         cast.writer.name if cast.writer else None,
         options.store,
+        reservations=reservations,
     )
+
+
+def with_priors_noted(job: Job) -> Job:
+    """The job, with the priors of its plan in the settings of its trace, where they are not the shipped ones."""
+    settings = {name: value for name, value in job.trace.settings.items() if name != "priors"}
+    if isinstance(job.plan, Adaptive) and job.plan.priors != Priors():
+        settings["priors"] = job.plan.priors.as_data()
+    return job if settings == job.trace.settings else replace(job, trace=replace(job.trace, settings=settings))
 
 
 NO_MODEL = (
@@ -195,7 +227,7 @@ def as_before(trace: Trace, plan: Plan, options: Options) -> Plan:
 
     What was learned since is no reason to pay for more; priors that a user gave are.
     """
-    if trace.outcome is None or not isinstance(plan, Adaptive) or options.priors is not None or options.plan is not None:
+    if trace.outcome is None or not isinstance(plan, Adaptive) or options.priors != "learned" or options.plan is not None:
         return plan
     untaught = replace(plan, priors=Priors())
     return untaught if believes(untaught, trace) and not believes(plan, trace) else plan
@@ -208,30 +240,59 @@ def believes(plan: Adaptive, trace: Trace) -> bool:
 
 
 async def drive(job: Job) -> AsyncGenerator[Trace, None]:
-    """Carry a job out: every record is stored, then told, then the trace is handed on."""
-    trace = job.trace
-    if job.store:
-        job.store.append(trace)
+    """Carry a job out: every record is stored, then told, then the trace is handed on.
+
+    Cancelled or closed before its end, it asks nothing more; what was asked by then is stored and told, and an outcome
+    `cancelled`. CancelledError and RedraftError carry what there is as `result`.
+    """
+    log = Log(job)
     try:
-        async with aclosing(advance(trace, job.plan, job.perform)) as growing:
-            async for trace in growing:
-                keep(job, trace)
-                yield trace
-        if not trace.outcome:
-            trace = ended(trace, job.plan)
-            keep(job, trace)
-            yield trace
-    finally:
-        if job.owned:
-            await job.desk.close()
+        try:
+            log.add(job.trace)
+            async with aclosing(advance(job.trace, job.plan, job.perform, log.keep)) as growing:
+                async for trace in growing:
+                    log.add(trace)
+                    yield trace
+            if not log.trace.outcome:
+                log.add(ended(log.trace, job.plan))
+                yield log.trace
+        finally:
+            if job.reservations:
+                job.reservations.release()
+            if job.owned:
+                await job.desk.close()
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt) as cut:
+        if not log.trace.outcome:
+            log.add(ended(log.trace, job.plan, StopReason.CANCELLED, "interrupted"))
+        cut.result = Result(log.trace)  # type: ignore[union-attr]
+        raise
+    except RedraftError as error:
+        error.result = Result(log.trace) if log.trace.candidates else None
+        error.usage = log.trace.usage
+        raise
 
 
-def keep(job: Job, trace: Trace) -> None:
-    """Store the newest record, then tell of it."""
-    if job.store:
-        job.store.append(trace)
-    if job.desk.options.on_record:
-        job.desk.options.on_record(trace.records[-1])
+class Log:
+    """Where the records of a job go: to its store, then to `on_record`. `trace` is all that there is so far."""
+
+    def __init__(self, job: Job) -> None:
+        self.trace = job.trace
+        self._told = len(job.trace.records)
+        self._store, self._on_record = job.store, job.desk.options.on_record
+
+    def add(self, trace: Trace) -> None:
+        """Store what is new in a trace, then tell of it."""
+        self.keep(trace)
+        if self._on_record:
+            for record in trace.records[self._told :]:
+                self._told += 1
+                self._on_record(record)
+
+    def keep(self, trace: Trace) -> None:
+        """Store what is new in a trace; it is told with what comes next."""
+        self.trace = trace
+        if self._store:
+            self._store.append(trace)
 
 
 def ended(trace: Trace, plan: Plan, reason: StopReason | None = None, note: str = "") -> Trace:
@@ -250,46 +311,13 @@ def ended(trace: Trace, plan: Plan, reason: StopReason | None = None, note: str 
 
 async def finish(job: Job) -> Result:
     """Run a job to its end and conclude."""
+    return concluded(await completed(job), strict=job.desk.options.strict_budget)
+
+
+async def completed(job: Job) -> Trace:
+    """The trace of a job at its end."""
     trace = job.trace
-    try:
-        async with aclosing(drive(job)) as growing:
-            async for grown in growing:
-                trace = grown
-    except asyncio.CancelledError:
-        if not trace.graded:
-            raise
-        uncancel()
-        trace = ended(trace, job.plan, StopReason.CANCELLED, "interrupted")
-        keep(job, trace)
-    except RedraftError as error:
-        error.result = Result(trace) if trace.candidates else None
-        raise
-    return concluded(trace, strict=job.desk.options.strict_budget)
-
-
-def uncancel() -> None:
-    """Go on in a task that was cancelled."""
-    current = asyncio.current_task()
-    while current and current.cancelling():
-        current.uncancel()
-
-
-def sync(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end: here, or in a thread of its own where an event loop is running. Ctrl-C cancels the work."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    at_work: list[asyncio.Task[Any]] = []
-
-    async def watched() -> T:
-        at_work.extend(filter(None, [asyncio.current_task()]))
-        return await work
-
-    with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(asyncio.run, watched())
-        try:
-            return result.result()
-        except KeyboardInterrupt:
-            at_work[0].get_loop().call_soon_threadsafe(at_work[0].cancel)
-            return result.result()
+    async with aclosing(drive(job)) as growing:
+        async for grown in growing:
+            trace = grown
+    return trace

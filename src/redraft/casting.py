@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from .around import Limiter, Purse, cache, limit, meter, priced, retry, step_down, timeout
+from .around import EndpointCapabilities, Limiter, Purse, adapt, cache, limit, meter, priced, retry, timeout
+from .around.meter import Costs
 from .contracts import Call, Editor, Model
 from .core.errors import ConfigError, StoreError
 from .core.family import noisy_among
@@ -22,9 +23,11 @@ from .graders.identity import fingerprint
 from .graders.judge import check_needs
 from .graders.seating import as_seated
 from .models import connect
+from .models.chat import endpoint_shown
 from .models.prices import Price, price_of
 from .options import Options
 from .perform import Cast, Line, Sampling
+from .reservations import Experience
 from .stores.priors import Pair, Shelf
 
 MOST_CASTS = 1000  # that are kept: a data set may have demands of its own in every row
@@ -44,11 +47,13 @@ class Desk:
     judge: Any = None
     hold: Callable[[Call, Model], Call] | None = None
     purse: Purse = field(init=False)
+    capabilities: EndpointCapabilities = field(default_factory=EndpointCapabilities, init=False)
     _limiter: Limiter = field(init=False)
     _lines: dict[int, tuple[Any, Line]] = field(default_factory=dict)
     casts: dict[tuple[str, ...], tuple[tuple[Seat, ...], Cast]] = field(default_factory=dict)
     _owned: list[Any] = field(default_factory=list)
     believed: Priors | None = field(default=None, init=False)
+    experience: Experience = field(default_factory=Experience, init=False)
 
     def __post_init__(self) -> None:
         self.purse = Purse(self.options.budget)
@@ -96,7 +101,7 @@ class Desk:
         given = self.options.priors
         if isinstance(given, Priors):
             return given
-        if given is None and noisy_among(self._seated()[0]):
+        if given == "learned" and noisy_among(self._seated()[0]):
             with suppress(StoreError, OSError):
                 shelf = Shelf.at()
                 if shelf.folder.is_dir() and (pair := self.pair) and (kept := shelf.of(pair)):
@@ -141,7 +146,7 @@ class Desk:
         return other
 
     def line(self, model: Any) -> Line:
-        """The way to call a model: its own call within timeout, limit, meter, step-down, retry and cache."""
+        """The way to call a model: its own call within timeout, limit, meter, adaptation, retry and cache."""
         if id(model) not in self._lines:
             connected = connect(model)
             if connected is not model:
@@ -152,16 +157,18 @@ class Desk:
     def _wrap(self, model: Model) -> Line:
         options = self.options
         price = self._price(model)
-        call = model.complete if _keeps(model, options.timeout) else timeout(model.complete, options.timeout)
+        where = whereabouts(model)
+        call = model.complete if _keeps(model, options.timeout) else timeout(model.complete, options.timeout, where)
         call = priced(call, price)
         call = self.hold(call, model) if self.hold else limit(call, self._limiter)
-        if options.budget:
-            call = meter(call, self.purse, price)
-        call = step_down(call, model.identity, formats=getattr(model, "formats", ("text",)))
+        costs = Costs(price) if options.budget else None
+        if costs:
+            call = meter(call, self.purse, price, costs)
+        call = adapt(call, self.capabilities.of(model.identity, model.name), getattr(model, "formats", ("text",)))
         call = retry(call, attempts=options.retries + 1)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
-        return Line(model.name, call, model.identity, price)
+        return Line(model.name, call, model.identity, price, costs, where)
 
     def _price(self, model: Model) -> Price | None:
         given = (self.options.prices or {}).get(model.name)
@@ -184,9 +191,16 @@ class Desk:
 
     async def close(self) -> None:
         """Close the models that were made here."""
-        for model in self._owned:
-            if closes := getattr(model, "aclose", None):
-                await closes()
+        async with AsyncExitStack() as closing:
+            for model in self._owned:
+                if closes := getattr(model, "aclose", None):
+                    closing.push_async_callback(closes)
+
+
+def whereabouts(model: Model) -> str:
+    """Where a model is asked, in words: its address, where it has one, and its name."""
+    address = getattr(model, "base_url", None)
+    return f"{endpoint_shown(str(address))} (model {model.name})" if address else f"model {model.name}"
 
 
 def _keeps(model: Model, seconds: float | None) -> bool:
@@ -248,7 +262,16 @@ def _seat(name: str, grader: Any, seated: Any) -> Seat:
         editable=bool(getattr(grader, "editable", False)),
         compares=not hasattr(grader, "grade"),
         looks=seated.looks,
+        demand=grader.demand if seated.must and isinstance(grader, RequirementGrader) else "",
+        may_ask=_may_ask(grader),
     )
+
+
+def _may_ask(grader: Any) -> bool:
+    """Whether only its grades show if a grader asks a model; of what is made of graders, if no part is sure to."""
+    if parts := getattr(grader, "parts", ()):
+        return any(map(_may_ask, parts)) and all(getattr(part, "free", False) or _may_ask(part) for part in parts)
+    return bool(getattr(grader, "may_ask", False))
 
 
 def cast_for(desk: Desk, seats: list[tuple[Seat, Any]]) -> Cast:

@@ -41,7 +41,9 @@ class Request:
     """What a model is asked. `schema` is a JSON schema that the answer must follow, `format` how to ask for it.
 
     `look` tells repeated asks of the same words apart (drafts, looks), so that a cache keeps each. `nonce` is a text
-    in the messages that is new in every call and means nothing; a cache ignores it.
+    in the messages that is new in every call and means nothing; a cache ignores it. `unsupported` are parameters that the
+    endpoint refuses: they are not sent, `max_tokens` as `max_completion_tokens`. `original` is the request as it was asked,
+    where `max_tokens` was lowered to fit a budget; a cache goes by that.
     """
 
     messages: tuple[Message, ...]
@@ -52,6 +54,8 @@ class Request:
     format: Format = "text"
     look: int = 0
     nonce: str = ""
+    unsupported: frozenset[str] = frozenset()
+    original: Request | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +140,9 @@ class Grader(Protocol):
     """Gives its view of one candidate. What it raises becomes a `Failure`; it never invents a score.
 
     It may have a `model` of its own that it asks instead of the judge, `parts`: the graders it is made of, `free`: True
-    where it asks no model, `needs`: the fields of the task (context, reference, tests) without which it cannot grade, and
-    `reads_metadata`: whether it reads the task's metadata (a foreign one is taken to).
+    where it asks no model, `may_ask`: True where only its grades show whether it asks one, `calls_once`: how many calls it makes
+    once for a task, beside the one for each text, `needs`: the fields of the task (context, reference, tests) without which it
+    cannot grade, and `reads_metadata`: whether it reads the task's metadata (a foreign one is taken to).
     """
 
     @property
@@ -158,10 +163,14 @@ class Comparer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a requirement measured: whether it is kept, and the measurement in words ("112 words")."""
+    """What a requirement measured: whether it is kept, and the measurement in words ("112 words").
+
+    `nearness`: how near a text comes that does not keep it, in [0, 1]; None where that cannot be told.
+    """
 
     ok: bool
     measured: str
+    nearness: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +200,7 @@ class Requirement(Protocol):
 
 
 class Editor(Protocol):
-    """Repairs text without a model."""
+    """Repairs text without a model. One that also has `arepair`, the same as a coroutine function, is asked by that in a loop."""
 
     def repair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
         """One repair that keeps more requirements than before and breaks none; None when there is none."""

@@ -20,9 +20,17 @@ from .core.priors import Priors
 from .core.records import Record
 from .core.steps import Step
 from .core.stopping import StopRule, done, form_only, max_iterations, patience, target
+from .stores.priors import read_priors
 
 TRUST = (None, "check", "require")
 SHIPPED = Priors()
+HANDED_OVER = (  # settings that are objects of the caller's: what they must be, and what is called of them
+    ("editor", "True, False or an Editor", ("repair",)),
+    ("store", 'a Store, such as JsonlStore("run.jsonl"), or None', ("append",)),
+    ("on_record", "a function of a record, or None", ("__call__",)),
+    ("on_step", "a function of a step, or None", ("__call__",)),
+    ("cache", "a mutable mapping, such as {}, or None", ("get", "__setitem__")),
+)
 
 
 class Settings(TypedDict, total=False):
@@ -36,7 +44,7 @@ class Settings(TypedDict, total=False):
     adaptive: bool | None
     min_gain: float
     gain_per: Unit
-    priors: Priors | str | None
+    priors: Priors | str | Path | None
     final_check: bool
     plan: Plan | None
     budget: Budget | None
@@ -66,7 +74,8 @@ class Options:
     (first drafts made at once, >= 1) shape the default plan. `adaptive`: whether it weighs what each step is expected to
     gain, given how far grades can be trusted (see `Adaptive`); None: where graders ask a model, and so are noisy. It then
     ends when nothing gains `min_gain` for each of `gain_per` ("calls", "tokens", by the thousand, or "usd"); `priors` are
-    what it believes at first: None, what earlier runs with this model and these graders taught, "shipped", or `Priors`.
+    what it believes at first: "shipped" (and None), "learned" (what earlier runs with this model and these graders taught,
+    the shipped ones where none did), the path of a .json file, or `Priors`.
     `final_check`: where at the end it is not clear which of the two best is better, let the judge compare them, in both
     orders: two more calls. A `plan` replaces all of these. `budget` and `deadline` (seconds) bound it: at the end of either
     the best so far comes back, or with `strict_budget` an error. `editor`: free repairs before paid calls. `store` keeps the
@@ -85,7 +94,7 @@ class Options:
     adaptive: bool | None = None
     min_gain: float = 0.01
     gain_per: Unit = "calls"
-    priors: Priors | str | None = None
+    priors: Priors | str | Path | None = None
     final_check: bool = False
     plan: Plan | None = None
     budget: Budget | None = None
@@ -124,6 +133,8 @@ class Options:
         _whole("max_in_flight", self.max_in_flight, 1)
         _number("deadline", self.deadline)
         _number("timeout", self.timeout)
+        if self.timeout == 0:
+            raise ConfigError("timeout must be more than 0 seconds, or None for no limit, got 0")
         _number("temperature", self.temperature)
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise ConfigError(f"budget must be a Budget, such as Budget(calls=10), got {self.budget!r}")
@@ -134,8 +145,8 @@ class Options:
             raise ConfigError(f"adaptive must be True, False or None, got {self.adaptive!r}")
         if not isinstance(self.final_check, bool):
             raise ConfigError(f"final_check must be True or False, got {self.final_check!r}")
-        if not (self.priors is None or self.priors == "shipped" or isinstance(self.priors, Priors)):
-            raise ConfigError(f"priors must be Priors, 'shipped' or None, got {self.priors!r}")
+        object.__setattr__(self, "priors", _priors(self.priors))
+        self._check_what_is_called()
         if self.trust not in TRUST:
             raise ConfigError(f"trust must be 'check', 'require' or None, got {self.trust!r}")
         if self.plan is not None and not callable(self.plan):
@@ -143,6 +154,17 @@ class Options:
         if self.plan is not None:
             replace(self, plan=None)
         self.make_plan(writes=True, noisy=True)  # checks the others that shape it
+
+    def _check_what_is_called(self) -> None:
+        """Raises ConfigError for a price, or an object of the caller's, that a run could not use."""
+        _prices(self.prices)
+        for name, wanted, methods in HANDED_OVER:
+            given = getattr(self, name)
+            fits = all(callable(getattr(given, method, None)) for method in methods)
+            if not (fits or given is None or (name == "editor" and isinstance(given, bool))):
+                raise ConfigError(f"{name} must be {wanted}, got {given!r}")
+        if not (self.cards is None or isinstance(self.cards, str | Path)):
+            raise ConfigError(f"cards must be the path of a folder or None, got {self.cards!r}")
 
     @property
     def ends_at(self) -> float | None:
@@ -183,6 +205,33 @@ class Options:
         return Adaptive(rules, self.min_gain, self.gain_per, self.max_iterations, fresh, priors)
 
 
+def _priors(given: Any) -> Priors | str | None:
+    """The priors that were given, those of a file read. Raises ConfigError."""
+    if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".json")):
+        return read_priors(str(given))
+    if given is None or isinstance(given, Priors):
+        return given
+    if isinstance(given, str) and given in {"shipped", "learned"}:
+        return given
+    raise ConfigError(f"priors must be 'shipped', 'learned', Priors, the path of a .json file or None, got {given!r}")
+
+
+def _prices(given: Any) -> None:
+    """Raises ConfigError for anything but a mapping of names to two amounts."""
+    like = 'prices must be USD per million (input, output) tokens by model name, such as {"llama3.2": (0.1, 0.4)}'
+    if given is None:
+        return
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{like}, got {given!r}")
+    for name, price in given.items():
+        if not (isinstance(price, tuple | list) and len(price) == 2 and all(map(_is_amount, price))):
+            raise ConfigError(f"{like}, got {price!r} for {name!r}")
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
+
+
 def _whole(name: str, value: Any, least: int | None, *, optional: bool = False) -> None:
     if value is None and optional:
         return
@@ -194,5 +243,5 @@ def _whole(name: str, value: Any, least: int | None, *, optional: bool = False) 
 def _number(name: str, value: Any, *, optional: bool = True) -> None:
     if value is None and optional:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+    if not _is_amount(value):
         raise ConfigError(f"{name} must be a number >= 0{' or None' if optional else ''}, got {value!r}")

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Any
 
 from .around import until
-from .around.meter import Rate
+from .around.meter import Costs, Rate
 from .contracts import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
-from .core.errors import BudgetExhaustedError, ConfigError, ModelError, RedraftError
+from .core.errors import BudgetExhaustedError, ConfigError, RedraftError, name_of
 from .core.records import (
     NOTHING,
     Candidate,
@@ -30,18 +31,24 @@ from .core.records import (
     as_messages,
 )
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
+from .core.tasks import cancel_and_wait, run_in_thread
+from .error_text import error_text
+from .ledger import Ledger
+from .text import duration
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A model's name, the way to call it with all wrappers included, what decides its answers (see `Model.identity`), and
-    the price of its tokens; None where that is unknown.
+    """A model's name, the way to call it with all wrappers included, what decides its answers (see `Model.identity`), the
+    price of its tokens (None: unknown), what its calls need of a budget (None: there is none), and where it is asked, in words.
     """
 
     name: str
     call: Call
     identity: str = ""
     price: Rate | None = None
+    costs: Costs | None = None
+    endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Cast:
 
 
 class Tab:
-    """One step's way to models: what it asks for goes on its bill, answered or not."""
+    """One step's way to models: what it asks for goes on its bill, whatever comes of it."""
 
     def __init__(self, line: Line | None, look: int = 0, lines: Callable[[Any], Line] | None = None) -> None:
         self._line, self._look, self._lines = line, look, lines
@@ -94,6 +101,18 @@ class Tab:
         bill = self._bill
         return {"by": ", ".join(bill.by) or by, "usage": usage + bill.usage, "seconds": monotonic() - bill.begun}
 
+    async def settle(self) -> None:
+        """Cancel the calls that are still under way, and wait for them: the bill is complete then.
+
+        There are some where a grader has asked from tasks of its own and did not wait for all of them.
+        """
+        if self._bill.asking:
+            await cancel_and_wait(list(self._bill.asking))
+
+    def close(self) -> None:
+        """The step has ended: nothing more can be asked on its bill."""
+        self._bill.closed = True
+
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
         reply = await self.complete(Request(tuple(as_messages(prompt))))
         return reply.text
@@ -101,52 +120,95 @@ class Tab:
     async def complete(self, request: Request) -> Reply:
         if self._line is None:
             raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
-        bill = self._bill
+        bill, task = self._bill, asyncio.current_task()
+        if bill.closed:
+            raise ConfigError(f"{self._line.name} was asked after the step had ended: a grader must wait for all that it asks")
         bill.by[self._line.name] = None
+        bill.questions.append(ledger := Ledger())
+        bill.asking.add(task)
         try:
-            reply = await self._line.call(replace(request, look=request.look + self._look) if self._look else request)
-        except ModelError as error:
-            bill.usage += error.usage
-            raise
+            with ledger:
+                reply = await self._line.call(replace(request, look=request.look + self._look) if self._look else request)
         except asyncio.CancelledError:
-            bill.usage += Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+            bill.unanswered[self._line.endpoint] = None
             raise
-        bill.usage += reply.usage
+        finally:
+            bill.asking.discard(task)
+        ledger.answer(reply.usage)
         return reply
+
+    def late(self, deadline: float | None) -> str:
+        """What came too late for a deadline of so many seconds (None: they are not known)."""
+        it = "the deadline" if deadline is None else f"the deadline of {duration(deadline)}"
+        waited_for = " and ".join(self._bill.unanswered)
+        return f"no answer from {waited_for} before {it}" if waited_for else f"{it} has passed"
 
 
 @dataclass(slots=True)
 class Bill:
-    """What a step has consumed so far, and the names of the models it asked."""
+    """What a step has asked so far, a ledger for each question; the names of the models, the endpoints whose calls were cancelled,
+    and the tasks that wait for an answer.
+    """
 
-    usage: Usage = NOTHING
+    questions: list[Ledger] = field(default_factory=list)
     by: dict[str, None] = field(default_factory=dict)
+    unanswered: dict[str, None] = field(default_factory=dict)
     begun: float = field(default_factory=monotonic)
+    asking: set[Any] = field(default_factory=set)
+    closed: bool = False
+
+    @property
+    def usage(self) -> Usage:
+        """What all that took: unknown where a call was sent and has not been answered."""
+        return sum((ledger.usage for ledger in self.questions), NOTHING)
 
 
-def door(cast: Cast, deadline: float | None = None) -> Perform:
-    """The performer for a cast. After `deadline` (of the monotonic clock) nothing is carried out but the end itself."""
-    act = until(partial(_carry_out, cast), deadline)
+def door(cast: Cast, moment: float | None = None, deadline: float | None = None) -> Perform:
+    """The performer for a cast. From a `moment` of the monotonic clock on nothing is carried out but the end itself.
+
+    `deadline`: how many seconds that was away at the beginning, for messages. A step that is cancelled raises CancelledError;
+    where it had asked a model, that carries the Failure as `record`.
+    """
+    act = until(partial(_carry_out, cast), moment, lambda work: work[1].late(deadline))
 
     async def perform(step: Step) -> Record:
         if isinstance(step, Stop):
             return step.outcome
         tab = Tab(_line_for(step, cast), _look_of(step), cast.lines)
         try:
-            return await act((step, tab))
-        except Exception as error:  # noqa: BLE001  (the one boundary: everything foreign ends here)
-            return failure(step, error, tab)
+            try:
+                return await act((step, tab))
+            except Exception as error:  # noqa: BLE001  (the one boundary: everything foreign ends here)
+                await tab.settle()
+                return failure(step, error, tab)
+        except asyncio.CancelledError as error:
+            with suppress(asyncio.CancelledError):  # one of them is raised anyway
+                await tab.settle()
+            cut = failure(step, error, tab)
+            if not _is_cancelled():  # something foreign was, which is a failure like any other
+                return cut
+            if cut.usage != NOTHING:
+                error.record = cut  # type: ignore[attr-defined]
+            raise
+        finally:
+            tab.close()
 
     return perform
 
 
-def failure(step: Step, error: Exception, tab: Tab) -> Failure:
+def _is_cancelled() -> bool:
+    """Whether somebody has asked for this task to be cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def failure(step: Step, error: BaseException, tab: Tab) -> Failure:
     """The record of a step that could not be carried out."""
     ends = None
     if isinstance(error, BudgetExhaustedError):
         ends = StopReason.DEADLINE if error.what == "deadline" else StopReason.BUDGET
-    message = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
-    return Failure(step.slot, step.role, type(error).__name__, message[:2000], ends, **tab.stamp())
+    details = error.details if isinstance(error, RedraftError) else {}
+    return Failure(step.slot, step.role, name_of(error), error_text(error)[:2000], ends, **tab.stamp(), **details)
 
 
 def _line_for(step: Step, cast: Cast) -> Line | None:
@@ -184,16 +246,24 @@ async def _write(step: Generate | Refine, sampling: Sampling, tab: Tab) -> Candi
 async def _repair(step: Repair, cast: Cast, tab: Tab) -> Candidate:
     old, edit = step.parent, None
     if cast.editor:
-        edit = await asyncio.to_thread(cast.editor.repair, old.text, cast.requirements)
+        edit = await _edit(cast.editor, old.text, cast.requirements)
     edit = edit or Edit(old.text, "nothing more that can be repaired without a model")
     made = tab.stamp(by="editor")
     return Candidate(step.id, edit.text, old.id, role=step.role, truncated=old.truncated, note=edit.note, lossy=edit.lossy, **made)
+
+
+async def _edit(editor: Editor, text: str, requirements: Sequence[Requirement]) -> Edit | None:
+    if repair := getattr(editor, "arepair", None):
+        edit: Edit | None = await repair(text, requirements)
+        return edit
+    return await run_in_thread(editor.repair, text, requirements)
 
 
 async def _grade(step: Grade, grader: Any, tab: Tab) -> Feedback:
     for last in (False, True):
         try:
             feedback = await grader.grade(step.task, step.candidate, tab)
+            await tab.settle()
             if not isinstance(feedback, Feedback):
                 raise TypeError(f"grader {step.grader!r} returned {feedback!r}; it must return Feedback")
             made = tab.stamp(feedback.usage, feedback.by)
@@ -208,6 +278,7 @@ async def _grade(step: Grade, grader: Any, tab: Tab) -> Feedback:
 
 async def _compare(step: Compare, grader: Any, tab: Tab) -> Comparison:
     comparison: Comparison = await grader.compare(step.task, step.candidates, tab)
+    await tab.settle()
     ids = sorted(c.id for c in step.candidates)
     if sorted(comparison.ranking) != ids:
         raise ValueError(f"grader {step.grader!r} ranked {comparison.ranking!r}; it must rank each of {ids} once")

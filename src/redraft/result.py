@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
-from .core import errors
-from .core.diagnosis import Diagnosis, Kind, diagnosed
-from .core.errors import BudgetExhaustedError, GradingError, ModelError, RedraftError
+from .around.meter import EXCESS
+from .core.diagnosis import Diagnosis, Kind, diagnosed, why_kept
+from .core.errors import KINDS, BudgetExhaustedError, GradingError, ModelError, RedraftError, error_of
 from .core.family import noisy_among
 from .core.records import StopReason, Usage
 from .core.trace import Trace
 from .text import plain
 
+SILENCE = " (a grader that never scores has to say what to change, or done)"
 REACHED = {StopReason.TARGET, StopReason.DONE}
 
 
@@ -50,8 +52,8 @@ class Result:
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """What there is to say of how it went: its `kind` ("reached", "bad check", "regression", "noise" or "ceiling") and its
-        `words`; None where the work was cut short, or nothing stands out.
+        """What there is to say of how it went: its `kind` ("reached", "bad check", "regression", "noise", "too few looks" or
+        "ceiling") and its `words`; None where the work was cut short, or nothing stands out.
         """
         return diagnosed(self.trace)
 
@@ -83,22 +85,48 @@ class Result:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Iterations, whether it converged, the scores in order, and more that can be read off the trace."""
+        """What else can be read off the trace, as plain data that `json.dumps` takes.
+
+        `iterations` and `converged`; `score_history`, the scores in order; `note`, why it stopped, in words; `why_kept`, why
+        not the answer that was scored highest, or ""; `priors`, those by which it went, None for the shipped ones;
+        `diagnosis`, its kind and words, or None; `repairs` made without a model; `best`, the id of the best candidate; `broken`
+        musts; whether the best was `truncated`; `usage_by` role and model; `trust`, what is known of each grader, where that was
+        asked for; `failures` in words.
+        """
         trace = self.trace
         return {
             "iterations": trace.iterations,
-            "converged": self.stop.converged,
+            "converged": trace.converged,
             "score_history": trace.score_history,
             "note": trace.outcome.note if trace.outcome else "",
+            "why_kept": why_kept(trace),
+            "priors": trace.settings.get("priors"),
             "diagnosis": (found := self.diagnosis) and {"kind": str(found.kind), "words": found.words},
             "repairs": sum(c.role == "repair" and not trace.unchanged(c) for c in trace.candidates),
             "best": trace.best.id if trace.best else None,
             "broken": broken_musts(trace),
             "truncated": bool(trace.best and trace.best.truncated),
-            "usage_by": {f"{role} {by}".strip(): usage for (role, by), usage in trace.usage_by.items()},
-            "trust": {seat.grader: seat.card for seat in trace.panel if seat.card},
+            "usage_by": {f"{role} {by}".strip(): asdict(usage) for (role, by), usage in trace.usage_by.items()},
+            "trust": {seat.grader: dict(seat.card) for seat in trace.panel if seat.card},
             "failures": [f"{f.role}: {f.message}" for f in sorted(trace.failures.values(), key=lambda f: str(f.of))],
         }
+
+    def to_dict(self, *, trace: bool = False) -> dict[str, Any]:
+        """All of it as plain data that `json.dumps` takes; the whole trace, too, if asked for."""
+        data = {
+            "value": self.value,
+            "score": self.score,
+            "score_interval": self.score_interval,
+            "observed": self.observed,
+            "reason": self.reason,
+            "stop": str(self.stop),
+            "converged": self.trace.converged,
+            "usage": asdict(self.usage),
+            "cost": self.cost,
+            "metadata": self.metadata,
+            "error": error_data(self.error) if self.error else None,
+        }
+        return data | {"trace": json.loads(self.trace.to_json())} if trace else data
 
     def __repr__(self) -> str:
         return f"Result(score={measured(self)}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
@@ -118,19 +146,26 @@ class Result:
         cost = "unknown" if u.cost is None else f"{u.cost:.4g} USD"
         note = self.trace.outcome.note if self.trace.outcome else ""
         told = self.stop.resumable or self.stop is StopReason.GAIN or (self.score_interval and self.stop not in REACHED)
+        told = told or EXCESS in note
         why = f"{self.stop} ({plain(note)})" if note and told else str(self.stop)
         remark = remarked(self) if self.score_interval else ""
         cut = ["cut off at the token limit"] if self.trace.best and self.trace.best.truncated else []
         parts = [
             f"score {measured(self)} ({scored(self, ' -> ')})",
             *cut,
+            *([f"still broken: {plain(', '.join(broken))}"] if (broken := broken_musts(self.trace)) else []),
             f"stopped: {why}",
-            *([remark] if remark else []),
+            *filter(None, [remark, why_kept(self.trace)]),
             f"calls {u.calls}",
             f"tokens {tokens}",
             f"cost {cost}",
         ]
         return " · ".join(parts)
+
+
+def error_data(error: RedraftError) -> dict[str, Any]:
+    """An error as plain data: its name, its message, and what else it carries."""
+    return {"error": type(error).__name__, "message": str(error), **error.details}
 
 
 def shown(score: float | None) -> str:
@@ -140,7 +175,7 @@ def shown(score: float | None) -> str:
 
 def interval_of(trace: Trace) -> tuple[float, float] | None:
     """Where the true score lies as it was believed at the end, to two digits; None where no grader is noisy."""
-    if trace.outcome is None or trace.outcome.interval is None or not noisy_among(trace.panel):
+    if trace.outcome is None or trace.outcome.interval is None or not noisy_among(trace.scorers):
         return None
     low, high = trace.outcome.interval
     return round(low, 2), round(high, 2)
@@ -171,7 +206,7 @@ def broken_musts(trace: Trace) -> list[str]:
     """The `must` graders that the best candidate does not satisfy."""
     if trace.best is None:
         return []
-    return [seat.grader for seat in trace.scoring if seat.must and trace.seat_score(trace.best.id, seat) != 1]
+    return [seat.grader for seat in trace.scorers if seat.must and trace.seat_score(trace.best.id, seat) != 1]
 
 
 def concluded(trace: Trace, *, strict: bool) -> Result:
@@ -185,7 +220,8 @@ def concluded(trace: Trace, *, strict: bool) -> Result:
 
 def _problem(trace: Trace, result: Result, *, strict: bool) -> RedraftError | None:
     if result.stop in {StopReason.BUDGET, StopReason.DEADLINE} and (strict or not trace.graded):
-        what = "deadline" if result.stop == StopReason.DEADLINE else "budget"
+        limit = trace.trouble.what if trace.trouble else ""
+        what = limit or ("deadline" if result.stop == StopReason.DEADLINE else "budget")
         return BudgetExhaustedError(trace.outcome.note if trace.outcome else "", what=what, usage=trace.usage)
     return None if trace.graded else _nothing_graded(trace)
 
@@ -196,7 +232,15 @@ def _nothing_graded(trace: Trace) -> RedraftError:
     said = dict.fromkeys(f"{f.of[2]}: {f.message}" for f in failures if f.of[0] == "feedback")
     others = dict.fromkeys(f.message for f in failures if f.of[0] != "feedback")
     if trace.candidates:
-        why = "; ".join([*said, *others]) or "the score they gave is None"
-        return GradingError(f"no grader could say anything: {why}", usage=trace.usage)
-    kind = getattr(errors, failures[0].error, ModelError) if failures else ModelError
-    return kind("; ".join(others) or "no answer could be had", usage=trace.usage)
+        views = [f for views in trace.feedback.values() for f in views]
+        musts = {seat.grader for seat in trace.panel if seat.must}
+        scoreless = [f.grader for f in views if f.score is None and f.grader not in trace.critics]
+        silent = dict.fromkeys(f"{grader}: its score is None{SILENCE * (grader not in musts)}" for grader in scoreless)
+        heard = any(f.score is not None or f.steers for f in views)
+        what = "no answer was graded by all graders" if heard else "no grader could say anything"
+        error = GradingError(f"{what}: {'; '.join([*said, *others, *silent])}", usage=trace.usage)
+        error.__cause__ = next((error_of(f) for f in failures if f.error in KINDS), None)
+        return error
+    if not failures:
+        return ModelError("no answer could be had", usage=trace.usage)
+    return error_of(failures[0], "; ".join(others), trace.usage)

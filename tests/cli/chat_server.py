@@ -70,7 +70,7 @@ class ChatServer:
         if isinstance(said, int):
             said = said, f"no, {said}"
         if isinstance(said, tuple):
-            return web.json_response({"error": {"message": said[1]}}, status=said[0])
+            return web.json_response({"error": {"message": said[1]}}, status=said[0], headers=dict(*said[2:]))
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})

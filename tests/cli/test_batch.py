@@ -131,10 +131,14 @@ def test_a_rehearsal_shows_what_would_be_done_and_does_nothing(batch):
     assert done.returncode == 0, done.err
     assert "6 rows" in done.err and 'prompt from "prompt"' in done.err
     assert done.out.count("sample") == 3 and "markup" in done.out
-    assert re.search(r"calls +12 to \d+", done.out) and re.search(r"cost +0\.\d+ to 0\.\d+ USD", done.out)
+    assert re.search(r"calls +likely \d+ \(between 12 and 48\)", done.out)
+    assert re.search(r"cost +likely 0\.\d+ \(between 0\.\d+ and 0\.\d+\) USD", done.out)
+    assert "no column is known to be the response (response, completion, answer, output are)" in done.err
+    assert "--response-col. There are 'id', 'prompt'" in done.err
     assert "\x1b" not in done.out and "\u202e" not in done.out
     as_json = json.loads(batch("--dry-run", "--json").out)
-    assert len(as_json["samples"]) == 3 and as_json["cost"] is None
+    assert len(as_json["samples"]) == 3 and as_json["cost"] is as_json["likely"]["cost"] is None
+    assert as_json["calls"][0] < as_json["likely"]["calls"] < as_json["calls"][1]
     assert batch.server.calls == 0
     assert [p.name for p in batch.folder.iterdir()] == ["in.jsonl"]
 
@@ -223,6 +227,7 @@ def test_ctrl_c_twice_ends_at_once(redraft, serve):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and b"the same command goes on" in err
+    assert b"paid: %d calls, tokens unknown" % server.calls in err
     server.release()
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model)
     assert done.returncode == 0, done.err
@@ -289,7 +294,8 @@ def test_the_end_of_the_money(batch):
     assert done.err.count("goes on") == 1
     assert batch.server.calls <= 10
     rows = read_rows(batch.folder / "out.jsonl")
-    assert len(rows) == 40 and {row["stop"] for row in rows} <= {"budget", "not_started"}
+    assert len(rows) == 40 and {row["stop"] for row in rows} <= {"budget", "gain", "not_started"}
+    assert all(row["best_score"] is not None for row in rows if row["best"])
     assert batch("--price", "tiny=1,2").returncode == 0
     assert {row["stop"] for row in read_rows(batch.folder / "out.jsonl")} == {"done"}
 

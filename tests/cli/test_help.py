@@ -39,3 +39,9 @@ def test_help_imports_nothing_heavy(redraft):
     heavy = ["rich", "aiohttp", "asyncio", "jsonschema", "regex", "rapidfuzz", "genai_prices"]
     code = f"import sys; from redraft.cli import main; main(['--help']); print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1] == "[]"
+
+
+def test_tests_are_said_to_be_shown_and_not_run(redraft):
+    """Nothing of ours runs the code of an answer."""
+    said = " ".join(redraft("batch", "--help").out.split())
+    assert "--tests-col COLUMN Tests of code, shown to judges; they are not run." in said

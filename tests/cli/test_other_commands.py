@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 
 from redraft import __version__
 from redraft.graders import entries
@@ -101,3 +102,15 @@ def test_a_terminal_gets_one_line_a_grader(redraft):
 def test_version(redraft):
     """--version says which Redraft it is."""
     assert redraft("--version").out == f"redraft {__version__}\n"
+
+
+def test_grade_interrupted(redraft, serve):
+    """Ctrl-C while the judge is asked: exit 130, and nothing is said to be a grade."""
+    server = serve(lambda messages, n: verdict(5))
+    arrived = server.hold(0)
+    (redraft.folder / "answer.md").write_text("It is so.")
+    process = redraft.start("grade", "Say it", "--response", "answer.md", "--model", server.model)
+    assert arrived.wait(30)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, b"") and b"interrupted" in err and b"Traceback" not in err

@@ -53,7 +53,7 @@ def test_every_figure_is_shown_with_what_it_means(redraft):
 
 
 def test_a_trace_teaches_what_its_settings_say(worked):
-    """A trace of `redraft run` knows its model and judge; what it taught is listed, shown and used by the next run."""
+    """A trace of `redraft run` knows its model and judge; what it taught is listed and shown."""
     done = worked(*LEARN)
     assert done.returncode == 0, done.err
     [one] = kept()
@@ -89,14 +89,20 @@ def test_few_tasks_do_not_take_the_place_of_many(worked):
 
 
 def test_a_run_says_by_what_it_goes(worked):
-    """What was learned, and from how many tasks; what is damaged; nothing where nothing was learned."""
-    run = ("run", "Count", "--model", worked.server.model)
-    assert "learned" not in worked(*run).err
+    """What was learned, and from how many tasks; that it is damaged or nothing was; nothing where it was not asked for."""
+    plain = ("run", "Count", "--model", worked.server.model)
+    run = (*plain, "--priors", "learned")
+    assert "nothing was learned yet" in worked(*run).err
     worked(*LEARN)
     [one] = kept()
-    assert "learned from 8 tasks" in worked(*run).err and "learned" not in worked(*run, "--plain").err
+    assert "learned from 8 tasks" in worked(*run, "--trace", "u.jsonl").err
+    assert header(worked, "u.jsonl")["settings"]["priors"] == one.priors.as_data()
+    assert "learned" not in worked(*plain).err + worked(*plain, "--plain").err
     events = [json.loads(row) for row in worked(*run, "--json").out.splitlines()]
     assert {"event": "priors", "tasks": 8, "key": one.pair.key} in events
+    assert events[-1]["metadata"]["priors"] == one.priors.as_data()
+    (worked.folder / "mine.json").write_text('{"level": 0.3}')
+    assert "what is expected was given" in worked(*plain, "--priors", "mine.json").err
     Shelf.at().place(one.pair).write_text(BAD)
     told = worked(*run)
     assert told.returncode == 0 and f"{one.pair.key}.json cannot be read" in told.err and "redraft priors forget" in told.err

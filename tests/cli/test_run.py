@@ -144,10 +144,10 @@ def test_a_rubric_and_a_requirement_grade_together(redraft, serve):
 
 
 def test_the_budget_ends_the_work_with_the_best_so_far(redraft, serve):
-    """After the last call that the budget allows the best answer comes back, and how to go on is said."""
+    """When the budget has no room for one more answer and its grade the best comes back, and how to go on is said."""
     server = serve(writer_and_judge(["a", "b", "c"], [1, 2, 3]))
     done = redraft("run", "Say it", "--model", server.model, "--budget-calls", "3", "--trace", "t.jsonl")
-    assert (done.returncode, done.out, server.calls) == (0, "a\n", 3)
+    assert (done.returncode, done.out, server.calls) == (0, "a\n", 2)
     assert "stopped: budget" in done.err and "redraft run --resume t.jsonl" in done.err
 
 

@@ -1,12 +1,20 @@
 """What is said of work that has ended: tables of traces."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.core.diagnosis import Kind, diagnosed
-from redraft.core.records import Candidate, Failure, Feedback, Outcome, StopReason, Task
+from redraft.core.diagnosis import Kind, diagnosed, improved, why_kept
+from redraft.core.plans.adaptive import Adaptive
+from redraft.core.plans.self_refine import SelfRefine
+from redraft.core.priors import Priors
+from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason, Task
+from redraft.core.stopping import max_iterations, target
 from redraft.core.trace import Seat, Trace
+from redraft.runs.imagined import World, worked
+from redraft.runs.rows import came_of
 
 CHECK, JUDGE = Seat("check", free=True), Seat("judge")
 
@@ -62,15 +70,17 @@ def test_deterministic_graders_are_taken_at_their_word(made, more, expected):
 @pytest.mark.parametrize(
     ("made", "more", "expected"),
     [
-        ([(None, 0.6), (0, 0.7)], {"best": 1, "reason": "gain"}, "noise"),
-        ([(None, 0.6), (0, 0.5), (0, 0.5)], {}, "noise"),
+        ([(None, 0.6), (0, 0.7)], {"best": 1, "reason": "gain"}, "too few looks"),
+        ([(None, 0.6), (0, 0.5), (0, 0.5)], {}, "too few looks"),
+        ([(None, 0.6), (0, 0.61)], {"best": 1, "reason": "gain", "noise": 0.01}, "noise"),
+        ([(None, 0.61), (0, 0.6)], {"noise": 0.01}, "noise"),
         ([(None, 0.3), (0, 0.8)], {"best": 1, "reason": "gain"}, None),
         ([(None, 0.3), (0, 0.9), (1, 0.8)], {"best": 1}, "ceiling"),
         ([(None, 0.9), (0, 0.3), (0, 0.3)], {}, "regression"),
         ([(None, 0.9)], {"reason": "gain"}, None),
         ([(None, None), (0, 0.9)], {"best": 1, "reason": "gain"}, None),
         ([(None, (0.6, 0.6, 0.6, 0.6)), (0, (0.8, 0.8, 0.8, 0.8))], {"best": 1, "reason": "gain"}, None),
-        ([(None, (0.2, 0.9, 0.1)), (0, (0.9, 0.4, 0.9))], {"best": 1, "reason": "gain"}, "noise"),
+        ([(None, (0.2, 0.9, 0.1)), (0, (0.9, 0.4, 0.9))], {"best": 1, "reason": "gain"}, "too few looks"),
     ],
 )
 def test_noisy_graders_are_not(made, more, expected):
@@ -87,11 +97,11 @@ def test_what_is_believed_counts_where_it_is_known():
 
 
 def test_known_noise_decides():
-    """The same scores are apart for a judge that the plan took for steady, and alike for one that it did not."""
+    """The same scores are apart for a judge that the plan took for steady, and tell too little of one that it did not."""
     made = (None, 0.5), (0, 0.7)
     assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.0) is None
     assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.02) is None
-    assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.2) == "noise"
+    assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.2) == "too few looks"
 
 
 @pytest.mark.parametrize(
@@ -172,3 +182,84 @@ def test_whatever_happened_something_or_nothing_is_said(made, reason, noisy, mus
     assert found is None or found.words
     other = Trace(trace.task, trace.panel, (*reversed(trace.records[:-1]), trace.records[-1]))
     assert diagnosed(other) == found
+
+
+# ---- in worlds whose truth is known
+
+
+STEADY = {"gain": 0.0, "gain_sd": 0.0, "carry": 1.0, "step_sd": 0.0, "draft_sd": 0.0, "style_sd": 0.0, "drift": 0.0}
+RULES = SelfRefine(target(1.0) | max_iterations(3))
+PLANS = {"believing": Adaptive(RULES, price=0.001), "plain": RULES}
+
+
+def ended(plan, world, looks, tasks=120):
+    """What each task truly gained, and its trace."""
+    dice = random.Random(7)
+    for _ in range(tasks):
+        truth = World(world, dice)
+        trace = worked(Trace(Task("t"), (Seat("judge", looks=looks),)), plan, truth)
+        yield truth.qualities[trace.best.id] - truth.qualities[0], trace
+
+
+@pytest.mark.parametrize("looks", [1, 8])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_a_true_gain_is_not_called_noise_and_none_is_not_called_one(plan, looks):
+    """Of tasks that gained .2 none is put down to noise; of those that gained nothing hardly any counts as improved."""
+    gained = [trace for gain, trace in ended(plan, Priors(), looks) if gain >= 0.2]
+    assert len(gained) > 15
+    assert not [trace for trace in gained if (found := diagnosed(trace)) and found.kind is Kind.NOISE]
+    flat = [trace for _, trace in ended(plan, Priors(**STEADY), looks)]
+    assert sum(map(improved, flat)) <= 0.05 * len(flat)
+
+
+def test_enough_looks_tell_a_gain_from_none():
+    """A steady judge, or many looks, make sure of either."""
+    known = Adaptive(RULES, priors=Priors(noise_sd=0.02))
+    found = [improved(trace) for gain, trace in ended(known, Priors(noise_sd=0.02), 1) if gain >= 0.2]
+    assert found
+    assert all(found)
+    flat = [diagnosed(trace) for _, trace in ended(RULES, Priors(**STEADY, noise_sd=0.02), 8)]
+    assert sum(told is not None and told.kind is Kind.NOISE for told in flat) > len(flat) / 2
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_what_is_counted_of_rows_agrees_with_what_is_said_of_them(plan):
+    """No row counts as improved of which the diagnosis says that it cannot be told, or is noise."""
+    for _, trace in ended(plan, Priors(), 1):
+        came = came_of(trace)
+        assert came.lifted + came.unsure <= 1
+        if came.columns["diagnosis"] in {"noise", "too few looks", "regression"}:
+            assert not came.lifted
+        if came.unsure:
+            assert came.columns["diagnosis"]
+
+
+# ---- why the highest was not kept
+
+
+@pytest.mark.parametrize(
+    ("made", "more", "why"),
+    [
+        ([(None, 0.5), (0, 0.8)], {"best": 1}, ""),
+        ([(None, 0.5), (0, 0.5)], {}, ""),
+        ([(None, 0.5), (0, 0.8)], {"best": 0, "believed": ((0, 0.7), (1, 0.6))}, "believed to be better"),
+        ([(None, 0.5), (0, 0.8)], {"best": 0}, "by the plan"),
+        ([(None, None), (0, 0.8)], {"best": 1}, ""),
+    ],
+)
+def test_why_what_was_scored_higher_was_not_kept(made, more, why):
+    """A sentence that names both answers, their difference, and the reason; nothing where the highest was kept."""
+    said = why_kept(traced(*made, seats=(JUDGE,), reason="gain", **more))
+    assert said.endswith("by the plan") if why == "by the plan" else why in said
+    assert bool(said) is bool(why)
+    assert not said or said.startswith("answer 1 was scored 0.30 higher than answer 0, which was kept ")
+
+
+def test_a_constraint_or_a_comparison_is_named_as_the_reason():
+    """The constraints that the other breaks; or that the two were compared."""
+    seats = (Seat("words:5", must=True, free=True), JUDGE)
+    assert "the other breaks words:5" in why_kept(traced((None, 1.0, 0.5), (0, 0.0, 0.8), seats=seats))
+    trace = traced((None, 0.5), (0, 0.8), seats=(JUDGE,), reason="gain")
+    duel = Comparison((0, 1), grader="final_check")
+    compared = Trace(trace.task, (*trace.panel, Seat("final_check", compares=True)), (*trace.records[:-1], duel, trace.records[-1]))
+    assert "came first when the two were compared" in why_kept(compared)

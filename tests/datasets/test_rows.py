@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import tracemalloc
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -257,3 +258,15 @@ def test_any_bytes_are_rows_bad_rows_or_an_error(tmp_path_factory, data, ending)
         list(rows(path, lambda bad: None))
     except ConfigError as error:
         assert path.name in str(error)
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
+def test_many_columns_of_which_one_stands_twice(tmp_path, name):
+    """Finding it takes time linear in their number."""
+    columns = [f"c{n}" for n in range(60_000)] + ["c59999"]
+    said = ",".join(columns) if name == "t.csv" else "{" + ", ".join(f'"{column}": 1' for column in columns) + "}"
+    (tmp_path / name).write_text(said + "\n")
+    start = thread_time()
+    with pytest.raises(ConfigError, match="'c59999'.* twice"):
+        list(rows(tmp_path / name))
+    assert thread_time() - start < 5

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft import Candidate, Judge, ScriptedModel, Task, refine
-from redraft.around import step_down
-from redraft.around.step_down import NOT_SHOWN
+from redraft import Candidate, Judge, ScriptedModel, Task, refine, refine_many
+from redraft.around import EndpointCapabilities, adapt
+from redraft.around.messages import NOT_SHOWN
 from redraft.contracts import Reply, Request
 from redraft.core.records import Usage
 from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError
@@ -237,6 +237,11 @@ GOOD = Reply('{"a": 1}', ONE)
 LLAMA = "status 500: image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"
 
 
+def fresh():
+    """Nothing is known yet."""
+    return EndpointCapabilities().of("m", "m")
+
+
 def told(kind, status, message):
     return kind(f"eye-vision-7b at host: {message}", status=status)
 
@@ -256,9 +261,8 @@ def told(kind, status, message):
 )
 async def test_an_endpoint_that_refuses_images_is_asked_without_them(status, message, remembered):
     """It is told so; one that takes none at all is not sent any again, one that minds this image is."""
-    blind = set()
     call = refusing(told(ModelError, status, message), GOOD, GOOD)
-    stepping = step_down(call, "m", {}, blind=blind)
+    stepping = adapt(call, fresh())
     reply = await stepping(ASKED)
     assert reply.text == '{"a": 1}'
     assert (reply.usage.calls, reply.usage.retried_calls) == (2, 1)
@@ -271,38 +275,38 @@ async def test_an_endpoint_that_refuses_images_is_asked_without_them(status, mes
 async def test_a_refusal_that_names_nothing_is_met_by_leaving_out_first_formats_then_images():
     """A server that wants content to be a string says only that; what it took is remembered."""
     refusals = [told(ModelError, 422, "status 422: Input should be a valid string") for _ in range(3)]
-    call, blind, known = refusing(*refusals, GOOD, GOOD), set(), {}
-    stepping = step_down(call, "m", known, blind=blind)
+    call, known = refusing(*refusals, GOOD, GOOD), fresh()
+    stepping = adapt(call, known)
     assert (await stepping(ASKED)).usage.calls == 4
-    assert (blind, known) == ({"m"}, {"m": "json_schema"})
+    assert known.adaptations == ["images"]
+    assert known.is_proven("json_schema")
     await stepping(ASKED)
     assert [images for _, images, _ in call.asked] == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize(
-    ("error", "known"),
+    "error",
     [
-        (told(ModelUnavailableError, 500, "status 500: out of memory"), {"m": "json_schema"}),
-        (told(ModelUnavailableError, 503, "status 503: image worker restarting"), {}),
-        (told(AuthenticationError, 401, "status 401: images need a key"), {}),
-        (told(ModelUnavailableError, 404, "status 404: no such model"), {}),
-        (told(ContextLengthError, 400, "status 400: the image exceeds the context"), {}),
+        told(ModelUnavailableError, 500, "status 500: out of memory"),
+        told(ModelUnavailableError, 503, "status 503: image worker restarting"),
+        told(AuthenticationError, 401, "status 401: images need a key"),
+        told(ModelUnavailableError, 404, "status 404: no such model"),
+        told(ContextLengthError, 400, "status 400: the image exceeds the context"),
     ],
 )
-async def test_a_failure_that_is_not_about_images_is_left_as_it_is(error, known):
+async def test_a_failure_that_is_not_about_images_is_left_as_it_is(error):
     """A server in trouble is for retry; a missing key or model, or too long a prompt, is no reason to hide images."""
-    blind = set()
-    call = refusing(error)
+    call, known = refusing(error), fresh()
     with pytest.raises(type(error)):
-        await step_down(call, "m", known, blind=blind)(ASKED)
-    assert (len(call.asked), blind) == (1, set())
+        await adapt(call, known)(ASKED)
+    assert (len(call.asked), known.adaptations) == (1, [])
 
 
 async def test_images_are_never_hidden_from_a_writer():
     """Only a judge is asked without them: a text written blind would be a wrong answer, not a worse one."""
     call = refusing(told(ModelError, 500, LLAMA))
     with pytest.raises(ModelError):
-        await step_down(call, "m", {}, blind={"m"})(Request(ASKED.messages))
+        await adapt(call, fresh())(Request(ASKED.messages))
     assert call.asked[0][1] is True
 
 
@@ -310,19 +314,16 @@ async def test_when_both_fail_all_calls_are_counted():
     """The later error is raised, with what both consumed."""
     call = refusing(told(ModelError, 500, LLAMA), told(AuthenticationError, 401, "status 401: no"))
     with pytest.raises(AuthenticationError) as caught:
-        await step_down(call, "m", {}, blind=set())(ASKED)
+        await adapt(call, fresh())(ASKED)
     assert (caught.value.usage.calls, caught.value.usage.retried_calls) == (2, 1)
 
 
 async def test_a_text_only_server_judges_a_task_with_an_image(plain_server):
     """llama.cpp without a projector refuses images; the judgement is made without them, in one call more, once."""
-    name = plain_server.replace("127.0.0.1", "localhost")  # an endpoint that nothing is remembered of yet
-    task = Task(SEEN.messages, "the answer is good")
-    first = await refine(task, name, JUDGE, max_iterations=0)
-    assert 0 <= first.score <= 1
-    assert (first.usage.calls, first.usage.retried_calls) == (2, 1)
-    second = await refine(task, name, JUDGE, max_iterations=0)
-    assert second.usage.calls == 1
+    tasks = [Task(SEEN.messages, f"the answer is {text}") for text in ("good", "clear", "short")]
+    results = await refine_many(tasks, plain_server, JUDGE, max_iterations=0, max_in_flight=1)
+    assert all(0 <= result.score <= 1 for result in results)
+    assert [(result.usage.calls, result.usage.retried_calls) for result in results] == [(2, 1), (1, 0), (1, 0)]
 
 
 async def test_the_real_refusal_is_what_it_is_taken_for(plain_server):

@@ -603,3 +603,23 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, name, there):
     assert ended.returncode and name in ended.stderr and "cannot be written: File too large" in ended.stderr, ended.stderr
     assert "what was there before is as it was" in ended.stderr
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_prompts_are_the_users_own_unless_demands_are_asked_for(tmp_path):
+    """With them, the prompt is what the writer was shown; the side that it falls on is that of the user's words either way."""
+    panel = (Seat("words:<9", must=True, demand="at most 8 words"), Seat("judge"))
+    traces = [trace((f"a {i}", (1.0, 0.3), {}), (f"b {i}", (1.0, 0.8), {}), task=f"Why {i}?", panel=panel) for i in range(20)]
+    for format in ("preference", "messages", "stepwise", "trajectory"):
+        (own, *_), _ = exported(tmp_path, traces[:1], format=format)
+        (told, *_), _ = exported(tmp_path, traces[:1], format=format, with_demands=True)
+        assert "at most 8 words" not in json.dumps(own)
+        assert "Why 0?\\n\\nThe answer must meet this:\\n- at most 8 words" in json.dumps(told)
+    sides = []
+    for with_demands in (False, True):
+        recipe = Recipe(test_size=0.5, with_demands=with_demands)
+        export(numbered(traces), tmp_path / "split", recipe, RUN, overwrite=True)
+        sides.append([row["redraft_row"] for row in lines(tmp_path / "split" / "test.jsonl")])
+        card = (tmp_path / "split" / "README.md").read_text()
+        assert ("with the demands, as the writer was told them" in card) is with_demands
+    assert sides[0] == sides[1]
+    assert 0 < len(sides[0]) < 20

@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -33,6 +34,19 @@ def test_killed_at_random_moments_a_run_loses_nothing_and_asks_nothing_twice(tmp
     assert figures.kills > 5, figures
     assert figures.needless == 0, figures
     assert figures.again <= figures.kills * figures.most_in_flight, figures
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("options", [(), ("--formats",)], ids=["takes no formats", "takes formats"])
+def test_a_killed_run_asks_as_an_undisturbed_one(tmp_path, serve, options):
+    """An endpoint that takes no system role and no format, has bad moments, and judges some texts in prose: what is learned of it,
+    and when, does not change what comes out, and a run that goes on has not forgotten it."""
+    server = serve("--latency", 0.02, *options, script="picky_server.py")
+    few = ("--start-in-flight", 4, "--max-in-flight", 4)
+    figures = killed_run(tmp_path, 60, 5, server, seed=3, options=few)
+    assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (0, 0, True, True), figures
+    assert figures.kills > 2, figures
+    assert server.counts()["refused"] <= (1 + (not options)) * 2 * 2 * 4 + figures.kills, server.counts()
 
 
 def test_an_undisturbed_run_asks_every_call_once(tmp_path, rows, serve):
@@ -91,6 +105,54 @@ def test_told_twice_it_ends_at_once(tmp_path, rows, serve):
     assert run(command).code == 0
     assert run(batch(rows, tmp_path / "plain.jsonl", fast.model)).code == 0
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_ctrl_c_in_a_script_raises_with_the_report(tmp_path, rows, serve, twice):
+    """The first Ctrl-C waits for what is in flight, the second does not; every call is in the report and in the journal."""
+    server = serve("--latency", 60 if twice else 0.2, "--jitter", 0)
+    process = start([sys.executable, "-c", SCRIPT, str(rows), str(tmp_path / "out.jsonl"), server.model])
+    until(lambda: server.lines() >= 10, process)
+    process.send_signal(signal.SIGINT)
+    if twice:
+        until(lambda: "stopping" in told(process)[0], process)
+        process.send_signal(signal.SIGINT)
+    ended = ending(process, within=40)
+    assert not ended.err
+    report = json.loads(ended.out.splitlines()[-1])
+    assert report["raised"] == "KeyboardInterrupt" and report["ended"] == "interrupted"
+    kinds = [kind for kind, *_ in server.entries()]
+    assert report["calls"] == report["journalled"] == kinds.count("B") > 0
+    assert ("X" in kinds) == twice == (report["tokens"] is None)
+
+
+SCRIPT = """
+import json, sys
+import redraft
+from redraft.stores.journal import Journal
+
+def show(progress):
+    print(progress.state, flush=True)
+
+source, output, model = sys.argv[1:]
+try:
+    report, raised = redraft.batch_sync(source, output, model, on_progress=show), None
+except KeyboardInterrupt as interrupt:
+    report, raised = interrupt.result, "KeyboardInterrupt"
+with Journal(f"{output}.journal", read_only=True) as journal:
+    kept = sum(trace.usage.calls for run in journal.runs() for _, trace in journal.traces(run.name))
+print(json.dumps({"raised": raised, "journalled": kept, **report.as_data()}))
+"""
+
+
+def test_with_few_descriptors_only_what_was_sent_is_counted(tmp_path, serve):
+    """Connections that could not be had are no calls: the report says as many as the server was asked."""
+    source, server = write_rows(tmp_path / "rows.jsonl", 120), serve("--latency", 0.05)
+    command = batch(source, tmp_path / "out.jsonl", server.model, "--start-in-flight", 64, "--max-iterations", 0, "--json")
+    ended = run(["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *command], within=100)
+    assert "Traceback" not in ended.err, ended.err
+    report = json.loads(ended.out.splitlines()[-1])
+    assert report["calls"] == server.counts()["B"] > 0
 
 
 def test_a_wrong_key_stops_the_run_at_once(tmp_path, serve):

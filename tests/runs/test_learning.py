@@ -1,9 +1,10 @@
-"""What a run learns from its rows while it goes on: never by chance, never waiting for long, and kept for the next run."""
+"""What a run learns from its rows while it goes on: never by chance, never waiting for long, and kept for runs that ask for it."""
 
 import asyncio
 import json
 import random
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
@@ -11,14 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from redraft import Result
+from redraft.casting import Desk
 from redraft.contracts import Reply
 from redraft.core.priors import Priors
 from redraft.core.records import Usage
+from redraft.options import Options
 from redraft.runs import Run, schooling
 from redraft.runs.engine import Engine
 from redraft.runs.schooling import Schooling
 from redraft.stores.journal import Journal
-from redraft.stores.priors import Shelf
+from redraft.stores.priors import Kept, Shelf
 
 from . import killing
 
@@ -145,7 +149,7 @@ async def test_a_row_that_hangs_holds_nobody_up_for_long(tmp_path, rows, monkeyp
     ids=["not asked for", "own priors", "plain plan", "another mode"],
 )
 async def test_where_nothing_is_learned(tmp_path, rows, given):
-    """Nobody waits, no stage is noted, and nothing is kept for the next run."""
+    """Nobody waits, no stage is noted, and nothing is kept for other runs."""
     report = await run_of(rows, tmp_path / "out.jsonl", Writer(), **given).go()
     assert report.done == N
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
@@ -154,8 +158,8 @@ async def test_where_nothing_is_learned(tmp_path, rows, given):
     assert list(Shelf.at().all()) == []
 
 
-async def test_a_whole_run_teaches_the_next(tmp_path, rows):
-    """What it taught is kept; the next run begins with it; this one, taken up again, with what it began with."""
+async def test_a_whole_run_teaches_those_that_ask_for_it(tmp_path, rows):
+    """What it taught is kept, a run with priors="learned" begins with it; this one, taken up again, with what it began with."""
     await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
     ((_, kept),) = Shelf.at().all()
     assert kept.priors.tasks == N
@@ -166,17 +170,86 @@ async def test_a_whole_run_teaches_the_next(tmp_path, rows):
     assert again.usage.calls == 0
     assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == Priors()
     (tmp_path / "b").mkdir()
-    await run_of(rows, tmp_path / "b" / "out.jsonl", Writer(), priors=None).go()
+    report = await run_of(rows, tmp_path / "b" / "out.jsonl", Writer(), priors="learned").go()
     assert Priors.of(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
+    assert (report.priors, report.began_with) == (kept.priors.as_data(), N)
+    with closing(Journal(tmp_path / "b" / "out.jsonl.journal", read_only=True)) as opened:
+        [first, *_, last] = [Result(trace).metadata["priors"] for _, trace in opened.traces("out-jsonl")]
+    stages = noted(tmp_path / "b" / "out.jsonl.journal")["stages"]
+    assert (first, last) == (kept.priors.as_data(), stages["32"])
+
+
+async def test_the_same_command_gives_the_same_on_another_day(tmp_path, rows):
+    """What batches taught since changes no byte of it, and no call."""
+    outputs, asked = [], []
+    for name in ("monday", "tuesday"):
+        (tmp_path / name).mkdir()
+        model = Writer()
+        report = await run_of(rows, tmp_path / name / "out.jsonl", model, priors=None).go()
+        outputs.append((tmp_path / name / "out.jsonl").read_bytes())
+        asked.append(sorted(model.asked))
+        assert (report.priors, report.began_with) == (None, 0)
+        ((_, kept),) = Shelf.at().all()
+        Shelf.at().put(replace(kept, priors=Priors(level=0.2, gain=0.4, noise_sd=0.3, tasks=10**6)))
+    assert outputs[0] == outputs[1]
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize(("begun", "then"), [("learned", "learned"), ("learned", None), (None, None), (None, "shipped")])
+async def test_a_run_that_goes_on_keeps_the_priors_it_began_with(tmp_path, rows, begun, then):
+    """Whatever was learned, or forgotten, while it rested; also where it asked for learned ones and there were none."""
+    for kept in (None, Priors(level=0.2, tasks=10**6)):
+        folder = tmp_path / str(kept and kept.tasks)
+        folder.mkdir()
+        pair = pair_of_all()
+        if kept:
+            Shelf.at().put(Kept.now(pair, kept, "a test"))
+        model = Writer()
+        going = run_of(rows, folder / "out.jsonl", model, priors=begun)
+        work = asyncio.ensure_future(going.go())
+        while len(model.asked) < 60 and not work.done():
+            await asyncio.sleep(0)
+        going.stop()
+        assert (await work).ended == "interrupted"
+        start = noted(folder / "out.jsonl.journal")["start"]
+        assert Priors.of(start) == (kept if kept and begun == "learned" else Priors())
+        Shelf.at().put(Kept.now(pair, Priors(level=0.9, tasks=10**6 + 1), "since"))
+        assert (await run_of(rows, folder / "out.jsonl", Writer(), priors=then).go()).done == N
+        assert noted(folder / "out.jsonl.journal")["start"] == start
+
+
+async def test_learned_priors_may_be_asked_for_later(tmp_path, rows):
+    """Rows that have not ended go by them; that there are none is said."""
+    said = []
+    model = Writer()
+    going = run_of(rows, tmp_path / "out.jsonl", model, priors=None)
+    work = asyncio.ensure_future(going.go())
+    while len(model.asked) < 60 and not work.done():
+        await asyncio.sleep(0)
+    going.stop()
+    await work
+    kept = Kept.now(pair_of_all(), Priors(level=0.2, tasks=10**6), "a test")
+    Shelf.at().put(kept)
+    assert (await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", say=said.append).go()).done == N
+    assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
+    assert not any("nothing was learned" in line for line in said)
+    Shelf.at().drop(Shelf.at().place(kept.pair))
+    await run_of(rows, tmp_path / "other.jsonl", Writer(), priors="learned", say=said.append).go()
+    assert any("nothing was learned" in line for line in said)
+
+
+def pair_of_all():
+    """The pair that all runs here are of."""
+    return Desk(Options(), Writer(), judged).pair
 
 
 async def test_fewer_rows_do_not_replace_what_more_taught(tmp_path, rows):
     """What more tasks taught is kept, and that is said; as many or more replace it."""
     more = await run_of(table(tmp_path / "more.jsonl", 64), tmp_path / "more-out.jsonl", Writer(), priors=None).go()
-    assert "what 64 rows taught is kept for the next run: redraft priors" in more.summary()
+    assert "what 64 rows taught is kept for --priors learned: redraft priors" in more.summary()
     ((_, before),) = Shelf.at().all()
     less = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
-    told = "what 64 tasks taught before is kept for the next run, not what 48 rows taught now: redraft priors"
+    told = "what 64 tasks taught is kept for --priors learned, not what 48 rows taught now: redraft priors"
     assert told in less.summary()
     assert [kept for _, kept in Shelf.at().all()] == [before]
     (tmp_path / "b").mkdir()
@@ -185,11 +258,11 @@ async def test_fewer_rows_do_not_replace_what_more_taught(tmp_path, rows):
     assert (after.priors.tasks, "b/out" in after.source) == (64, True)
 
 
-async def test_who_learns_nothing_begins_with_what_was_taught_all_the_same(tmp_path, rows):
-    """Unless it is to begin with the shipped priors; what it began with is said, and what is kept stays."""
+async def test_who_learns_nothing_may_begin_with_what_was_taught_all_the_same(tmp_path, rows):
+    """Where it asks for that; what it began with is said, and what is kept stays."""
     await run_of(rows, tmp_path / "first.jsonl", Writer(), priors=None).go()
     ((_, kept),) = Shelf.at().all()
-    taught = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None, learn=False).go()
+    taught = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", learn=False).go()
     assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
     assert "began with what 48 tasks taught" in taught.summary()
     (tmp_path / "b").mkdir()
@@ -215,7 +288,7 @@ async def test_shipped_priors_count_in_a_run_that_goes_on(tmp_path, rows, some):
     await run_of(rows, tmp_path / "first.jsonl", Writer(), priors=None).go()
     ((_, kept),) = Shelf.at().all()
     model = Writer()
-    going = run_of(rows, tmp_path / "out.jsonl", model, priors=None)
+    going = run_of(rows, tmp_path / "out.jsonl", model, priors="learned")
     work = asyncio.ensure_future(going.go())
     while len(model.asked) < some and not work.done():
         await asyncio.sleep(0)
@@ -268,7 +341,7 @@ def test_pupils_are_evenly_chosen(nth, first):
 
 
 def test_the_command_line_can_do_without(tmp_path, rows, serve):
-    """With --no-learn nothing is kept for the next run; without it, it is."""
+    """With --no-learn nothing is kept for other runs; without it, it is."""
     server = serve("--latency", 0.001)
     command = [part for part in killing.batch(rows, tmp_path / "out.jsonl", server.model) if part not in {"--priors", "shipped"}]
     assert killing.run([*command, "--no-learn"]).code == 0

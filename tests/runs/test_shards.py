@@ -159,6 +159,31 @@ def test_an_interrupted_run_goes_on_however_it_is_divided_then(tmp_path, rows, h
     assert sorted(model.asked) == sorted(whole.asked)
 
 
+class Long(Asked):
+    """Writes as much as it may, and counts it."""
+
+    formats = ("text",)
+    written = read = 0
+
+    async def complete(self, request):
+        await super().complete(request)
+        written, read = min(3000, request.max_tokens or 3000), len(request.messages[-1]["content"]) // 4 + 4
+        self.written, self.read = self.written + written, self.read + read
+        return Reply(f"{len(self.asked)} " + "word" * 5, Usage(1, read, written, cost=None), "length")
+
+
+@pytest.mark.parametrize("limit", ["output_tokens", "tokens"])
+@pytest.mark.parametrize("shards", [1, 3, 8])
+def test_a_budget_of_tokens_is_kept_however_it_is_divided(tmp_path, rows, here, limit, shards):
+    """Answers are as long as they may be; nothing is written beyond the limit, and what was is told."""
+    model = Long()
+    report = go(rows, tmp_path / "a.jsonl", model, shards=shards, budget=Budget(**{limit: 20_000}), max_in_flight=24)
+    assert report.ended == "budget"
+    assert 10_000 < model.written + model.read * (limit == "tokens") <= 20_000
+    assert report.usage.tokens == model.written + model.read
+    assert not report.excess
+
+
 def test_a_budget_is_that_of_all_shards(tmp_path, rows, here):
     """It is spent to the last call, by whoever needs it, and not beyond; every row is in the output; with more, the run goes on."""
     whole, model = Asked(), Asked()
@@ -360,7 +385,8 @@ def test_one_that_needs_it_gets_all_in_the_end(of, calls):
         for k in range(of):
             world.step(k, 3 if k == 0 else 0, arrives=True)
     assert world.taken[0] == calls
-    assert world.keeps[0].refused.startswith(f"the budget of {calls} call{'s' * (calls != 1)} is used up")
+    end = "used up" if calls else "too small"
+    assert world.keeps[0].refused.startswith(f"the budget of {calls} call{'s' * (calls != 1)} is {end}")
 
 
 def test_rates_and_calls_follow_the_work():

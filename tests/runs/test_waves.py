@@ -300,6 +300,8 @@ def test_interrupted_from_the_keyboard(tmp_path, rows, provider):
         (b'{"custom_id": "k", "response": null, "error": {"code": "batch_expired"}}', None),
         (b'{"custom_id": 7, "response": {"status_code": 200, "body": {}}}', None),
         (b'{"custom_id": "k", "response": {"status_code": "200"}}', None),
+        (b'{"custom_id": "k", "response": {"status_code": 200, "body": {"a": "\\ud83d"}}}', (200, b'{"a":"\\ud83d"}')),
+        (b'{"custom_id": "k", "response": {"status_code": 200, "body": "\\ud83d"}}', (200, b"?")),
         (b"[1]", None),
         (b"\xff", None),
         (b"", None),

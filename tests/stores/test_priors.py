@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from hashlib import sha256
 from threading import Lock
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft import Priors, ScriptedModel, batch, must, refine, weighted
+from redraft import Priors, Result, ScriptedModel, batch, must, refine, refine_many, stream, weighted
 from redraft.casting import Desk
 from redraft.contracts import Reply
 from redraft.core.errors import ConfigError, StoreError
@@ -103,14 +104,14 @@ def test_a_damaged_file_is_reported_and_does_no_harm(monkeypatch, tmp_path, data
     assert Shelf.at().of(pair) is None
     [(where, error)] = Shelf.at().all()
     assert where == path and isinstance(error, StoreError) and str(path) in str(error)
-    assert desk().priors == Priors()
+    assert desk(priors="learned").priors == Priors()
 
 
 def test_a_shelf_that_is_none_does_no_harm(monkeypatch, tmp_path):
     """A file in its place: nothing is found, and putting says so."""
     (tmp_path / "priors").write_text("")
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
-    assert desk().priors == Priors()
+    assert desk(priors="learned").priors == Priors()
     with pytest.raises(StoreError, match="priors"):
         Shelf.at().put(kept())
 
@@ -155,19 +156,62 @@ def test_where_nothing_can_be_kept_there_is_no_pair(arranged):
     assert arranged.priors == Priors()
 
 
-def test_a_desk_goes_by_what_is_kept_unless_told_otherwise():
-    """What a user gives goes first; "shipped" means it; other graders are looked up anew."""
-    one = desk()
+def test_a_desk_goes_by_what_is_kept_where_that_is_asked_for(tmp_path):
+    """Else by the shipped ones, or what a user gives, also in a file; other graders are looked up anew."""
+    one = desk(priors="learned")
     Shelf.at().put(kept(pair=one.pair))
     assert one.priors == LEARNED
-    assert desk(priors="shipped").priors == Priors()
+    assert desk().priors == desk(priors="shipped").priors == Priors()
+    mine = tmp_path / "mine.json"
+    mine.write_text('{"level": 0.1}')
+    assert desk(priors=mine).priors == desk(priors=str(mine)).priors == Priors(level=0.1)
     assert desk(priors=Priors(level=0.1)).priors == Priors(level=0.1)
     assert one.with_graders("helpfulness").priors == Priors()
     Shelf.at().put(kept(Priors(level=0.9), one.pair))
     assert one.priors == LEARNED  # all that a run does, it does by one belief
 
 
-async def test_refine_begins_with_what_was_learned():
+@pytest.mark.parametrize("word", ["learn", "Shipped", "", 3, True, {}, ["learned"], 0.5])
+async def test_priors_that_are_none_are_refused(word):
+    """With what is allowed."""
+    with pytest.raises(ConfigError, match=r"priors must be 'shipped', 'learned', Priors, the path of a \.json file or None, got"):
+        await refine("q", ScriptedModel(["a"]), asking, priors=word)
+
+
+async def refined(settings):
+    return await refine("q", ScriptedModel(map(str, range(20))), asking, ScriptedModel(["8"] * 20, name="judge"), **settings)
+
+
+async def refined_among_many(settings):
+    [result] = await refine_many(
+        ["q"], ScriptedModel(map(str, range(20))), asking, ScriptedModel(["8"] * 20, name="judge"), **settings
+    )
+    return result
+
+
+async def streamed(settings):
+    models = ScriptedModel(map(str, range(20))), asking, ScriptedModel(["8"] * 20, name="judge")
+    return Result([trace async for trace in stream("q", *models, **settings)][-1])
+
+
+@pytest.mark.parametrize("door", [refined, refined_among_many, streamed])
+async def test_what_others_taught_counts_where_it_is_asked_for_and_nowhere_else(tmp_path, door):
+    """The same call gives the same records whatever is kept; which priors a result went by stands in its metadata."""
+    useless = Priors(level=0.5, gain=0.0, carry=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
+    before = [(await door(settings)).trace for settings in ({}, {"priors": "shipped"}, {"priors": "learned"})]
+    Shelf.at().put(kept(useless, desk(asking, model="scripted", judge="judge").pair))
+    after = [await door(settings) for settings in ({}, {"priors": "shipped"})]
+    (tmp_path / "p.json").write_text(json.dumps(useless.as_data()))
+    told = [await door({"priors": priors}) for priors in ("learned", useless, tmp_path / "p.json")]
+    timeless = [[replace(r, seconds=None) if hasattr(r, "seconds") else r for r in t.records] for t in before]
+    assert timeless[0] == timeless[1] == timeless[2]
+    assert [[replace(r, seconds=None) if hasattr(r, "seconds") else r for r in one.trace.records] for one in after] == timeless[:2]
+    assert [one.metadata["priors"] for one in after] == [None, None]
+    assert [one.usage.calls for one in told] == [2, 2, 2]
+    assert [one.metadata["priors"] for one in told] == [useless.as_data()] * 3
+
+
+async def test_where_refining_is_known_to_bring_nothing_none_is_paid_for():
     """Where refinements and new drafts are known to bring nothing, none is paid for."""
     useless = Priors(level=0.5, gain=0.0, carry=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
 
@@ -178,8 +222,8 @@ async def test_refine_begins_with_what_was_learned():
 
     assert await calls() > 2
     Shelf.at().put(kept(useless, desk(asking, model="scripted", judge="judge").pair))
-    assert await calls() == 2
-    assert await calls(priors="shipped") > 2
+    assert await calls(priors="learned") == 2
+    assert await calls() > 2
 
 
 async def test_what_was_learned_since_reopens_no_finished_work():
@@ -188,7 +232,7 @@ async def test_what_was_learned_since_reopens_no_finished_work():
     judge = ScriptedModel(["8"] * 20, name="judge")
 
     async def going_on(given, **settings):
-        return await refine(given, ScriptedModel(map(str, range(20))), asking, judge, **settings)
+        return await refine(given, ScriptedModel(map(str, range(20))), asking, judge, **{"priors": "learned", **settings})
 
     first = await going_on("q", min_gain=0.1)
     assert (first.stop, first.usage.calls) == ("gain", 2)
@@ -206,9 +250,9 @@ async def test_what_was_learned_before_is_no_reason_to_stay_closed():
     dull = Priors(level=0.5, gain=0.05, gain_sd=0.01, step_sd=0.01, draft_sd=0.01, noise_sd=0.05, tasks=500)
     judge = ScriptedModel(["8"] * 20, name="judge")
     Shelf.at().put(kept(dull, desk(asking, model="scripted", judge="judge").pair))
-    first = await refine("q", ScriptedModel(["a"]), asking, judge, min_gain=0.04)
+    first = await refine("q", ScriptedModel(["a"]), asking, judge, min_gain=0.04, priors="learned")
     assert (first.stop, first.usage.calls) == ("gain", 2)
-    again = await refine(first.trace, ScriptedModel(map(str, range(20))), asking, judge, min_gain=0.0)
+    again = await refine(first.trace, ScriptedModel(map(str, range(20))), asking, judge, min_gain=0.0, priors="learned")
     assert again.usage.calls > 2
 
 
@@ -260,8 +304,8 @@ async def test_priors_that_were_learned_since_redo_nothing(tmp_path):
     before = (tmp_path / "out.jsonl").read_bytes()
     one = Desk(Options(), Hashing(), asking)
     Shelf.at().put(kept(pair=one.pair))
-    assert Desk(Options(), Hashing(), asking).priors == LEARNED
-    assert await calls() == 0
+    assert Desk(Options(priors="learned"), Hashing(), asking).priors == LEARNED
+    assert await calls() == await calls(priors="learned") == 0
     assert await calls(priors="shipped") == 0
     assert (tmp_path / "out.jsonl").read_bytes() == before
     given = {"priors": Priors(level=0.2)}
@@ -280,7 +324,7 @@ def test_which_priors_are_a_setting_of_a_run():
         return settings_parts(one, one.options.make_plan(writes=True, noisy=True, priors=at_first))["plan"]
 
     unset = plan_part(Priors())
-    assert unset == plan_part(LEARNED) == plan_part(LEARNED, priors="shipped")
+    assert unset == plan_part(LEARNED) == plan_part(LEARNED, priors="shipped") == plan_part(LEARNED, priors="learned")
     given = [plan_part(p, priors=p) for p in (Priors(), LEARNED)] + [plan_part(LEARNED, plan=Adaptive(priors=Priors(level=0.1)))]
     assert len({unset, *given}) == 4
 

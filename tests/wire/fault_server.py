@@ -1,7 +1,8 @@
 """A server that answers each request as it is told to, well or badly, and keeps what it was sent.
 
-It speaks HTTP/1.1 by hand, so that it can break it. An answer is bytes (sent as they are), or an async function of the
-connection's writer. When the script has ended, its last answer is given again.
+It speaks HTTP/1.1 by hand, so that it can break it. An answer is bytes (sent as they are), an async function of the
+connection's writer, or a function of the request that gives bytes (see `taking`). When the script has ended, its last answer
+is given again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import gzip
 import json
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
 
 
 @dataclass
@@ -60,11 +62,11 @@ class FaultServer:
             while request := await _read(reader):
                 self.requests.append(request)
                 answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-                if isinstance(answer, bytes):
-                    writer.write(answer)
-                    await writer.drain()
-                else:
+                if iscoroutinefunction(answer):
                     await answer(writer)
+                else:
+                    writer.write(answer if isinstance(answer, bytes) else answer(request))
+                    await writer.drain()
                 if writer.transport.is_closing():
                     break
         except (ConnectionError, asyncio.CancelledError):
@@ -183,3 +185,82 @@ def then_silence(raw: bytes):
 
 def packed(raw: bytes) -> bytes:
     return http(gzip.compress(raw), Content_Encoding="gzip")
+
+
+# ---- endpoints that do not take everything
+
+
+def taking(*rules, writer="A text.", judge='{"criteria": {"truth": {"evidence": "", "change": "c", "score": 4}}, "done": false}'):
+    """Answers what no rule refuses: a judge's prompt as a judge, all else as a writer; texts, or functions of the body."""
+
+    def answer(request):
+        body = request.body
+        for rule in rules:
+            if refused := rule(body):
+                return refused
+        said = judge if "one JSON object" in json.dumps(body["messages"]) else writer
+        return http(completion(said(body) if callable(said) else said) | {"model": body["model"], "created": 1})
+
+    return answer
+
+
+def no_system(body):
+    """As vLLM does for Gemma."""
+    if any(message["role"] == "system" for message in body["messages"]):
+        return http({"object": "error", "message": "System role not supported", "type": "BadRequestError", "code": 400}, 400)
+
+
+def alternation(body):
+    """As llama.cpp does for Gemma: the reason comes last."""
+    if any((message["role"] == "user") != (n % 2 == 0) for n, message in enumerate(body["messages"])):
+        source = "\n------------\nWhile executing CallExpression at line 19, column 27 in source:\n...% 2 == 0) -%}    {{ raise_exc"
+        return error(
+            500, f"{source}{' ' * 300}^\nError: Jinja Exception: Conversation roles must alternate user/assistant/...", code=500
+        )
+
+
+def late_alternation(body):
+    """As Mistral's template: a system message may come first, then turns alternate."""
+    turns = body["messages"][body["messages"][0]["role"] == "system" :]
+    if any(message["role"] != ("user", "assistant")[n % 2] for n, message in enumerate(turns)):
+        words = "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
+        return http({"object": "error", "message": words, "type": "BadRequestError", "param": None, "code": 400}, 400)
+
+
+def renamed_limit(body):
+    """As OpenAI's newer models."""
+    if "max_tokens" in body:
+        words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+        return error(400, words, type="invalid_request_error", param="max_tokens", code="unsupported_parameter")
+
+
+def default_temperature(body):
+    """As OpenAI's reasoning models."""
+    if "temperature" in body:
+        words = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported."
+        return error(400, words, type="invalid_request_error", param="temperature", code="unsupported_value")
+
+
+def no_seed(body):
+    """As Mistral's API, which repeats what it was sent."""
+    if "seed" in body:
+        found = [
+            {"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": body["seed"]}
+        ]
+        return http({"object": "error", "message": {"detail": found}, "type": "invalid_request_error", "param": None}, 422)
+
+
+def no_images(body):
+    """As llama.cpp without a projector."""
+    if any(not isinstance(message["content"], str) for message in body["messages"]):
+        return error(500, "image input is not supported - hint: you may need to provide the mmproj", code=500, type="server_error")
+
+
+def no_format(*kinds, status=400, words="This response_format type is unavailable now"):
+    """Refuses these kinds of response_format; all where none is named."""
+
+    def rule(body):
+        kind = body.get("response_format", {}).get("type")
+        return error(status, words) if kind and (not kinds or kind in kinds) else None
+
+    return rule

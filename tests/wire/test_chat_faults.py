@@ -11,9 +11,15 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from io import BytesIO
 
+from time import thread_time
+
 import pytest
 import trustme
+from hypothesis import given
+from hypothesis import strategies as st
 
+from redraft.around import EndpointCapabilities, adapt
+from redraft import Judge, refine
 from redraft.core.errors import (
     AuthenticationError,
     BadResponseError,
@@ -27,10 +33,12 @@ from redraft.core.errors import (
 )
 from redraft.core.records import Usage
 from redraft.models import Chat, Timeouts
+from redraft.models.reading import Spoken
 
 from . import fault_server as fs
 
 REFUSED = Usage(calls=1)
+NOTHING = Usage()
 UNKNOWN = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
 COUNTED = Usage(calls=1, input_tokens=7, output_tokens=3, cost=None)
 HTML = b"<!DOCTYPE html><html><head><title>Bad Gateway</title></head><body>nginx</body></html>"
@@ -193,6 +201,19 @@ READABLE = {
     "think opened before": (fs.good("hm, so\n</think>\nfine"), "fine", "hm, so"),
     "think in code": (fs.good("write `<think>x</think>` so"), "write `<think>x</think>` so", None),
     "think in a fence": (fs.good("```\n<think>x</think>\n```"), "```\n<think>x</think>\n```", None),
+    "think in a text of JSON": (fs.good('{"a": "<think>", "b": "</think>"}'), '{"a": "<think>", "b": "</think>"}', None),
+    "think before JSON": (
+        fs.good('<think>{"a": 1}</think>{"a": "<think>", "b": "</think>"}'),
+        '{"a": "<think>", "b": "</think>"}',
+        '{"a": 1}',
+    ),
+    "think in JSON after prose": (
+        fs.good('So:\n{"a": "x\n<think>", "b": "</think>"}'),
+        'So:\n{"a": "x\n<think>", "b": "</think>"}',
+        None,
+    ),
+    "half a pair": (fs.good("fine \ud83d or \ude00"), "fine \ud83d or \ude00", None),
+    "half a pair in a thought": (fs.good("fine", reasoning_content="hm \udc00"), "fine", "hm \udc00"),
     "gzip": (fs.packed(json.dumps(fs.completion()).encode()), "fine", None),
     "refusal null": (fs.good("fine", refusal=None), "fine", None),
 }
@@ -282,6 +303,84 @@ async def test_a_stream_gives_text_without_thoughts(faults, ask):
     assert faults.requests[0].body["stream_options"] == {"include_usage": True}
 
 
+@pytest.mark.parametrize(
+    "text", ["half \ud83d a pair", "\ud83d", "\ude00\ud83d\ud83d", "whole \U0001f600 ones\U0001f600", "\ud83d\U0001f600"]
+)
+async def test_a_pair_that_was_cut_in_two_is_put_together_again(faults, ask, text):
+    """Escapes of single halves come in events of their own; what makes a pair is one character, the others stay as they are."""
+    halves = text.encode("utf-16-be", "surrogatepass")
+    events = [fs.chunk(halves[i : i + 2].decode("utf-16-be", "surrogatepass")) for i in range(0, len(halves), 2)]
+    faults.says(fs.closing(fs.sse(*events, fs.chunk(finish="stop"))))
+    *parts, reply = [piece async for piece in Chat("m", faults.url).stream(ask())]
+    assert reply.text == text
+    assert text.startswith("".join(parts))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_half_pairs_are_bought_once(faults, stream):
+    """A draft, a verdict and a redraft that escape halves of surrogate pairs: four calls, and the wire carries replacements."""
+
+    def says(text):
+        return fs.closing(fs.sse(*map(fs.chunk, text), fs.chunk(finish="stop"))) if stream else fs.good(text)
+
+    def verdict(score):
+        row = {"evidence": "it says \ud83d", "change": "no \udc00 please", "score": score}
+        return says(json.dumps({"criteria": {"truth": row}, "done": score == 5}))
+
+    faults.says(says("draft \ud83d"), verdict(2), says("better \ude00"), verdict(5))
+    result = await refine("task", Chat("m", faults.url, stream=stream), Judge({"truth": "It is true."}))
+    assert result.value == "better \ude00"
+    assert len(faults.requests) == result.usage.calls == 4
+    assert [f[0].score for f in result.trace.feedback.values()] == [0.4, 1.0]
+    assert "no \ufffd please" in faults.requests[2].body["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": NaN, "b": "\\ud83d"}',
+        b"[" * 100_000 + b'"\\ud83d"',
+        b'{"b": "\\ud83d"',
+        b'{"b": "\\ud83d", "c": ' + b"9" * 5000 + b"}",
+    ],
+)
+async def test_half_a_pair_excuses_nothing_else(faults, ask, body):
+    """What is no JSON, or too deep or long, is a bad response all the same."""
+    with pytest.raises(BadResponseError):
+        await Chat("m", faults.says(fs.http(body)).url).complete(ask())
+
+
+@pytest.mark.parametrize(
+    "text", ["<think>" + "x" * 400_000 + "</think> fine", " " * 400_000 + "fine", "<think></think> " * 25_000 + "fine"]
+)
+def test_a_stream_is_shown_in_time_linear_in_it(text):
+    """Whatever the pieces, the same is shown; a thought of many pieces is not searched again with each."""
+    start = thread_time()
+    spoken = Spoken()
+    shown = "".join(map(spoken.add, text)) + spoken.rest()
+    assert thread_time() - start < 5
+    whole = Spoken()
+    assert shown == whole.add(text) + whole.rest() == ("fine" if "think" in text else text)
+
+
+@given(st.text(alphabet="<>/think xy", max_size=40), st.integers(1, 5))
+def test_how_a_stream_is_cut_makes_no_difference(text, size):
+    """Tags may come in pieces."""
+    text = text.replace("nk", "<think>").replace("hi", "</think>")
+    whole, cut = Spoken(), Spoken()
+    pieces = [text[i : i + size] for i in range(0, len(text), size)]
+    assert "".join(map(cut.add, pieces)) + cut.rest() == whole.add(text) + whole.rest()
+
+
+@pytest.mark.parametrize("tag", ["<script", "<", "<style>", "<script></style>"])
+async def test_a_page_of_tags_that_never_end(faults, ask, tag):
+    """It is an error like any other, at once."""
+    start = thread_time()
+    with pytest.raises(ModelUnavailableError):
+        await Chat("m", faults.says(fs.http((tag * 4000).encode(), 502, "text/html")).url).complete(ask())
+    assert thread_time() - start < 1
+
+
 async def test_a_server_that_does_not_stream_is_read_all_the_same(faults, ask):
     """Asked for a stream, answered in one piece: one part, one Reply."""
     pieces = [piece async for piece in Chat("m", faults.says(fs.good()).url).stream(ask())]
@@ -318,7 +417,7 @@ async def test_no_way_to_be_slow_beats_the_deadlines(faults, ask, name):
 
 
 async def test_nobody_lets_us_in(ask):
-    """A connection that is not accepted in time is a timeout, and nothing was bought."""
+    """A connection that is not accepted in time is a timeout, and no call."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.socket() as first, socket.socket() as second:
         for other in (first, second):
             other.setblocking(False)
@@ -326,18 +425,18 @@ async def test_nobody_lets_us_in(ask):
         url = f"http://127.0.0.1:{full.getsockname()[1]}/v1"
         with pytest.raises(ModelTimeoutError, match="no connection") as caught:
             await Chat("m", url, timeouts=Timeouts(connect=0.3)).complete(ask())
-    assert caught.value.usage == REFUSED
+    assert caught.value.usage == NOTHING
 
 
 async def test_nobody_there(ask):
-    """A refused connection and a name that does not resolve can be retried; nothing was bought."""
+    """A refused connection and a name that does not resolve can be retried; neither is a call."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     for url in (f"http://127.0.0.1:{port}/v1", "http://no-such-host.invalid/v1"):
         with pytest.raises(ModelUnavailableError, match="cannot be reached") as caught:
             await Chat("m", url).complete(ask())
         assert caught.value.retryable
-        assert caught.value.usage == REFUSED
+        assert caught.value.usage == NOTHING
 
 
 async def _says_at_once(reader, writer):
@@ -347,7 +446,7 @@ async def _says_at_once(reader, writer):
 
 @pytest.mark.parametrize("certified", [False, True])
 async def test_no_safe_connection_stops_the_call(ask, certified):
-    """Without TLS, or with a certificate that proves nothing, nothing is sent, nothing retried, and the host is named."""
+    """Without TLS, or with a certificate that proves nothing, nothing is sent or counted, nothing retried, and the host is named."""
     context = None
     if certified:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -357,7 +456,7 @@ async def test_no_safe_connection_stops_the_call(ask, certified):
         with pytest.raises(ModelUnavailableError, match=rf"{host}: no safe \(TLS\) connection") as caught:
             await Chat("m", f"https://{host}/v1").complete(ask())
     assert not caught.value.retryable
-    assert caught.value.usage == REFUSED
+    assert caught.value.usage == NOTHING
 
 
 async def test_a_request_is_what_the_protocol_says(faults, ask):
@@ -386,14 +485,12 @@ async def test_a_request_is_what_the_protocol_says(faults, ask):
 
 
 async def test_a_parameter_the_endpoint_does_not_take_is_left_out_from_then_on(faults, ask):
-    """A model that takes another name for max_tokens, or no temperature, is asked again so: the error is retryable."""
+    """A model that takes another name for max_tokens, or no temperature, is asked so, though only a code says it."""
     wrong = [fs.error(400, "no", code="unsupported_parameter", param=name) for name in ("max_tokens", "temperature")]
     chat = Chat("m", faults.says(*wrong, GOOD).url)
-    for _ in range(2):
-        with pytest.raises(ModelError) as caught:
-            await chat.complete(ask(max_tokens=5, temperature=0.0))
-        assert (caught.value.retryable, caught.value.retry_after) == (True, 0.0)
-    assert (await chat.complete(ask(max_tokens=5, temperature=0.0))).text == "fine"
+    asking = adapt(chat.complete, EndpointCapabilities().of(chat.identity))
+    assert (await asking(ask(max_tokens=5, temperature=0.0))).text == "fine"
+    assert (await asking(ask(max_tokens=5, temperature=0.0))).usage.calls == 1
     last = faults.requests[-1].body
     assert last["max_completion_tokens"] == 5
     assert not {"max_tokens", "temperature"} & set(last)
@@ -403,15 +500,13 @@ async def test_stream_options_may_be_left_out_too(faults, ask):
     """A server that streams but takes no stream_options is asked without them the next time."""
     wrong = fs.error(400, "no", code="unsupported_parameter", param="stream_options")
     chat = Chat("m", faults.says(wrong, fs.closing(fs.sse(fs.chunk("fine"), fs.chunk(finish="stop")))).url, stream=True)
-    with pytest.raises(ModelError) as caught:
-        await chat.complete(ask())
-    assert caught.value.retryable
-    assert (await chat.complete(ask())).usage.output_tokens is None
+    asking = adapt(chat.complete, EndpointCapabilities().of(chat.identity))
+    assert (await asking(ask())).usage.output_tokens is None
     assert "stream_options" not in faults.requests[-1].body
 
 
-async def test_a_refused_format_is_left_to_those_who_step_down(faults, ask):
-    """An endpoint that does not take a response_format is not asked again without one by the client itself."""
+async def test_a_refusal_is_left_to_those_who_adapt(faults, ask):
+    """The client itself keeps nothing of it: it sends what it is asked to."""
     chat = Chat("m", faults.says(fs.error(400, "no", code="unsupported_parameter", param="response_format"), GOOD).url)
     request = ask(schema={"type": "object"}, format="json_schema")
     with pytest.raises(ModelError) as caught:

@@ -85,7 +85,7 @@ async def test_structured_output_that_is_cut_is_marked(chat, ask):
 
 
 async def test_a_schema_the_server_cannot_use_is_a_client_error(chat, ask):
-    """A schema that is none is refused with a 4xx status, which is what stepping down to another format looks for."""
+    """A schema that is none is refused with a 4xx status, which is what asking in another format looks for."""
     with pytest.raises(ModelError) as caught:
         await chat.complete(ask(schema={"type": "nonsense"}, format="json_schema"))
     assert caught.value.status == 400

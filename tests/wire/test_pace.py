@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redraft.around import Gate, gated
-from redraft.contracts import Pace
+from redraft.around import Gate, gated, retry
+from redraft.contracts import Pace, Request
 from redraft.core.errors import RateLimitError
 from redraft.models import Chat
 from redraft.models.reading import read_pace, read_span
@@ -105,6 +105,22 @@ async def test_a_refusal_without_retry_after_waits_for_the_reset(faults, ask, he
     with pytest.raises(RateLimitError) as caught:
         await Chat("m", faults.url).complete(ask())
     assert caught.value.retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [("11520", "3 h 12 min"), ("3600", "1 h"), ("200", "3 min"), ("190800", "2 d 5 h"), ("1e15", "11574074074 d")],
+)
+async def test_an_endpoint_that_asks_for_a_long_wait_is_not_waited_for(faults, asked, words):
+    """The error says how long and until when, and carries the status and the seconds; nothing is asked again meanwhile."""
+    faults.says(fs.error(429, "slow down", {"Retry-After": asked}))
+    asking = retry(Chat("m", faults.url).complete)
+    with pytest.raises(
+        RateLimitError, match=rf"the endpoint asks to wait {words}[^,]*, until (\d{{4}}-\d\d-\d\d \d\d:\d\d UTC|the)"
+    ) as caught:
+        await asking(Request(({"role": "user", "content": "hello"},)))
+    assert (caught.value.status, caught.value.retry_after) == (429, float(asked))
+    assert len(faults.requests) == 1
 
 
 async def test_the_gate_waits_for_the_reset_that_a_reply_names(faults, ask):

@@ -202,6 +202,7 @@ def test_one_model_in_many_event_loops(monkeypatch, faults_url):
         inner.client.base_url = faults_url
         with pytest.raises(ModelUnavailableError) as caught:
             await model.complete(Request(CHAT))
+        assert caught.value.usage.calls == 0  # nobody was there to be asked
         return caught.value.retryable
 
     assert [asyncio.run(refused()) for _ in range(2)] == [True, True]

@@ -17,14 +17,21 @@ WORDS = (
 ).split()
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}[assistant] "
 
+STRICT = (  # as Gemma's: no system role, and turns that alternate
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+    "[{{ message['role'] }}] {{ message['content'] }}\n{% endfor %}[assistant] "
+)
 
-def make(path: Path) -> Path:
+
+def make(path: Path, template: str = TEMPLATE) -> Path:
     """Writes the model."""
     import gguf
 
     writer = gguf.GGUFWriter(str(path), "llama")
     words = _vocabulary(gguf.TokenType)
-    _describe(writer, gguf, words)
+    _describe(writer, gguf, words, template)
     for name, tensor in _tensors(len(words)):
         writer.add_tensor(name, tensor)
     writer.write_header_to_file()
@@ -42,7 +49,7 @@ def _vocabulary(kind) -> list[tuple[bytes, float, int]]:
     return [(text.encode(), score, type_) for text, score, type_ in special + raw + words + letters]
 
 
-def _describe(writer, gguf, words) -> None:
+def _describe(writer, gguf, words, template) -> None:
     writer.add_name("tiny-random")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(WIDTH)
@@ -63,7 +70,7 @@ def _describe(writer, gguf, words) -> None:
     writer.add_unk_token_id(0)
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(template)
 
 
 def _tensors(size: int):

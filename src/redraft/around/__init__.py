@@ -1,25 +1,28 @@
 """Wrappers: everything that is "also do X around each call".
 
 Each takes an async function and returns one of the same shape, so they stack in any order; none knows of the others.
-`retry`, `limit`, `timeout` and `observe` fit around any async function, `cache`, `meter`, `step_down` and `gated` around a
+`retry`, `limit`, `timeout` and `observe` fit around any async function, `cache`, `meter`, `adapt` and `gated` around a
 model call. They stand around the call and not around the step, because a step may make several calls (a re-ask, a
 function that asks a model) and money is reserved for each.
 """
 
+from .adapt import adapt
 from .cache import cache, key_of
+from .capabilities import EndpointCapabilities
 from .gate import Gate, gated
 from .limit import Limiter, limit
 from .meter import Budget, Purse, meter, priced
 from .observe import observe
 from .retry import retry
-from .step_down import step_down
 from .timeout import timeout, until
 
 __all__ = [
     "Budget",
+    "EndpointCapabilities",
     "Gate",
     "Limiter",
     "Purse",
+    "adapt",
     "cache",
     "gated",
     "key_of",
@@ -28,7 +31,6 @@ __all__ = [
     "observe",
     "priced",
     "retry",
-    "step_down",
     "timeout",
     "until",
 ]

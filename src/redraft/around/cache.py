@@ -17,6 +17,7 @@ VERSION = 1  # of the key
 
 def key_of(identity: str, request: Request) -> str:
     """The sha256 of all that decides the answer: model, endpoint, messages, parameters, schema, which look."""
+    request = request.original or request
     asked = (
         VERSION,
         identity,
@@ -27,6 +28,7 @@ def key_of(identity: str, request: Request) -> str:
         request.schema,
         request.format,
         request.look,
+        *sorted(request.unsupported),
     )
     try:
         text = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)

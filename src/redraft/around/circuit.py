@@ -6,9 +6,9 @@ It knows when to probe, and says so; who probes, and who waits meanwhile, is the
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import localtime, strftime, time
 
 from ..core.errors import ModelError, ModelTimeoutError, ModelUnavailableError
+from ..text import duration, moment_in
 
 ENOUGH = 8
 FIRST, LAST = 1.0, 30.0
@@ -24,11 +24,6 @@ def is_outage(error: ModelError) -> bool:
 def answered(error: ModelError) -> bool:
     """Whether the server itself had something to say: it is there."""
     return error.status is not None and 400 <= error.status < 500 and error.status != 408
-
-
-def clock_time(in_seconds: float = 0.0) -> str:
-    """The local time of day then, as people read it."""
-    return strftime("%H:%M:%S", localtime(time() + in_seconds))
 
 
 class Circuit:
@@ -68,7 +63,7 @@ class Circuit:
         self._error = str(error)
         if not self.is_open and self._failures >= self._enough:
             self.is_open, self._told, self._pause = True, False, FIRST
-            self._opened, self.since = self._clock(), clock_time()
+            self._opened, self.since = self._clock(), moment_in()
             self._next = self._opened + FIRST
 
     def alive(self) -> bool:
@@ -78,5 +73,5 @@ class Circuit:
         was_open, seconds = self.is_open, self.down_for
         self.is_open, self._failures = False, 0
         if was_open and self._told:
-            self._say(f"back after {seconds:.0f} s")
+            self._say(f"back after {duration(seconds)}")
         return was_open

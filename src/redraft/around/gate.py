@@ -19,10 +19,12 @@ from time import monotonic
 from ..contracts import Call, Format, Reply, Request
 from ..core.errors import AuthenticationError, ConfigError, ModelError, ModelTimeoutError, ModelUnavailableError, RateLimitError
 from ..core.records import NOTHING, Usage
-from .circuit import Circuit, answered, clock_time, is_outage
-from .meter import estimate
+from ..text import duration, moment_in
+from .circuit import Circuit, answered, is_outage
+from .messages import has_images
+from .meter import AGAIN, estimate
 from .rates import Rates
-from .step_down import has_images
+from .refusals import refused_part
 from .window import Window
 
 LONGEST = 120.0  # seconds that a retry is worth waiting for; after a longer wait the gate asks again itself
@@ -84,7 +86,7 @@ class Gate:
         self._outage, self._say, self._halt = outage, say, halt
         self._clock, self._sleep = clock, sleep
         self._queue: deque[Waiting] = deque()
-        self._paused_until = -inf
+        self._paused_until, self._pause_told = -inf, ""
         self._next = -inf
         self._easing = 0
         self._gap = 0.0
@@ -114,13 +116,14 @@ class Gate:
 
     @property
     def state(self) -> str:
-        """In words, why nobody gets in: "paused until 14:05:00", "down since 14:01:00", "stopped: ..."; "" while it is open."""
+        """In words, why nobody gets in: "paused until 2026-03-01 14:05 UTC (for 5 min)", "down since ...", "stopped: ..."; "" while
+        it is open.
+        """
         if self._stopped:
             return f"stopped: {self._stopped}"
         if self._circuit.is_open:
             return f"down since {self._circuit.since}"
-        left = self._paused_until - self._clock()
-        return f"paused until {clock_time(left)}" if left > 0 else ""
+        return self._pause_told if self._paused_until > self._clock() else ""
 
     async def room_made(self) -> None:
         """Return when `room` has come to be more than 0; at once where it is."""
@@ -203,9 +206,10 @@ class Gate:
     def _asked_to_wait(self, error: ModelError) -> bool:
         """Wait as the endpoint asked. True where that is too long for a retry outside."""
         seconds = min(error.retry_after or 0.0, PARKED)
-        if seconds > max(LONGEST, self._paused_until - self._clock() + 1.0):
-            self._tell(f"paused until {clock_time(seconds)}, as it asked: {error}")
+        news = seconds > max(LONGEST, self._paused_until - self._clock() + 1.0)
         self._pause(seconds)
+        if news:
+            self._tell(f"{self._pause_told}, as it asked: {error}")
         return seconds > LONGEST
 
     def _stop(self, error: ModelError) -> bool:
@@ -223,7 +227,7 @@ class Gate:
     def _pause(self, seconds: float) -> None:
         until = self._clock() + seconds
         if seconds > 0 and until > self._paused_until:
-            self._paused_until = until
+            self._paused_until, self._pause_told = until, f"paused until {moment_in(seconds)} (for {duration(seconds)})"
             self._ease(until, min(seconds, EASE))
 
     def _ease(self, moment: float, over: float) -> None:
@@ -302,11 +306,19 @@ class Gate:
 def gated(call: Call, gate: Gate) -> Call:
     """Hold calls back until `gate` lets them in, and tell it how they ended.
 
-    What a call consumed each time that the gate asked it again is in its usage, as retries.
+    What a call consumed each time that the gate asked it again is in its usage, as retries. Each time is reserved.
     """
     formats: set[Format] = set()
 
     async def passed(request: Request) -> Reply:
+        again = AGAIN.get()
+        token = AGAIN.set(None)  # it is for this call, not for those that a model makes in answering it
+        try:
+            return await repeated(request, again)
+        finally:
+            AGAIN.reset(token)
+
+    async def repeated(request: Request, again: Callable[[Usage], Awaitable[Request]] | None) -> Reply:
         tokens = estimate(request, None)["tokens"] if gate.counts_tokens else 0.0
         spent = NOTHING
         while True:
@@ -314,17 +326,21 @@ def gated(call: Call, gate: Gate) -> Call:
             try:
                 reply = await call(request)
             except ModelError as error:
-                spent += error.usage
                 if not gate.failed(place, error, its_own=_its_own(error, request, formats)):
-                    error.usage = _repeated(spent)
+                    error.usage = (spent + error.usage).of_one_answer()
                     raise
+                used = error.usage
             except BaseException:
                 gate.dropped()
                 raise
             else:
                 formats.add(request.format)
                 gate.succeeded(place, reply)
-                return reply if spent is NOTHING else replace(reply, usage=_repeated(spent + reply.usage))
+                return reply if spent is NOTHING else replace(reply, usage=(spent + reply.usage).of_one_answer())
+            if again:
+                request = await again(used)
+            else:
+                spent += used
 
     return passed
 
@@ -342,12 +358,9 @@ def is_fatal(error: ModelError) -> bool:
 
 
 def _its_own(error: ModelError, request: Request, formats: set[Format]) -> bool:
-    """Whether an error may be for what this request asks for: a format never answered yet, or images. (See `step_down`.)"""
+    """Whether an error is, or may be, for what this request asks for, and not for who asks or when. (See `adapt`.)"""
+    if refused_part(error, request):
+        return True
     if error.status in {500, 501} and request.format != "text" and request.format not in formats:
         return True
-    return error.status in {404, 500, 501} and has_images(request)
-
-
-def _repeated(usage: Usage) -> Usage:
-    """The usage of one call that may have been made several times."""
-    return replace(usage, retried_calls=max(usage.calls - 1, 0)) if usage.calls > 1 else usage
+    return error.status in {404, 500, 501} and has_images(request.messages)

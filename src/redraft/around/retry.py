@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from ..contracts import Call, Reply, Request
 from ..core.errors import BadResponseError, ModelError
-from ..core.records import NOTHING, Usage
+from ..core.records import NOTHING
+from ..text import duration, moment_in
 
 
 def retry(
@@ -35,13 +36,14 @@ def retry(
             try:
                 reply = await call(request)
             except ModelError as error:
-                spent += _counted(error.usage, attempt)
-                error.usage = spent
+                spent += error.usage
+                error.usage = spent.of_one_answer()
                 if attempt + 1 >= attempts or not _worth_it(error, attempt, longest):
+                    _tell_wait(error, longest)
                     raise
                 await sleep((error.retry_after or 0.0) + chance() * min(cap, base * 2**attempt))
             else:
-                return reply if attempt == 0 else replace(reply, usage=spent + _counted(reply.usage, attempt))
+                return reply if attempt == 0 else replace(reply, usage=(spent + reply.usage).of_one_answer())
         raise AssertionError("unreachable: attempts is at least 1")
 
     return retried
@@ -53,5 +55,8 @@ def _worth_it(error: ModelError, attempt: int, longest: float) -> bool:
     return error.retryable and (error.retry_after or 0.0) <= longest
 
 
-def _counted(usage: Usage, attempt: int) -> Usage:
-    return replace(usage, retried_calls=usage.calls) if attempt else usage
+def _tell_wait(error: ModelError, longest: float) -> None:
+    """Have the error say how long the endpoint asks to wait, where that is not waited for."""
+    if error.retry_after and error.retry_after > longest:
+        wait = f"the endpoint asks to wait {duration(error.retry_after)}, until {moment_in(error.retry_after)}"
+        error.args = (f"{error} ({wait})",)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 
 from ..core.errors import BudgetExhaustedError, ModelTimeoutError
-from ..core.records import Usage
+from ..ledger import current_entry
+from ..text import duration
 from .wrapper import Doing, R, S
 
 
-def timeout(call: Doing[S, R], seconds: float | None) -> Doing[S, R]:
-    """Raise ModelTimeoutError when a call takes longer than `seconds` in all; what it consumed is then unknown."""
+def timeout(call: Doing[S, R], seconds: float | None, endpoint: str = "") -> Doing[S, R]:
+    """Raise ModelTimeoutError, which names the `endpoint`, when a call takes longer than `seconds` in all.
+
+    What it consumed, if it was sent, is then unknown.
+    """
     if seconds is None:
         return call
 
@@ -20,27 +25,34 @@ def timeout(call: Doing[S, R], seconds: float | None) -> Doing[S, R]:
             async with asyncio.timeout(seconds):
                 return await call(asked)
         except TimeoutError as error:
-            unknown = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
-            raise ModelTimeoutError(f"no answer within {seconds:g} s", usage=unknown) from error
+            whose = f" from {endpoint}" if endpoint else ""
+            raise ModelTimeoutError(f"no answer{whose} within {duration(seconds)}", usage=current_entry().usage) from error
 
     return timed
 
 
-def until(perform: Doing[S, R], moment: float | None) -> Doing[S, R]:
-    """Raise BudgetExhaustedError when `moment` (of the monotonic clock) has come, before or during a step."""
+def passed(_: object) -> str:
+    return "the deadline has passed"
+
+
+def until(perform: Doing[S, R], moment: float | None, late: Callable[[S], str] = passed) -> Doing[S, R]:
+    """Raise BudgetExhaustedError when `moment` (of the monotonic clock) has come, before or during a step.
+
+    `late` says in words what came too late, or that nothing was begun any more.
+    """
     if moment is None:
         return perform
 
     async def bounded(asked: S) -> R:
         left = moment - monotonic()
         if left <= 0:
-            raise BudgetExhaustedError("the deadline has passed", what="deadline")
-        async with asyncio.timeout(left) as scope:
-            try:
+            raise BudgetExhaustedError(late(asked), what="deadline")
+        try:
+            async with asyncio.timeout(left) as scope:
                 return await perform(asked)
-            except asyncio.CancelledError as error:
-                if not scope.expired():
-                    raise
-                raise BudgetExhaustedError("the deadline has passed", what="deadline") from error
+        except TimeoutError as error:  # (not where somebody else cancelled, too)
+            if not scope.expired():
+                raise
+            raise BudgetExhaustedError(late(asked), what="deadline") from error
 
     return bounded

@@ -63,7 +63,7 @@ COLUMNS = {
     "system": "A system message.",
     "reference": "A known good answer for the judge.",
     "context": "Material for the judge.",
-    "tests": "Tests that the answer's code must pass.",
+    "tests": "Tests of code, shown to judges; they are not run.",
     "requirements": "A list of specs, such as words:80-200.",
 }
 
@@ -88,14 +88,7 @@ pace = options.group(
     ),
     options.setting("--rpm", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N requests a minute."),
     options.setting("--tpm", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N tokens a minute."),
-    options.setting(
-        "--timeout",
-        type=options.POSITIVE,
-        default=600.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="A call takes at most this long.",
-    ),
+    options.timeout,
     options.setting(
         "--outage",
         type=options.POSITIVE,
@@ -165,7 +158,9 @@ pace = options.group(
     help="With --engine provider-batch: ask this often whether a batch is done.",
 )
 @click.option(
-    "--learn/--no-learn", default=True, help="Let later rows, and the next run, believe what earlier rows taught. Default: yes."
+    "--learn/--no-learn",
+    default=True,
+    help="Let later rows, and runs with --priors learned, believe what earlier rows taught. Default: yes.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be read, asked and roughly cost. Asks and writes nothing.")
 @click.option(

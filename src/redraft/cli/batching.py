@@ -13,6 +13,7 @@ from ..core.errors import RedraftError
 from ..datasets.shapes import Columns
 from ..graders import Judge, must
 from ..models import connect
+from ..result import error_data
 from ..runs import Limits, Progress, Report, Run
 from . import batchview as view
 from .batch import COLUMNS
@@ -36,7 +37,7 @@ def carry_out(typed: Mapping[str, Any]) -> int:
         return INTERRUPTED
     except RedraftError as error:
         if typed["as_json"]:
-            view.tell("error", {"error": type(error).__name__, "message": str(error)}, stdout=_to_stdout(typed))
+            view.tell("error", error_data(error), stdout=_to_stdout(typed))
         raise
     return OK if ended is None else _concluded(*ended, typed)
 
@@ -95,7 +96,7 @@ def graders_of(typed: Mapping[str, Any], *, judges: bool) -> list[Any] | None:
 
 def asked(typed: Mapping[str, Any]) -> dict[str, Any]:
     """What was typed beside input, output, models and graders, by its names in `batch`."""
-    same = ("mode", "on_duplicate", "journal", "name", "retry", "errors", "durability", "limit", "timeout", "max_in_flight")
+    same = ("mode", "on_duplicate", "journal", "name", "retry", "errors", "durability", "limit", "max_in_flight")
     where = ("engine", "ray_address", "shards", "poll", "learn")
     return {
         **settings_of(typed),

@@ -234,8 +234,9 @@ def rehearse(preview: Preview, *, as_json: bool) -> None:
             out.print(Text(f"  {plain(str(message.get('role', '')))}: ", "dim") + _excerpt(message))
         out.print()
     for what, span in (("calls", preview.calls), ("tokens", preview.tokens)):
-        out.print(line(f"{what:8} {_span(span)}"))
-    out.print(line(f"{'cost':8} {'unknown' if preview.cost is None else f'{_span(preview.cost, 4)} USD'}"))
+        out.print(line(f"{what:8} {_span(span, getattr(preview.likely, what, None))}"))
+    cost = "unknown" if preview.cost is None else f"{_span(preview.cost, getattr(preview.likely, 'cost', None), 4)} USD"
+    out.print(line(f"{'cost':8} {cost}"))
     out.print(line("nothing was asked, nothing was written", "dim"))
 
 
@@ -250,9 +251,11 @@ def _excerpt(message: Mapping[str, Any]) -> Text:
     return Text(text if len(text) <= SAMPLE else f"{text[:SAMPLE]} … ({len(text) - SAMPLE:,} characters more)")
 
 
-def _span(span: Sequence[float], digits: int = 0) -> str:
+def _span(span: Sequence[float], likely: float | None, digits: int = 0) -> str:
     low, high = (f"{n:,.{digits}f}" for n in span)
-    return low if low == high else f"{low} to {high}"
+    if low == high:
+        return low
+    return f"{low} to {high}" if likely is None else f"likely {likely:,.{digits}f} (between {low} and {high})"
 
 
 def conclude(report: Report) -> None:

@@ -102,7 +102,7 @@ def _figure(value: float) -> str:
 def forget(named: str, *, as_json: bool) -> None:
     """Forget a pair, or a file that cannot be read. Raises ConfigError."""
     if named == SHIPPED:
-        raise ConfigError("what is shipped cannot be forgotten; a run with --priors shipped goes by nothing else")
+        raise ConfigError("what is shipped cannot be forgotten")
     shelf = Shelf.at()
     path, held = _found(named)
     shelf.drop(path)

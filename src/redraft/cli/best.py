@@ -43,6 +43,7 @@ requirement, 130 interrupted.
 @options.asking
 @options.setting("--editor/--no-editor", default=True, help="Repair drafts by form alone before a model grades them. Default: yes.")
 @options.spending
+@options.timeout
 @options.sampling
 @click.option("--system", metavar="TEXT", help="A system message.")
 @click.option("--context", type=options.READABLE, metavar="FILE", help="Material for the judge.")

@@ -17,14 +17,15 @@ from ..core.errors import RedraftError
 from ..core.plans.self_refine import BestOfN
 from ..core.records import Candidate
 from ..core.trace import Trace
-from ..result import Result, shown
+from ..result import Result, error_data, shown
+from ..sync import run_sync
 from ..text import plain
 from . import files, lines
 from .exits import INTERRUPTED, complain, exit_code
 from .live import console, line
 from .progress import made, said, tally
 from .wishes import Wish, model_found, new_task, wish
-from .work import Watch, hand_over, watched
+from .work import Watch, best_so_far, hand_over, watched
 
 DRAFTS = 4
 NO_PROMPT = "(What was asked for is not known. Judge the answers as texts.)"
@@ -46,15 +47,17 @@ def choose(typed: dict[str, Any]) -> int:
     """Choose, say how the answers stand, print the best; the exit code."""
     watch = Contest(typed["as_json"])
     try:
-        result = asyncio.run(_chosen(typed, watch))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        complain("interrupted before anything was graded")
-        return INTERRUPTED
+        result = run_sync(_chosen(typed, watch))
+    except (KeyboardInterrupt, asyncio.CancelledError) as cut:
+        if (best := best_so_far(cut)) is None:
+            complain("interrupted before anything was graded")
+            return INTERRUPTED
+        result = best
     except RedraftError as error:
         if error.result is not None and not typed["response"]:
             hand_over(error.result, typed)
         if typed["as_json"]:
-            lines.emit("error", error=type(error).__name__, message=str(error))
+            lines.emit("error", **error_data(error))
         raise
     standing = standings(result.trace)
     if typed["as_json"]:

@@ -165,7 +165,7 @@ def _relative(key: str, value: Any, beside: str) -> Any:
     """A file that a setting names lies beside the file that names it."""
     if beside == ".":
         return value
-    if key == "rubric" or (key == "priors" and value != "shipped"):
+    if key == "rubric" or (key == "priors" and value not in {"shipped", "learned"}):
         return str(Path(beside, value))
     return [found_beside(spec, beside) for spec in value] if key in {"require", "grader"} else value
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from ..core.errors import RedraftError
     from ..result import Result
 
 OK, FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
@@ -86,8 +87,17 @@ def _told(error: Exception) -> int:
     if not isinstance(error, RedraftError):
         complain(f"{type(error).__name__}: {error}", "this should not happen; --debug shows where it did")
         return FAILED
-    complain(str(error) or type(error).__name__, next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), ""))
+    complain(str(error) or type(error).__name__, _hint(error))
     return USAGE if isinstance(error, ConfigError) else FAILED
+
+
+def _hint(error: RedraftError) -> str:
+    """What to do about an error."""
+    from ..text import duration, moment_in
+
+    if wait := getattr(error, "retry_after", None):
+        return f"try again in {duration(wait)}, at {moment_in(wait)}"
+    return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")
 
 
 def complain(message: str, hint: str = "") -> None:

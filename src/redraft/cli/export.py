@@ -75,6 +75,7 @@ SCORE = click.FloatRange(0, 1)
 @click.option(
     "--files", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True, help="What a folder is filled with."
 )
+@click.option("--with-demands", is_flag=True, help="Prompts end with the hard constraints, as the writer was told them.")
 @click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
 @journal
 @options.as_json

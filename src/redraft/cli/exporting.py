@@ -16,7 +16,7 @@ from .batchview import counted, say
 from .journals import Kept, found, keep_apart
 from .live import console, line
 
-RECIPE = ("pairs", "min_margin", "good", "style", "test_size", "salt", "files")
+RECIPE = ("pairs", "min_margin", "good", "style", "test_size", "salt", "files", "with_demands")
 
 
 def write(typed: Mapping[str, Any]) -> None:

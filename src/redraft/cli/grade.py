@@ -26,6 +26,8 @@ With requirements alone no model is asked. Exit codes: 0 graded, 1 failed,
 @click.option("--response", type=options.READABLE, metavar="FILE", required=True, help="The answer (- for stdin).")
 @options.grading
 @options.asking
+@options.spending
+@options.timeout
 @click.option("--context", type=options.READABLE, metavar="FILE", help="Material for the judge.")
 @click.option("--reference", type=options.READABLE, metavar="FILE", help="A known good answer for the judge.")
 @options.as_json

@@ -52,9 +52,8 @@ async def _induced(cases: list[Any], start: Rubric, typed: Mapping[str, Any]) ->
     writer = await model_found(typed["model"])
     if writer is None:
         raise ConfigError("a model must propose the criteria and none was found: give --model; `redraft models` tells more")
-    options = Options(
-        budget=budget_of(typed), prices=prices_of(typed), max_in_flight=typed["max_in_flight"], deadline=typed["deadline"], cache={}
-    )
+    limits = {name: typed[name] for name in ("max_in_flight", "deadline", "timeout")}
+    options = Options(budget=budget_of(typed), prices=prices_of(typed), cache={}, **limits)
     desk = Desk(options, writer, None, model_named(typed["judge"]) or None)
     try:
         return await Induction(desk, cases, start, typed["rounds"], _tell).run()

@@ -132,6 +132,7 @@ def _told(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is known of a run, a fact a line; what its last report says of it comes last."""
     facts = {name: value for name, value in about.items() if name not in INSIDE}
     report = {name: value for name, value in (about.get("report") or {}).items() if name not in TWICE}
+    report |= {name: "unknown" for name in ("tokens", "cost") if name in report and report[name] is None}
     for name, value in {**facts, **report, **purse_and_priors(about.get("report") or {})}.items():
         if value not in (None, "", 0, False, [], {}):
             yield name.replace("_", " "), _written_out(value)

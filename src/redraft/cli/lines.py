@@ -6,13 +6,14 @@ import json
 import sys
 from typing import Any
 
+from ..core.diagnosis import why_kept
 from ..core.records import Failure, Record
 from ..core.serial import record_to_json
 from ..core.steps import Step, Stop
 from ..core.trace import Trace
 from ..result import Result, measured, scored
 from ..text import plain
-from .progress import Progress, doing, made, rows, usage_as_json
+from .progress import Progress, doing, made, rows
 
 
 class PlainLines:
@@ -88,28 +89,10 @@ def emit(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)  # noqa: T201
 
 
-def as_object(result: Result) -> dict[str, Any]:
-    """A result as plain data."""
-    metadata = dict(result.metadata)
-    metadata["usage_by"] = {who: usage_as_json(usage) for who, usage in metadata["usage_by"].items()}
-    return {
-        "value": result.value,
-        "score": result.score,
-        "score_interval": result.score_interval,
-        "observed": result.observed,
-        "reason": result.reason,
-        "stop": str(result.stop),
-        "converged": metadata.pop("converged"),
-        "usage": usage_as_json(result.usage),
-        "cost": result.cost,
-        "metadata": metadata,
-    }
-
-
 def closing(result: Result) -> str:
-    """Two facts in one line: how good it is, and why the work ended."""
+    """In one line: how good it is, why the work ended, and why another answer was not kept that scored higher."""
     scores = scored(result, " → ")
     note = " ".join(plain(result.trace.outcome.note).split()) if result.trace.outcome else ""
     why = f"stopped: {result.stop}" + (f" ({note})" if note else "")
-    told = "→" in scores or result.score_interval
-    return f"score {measured(result)}" + (f" ({scores})" if told else "") + f" · {why}"
+    told, kept = "→" in scores or result.score_interval, why_kept(result.trace)
+    return f"score {measured(result)}" + (f" ({scores})" if told else "") + f" · {why}" + (f" · {kept}" if kept else "")

@@ -111,9 +111,8 @@ def say_what_was_read(labelled: Labelled) -> None:
 
 
 async def _live(data: Data, typed: Mapping[str, Any], shelf: cards.Shelf) -> Validated:
-    options = Options(
-        budget=budget_of(typed), prices=prices_of(typed), max_in_flight=typed["max_in_flight"], deadline=typed["deadline"]
-    )
+    limits = {name: typed[name] for name in ("max_in_flight", "deadline", "timeout")}
+    options = Options(budget=budget_of(typed), prices=prices_of(typed), **limits)
     desk = Desk(options, None, _grader(typed), await model_found(typed["judge"] or typed["model"]))
     attacks = read_attacks(typed["attacks"]) if typed["attacks"] else []
     with _progress(len(data.cases) * typed["looks"] + len(attacks), typed) as told:

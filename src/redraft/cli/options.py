@@ -96,8 +96,8 @@ stopping = group(
     ),
     setting(
         "--priors",
-        metavar="shipped|FILE",
-        help="What is expected at first. Default: what earlier runs taught (`redraft priors`), else the shipped ones.",
+        metavar="shipped|learned|FILE",
+        help="What is expected at first: the shipped figures (default), what earlier runs taught (`redraft priors`), or FILE.",
     ),
     setting(
         "--plain/--adaptive",
@@ -155,6 +155,10 @@ spending = group(
         metavar="MODEL=IN,OUT",
         help="What a model takes for a million tokens read and written, in USD (repeatable).",
     ),
+)
+
+timeout = setting(
+    "--timeout", type=POSITIVE, default=600.0, show_default=True, metavar="SECONDS", help="A call takes at most this long."
 )
 
 sampling = group(

@@ -14,6 +14,7 @@ EPILOG = """\b
 Examples:
   redraft priors
   redraft priors show tiny
+  redraft run "Explain it" --priors learned
   redraft priors show tiny --json > tiny.json
   redraft run "Explain it" --priors tiny.json
   redraft priors learn answers.jsonl.journal
@@ -23,9 +24,9 @@ Examples:
 \b
 Where a model judges, Redraft weighs what each next step may gain: by how good drafts
 are, what refinements bring, and how far the judge's scores can be trusted. It begins
-with the figures that are shipped; what runs teach is kept for each model with its
-graders, and the next run with them begins with that. It is a hint, no more: what a
-task shows of itself soon counts for more. --priors shipped does without.
+with the figures that are shipped. What batches teach is kept for each model with its
+graders; a run with --priors learned begins with that, and no other run does. It is a
+hint, no more: what a task shows of itself soon counts for more.
 """
 
 LEARNING = """\b
@@ -96,7 +97,7 @@ def learn(ctx: click.Context, /, **typed: Any) -> int:
 @options.as_json
 @options.debug
 def forget(pair: str, as_json: bool) -> None:
-    """Forget what is kept of a MODEL with its graders; the next run with them begins with what is shipped."""
+    """Forget what is kept of a MODEL with its graders; --priors learned then begins with what is shipped."""
     from .believed import forget
 
     forget(pair, as_json=as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..core.records import Candidate, Comparison, Record, Slot, Usage
 from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
@@ -106,14 +106,3 @@ def tally(usage: Usage, seconds: float | None = None) -> str:
     cached = f" (+{usage.cached_calls} cached)" if usage.cached_calls else ""
     time = [] if seconds is None else [f"{seconds:.1f} s"]
     return " · ".join([f"calls {usage.calls}{cached}", f"tokens {tokens}", f"cost {cost}", *time])
-
-
-def usage_as_json(usage: Usage) -> dict[str, Any]:
-    return {
-        "calls": usage.calls,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cached_calls": usage.cached_calls,
-        "retried_calls": usage.retried_calls,
-        "cost": usage.cost,
-    }

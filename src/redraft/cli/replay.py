@@ -15,7 +15,7 @@ from ..core.serial import pack, record_to_json
 from ..core.trace import Trace
 from ..result import Result, remarked, shown
 from ..text import plain
-from .lines import as_object, closing
+from .lines import closing
 from .live import console as text_console
 from .live import line
 from .progress import tally
@@ -27,7 +27,7 @@ def as_data(trace: Trace) -> str:
     answers = [_answer(trace, c) for c in trace.candidates]
     head = {"task": pack(trace.task), "panel": [pack(s) for s in trace.panel], "settings": dict(trace.settings)}
     ended = trace.outcome is not None
-    return json.dumps({**head, "ended": ended, **as_object(Result(trace)), "candidates": answers}, indent=2, default=list)
+    return json.dumps({**head, "ended": ended, **Result(trace).to_dict(), "candidates": answers}, indent=2, default=list)
 
 
 def _answer(trace: Trace, candidate: Candidate) -> dict[str, Any]:

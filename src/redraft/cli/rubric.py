@@ -45,6 +45,7 @@ better on rows that neither proposing nor choosing had seen: the start is writte
 @options.setting("--judge", metavar="MODEL", help="Who judges by them. Default: the model that proposes.")
 @click.option("--max-in-flight", type=options.COUNT, default=16, show_default=True, metavar="N", help="Calls at once.")
 @options.spending
+@options.timeout
 @options.as_json
 @options.debug
 def rubric(**typed: Any) -> int:

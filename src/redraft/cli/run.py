@@ -46,6 +46,7 @@ pyproject.toml, whose keys are the names of the options.
 @options.stopping
 @options.setting("--editor/--no-editor", default=True, help="Repair by form alone before a model is asked. Default: yes.")
 @options.spending
+@options.timeout
 @options.sampling
 @click.option("--system", metavar="TEXT", help="A system message.")
 @click.option("--context", type=options.READABLE, metavar="FILE", help="Material for the judge.")

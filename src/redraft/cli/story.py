@@ -5,7 +5,6 @@ Used by `redraft show` and `redraft demo`. All text of others goes through `plai
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from .diff import drawn
 from .live import line
 from .progress import made
 
-OBJECT = re.compile(r"\{.{30,}\}", re.DOTALL)
+LONGEST_OBJECT = 31  # characters of what stands in braces, if all is to be shown
 EXCERPT = 12  # lines of a text that are shown when not all is asked for
 
 
@@ -96,7 +95,8 @@ class Teller:
 
 def brief(text: str) -> str:
     """The text without the whole of a JSON schema that stands in it."""
-    return OBJECT.sub("{…}", text)
+    start, end = text.find("{"), text.rfind("}") + 1
+    return f"{text[:start]}{{…}}{text[end:]}" if 0 <= start < end - LONGEST_OBJECT else text
 
 
 def seated(trace: Trace, candidate: int) -> list[Feedback]:
@@ -119,7 +119,8 @@ def _news(before: Sequence[Feedback], now: Sequence[Feedback]) -> list[Feedback]
 
 def _mark(view: Feedback) -> Text:
     if view.score is None:
-        return Text("unknown", "yellow")
+        said = {True: "done", False: "not done", None: "advice"}[view.done]
+        return Text(said if view.steers else "unknown", "green" if view.done else "yellow")
     style = "green" if view.score == 1 else "red" if view.score == 0 else "yellow"
     sign = {1.0: "✓ ", 0.0: "✗ "}.get(view.score, "  ")
     return Text(f"{sign}{view.score:.2f}", style)

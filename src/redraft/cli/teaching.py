@@ -170,7 +170,7 @@ def unfit(trace: Trace, pair: Pair) -> str:
     """Why a trace says nothing of a pair; empty where it does."""
     writers = {c.by for c in trace.candidates if c.role in {"generate", "refine"}} - {pair.model}
     graders = {seat.grader for seat in scored_by(trace.panel)}
-    if not noisy_among(trace.panel) or not trace.graded:
+    if not noisy_among(trace.scorers) or not trace.graded:
         return "that no model graded"
     if writers:
         return f"written by {', '.join(sorted(writers))}, not {pair.model}: name it with --model"

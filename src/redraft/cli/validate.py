@@ -82,6 +82,7 @@ def _formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 @click.option("--afresh", is_flag=True, help="Ask again what was answered before.")
 @click.option("--max-in-flight", type=options.COUNT, default=16, show_default=True, metavar="N", help="Calls at once.")
 @options.spending
+@options.timeout
 @options.as_json
 @options.debug
 def validate(**typed: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -14,19 +13,19 @@ from ..api import refine
 from ..core.errors import ConfigError
 from ..core.records import Task
 from ..result import Result, shown
+from ..sync import run_sync
 from .exits import exit_code
-from .lines import as_object
 from .live import console
 from .progress import tally
 from .story import Teller, seated
-from .wishes import chosen_graders, model_named, new_task
+from .wishes import budget_of, chosen_graders, model_named, new_task, prices_of
 
 
 def judge(typed: Mapping[str, Any]) -> int:
     """Grade, show the verdict; the exit code."""
     err = console(stderr=True)
     with err.status("grading ...") if err.is_terminal else nullcontext():
-        result = asyncio.run(_graded(new_task(typed), typed))
+        result = run_sync(_graded(new_task(typed), typed))
     if typed["as_json"]:
         print(json.dumps(_data(result), indent=2))  # noqa: T201
     else:
@@ -40,8 +39,9 @@ async def _graded(task: Task, typed: Mapping[str, Any]) -> Result:
         "max_iterations": 0,
         "adaptive": False,
         "editor": False,
-        "trust": typed["trust"],
-        "cards": typed["cards"],
+        "budget": budget_of(typed),
+        "prices": prices_of(typed),
+        **{name: typed[name] for name in ("deadline", "timeout", "trust", "cards")},
     }
     if task.requirements and graders is None and typed["judge"] is None:
         return await refine(task, model=False, **options)
@@ -56,7 +56,7 @@ def _data(result: Result) -> dict[str, Any]:
         {"grader": f.grader, "score": f.score, "reason": f.reason, "actions": list(f.actions), "done": f.done}
         for f in result.trace.feedback[best]
     ]
-    data = as_object(result)
+    data = result.to_dict()
     return {name: data[name] for name in ("score", "usage", "cost")} | {"broken": data["metadata"]["broken"], "feedback": views}
 
 

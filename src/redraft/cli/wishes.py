@@ -31,7 +31,7 @@ NO_PROMPT = "Improve this text."  # what is asked for when only a response is gi
 SECRET = re.compile(r"(?<=://)[^/@#]*@|\?[^#]*")
 
 
-SHIPPED = "shipped"
+WORDS = ("shipped", "learned")
 AS_IT_WAS = ("grader", "rubric", "judge", "temperature", "max-tokens", "seed", "priors")  # unset in a trace, these stay unset
 
 
@@ -105,6 +105,7 @@ def settings_of(typed: Mapping[str, Any]) -> dict[str, Any]:
         "gain_per",
         "final_check",
         "deadline",
+        "timeout",
         "editor",
         "temperature",
         "max_tokens",
@@ -118,9 +119,9 @@ def settings_of(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def priors_of(typed: Mapping[str, Any]) -> Priors | str | None:
-    """The priors that were typed: a file's, those that a trace kept, or the word for those shipped. Raises ConfigError."""
+    """The priors that were typed: a file's, those that a trace kept, or a word for others. Raises ConfigError."""
     given: Priors | str | None = typed["priors"]
-    if given is None or given == SHIPPED or isinstance(given, Priors):
+    if given is None or given in WORDS or isinstance(given, Priors):
         return given
     return read_priors(given)
 
@@ -131,7 +132,8 @@ def budget_of(typed: Mapping[str, Any], used: Usage = NOTHING) -> Budget | None:
     if all(limit is None for limit in limits.values()):
         return None
     spent = _amounts(used)
-    return Budget(**{name: limit if limit is None else max(0, limit - (spent.get(name) or 0)) for name, limit in limits.items()})
+    left: dict[str, Any] = {n: limit if limit is None else max(0, limit - (spent.get(n) or 0)) for n, limit in limits.items()}
+    return Budget(**left)
 
 
 def _amounts(usage: Usage) -> dict[str, float | None]:

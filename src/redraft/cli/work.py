@@ -16,12 +16,14 @@ import click
 from .. import api
 from ..core.errors import RedraftError, StoreError
 from ..core.plans.adaptive import Adaptive
+from ..core.priors import Priors
 from ..core.records import Comparison, Record
 from ..core.steps import Step
 from ..core.trace import Trace
-from ..result import Result, remarked
+from ..result import Result, error_data, remarked
 from ..stores import JsonlStore, read_trace, write_whole
-from ..stores.priors import Shelf
+from ..stores.priors import Pair, Shelf
+from ..sync import run_sync
 from ..text import plain
 from . import files, lines
 from .config import Configured
@@ -35,18 +37,26 @@ def refine(ctx: click.Context, typed: dict[str, Any]) -> int:
     watch = Watch(typed["as_json"])
     try:
         result = carry_out(ctx, typed, watch)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        return _interrupted(watch, typed)
+    except (KeyboardInterrupt, asyncio.CancelledError) as cut:
+        if (best := best_so_far(cut)) is None:
+            return _interrupted(watch, typed)
+        result = best
     except RedraftError as error:
         if error.result is not None:
             hand_over(error.result, typed)
         if typed["as_json"]:
-            lines.emit("error", error=type(error).__name__, message=str(error))
+            lines.emit("error", **error_data(error))
         raise
     if not typed["as_json"]:
         _conclude(result, typed, watch)
     hand_over(result, typed)
     return exit_code(result)
+
+
+def best_so_far(cut: BaseException) -> Result | None:
+    """What was graded when somebody interrupted; None where nothing was."""
+    result: Result | None = getattr(cut, "result", None)
+    return result if result is not None and result.trace.graded else None
 
 
 def carry_out(ctx: click.Context, typed: dict[str, Any], watch: Watch) -> Result:
@@ -62,7 +72,7 @@ def carry_out(ctx: click.Context, typed: dict[str, Any], watch: Watch) -> Result
         else:
             given = Trace(new_task(typed), settings=remembered(typed, params))
         asked = wish(typed, given, store=store, on_record=watch.record, on_step=watch.step)
-        return asyncio.run(watched(asked, watch))
+        return run_sync(watched(asked, watch))
 
 
 async def watched(asked: Wish, watch: Watch) -> Result:
@@ -82,20 +92,29 @@ async def watched(asked: Wish, watch: Watch) -> Result:
 
 
 def _tell_of_priors(job: api.Job, watch: Watch) -> None:
-    """Say by what finished work the plan goes, or that what was learned from it cannot be read."""
+    """Say by which priors the plan goes, where they are not the shipped ones, or that those asked for are not there."""
     if not isinstance(job.plan, Adaptive):
         return
-    pair = job.desk.pair if job.desk.options.priors is None else None
-    with suppress(StoreError):
-        if pair and (damage := Shelf.at().damage(pair)):
-            complain(f"{damage}; it is not used", f"`redraft priors forget {pair.key[:8]}` removes it")
-    if not (tasks := job.plan.priors.tasks):
-        return
-    if watch.as_json:
+    learned, tasks = job.desk.options.priors == "learned", job.plan.priors.tasks
+    pair = job.desk.pair if learned else None
+    if job.plan.priors == Priors():
+        if learned:
+            complain(*_without_learned(pair))
+    elif watch.as_json:
         lines.emit("priors", tasks=tasks, key=pair.key if pair else None)
-    else:
+    elif tasks:
         shown = f" (redraft priors show {pair.key[:8]})" if pair else ""
         complain(f"what is expected was learned from {tasks:,} task{'s' * (tasks > 1)}{shown}")
+    else:
+        complain("what is expected was given, and is not as shipped")
+
+
+def _without_learned(pair: Pair | None) -> tuple[str, str]:
+    """Why there are no learned priors of a model with its graders, and what to do about it."""
+    with suppress(StoreError):
+        if pair and (damage := Shelf.at().damage(pair)):
+            return f"{damage}; the shipped priors hold", f"`redraft priors forget {pair.key[:8]}` removes it"
+    return "nothing was learned yet of this model with these graders: the shipped priors hold", ""
 
 
 def _heed_sigterm() -> None:
@@ -160,7 +179,7 @@ def hand_over(result: Result, typed: Mapping[str, Any]) -> None:
     if typed["output"]:
         write_whole(typed["output"], result.value)
     if typed["as_json"]:
-        lines.emit("result", **lines.as_object(result))
+        lines.emit("result", **result.to_dict())
     elif not typed["output"]:
         files.show_answer(result.value)
 

@@ -10,15 +10,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import sqrt
+from functools import cache
+from math import ceil, sqrt
+from typing import NamedTuple
 
 from .family import Family, family
-from .plans.adaptive import SURE
+from .plans.adaptive import SURE, preferred
 from .priors import Priors
 from .records import Candidate, StopReason
-from .trace import Seat, Trace
+from .trace import NEAR, Seat, Trace
 
-NEAR = 1e-9  # scores closer than this are the same
+MATTERS = 0.1  # a gain that is sure to be less is called noise
 WEIGHT = 4  # looks that what was believed of the noise before counts as
 SHIPPED = Priors().noise_sd  # goes for work that ended by no belief
 
@@ -30,6 +32,7 @@ class Kind(StrEnum):
     BAD_CHECK = "bad check"
     REGRESSION = "regression"
     NOISE = "noise"
+    TOO_FEW_LOOKS = "too few looks"
     CEILING = "ceiling"
 
 
@@ -48,7 +51,9 @@ def diagnosed(trace: Trace) -> Diagnosis | None:
     - bad check: no answer ever met a must, a requirement, or a check that calls no model, though two or more were written.
     - regression: refinements lowered the score, on average by more than the graders' noise explains, and none was kept that
       raised it.
-    - noise: the scores of all answers differ, by no more than that noise explains. Graders that call no model have none.
+    - noise: what the kept answer has gained over the first (or the others over it, where the first was kept) is sure to be
+      less than 0.1, and may be nothing. Graders that call no model have no noise.
+    - too few looks: that noise explains the difference, and would also hide a gain of 0.1 or more.
     - ceiling: the latest refinements did not improve on the answer that was kept.
     """
     end = trace.outcome
@@ -58,13 +63,90 @@ def diagnosed(trace: Trace) -> Diagnosis | None:
         return Diagnosis(Kind.REACHED, end.note)
     known = family(trace)
     noise = noise_of(known, SHIPPED if end.noise is None else end.noise)
+    gain = gain_of(trace, known, noise)
     words = {
         Kind.BAD_CHECK: unmet(trace),
         Kind.REGRESSION: lowered(trace, known, noise),
-        Kind.NOISE: alike(known, noise),
+        Kind.NOISE: alike(known, gain, noise),
+        Kind.TOO_FEW_LOOKS: inconclusive(known, gain, noise),
         Kind.CEILING: exhausted(trace, trace.best, known),
     }
     return next((Diagnosis(kind, said) for kind, said in words.items() if said), None)
+
+
+class Gain(NamedTuple):
+    """By how much one answer scores above another, and how far off that may be by noise, with 95 %."""
+
+    observed: float
+    margin: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether noise does not explain it."""
+        return self.observed - self.margin > NEAR
+
+    @property
+    def inconclusive(self) -> bool:
+        """Whether it may be nothing, as well as a gain that matters."""
+        return self.observed - self.margin <= NEAR and self.observed + self.margin >= MATTERS
+
+
+def improved(trace: Trace) -> bool:
+    """Whether the answer that was kept scores above the first by more than noise explains."""
+    known, end = family(trace), trace.outcome
+    noise = noise_of(known, SHIPPED if end is None or end.noise is None else end.noise)
+    gain = gain_of(trace, known, noise)
+    return gain is not None and gain.sure
+
+
+def gain_of(trace: Trace, known: Family, noise: float) -> Gain | None:
+    """What the kept answer has gained over the first; where the first was kept, the best of the others. None without two.
+
+    The margin is wider the more there were to choose from: the highest of several scores has been lucky (Bonferroni).
+    """
+    scored = [c for c in trace.candidates if trace.scores[c.id] is not None]
+    best = trace.best
+    if best not in scored or trace.kept_share(best.id) != trace.kept_share(scored[0].id):
+        return None
+    alike = [known.places[c.id] for c in scored if trace.kept_share(c.id) == trace.kept_share(best.id)]
+    scores = {place: known.score_at(place) for place in alike}
+    first, kept = alike[0], known.places[best.id]
+    if len(scores) < 2:
+        return None
+    other = max((place for place in scores if place != first), key=scores.__getitem__) if kept == first else kept
+    looks = sum(known.shape.kin[place].noise or 0.0 for place in (first, other))
+    return Gain(scores[other] - scores[first], sure_of(len(scores) - 1) * noise * sqrt(looks))
+
+
+@cache
+def sure_of(many: int) -> float:
+    """How many standard deviations on both sides hold the highest of so many comparisons with 95 %, at least."""
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(1 - 0.025 / many)
+
+
+def why_kept(trace: Trace) -> str:
+    """Why the answer that was kept is not the one that graders scored highest, as a sentence; "" where it is."""
+    best, rival = trace.best, max(trace.graded, key=lambda c: (trace.scores[c.id] or 0.0, -c.id), default=None)
+    if trace.outcome is None or best is None or rival is None:
+        return ""
+    lead = (trace.scores[rival.id] or 0.0) - (trace.scores[best.id] or 0.0)
+    if lead <= NEAR:
+        return ""
+    return f"answer {rival.id} was scored {lead:.2f} higher than answer {best.id}, which was kept {_reason(trace, best, rival)}"
+
+
+def _reason(trace: Trace, best: Candidate, rival: Candidate) -> str:
+    if trace.kept_share(best.id) > trace.kept_share(rival.id):
+        broken = [s.grader for s in trace.scorers if s.must and trace.seat_score(rival.id, s) != 1]
+        return f"because it keeps more of what it must: the other breaks {', '.join(broken)}"
+    if preferred(trace, [best, rival]) == best.id:
+        return "because it came first when the two were compared"
+    believed = trace.settled.scores
+    if (believed[best.id] or 0.0) > (believed[rival.id] or 0.0) + NEAR:
+        return "because it is believed to be better, given all that was seen and how noisy graders are"
+    return "because the graders call it done" if trace.content(best.id) else "by the plan"
 
 
 def noise_of(known: Family, before: float) -> float:
@@ -138,18 +220,25 @@ def is_refined(trace: Trace) -> bool:
     return candidate is not None
 
 
-def alike(known: Family, noise: float) -> str:
-    """Whether the scores of all answers differ by no more than noise explains: by a chi-square test, at some 5 %."""
-    weights = [kin.noise for kin in known.shape.kin if kin.noise is not None]
-    if len(weights) < 2 or not noise or not all(weights) or the_one(known.scores):
-        return ""
-    mean = sum(s / w for s, w in zip(known.scores, weights, strict=True)) / sum(1 / w for w in weights)
-    squares = sum((s - mean) ** 2 / w for s, w in zip(known.scores, weights, strict=True)) / noise**2
-    if squares > (free := len(weights) - 1) + 2 * sqrt(2 * free):
+def alike(known: Family, gain: Gain | None, noise: float) -> str:
+    """Whether what was gained is nothing, as far as it matters."""
+    if gain is None or not gain.margin or gain.sure or gain.inconclusive or gain.observed < -gain.margin or the_one(known.scores):
         return ""
     between = f"{min(known.scores):.2f} and {max(known.scores):.2f}"
     taken = f"what is taken for the graders' noise ({noise:.2f} a look)"
     return f"all answers score between {between}, no further apart than {taken} explains"
+
+
+def inconclusive(known: Family, gain: Gain | None, noise: float) -> str:
+    """Whether what was gained cannot be told from nothing, though it may matter."""
+    if gain is None or not gain.margin or not gain.inconclusive or the_one(known.scores):
+        return ""
+    needed = ceil(2 * (SURE * noise / MATTERS) ** 2)
+    change = "a gain" if gain.observed >= 0 else "a loss"
+    return (
+        f"a difference of {gain.observed:+.2f} may be {change}, or what is taken for the graders' noise ({noise:.2f} a look): "
+        f"too few looks to tell; some {needed} at each answer would tell a gain of {MATTERS:g}"
+    )
 
 
 def the_one(scores: Sequence[float]) -> str:

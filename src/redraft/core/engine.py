@@ -9,17 +9,21 @@ from typing import TypeAlias
 from .plans import Plan
 from .records import Record, Slot
 from .steps import Step
+from .tasks import cancel_and_wait
 from .trace import Trace
 
 Perform: TypeAlias = Callable[[Step], Awaitable[Record]]
 
 
-async def advance(trace: Trace, plan: Plan, perform: Perform) -> AsyncGenerator[Trace, None]:
+async def advance(
+    trace: Trace, plan: Plan, perform: Perform, salvage: Callable[[Trace], object] | None = None
+) -> AsyncGenerator[Trace, None]:
     """Yield the trace after every new record, and plan anew on each; what is under way is left alone.
 
     A plan that asks again for what was carried out, or failed in this run, is not heeded: no run goes in circles.
-    Closing the iterator, or cancelling whoever waits on it, cancels what is under way. What was yielded is complete:
-    given back here, it goes on where it stopped.
+    Closing the iterator, or cancelling whoever waits on it, cancels what is under way and waits for its end. Nothing is yielded
+    then; `salvage` is called with the trace and the records that came too late: what had arrived, and the Failures of steps
+    that were cut off when a model had been asked. Given back here, any of these traces goes on where it stopped.
     """
     trace = trace.reopened()
     flying: dict[asyncio.Future[Record], Slot] = {}
@@ -32,25 +36,43 @@ async def advance(trace: Trace, plan: Plan, perform: Perform) -> AsyncGenerator[
                 continue
             for step in steps:
                 if step.slot not in flying.values():
-                    flying[asyncio.ensure_future(perform(step))] = step.slot
+                    flying[asyncio.ensure_future(_carry_out(perform, step))] = step.slot
             if not flying:
                 return
-            cancelled = None
-            try:
-                await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError as error:
-                cancelled = error  # what has arrived by now is handed on all the same
+            await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
             for arrival in [flight for flight in flying if flight.done()]:
-                del flying[arrival]
                 trace += arrival.result()
+                del flying[arrival]
                 yield trace
-            if cancelled:
-                raise cancelled
+    except asyncio.CancelledError as error:
+        if salvage and (cut := _record_of(error)):
+            trace += cut
+            salvage(trace)
+        raise
     finally:
-        for flight in flying:
-            flight.cancel()
-        if flying:
-            await asyncio.gather(*flying, return_exceptions=True)
+        try:
+            await cancel_and_wait(flying)
+        finally:
+            late = [flight.result() for flight in flying if not (flight.cancelled() or flight.exception())]
+            for record in late:
+                trace += record
+            if salvage and late:
+                salvage(trace)
+
+
+async def _carry_out(perform: Perform, step: Step) -> Record:
+    """A step in a task of its own, where a record that was cut off is handed on like any other."""
+    try:
+        return await perform(step)
+    except asyncio.CancelledError as error:
+        if record := _record_of(error):
+            return record
+        raise
+
+
+def _record_of(error: asyncio.CancelledError) -> Record | None:
+    """What a performer says of a step that was cancelled."""
+    return getattr(error, "record", None)
 
 
 async def advance_together(

@@ -11,6 +11,7 @@ RedraftError
 |   +-- ModelTimeoutError       no answer in time
 |   +-- ModelUnavailableError   the endpoint cannot be reached, or has not that model
 +-- GradingError            no grader could say anything
++-- ComputeLimitError       a check or a repair takes more time or memory than it may
 +-- BudgetExhaustedError    money, tokens, calls or time are used up
 +-- StoreError              a trace cannot be read or written
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .records import Usage
+from .records import Failure, Usage
 
 
 class RedraftError(Exception):
@@ -30,6 +31,11 @@ class RedraftError(Exception):
         super().__init__(message)
         self.usage = usage or Usage()
         self.result: Any = None
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What it carries beside its message and usage, by the names of the arguments it is made with."""
+        return {}
 
 
 class ConfigError(RedraftError, ValueError):
@@ -59,6 +65,10 @@ class ModelError(RedraftError):
         self.retry_after = retry_after
         if retryable is not None:
             self.retryable = retryable
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"status": self.status, "retry_after": self.retry_after, "retryable": self.retryable}
 
 
 class AuthenticationError(ModelError):
@@ -97,16 +107,42 @@ class GradingError(RedraftError):
     """No grader could say anything about any candidate."""
 
 
+class ComputeLimitError(RedraftError):
+    """A check, a repair or a computed grade takes more time or memory than it may: what it would say is unknown."""
+
+
 class BudgetExhaustedError(RedraftError):
-    """Money, tokens, calls or time are used up. `what` names which: calls, input_tokens, output_tokens, usd or deadline."""
+    """Money, tokens, calls or time are used up. `what` names which: a limit of the budget, or deadline."""
 
     def __init__(self, message: str = "", *, what: str = "budget", usage: Usage | None = None) -> None:
         super().__init__(message, usage=usage)
         self.what = what
 
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"what": self.what}
+
 
 class StoreError(RedraftError):
     """A trace or journal cannot be read or written."""
+
+
+KINDS: Mapping[str, type[RedraftError]] = {
+    name: kind for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, RedraftError)
+}
+"""All of them by name."""
+
+
+def name_of(error: BaseException) -> str:
+    """The name that it is recorded by: that of the nearest class here, or its own where it is foreign."""
+    return next((kind.__name__ for kind in type(error).__mro__ if kind in KINDS.values()), type(error).__name__)
+
+
+def error_of(failure: Failure, message: str = "", usage: Usage | None = None) -> RedraftError:
+    """The error that a failure is the record of, with all that it carried; a ModelError for one that is not ours."""
+    kind = KINDS.get(failure.error, ModelError)
+    details = {name: getattr(failure, name) for name in kind().details}
+    return kind(message or failure.message, usage=usage, **details)
 
 
 OUTAGES: Mapping[str, type[RedraftError]] = {

@@ -38,10 +38,14 @@ class Family(NamedTuple):
     places: Mapping[int, int]
     again: tuple[int, float] = (0, 0.0)
 
+    def score_at(self, place: int) -> float:
+        """The score of the text in a place, where it has one."""
+        return self.scores[sum(kin.noise is not None for kin in self.shape.kin[:place])]
+
 
 def family(trace: Trace) -> Family:
     """The family of a trace's candidates. Graders that call no model have no noise; who said the same twice was looked at twice."""
-    noisy = noisy_among(trace.panel)
+    noisy = noisy_among(trace.scorers)
     places: dict[int, int] = {}
     texts: dict[str, int] = {}
     origins: list[tuple[str, int | None]] = []

@@ -1,10 +1,11 @@
-"""What a refiner is told: the task unchanged, then its parent, what to change, and what did not help before.
+"""What a writer is told: the task and its hard constraints; a refiner also its answer, what to change, and what did not help.
 
 Pure: the delimiters are derived from the text they enclose, so that the same trace always asks in the same words.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
@@ -12,25 +13,73 @@ from .records import Candidate, Feedback, Message
 from .trace import Trace
 
 MOST_TRIES = 3  # earlier attempts told of: more of them only lengthens the prompt
+DIGITS = 9  # of scores: what differs beyond is the same, as it is where the best is chosen
+ANSWERED = {"user", "tool", "function"}  # the roles after which an answer comes
+
+
+def first_prompt(trace: Trace) -> tuple[Message, ...]:
+    """The messages that ask for a first draft: those of the task, with every hard constraint at the end of the last user message.
+
+    Without a user message they make one.
+    """
+    messages = trace.task.messages
+    demands = [f"- {seat.demand}" for seat in trace.panel if seat.demand]
+    if not demands:
+        return messages
+    told = "\n".join(["The answer must meet this:" if len(demands) == 1 else "The answer must meet all of this:", *demands])
+    asked = [i for i, message in enumerate(messages) if message["role"] == "user"]
+    if not asked:
+        return (*messages, {"role": "user", "content": told})
+    return (*messages[: asked[-1]], extended(messages[asked[-1]], told), *messages[asked[-1] + 1 :])
+
+
+def extended(message: Message, text: str) -> Message:
+    """The message with one more paragraph of text, as one more part where its content is a list of parts."""
+    content = message["content"]
+    if isinstance(content, list | tuple):
+        return {**message, "content": [*content, {"type": "text", "text": text}]}
+    return {**message, "content": f"{content}\n\n{text}" if content else text}
 
 
 def advise(trace: Trace, parent: Candidate) -> tuple[Message, ...]:
     """The messages that ask for a better version of `parent`.
 
-    The original messages come first and unchanged, so that a provider's prefix cache hits; then one user message.
-    Scores, other candidates' texts and errors of graders are not in it.
+    Those that ask for a first draft come first and unchanged, so that a provider's prefix cache hits; then the parent, as the
+    assistant's turn; then one user message. Scores, other candidates' texts and errors of graders are not in it. Where an
+    assistant's turn cannot follow, the user message holds the parent. No two neighbours are added that have the same role.
     """
-    fence, wishes = fence_for(parent.text), list(open_actions(trace, parent))
-    parts = [
-        "This is an earlier answer to the request above:",
-        f"<answer-{fence}>\n{parent.text}\n</answer-{fence}>",
-        "Improve it. Change what is listed here and keep what is good:",
-        "\n".join(wishes) or "- Make it a better answer to the request.",
-    ]
-    if tried := [line for c in fruitless(trace, parent) for line in setbacks(trace, c, wishes)]:
-        parts += ["This was already tried and did not help; do not repeat it:", "\n".join(dict.fromkeys(tried))]
-    parts.append("Answer with the improved answer only: no preface, no comment on the changes.")
-    return (*trace.task.messages, {"role": "user", "content": "\n\n".join(parts)})
+    asked, advice = first_prompt(trace), "\n\n".join(_advice(trace, parent))
+    last = asked[-1]["role"]
+    if last in ANSWERED and parent.text.strip():
+        return (*asked, {"role": "assistant", "content": parent.text}, {"role": "user", "content": advice})
+    told = f"{_enclosed(parent.text)}\n\n{advice}"
+    if last == "user":
+        return (*asked[:-1], extended(asked[-1], told))
+    return (*asked, {"role": "user", "content": told})
+
+
+def _enclosed(text: str) -> str:
+    """An earlier answer where it has no turn of its own."""
+    if not text.strip():
+        return "The earlier answer to this request was empty."
+    fence = fence_for(text)
+    return f"This is an earlier answer to the request above:\n\n<answer-{fence}>\n{text}\n</answer-{fence}>"
+
+
+def _advice(trace: Trace, parent: Candidate) -> Iterator[str]:
+    """What to change, what must stay as it is, and what did not help, a paragraph each."""
+    wishes = list(open_actions(trace, parent))
+    yield "Improve the answer. Change what is listed here and keep what is good:"
+    yield "\n".join(wishes) or "- Make it a better answer to the request."
+    if held := [seat.demand for seat in trace.panel if seat.demand and trace.seat_score(parent.id, seat) == 1]:
+        yield "The improved answer must go on meeting this:"
+        yield "\n".join(f"- still holds: {demand}" for demand in held)
+    if tried := [list(setbacks(trace, c, wishes)) for c in fruitless(trace, parent)]:
+        times = Counter(line for lines in tried for line in lines)  # with it, nothing is asked for twice in the same words
+        latest = dict.fromkeys(line for lines in tried[-MOST_TRIES:] for line in lines)
+        yield "This was already tried and did not help; do not repeat it:"
+        yield "\n".join(f"{line} ({times[line]} times)" if times[line] > 1 else line for line in latest)
+    yield "Answer with the improved answer only: no preface, no comment on the changes."
 
 
 def fence_for(text: str) -> str:
@@ -51,7 +100,8 @@ def open_actions(trace: Trace, candidate: Candidate) -> Iterator[str]:
 
 
 def _open(feedback: Feedback) -> Iterator[str]:
-    if feedback.score is None or feedback.score >= 1:
+    met = feedback.done or not feedback.steers if feedback.score is None else feedback.score >= 1
+    if met:
         return
     unmet = [c for c in feedback.criteria if c.score < 1]
     for c in unmet:
@@ -72,14 +122,14 @@ def _lines(grader: str, wishes: Sequence[str]) -> Iterator[str]:
 
 
 def fruitless(trace: Trace, parent: Candidate) -> list[Candidate]:
-    """The refinements of `parent` that did not become better than it, latest few."""
-    bar = trace.scores[parent.id]
-    children = [
-        c
-        for c in trace.candidates
-        if c.parent == parent.id and c.role == "refine" and (bar is None or (trace.scores[c.id] or 0.0) <= bar)
-    ]
-    return children[-MOST_TRIES:]
+    """The refinements of `parent` that did not become better than it."""
+
+    def merit(id: int) -> tuple[float, float, float]:
+        return trace.kept_share(id), trace.nearness(id), round(trace.scores[id] or 0.0, DIGITS)
+
+    bar, known = merit(parent.id), trace.scores[parent.id] is not None
+    children = [c for c in trace.candidates if c.parent == parent.id and c.role == "refine"]
+    return [c for c in children if not known or merit(c.id) <= bar]
 
 
 def setbacks(trace: Trace, child: Candidate, known: Sequence[str]) -> Iterator[str]:

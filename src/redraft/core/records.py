@@ -7,7 +7,7 @@ Nothing is stored here that can be computed from the trace (see `trace`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isfinite, sqrt
 from typing import Any, TypeAlias
@@ -31,7 +31,7 @@ class StopReason(StrEnum):
 
     @property
     def converged(self) -> bool:
-        """Whether the work ended because there was nothing better to expect."""
+        """Whether the work ended because there was nothing better to expect (see `Trace.converged` for musts)."""
         return self in {StopReason.TARGET, StopReason.DONE, StopReason.PATIENCE, StopReason.GAIN}
 
     @property
@@ -83,6 +83,10 @@ class Usage:
         both: int | None = _plus(self.input_tokens, self.output_tokens)
         return both
 
+    def of_one_answer(self) -> Usage:
+        """The same where all calls were made for one answer: each after the first was a retry."""
+        return replace(self, retried_calls=max(self.calls - 1, 0))
+
 
 NOTHING = Usage()
 
@@ -92,8 +96,9 @@ class Task:
     """One thing to be answered well.
 
     `messages` may be given as a prompt or as chat messages (`{"role", "content"}`). With a `response`, that becomes
-    candidate 0. `reference`, `context` and `tests` are for graders that read them. `requirements` are specs such as
-    "words:80-200", or objects with such a `spec`. Raises ValueError for messages that are no messages.
+    candidate 0. `reference`, `context` and `tests` are for graders that read them; tests are shown to judges and never run.
+    `requirements` are specs such as "words:80-200", or objects with such a `spec`. Raises ValueError for messages that are no
+    messages.
     """
 
     messages: tuple[Message, ...]
@@ -207,12 +212,13 @@ class Feedback:
     """One grader's view of one candidate.
 
     `score` is in [0, 1], higher is better, or None: unknown. `actions` say what to change; `done` whether the grader
-    would stop here (None: it does not say). A grader fills the first five; the loop fills in who looked at what.
+    would stop here (None: it does not say). `nearness` is how near a text comes to a demand that it does not meet, in
+    [0, 1] (None: the score says that, too). A grader fills these; the loop fills in who looked at what.
     `votes` are the views this one was made of, a `Failure` for each that could not be had. Raises ValueError for a
     score that is none: it is never clamped.
     """
 
-    score: float | None
+    score: float | None = None
     reason: str = ""
     actions: tuple[str, ...] = ()
     done: bool | None = None
@@ -224,8 +230,11 @@ class Feedback:
     usage: Usage = NOTHING
     seconds: float | None = None
     votes: tuple[Feedback | Failure, ...] = ()
+    nearness: float | None = None
 
     def __post_init__(self) -> None:
+        if self.nearness is not None:
+            _check_score(self.nearness, "a nearness")
         if self.score is not None:
             _check_score(self.score, "a score")
             object.__setattr__(self, "score", float(self.score))
@@ -237,6 +246,11 @@ class Feedback:
     @property
     def slot(self) -> Slot:
         return ("feedback", self.candidate, self.grader, self.look)
+
+    @property
+    def steers(self) -> bool:
+        """Whether it is a critic's: it says what to change or whether to stop, and gives no score."""
+        return self.score is None and (bool(self.actions) or self.done is not None)
 
     @property
     def spread(self) -> float | None:
@@ -321,7 +335,8 @@ class Failure:
     """A step that could not be carried out, and why. It fills no slot: a rerun tries it again.
 
     `of` is the slot that stays empty, `role` the kind of step, `error` the name of the error. `ends` is set where it
-    ends the work: the budget or the deadline.
+    ends the work: the budget or the deadline. `status`, `retry_after`, `retryable` and `what` are those of the error (see
+    `ModelError` and `BudgetExhaustedError`), so that it can be raised again as it was.
     """
 
     of: Slot
@@ -332,6 +347,10 @@ class Failure:
     by: str = ""
     usage: Usage = NOTHING
     seconds: float | None = None
+    status: int | None = None
+    retry_after: float | None = None
+    retryable: bool | None = None
+    what: str = ""
 
     @property
     def slot(self) -> Slot:

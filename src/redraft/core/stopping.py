@@ -9,7 +9,7 @@ from math import isnan
 from typing import NamedTuple
 
 from .errors import ConfigError
-from .records import StopReason
+from .records import Candidate, StopReason
 from .trace import Trace
 
 TOLERANCE = 1e-9  # a lift of exactly min_delta is no lift, whatever the last bits say
@@ -53,21 +53,22 @@ def _target(score: float, trace: Trace) -> Ending | None:
 
 
 def done() -> StopRule:
-    """Stop when every grader that says anything about `done` says so of the best candidate."""
+    """Stop when every grader that says anything about `done` says so of the best candidate, and that keeps every must."""
     return StopRule((_done,))
 
 
 def _done(trace: Trace) -> Ending | None:
-    if trace.best is None:
+    best = trace.best
+    if best is None or not trace.kept(best.id) or not trace.content(best.id):
         return None
-    said = [f.done for f in trace.feedback[trace.best.id]]
-    said += [c.done for c in trace.comparisons[-1:] if c.ranking[0] == trace.best.id]
-    said = [word for word in said if word is not None]
-    return Ending(StopReason.DONE, "the graders want no more changes") if said and all(said) else None
+    return Ending(StopReason.DONE, "the graders want no more changes")
 
 
 def patience(n: int, min_delta: float = 0.01) -> StopRule:
-    """Stop when `n` (>= 1) refinements in a row did not lift the best score by more than `min_delta` (>= 0)."""
+    """Stop when `n` (>= 1) refinements in a row did not lift the best score by more than `min_delta` (>= 0).
+
+    While the best breaks a must: when so many in a row neither kept one more nor came nearer to it.
+    """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ConfigError(f"patience must be a whole number >= 1, got {n!r}")
     if isinstance(min_delta, bool) or not isinstance(min_delta, int | float) or not 0 <= min_delta < float("inf"):
@@ -78,24 +79,42 @@ def patience(n: int, min_delta: float = 0.01) -> StopRule:
 def _patience(n: int, min_delta: float, trace: Trace) -> Ending | None:
     if (tries := stale(trace, min_delta)) < n:
         return None
-    return Ending(StopReason.PATIENCE, f"{tries} refinement{'s' * (tries > 1)} in a row brought no gain over {min_delta:g}")
+    broken = trace.best is not None and not trace.kept(trace.best.id)
+    in_vain = "neither kept one more demand nor came nearer to it" if broken else f"brought no gain over {min_delta:g}"
+    return Ending(StopReason.PATIENCE, f"{tries} refinement{'s' * (tries > 1)} in a row {in_vain}")
 
 
 def stale(trace: Trace, min_delta: float) -> int:
-    """How many refinements in a row did not lift the best score; where graders only rank, how many came after the best."""
-    if not trace.scoring:
+    """How many refinements in a row did not lift the best score; while a must is broken, how many came no nearer to keeping it.
+
+    Where graders only rank: how many came after the best. Where there are only critics, a text that is new is not stale.
+    """
+    if not trace.scorers and not trace.only_critics:
         best = trace.best.id if trace.best else 0
         return sum(c.role == "refine" and c.id > best for c in trace.candidates)
     count, kept, top = 0, -1.0, -1.0
     for c in trace.candidates:
-        score, keeps = trace.scores[c.id], trace.kept_share(c.id)
+        keeps, level, least = trace.kept_share(c.id), trace.scores[c.id], min_delta
         count += c.role == "refine"
-        if score is None or keeps < kept:
+        if keeps < kept:
             continue
-        if keeps > kept or score > top + min_delta + TOLERANCE:
+        if keeps < 1 or trace.only_critics:
+            level, least = _level(trace, c), 0.0
+        if level is None:
+            continue
+        if keeps > kept or level > top + least + TOLERANCE:
             count = 0
-        kept, top = keeps, (score if keeps > kept else max(top, score))
+        kept, top = keeps, (level if keeps > kept else max(top, level))
     return count
+
+
+def _level(trace: Trace, candidate: Candidate) -> float | None:
+    """How far a candidate has come that no score ranks: how near it is to keeping its musts, then how new; None if not graded."""
+    if candidate not in trace.graded:
+        return None
+    if not trace.kept(candidate.id):
+        return trace.nearness(candidate.id)
+    return -1.0 if trace.unchanged(candidate) else float(candidate.id)
 
 
 def form_only() -> StopRule:

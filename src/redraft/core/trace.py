@@ -28,6 +28,8 @@ from .serial import SCHEMA, check_version, loads, pack, record_from_json, record
 
 T = TypeVar("T")
 
+NEAR = 1e-9  # scores closer than this are the same
+
 
 class view(Generic[T]):  # noqa: N801  (a decorator, like property)
     """Computed from the records when first asked for, then kept. Unlike functools' (before 3.12) it takes no lock."""
@@ -56,7 +58,9 @@ class Seat:
 
     `must`: a candidate that it does not score 1 loses to any that it does. `free`: it calls no model. `editable`: an
     editor can repair what it finds. `compares`: it ranks candidates instead of scoring one. `looks`: how often it is
-    asked about each candidate; its score is their mean. `card`: what is known of its trustworthiness, where it was asked.
+    asked about each candidate; its score is their mean. `demand`: what a must demands, in words for the writer; "" where it
+    has none. `card`: what is known of its trustworthiness, where it was asked. `may_ask`: it is handed a model that it need not
+    call; once its grades show no call, it counts as free.
     """
 
     grader: str
@@ -66,7 +70,9 @@ class Seat:
     editable: bool = False
     compares: bool = False
     looks: int = 1
+    demand: str = ""
     card: Mapping[str, Any] | None = field(default=None, compare=False)
+    may_ask: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,9 @@ class Trace:
         vars(grown).update({name: known[name] for name in UNTOUCHED[type(record)] if name in known})
         if "filled" in known and not isinstance(record, Failure):
             vars(grown)["filled"] = {**self.filled, record.slot: record}
-        if "_standing" in known and isinstance(record, Candidate | Feedback):
+        if isinstance(record, Feedback) and any(seat.may_ask for seat in self.panel):
+            vars(grown).pop("scoring", None)  # what a grader used shows whether it asks a model
+        elif "_standing" in known and isinstance(record, Candidate | Feedback):
             self._hand_on(grown, record)
         return grown
 
@@ -99,9 +107,26 @@ class Trace:
         if self.copies or grown.copies or id not in grown.by_id:
             return
         views = self.feedback.get(id, ())
-        views = tuple(sorted((*views, record), key=_by_grader)) if isinstance(record, Feedback) else views
+        if isinstance(record, Feedback):
+            views = tuple(sorted((*views, record), key=_by_grader))
+            if not self._hand_on_critics(grown, record):
+                return
+        elif any(isinstance(r, Feedback) and r.candidate == id for r in self.records):
+            return  # its grades were there before it
         vars(grown)["feedback"] = {**self.feedback, id: views}
         vars(grown)["_standing"] = {**self._standing, id: grown._weigh(id)}
+
+    def _hand_on_critics(self, grown: Trace, record: Feedback) -> bool:
+        """Tell who is a critic, if that is as before."""
+        before = self._steering.get(record.grader)
+        steers = _steering_after(record, before=before)
+        if (steers is True) is not (before is True):
+            return False
+        known = vars(self)
+        vars(grown).update({name: known[name] for name in _OF_CRITICS if name in known})
+        if steers is not before:
+            vars(grown)["_steering"] = {**self._steering, record.grader: steers}
+        return True
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Trace, (self.task, self.panel, self.records, self.since, self.settings)
@@ -117,7 +142,7 @@ class Trace:
         """
         seen = replace(self)
         standing = {id: (kept, score if score is None else scores.get(id, score)) for id, (kept, score) in self._standing.items()}
-        vars(seen).update({name: vars(self)[name] for name in (*_OF_CANDIDATES, *_OF_FEEDBACK) if name in vars(self)})
+        vars(seen).update({name: vars(self)[name] for name in (*_OF_CANDIDATES, *_OF_CRITICS, *_OF_FEEDBACK) if name in vars(self)})
         vars(seen).update(_standing=standing, comparisons=[])
         return seen
 
@@ -190,19 +215,56 @@ class Trace:
         return sum(known) / len(known) if len(known) == len(scores) >= seat.looks else None
 
     def _weigh(self, candidate: int) -> tuple[float, float | None]:
-        """The share of musts that are kept, and the weighted mean of the others (of the musts where there are no others)."""
-        scores = [(seat, self.seat_score(candidate, seat)) for seat in self.scoring]
+        """The share of musts that are kept, and the weighted mean of the others (of the musts where there are no others).
+
+        Critics are no part of it.
+        """
+        scores = [(seat, self.seat_score(candidate, seat)) for seat in self.scorers]
         musts = [score == 1 for seat, score in scores if seat.must]
         kept = sum(musts) / len(musts) if musts else 1.0
-        if not scores or any(score is None for _, score in scores):
+        if not scores or self.only_critics or any(score is None for _, score in scores):
             return kept, None
         counted = [(seat.weight, score or 0.0) for seat, score in scores if not seat.must or len(musts) == len(scores)]
         return kept, sum(weight * score for weight, score in counted) / sum(weight for weight, _ in counted)
 
     @view
     def scoring(self) -> tuple[Seat, ...]:
-        """The graders that give scores (not those that rank)."""
-        return tuple(s for s in self.panel if not s.compares)
+        """The graders that look at one candidate at a time (not those that rank): those that give scores, and critics.
+
+        They are as free as their grades show them to be.
+        """
+        return tuple(replace(s, free=True) if s.may_ask and self._computes(s) else s for s in self.panel if not s.compares)
+
+    def _computes(self, seat: Seat) -> bool:
+        """Whether a grader has graded and called no model for it."""
+        usages = [r.usage for r in self.records if isinstance(r, Feedback) and r.grader == seat.grader]
+        return bool(usages) and not any(usage.calls or usage.cached_calls for usage in usages)
+
+    @view
+    def _steering(self) -> dict[str, bool | None]:
+        """Of each grader that has said something: whether it steers and never scored; None while it only kept silent."""
+        steering: dict[str, bool | None] = {}
+        for record in self.records:
+            if isinstance(record, Feedback):
+                steering[record.grader] = _steering_after(record, before=steering.get(record.grader))
+        return steering
+
+    @view
+    def critics(self) -> frozenset[str]:
+        """The graders that never score by design: so far they only said what to change, or whether to stop, or nothing where they
+        had no more to say. No must is one.
+        """
+        return frozenset(s.grader for s in self.scoring if not s.must and self._steering.get(s.grader))
+
+    @view
+    def scorers(self) -> tuple[Seat, ...]:
+        """The graders whose scores count: all that look at one candidate at a time but the critics."""
+        return tuple(s for s in self.scoring if s.grader not in self.critics)
+
+    @view
+    def only_critics(self) -> bool:
+        """Whether critics alone say how good an answer is: beside them there are musts at most."""
+        return bool(self.critics) and all(s.must for s in self.scorers) and len(self.scoring) == len(self.panel)
 
     @view
     def _standing(self) -> dict[int, tuple[float, float | None]]:
@@ -221,6 +283,20 @@ class Trace:
         """The share of musts that a candidate keeps, in [0, 1]; 1 where there are none."""
         return self._standing[candidate][0]
 
+    def nearness(self, candidate: int) -> float:
+        """How near a candidate comes to keeping every must, in [0, 1]: the mean over them; 1 where all are kept."""
+        musts = {seat.grader for seat in self.scorers if seat.must}
+        views = [f for f in self.feedback[candidate] if f.grader in musts]
+        near = [(f.score or 0.0) if f.nearness is None else f.nearness for f in views]
+        return sum(near) / len(near) if near else 1.0
+
+    def content(self, candidate: int) -> bool:
+        """Whether somebody says of a candidate that it is done, and nobody that it is not."""
+        said = [f.done for f in self.feedback[candidate]]
+        said += [c.done for c in self.comparisons[-1:] if c.ranking[0] == candidate]
+        said = [word for word in said if word is not None]
+        return bool(said) and all(said)
+
     @view
     def comparisons(self) -> list[Comparison]:
         """All comparisons; the widest last."""
@@ -229,30 +305,42 @@ class Trace:
 
     @view
     def graded(self) -> list[Candidate]:
-        """The candidates that have a score; or, where graders only rank, a place in the widest ranking."""
-        if self.scoring:
+        """The candidates that have a score; or, where graders only rank, a place in the widest ranking.
+
+        Where critics alone say how good an answer is: those of which one has spoken, and all musts.
+        """
+        if self.only_critics:
+            return [c for c in self.candidates if self._heard(c.id)]
+        if self.scorers:
             return [c for c in self.candidates if self.scores[c.id] is not None]
         return [self.by_id[i] for i in self.comparisons[-1].ranking] if self.comparisons else []
 
+    def _heard(self, candidate: int) -> bool:
+        """Whether a critic has spoken of a candidate, and every must has a score."""
+        spoken = any(f.grader in self.critics for f in self.feedback[candidate])
+        return spoken and all(self.seat_score(candidate, must) is not None for must in self.scorers)
+
     @view
     def best(self) -> Candidate | None:
-        """What to return: the most musts kept first, then the highest score, then the earliest.
+        """What to return: the most musts kept first, then the highest score, then what all graders that say so call done,
+        then the earliest (the latest where there are only critics).
 
-        Graders that only rank decide by their widest ranking, ties in it by age; where both are seated, it breaks ties
+        Graders that only rank decide by their widest ranking, ties in it as above; where both are seated, it breaks ties
         of score. With nothing graded it is the last text at hand. Once the work has ended, it is what was kept.
         """
         if self.outcome and self.outcome.best in self.by_id:
             return self.by_id[self.outcome.best]
         if not self.graded:
             return self.candidates[-1] if self.candidates else None
-        places = self.comparisons[-1].places if self.comparisons else {}
-        last = len(places)
-
-        def rank(c: Candidate) -> tuple[float, float, int, int]:
-            score = self.scores[c.id]
-            return self.kept_share(c.id), -1.0 if score is None else score, -places.get(c.id, last), -c.id
-
-        return max(self.graded, key=rank)
+        merits: list[Callable[[int], float | None]] = [self.kept_share, self.scores.__getitem__]
+        if self.comparisons:
+            places = self.comparisons[-1].places
+            merits.append(lambda c: -places.get(c, len(places)))
+        merits.append(self.content)
+        field = [c.id for c in self.graded]
+        for merit in merits:
+            field = _highest(field, merit) if len(field) > 1 else field
+        return self.by_id[max(field) if self.only_critics else min(field)]
 
     @property
     def score(self) -> float | None:
@@ -268,6 +356,12 @@ class Trace:
     def observed(self) -> float | None:
         """The score that the best candidate was given, in [0, 1]; None if it was never scored."""
         return self.scores[self.best.id] if self.best else None
+
+    @property
+    def converged(self) -> bool:
+        """Whether the work ended because there was nothing better to expect, with every must kept."""
+        end, best = self.outcome, self.best
+        return end is not None and end.reason.converged and best is not None and self.kept(best.id)
 
     @property
     def iterations(self) -> int:
@@ -349,19 +443,34 @@ class Trace:
         return replace(trace, records=records, since=data.get("since", 0))
 
 
+def _highest(ids: Iterable[int], merit: Callable[[int], float | None]) -> list[int]:
+    """Those of which a merit is highest."""
+    worth = {id: merit(id) or 0.0 for id in ids}
+    top = max(worth.values()) - NEAR
+    return [id for id, value in worth.items() if value >= top]
+
+
+def _steering_after(said: Feedback, *, before: bool | None) -> bool | None:
+    """Whether a grader steers and never scores, after one more view of it; None while it only kept silent."""
+    if before is False or said.score is not None:
+        return False
+    return said.steers or before
+
+
 def _by_grader(feedback: Feedback) -> tuple[str, int]:
     return feedback.grader, feedback.look
 
 
 # The views that a record of each kind leaves as they are: they are handed on, so that planning stays cheap.
 _OF_CANDIDATES = ("candidates", "by_id", "copies", "replaced")
+_OF_CRITICS = ("_steering", "critics", "scorers", "only_critics")
 _OF_FEEDBACK = ("filled", "scoring", "outcome", "comparisons", "feedback")
 _OF_GRADES = ("feedback", "_standing", "scores")
 UNTOUCHED: dict[type, tuple[str, ...]] = {
-    Candidate: ("scoring", "outcome", "comparisons"),
+    Candidate: ("scoring", "outcome", "comparisons", *_OF_CRITICS),
     Feedback: ("scoring", "outcome", "comparisons", *_OF_CANDIDATES),
-    Comparison: ("scoring", "outcome", *_OF_CANDIDATES, *_OF_GRADES),
-    Failure: ("scoring", "outcome", "comparisons", "filled", *_OF_CANDIDATES, *_OF_GRADES),
-    Outcome: ("scoring", "comparisons", *_OF_CANDIDATES, *_OF_GRADES),
+    Comparison: ("scoring", "outcome", *_OF_CANDIDATES, *_OF_CRITICS, *_OF_GRADES),
+    Failure: ("scoring", "outcome", "comparisons", "filled", *_OF_CANDIDATES, *_OF_CRITICS, *_OF_GRADES),
+    Outcome: ("scoring", "comparisons", *_OF_CANDIDATES, *_OF_CRITICS, *_OF_GRADES),
 }
 ROLES: dict[type, str] = {Feedback: "grade", Comparison: "compare"}

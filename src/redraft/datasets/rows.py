@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Self, TypeAlias
 
 from ..core.errors import ConfigError
+from ..jsontext import depth, first_repeated, unique_keys
 
 MOST_LINE = 32 * 2**20  # bytes of a line, characters of a CSV field
 MOST_DOCUMENT = 512 * 2**20  # bytes of a JSON document, unpacked
@@ -210,29 +211,12 @@ def _object(place: str, text: str) -> Row | BadRow:
 def _parsed(text: str) -> Any:
     # Not orjson: with a check for what it lets pass (keys that stand twice, whole numbers over 64 bits) it is no faster.
     value = DECODER.decode(text)
-    if text.count("[") + text.count("{") > MOST_DEPTH and _depth(value) > MOST_DEPTH:
+    if text.count("[") + text.count("{") > MOST_DEPTH and depth(value) > MOST_DEPTH:
         raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
     return value
 
 
-def _depth(value: Any) -> int:
-    """How many objects and lists stand inside each other."""
-    depth, level = 0, [value]
-    while level := [v for v in level if isinstance(v, dict | list)]:
-        depth += 1
-        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
-    return depth
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in out if keys.count(key) > 1)!r} stands twice in one object")
-    return out
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates)
+DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
 
 
 def _row(place: str, value: Any) -> Row | BadRow:
@@ -322,8 +306,8 @@ def _tsv(name: str, packing: str) -> Found:
 
 def header(place: str, fields: list[str]) -> list[str]:
     """The names of columns. Raises ConfigError where one stands twice."""
-    if twice := sorted({f for f in fields if fields.count(f) > 1}):
-        raise ConfigError(f"{place}: the column {twice[0]!r} is named twice")
+    if (twice := first_repeated(fields)) is not None:
+        raise ConfigError(f"{place}: the column {twice!r} is named twice")
     return fields
 
 

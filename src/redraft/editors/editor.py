@@ -5,14 +5,18 @@ An editor never breaks what was kept, and prefers what loses nothing and changes
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ..compute import IN_PROCESS, run
 from ..contracts import Check, Edit, Requirement
+from ..core.errors import ComputeLimitError
+from ..requirements import limits
 
-FAULTS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+FAULTS = (ArithmeticError, ComputeLimitError, LookupError, RecursionError, TypeError, ValueError)
 EXACT = 20_000  # characters; longer texts are compared line by line
 
 
@@ -53,6 +57,20 @@ class FormEditor:
         note = "; ".join(f"{step.edit.note} ({step.demand})" for step in steps)
         return Edit(current, note, lossy=any(step.edit.lossy for step in steps))
 
+    async def arepair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
+        """The same without holding the event loop: what is much to read is repaired in a worker.
+
+        There, requirements that are not of a kind that Redraft brings are not repaired, and an edit that breaks one of them
+        is none. Raises ComputeLimitError where the text is such that repairing it takes too long.
+        """
+        if limits.repair_work(requirements, text) <= IN_PROCESS:
+            return await asyncio.to_thread(self.repair, text, requirements)
+        ours = [each.spec for each in requirements if limits.is_ours(each)]
+        others = [each for each in requirements if not limits.is_ours(each)]
+        edit = await run(_repair, asdict(self), text, ours, what="the text could not be repaired", size=len(text))
+        kept = edit and await asyncio.to_thread(_breaks_none, others, text, edit["text"])
+        return Edit(**edit) if kept else None
+
     def _best(self, text: str, requirements: Sequence[Requirement], kept: frozenset[int]) -> _Step | None:
         """Of the steps that help, the one that loses nothing, keeps most, changes least, and comes first."""
         steps = [step for step in self._steps(text, requirements, kept) if kept < step.kept]
@@ -69,6 +87,15 @@ class FormEditor:
                 if edit.text not in tried and edit.text.strip() and (self.lossy or not edit.lossy):
                     tried.add(edit.text)
                     yield _Step(edit, requirement.demand, _still_kept(edit.text, requirements, kept))
+
+
+def _repair(settings: dict[str, Any], text: str, specs: list[str]) -> dict[str, Any] | None:
+    edit = FormEditor(**settings).repair(text, [limits.parse_spec(spec) for spec in specs])
+    return asdict(edit) if edit else None
+
+
+def _breaks_none(requirements: Sequence[Requirement], text: str, edited: str) -> bool:
+    return _kept(text, requirements) <= _kept(edited, requirements)
 
 
 def _proposals(requirement: Requirement, text: str, most: int) -> list[Edit]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ..contracts import Ask, Reply, Request
 from ..core.errors import BadResponseError
+from .envelope import without_control_tokens
 from .reading import Unreadable
 
 T = TypeVar("T")
@@ -38,9 +39,10 @@ def _whole(reply: Reply, read: Callable[[Reply], T]) -> T:
 def _again(request: Request, reply: Reply, complaint: str) -> Request:
     if reply.truncated:
         return replace(request, max_tokens=request.max_tokens and 2 * request.max_tokens, look=request.look + RE_ASKED)
-    said = {"role": "assistant", "content": reply.text[:8000] or "(nothing)"}
-    asked = {"role": "user", "content": f"That cannot be read: {complaint}. Answer again, in the form asked for."}
+    said = {"role": "assistant", "content": without_control_tokens(reply.text[:8000]) or "(nothing)"}
+    asked = {"role": "user", "content": f"That cannot be read: {without_control_tokens(complaint)}. {AGAIN}"}
     return replace(request, messages=(*request.messages, said, asked), look=request.look + RE_ASKED)
 
 
+AGAIN = "Answer again, in the form asked for."
 RE_ASKED = 1_000_000  # added to `look`, so that a cache keeps a re-ask apart from further looks

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from ..around.step_down import NOT_SHOWN
+from ..around.messages import NOT_SHOWN
 from ..contracts import Ask, Reply
 from ..core.errors import ConfigError
 from ..core.records import Candidate, Criterion, Feedback, Task
+from ..core.tasks import run_beside
 from . import reading
-from .computed.no_answer import is_no_answer
-from .envelope import DATA_NOTICE, enclose, notice
+from .computed.no_answer import find_no_answer
+from .envelope import CONTROL_NOTICE, DATA_NOTICE, enclose, notice, without_control_tokens
 from .judge import (
     ANSWER,
     LONGEST_CHANGE,
@@ -41,7 +42,7 @@ from .judge import (
     text_up_to,
 )
 from .rubric import READABLE, only, read_table, weight_of
-from .transcript import materials, transcript
+from .transcript import materials, size_of, transcript
 
 WORTH = {"yes": 1.0, "partial": 0.5, "no": 0.0}
 MOST_QUESTIONS, LONGEST_QUESTION = 40, 300  # characters
@@ -122,7 +123,7 @@ class Checklist:
     _drawn: Drawn = field(default_factory=Drawn, init=False, repr=False, compare=False)
 
     wording: ClassVar[tuple[str, ...]] = (
-        SYSTEM, DRAW, DRAW_FORM, CHECK, ROW, MEANING, ANSWER, DATA_NOTICE, NOT_SHOWN, NO_ANSWER
+        SYSTEM, DRAW, DRAW_FORM, CHECK, ROW, MEANING, ANSWER, DATA_NOTICE, CONTROL_NOTICE, NOT_SHOWN, NO_ANSWER
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -132,15 +133,20 @@ class Checklist:
         if self.questions is not None:
             object.__setattr__(self, "questions", as_questions(self.questions))
 
+    @property
+    def calls_once(self) -> int:
+        """The calls that it makes once for a task."""
+        return 1 if self.questions is None else 0
+
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """Feedback on one candidate. A text that is no answer at all gets 0 without a call.
 
         Raises BadResponseError when an answer stays unreadable after one re-ask.
         """
-        if why := is_no_answer(candidate.text):
+        if why := await find_no_answer(candidate.text, task):
             return no_answer(why)
         questions = await self.questions_for(task, ask)
-        texts = materials(task, candidate, READABLE)
+        texts = await run_beside(size_of(task, candidate.text), materials, task, candidate, READABLE)
         inquiry = Inquiry(texts, partial(_check, questions), _answers(len(questions)), partial(read, questions=questions))
         feedback, exhibit = await put(inquiry, task, self, ask)
         return exhibit.noted(feedback)
@@ -149,11 +155,13 @@ class Checklist:
         """The questions given, or those drawn from the task; drawn now if they never were."""
         if self.questions is not None:
             return as_questions(self.questions)
-        return await self._drawn.of(_key(task), lambda: self._draw(task, ask))
+        key = await run_beside(size_of(task), _key, task)
+        return await self._drawn.of(key, lambda: self._draw(task, ask))
 
     async def _draw(self, task: Task, ask: Ask) -> Questions:
         given = {name: getattr(task, name) for name in READABLE}
-        texts = {**transcript(task).texts, **{name: text for name, text in given.items() if text}}
+        told = await run_beside(size_of(task), transcript, task)
+        texts = {**told.texts, **{name: text for name, text in given.items() if text}}
         inquiry = Inquiry(texts, partial(_wish, self.n), _drawing(self.n), partial(read_drawn, most=self.n))
         drawn, _ = await put(inquiry, task, self, ask)
         return drawn
@@ -244,7 +252,7 @@ def read_drawn(reply: Reply, most: int) -> Questions:
 
 
 def _check(questions: Questions, texts: Mapping[str, str], nonce: str) -> str:
-    listed = "\n".join([CHECK, *(f"q{n}: {q.text}" for n, q in enumerate(questions, 1))])
+    listed = "\n".join([CHECK, *(f"q{n}: {without_control_tokens(q.text)}" for n, q in enumerate(questions, 1))])
     shown = (enclose(name, text, nonce) for name, text in texts.items())
     form = ", ".join([ROW, *(f'"q{n}": {{...}}' for n in range(2, len(questions) + 1))])
     return "\n\n".join([listed, notice(nonce), *shown, f"{ANSWER}\n{{{form}}}\n{MEANING}"])
@@ -260,8 +268,8 @@ def read(reply: Reply, questions: Questions) -> Feedback:
     """The feedback in a reply. Raises Unreadable unless each question is answered with yes, partial or no."""
     data = reading.read_object(reply.text)
     views = tuple(_view(data, f"q{n}", q) for n, q in enumerate(questions, 1))
-    if strangers := sorted(data.keys() - {f"q{n}" for n in range(1, len(questions) + 1)}):
-        raise reading.Unreadable(f"there is no question {strangers[0]!r}")
+    if strangers := data.keys() - {f"q{n}" for n in range(1, len(questions) + 1)}:
+        raise reading.Unreadable(f"there is no question {min(strangers)[:60]!r}")
     score = mean(views)
     met, partly = sum(v.score == 1 for v in views), sum(v.score == WORTH["partial"] for v in views)
     reason = f"{met} of {len(views)} yes" + (f", {partly} in part" if partly else "")
@@ -270,7 +278,7 @@ def read(reply: Reply, questions: Questions) -> Feedback:
 
 def _view(data: Mapping[str, Any], key: str, asked: Question) -> Criterion:
     row = reading.object_at(data, key)
-    said = reading.text(row, "answer").casefold()
+    said = reading.text(row, "answer").lower()  # (casefold makes "yes" of a long s, too)
     if said not in WORTH:
         raise reading.Unreadable(f"the answer to {key!r} must be yes, partial or no, got {said[:60]!r}")
     change = "" if said == "yes" else change_at(row, f"Make the answer to this yes: {asked.text}")

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ..contracts import Ask
-from ..core.errors import BudgetExhaustedError, ConfigError, GradingError, RedraftError
+from ..core.errors import BudgetExhaustedError, ConfigError, GradingError, RedraftError, name_of
 from ..core.records import NOTHING, Candidate, Criterion, Failure, Feedback, Record, Task, Usage
+from ..core.tasks import cancel_and_wait
+from ..error_text import error_text
 
 T = TypeVar("T")
 
@@ -211,7 +213,7 @@ async def twice(name: str, work: Callable[[], Awaitable[T]]) -> T:
             raise
         except Exception as error:
             if last:
-                raise GradingError(f"{name}: {type(error).__name__}: {error}") from error
+                raise GradingError(f"{name}: {error_text(error)}") from error
     raise AssertionError("unreachable")
 
 
@@ -227,7 +229,7 @@ async def or_failure(work: Awaitable[T], slot: tuple[Any, ...], role: str) -> T 
     except BudgetExhaustedError:
         raise
     except RedraftError as error:
-        return Failure(slot, role, type(error).__name__, str(error)[:2000])
+        return Failure(slot, role, name_of(error), str(error)[:2000], **error.details)
 
 
 async def views_of(parts: Sequence[Any], task: Task, candidate: Candidate, ask: Ask) -> list[Feedback]:
@@ -242,9 +244,7 @@ async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     try:
         return await asyncio.gather(*going)
     finally:
-        for one in going:
-            one.cancel()
-        await asyncio.gather(*going, return_exceptions=True)
+        await cancel_and_wait(going)
 
 
 def own_names(parts: Sequence[Any]) -> list[str]:

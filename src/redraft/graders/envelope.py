@@ -1,11 +1,14 @@
 """Putting untrusted text before a judge: inside delimiters that it cannot close, after words that say it is data.
 
+Control tokens of chat templates are broken up in it, since a server may read them as the end of a turn wherever they stand.
+
 A mitigation, not a guarantee: a judge can still be swayed by what it reads. For untrusted input use a grader that
 computes.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable
 
@@ -40,8 +43,37 @@ def notice(nonce: str) -> str:
 
 
 def enclose(name: str, text: str, nonce: str) -> str:
-    """`text` between delimiters that carry the nonce."""
-    return f"<{name}-{nonce}>\n{text}\n</{name}-{nonce}>"
+    """`text` between delimiters that carry the nonce, without control tokens; where it had any, a line after it says so."""
+    shown = without_control_tokens(text)
+    said = "" if shown == text else f"\n{CONTROL_NOTICE.replace('{name}', name)}"
+    return f"<{name}-{nonce}>\n{shown}\n</{name}-{nonce}>{said}"
+
+
+CONTROL_NOTICE = 'In {name}, "\u2039", "\u2045" and "\u2046" stand for "<", "[" and "]" where those began a control token.'
+_STAND_INS = {"<": "\u2039", "[": "\u2045", "]": "\u2046"}
+_BAR = "[|\uff5c]"  # DeepSeek writes it full-width
+_CONTROL_TOKEN = re.compile(
+    rf"""
+    <(?={_BAR}(?!\s)[^<>|\uff5c]{{1,64}}(?<!\s){_BAR}>              # <|im_start|>, Llama 3, OpenAI's harmony, DeepSeek, Cohere
+       |{_BAR}/?[\w\u2581]{{1,64}}>|/?[\w\u2581]{{1,64}}{_BAR}>       # <|turn>, <turn|>: Gemma 4
+       |/?(?:s|bos|eos|pad|unk|sop|eop|eoh|eoa)>
+       |/?(?:start_of|end_of|beginning_of)_[a-z]{{1,24}}>          # Gemma, MiniMax
+       |/?(?:think|tool_call|tool_response)>                      # Qwen, DeepSeek
+       |(?:seed:[a-z_]{{1,24}}|(?:reserved|unused|extra_id|SPECIAL)_?\d{{1,5}})>
+       |</?SYS>>)                                                 # Llama 2
+    |\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|MODEL_SETTINGS|THINK|ARGS|CALL_ID
+             |IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|gMASK|sMASK)\]  # Mistral, GLM
+          |{_BAR}/?\w{{1,64}}{_BAR}\]                               # EXAONE
+          |e~\[)
+    |\](?=~!?b[\[\]])                                             # MiniMax
+    """,
+    re.VERBOSE,
+)
+
+
+def without_control_tokens(text: str) -> str:
+    """The text with another sign in place of the first character of every control token: as long as it was, and as legible."""
+    return _CONTROL_TOKEN.sub(lambda found: _STAND_INS[found[0]], text)
 
 
 def cut_middle(text: str, most: int) -> tuple[str, int]:

@@ -5,7 +5,6 @@ They return a score in [0, 1], a bool, `Feedback`, or `(score, reason)`. Anythin
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 from ..contracts import Ask
 from ..core.errors import ConfigError
 from ..core.records import Candidate, Feedback, Task
+from ..core.tasks import run_in_thread
 
 MODEL_NAMES = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL = "text", "task", "model"
@@ -24,6 +24,9 @@ TEXT_ONLY, WITH_TASK, WITH_MODEL = "text", "task", "model"
 class FunctionGrader:
     """A function that grades. A second parameter named model, llm, judge, provider, client or ask gets the model
     (`await model(prompt_or_messages) -> str`), any other the `Task`. Sync functions run in a thread.
+
+    The name says what is handed over, not what becomes of it: a function that was given the model and called it for no grade
+    so far counts as one that computes.
     """
 
     function: Callable[..., Any]
@@ -46,7 +49,8 @@ class FunctionGrader:
             return TEXT_ONLY  # a builtin that does not say
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         required = [p for p in positional if p.default is p.empty]
-        if (not positional and not any(p.kind is p.VAR_POSITIONAL for p in parameters)) or len(required) > 2:
+        by_keyword = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
+        if (not positional and not any(p.kind is p.VAR_POSITIONAL for p in parameters)) or len(required) > 2 or by_keyword:
             raise ConfigError(
                 f"grader {self.name!r} must take (text), (text, task) or (text, model), got {inspect.signature(self.function)}"
             )
@@ -63,13 +67,17 @@ class FunctionGrader:
     def free(self) -> bool:
         return self.takes != WITH_MODEL
 
+    @property
+    def may_ask(self) -> bool:
+        return self.takes == WITH_MODEL
+
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """What the function says. Raises TypeError or ValueError when that is no grade."""
         extra = {TEXT_ONLY: (), WITH_TASK: (task,), WITH_MODEL: (ask,)}[self.takes]
         if self.is_async:
             said = await self.function(candidate.text, *extra)
         else:
-            said = await asyncio.to_thread(self.function, candidate.text, *extra)
+            said = await run_in_thread(self.function, candidate.text, *extra)
             if inspect.isawaitable(said):
                 said = await said
         return as_feedback(said, self.name)

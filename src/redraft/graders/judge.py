@@ -14,18 +14,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from ..around.step_down import NOT_SHOWN
+from ..around.messages import NOT_SHOWN
 from ..contracts import Ask, Reply, Request
 from ..core.errors import ConfigError
 from ..core.records import Candidate, Criterion, Feedback, Task
+from ..core.tasks import run_beside
 from . import reading
 from .asking import ask_strictly
-from .computed.no_answer import is_no_answer
-from .envelope import DATA_NOTICE, enclose, fresh_nonce, notice
+from .computed.no_answer import find_no_answer
+from .envelope import CONTROL_NOTICE, DATA_NOTICE, enclose, fresh_nonce, notice
 from .rubric import DEFAULT, READABLE, TOP, Example, Rubric, as_rubric, one_criterion, read_words
 from .rubric import Criterion as Asked
 from .template import Template
-from .transcript import Exhibit, exhibited, materials, transcript, user_message
+from .transcript import Exhibit, exhibited, materials, size_of, transcript, user_message
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class Judge:
     images: bool = True
 
     wording: ClassVar[tuple[str, ...]] = (
-        SYSTEM, CRITERIA, LEVELS, DESCRIBED, EXAMPLES, ANSWER, ROW, DONE, DATA_NOTICE, NOT_SHOWN, NO_ANSWER
+        SYSTEM, CRITERIA, LEVELS, DESCRIBED, EXAMPLES, ANSWER, ROW, DONE, DATA_NOTICE, CONTROL_NOTICE, NOT_SHOWN, NO_ANSWER
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -99,10 +100,11 @@ class Judge:
         rubric needs.
         """
         check_needs(self.name, self.needs, task)
-        if why := is_no_answer(candidate.text):
+        if why := await find_no_answer(candidate.text, task):
             return no_answer(why)
         examples = tuple(text for e in self._rubric.examples for text in (e.task, e.answer))
-        inquiry = Inquiry(self.materials(task, candidate), self.prompt, self.schema(), self.read, examples)
+        texts = await run_beside(size_of(task, candidate.text), self.materials, task, candidate)
+        inquiry = Inquiry(texts, self.prompt, self.schema(), self.read, examples)
         feedback, exhibit = await put(inquiry, task, self, ask)
         return exhibit.noted(feedback)
 
@@ -145,8 +147,8 @@ class Judge:
         data = reading.read_object(reply.text)
         held = reading.object_at(data, "criteria")
         views = tuple(_view(held, c) for c in self.criteria)
-        if strangers := sorted(held.keys() - {c.name for c in self.criteria}):
-            raise reading.Unreadable(f"there is no criterion {strangers[0]!r}")
+        if strangers := held.keys() - {c.name for c in self.criteria}:
+            raise reading.Unreadable(f"there is no criterion {min(strangers)[:60]!r}")
         reason = "; ".join(f"{v.name} {round(v.score * TOP)}/{TOP}" for v in views)
         return Feedback(mean(views), reason, actions_of(views), reading.flag(data, "done"), views)
 
@@ -183,12 +185,17 @@ class Inquiry(Generic[T]):
 
 async def put(inquiry: Inquiry[T], task: Task, how: Setting, ask: Ask) -> tuple[T, Exhibit]:
     """The answer to an inquiry in a fresh context, and what was shown. Raises BadResponseError when it is unreadable twice."""
+    request, exhibit = await run_beside(size_of(task, *inquiry.texts.values()), _request, inquiry, task, how)
+    return await ask_strictly(ask, request, inquiry.read), exhibit
+
+
+def _request(inquiry: Inquiry[T], task: Task, how: Setting) -> tuple[Request, Exhibit]:
+    """The request that puts an inquiry, and what it shows."""
     exhibit = exhibited(inquiry.texts, how.max_eval_chars)
     nonce = fresh_nonce([*exhibit.texts.values(), *inquiry.also])
     said = user_message(inquiry.words(exhibit.texts, nonce), transcript(task).images, show=how.images)
     messages = ({"role": "system", "content": SYSTEM}, said)
-    request = Request(messages, how.temperature, how.max_tokens, schema=inquiry.schema, nonce=nonce)
-    return await ask_strictly(ask, request, inquiry.read), exhibit
+    return Request(messages, how.temperature, how.max_tokens, schema=inquiry.schema, nonce=nonce), exhibit
 
 
 def check_setting(name: str, how: Setting) -> None:

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Any, Literal, get_args
 
 from ..contracts import Ask
-from ..core.errors import OUTAGES, ConfigError, GradingError
+from ..core.errors import OUTAGES, ConfigError, GradingError, error_of
 from ..core.records import Candidate, Comparison, Failure, Feedback, Record, Task
 from .combine import agreed, all_free, as_parts, or_failure, own_names, spent, together, told, twice, unlike, view_of
 from .pairwise import copeland
@@ -192,9 +192,9 @@ def _check_quorum(name: str, heard: int, votes: Sequence[Record], quorum: int | 
     """Raises GradingError without a quorum; or what kept a juror from speaking, where that was the world's fault."""
     needed = len(votes) // 2 + 1 if quorum is None else quorum
     if heard < needed:
-        outages = [OUTAGES[v.error] for v in votes if isinstance(v, Failure) and v.error in OUTAGES]
-        kind = outages[0] if outages else GradingError
-        raise kind(f"{name}: {heard} of {len(votes)} were heard, it takes {needed}: {'; '.join(silences)}"[:2000])
+        why = f"{name}: {heard} of {len(votes)} were heard, it takes {needed}: {'; '.join(silences)}"[:2000]
+        outages = [v for v in votes if isinstance(v, Failure) and v.error in OUTAGES]
+        raise error_of(outages[0], why) if outages else GradingError(why)
 
 
 def _whole(what: str, value: Any, most: int | None) -> None:

@@ -15,9 +15,9 @@ from ..contracts import Ask, Reply
 from ..core.records import Candidate, Comparison, Task
 from . import reading
 from .combine import agreed, together, unlike
-from .envelope import DATA_NOTICE
+from .envelope import CONTROL_NOTICE, DATA_NOTICE
 from .judge import SYSTEM
-from .ranker import BY_CRITERIA, FAIR, Ranker, Verdict, changes, form_of, knockout, shuffled
+from .ranker import BY_CRITERIA, FAIR, Ranker, Verdict, changes, form_of, knockout, shuffle
 
 WHICH = "Say which of these two answers to the task better serves whoever asked."
 FORM = (
@@ -44,7 +44,7 @@ class Pairwise(Ranker):
     instruction: str = WHICH
     most: int = 4
 
-    wording: ClassVar[tuple[str, ...]] = (SYSTEM, BY_CRITERIA, DATA_NOTICE, FAIR, FORM, CHANGED)
+    wording: ClassVar[tuple[str, ...]] = (SYSTEM, BY_CRITERIA, DATA_NOTICE, CONTROL_NOTICE, FAIR, FORM, CHANGED)
 
     async def compare(self, task: Task, candidates: Sequence[Candidate], ask: Ask) -> Comparison:
         """The ranking of all candidates; of one alone, without asking. Raises BadResponseError as `duel` does."""
@@ -54,7 +54,7 @@ class Pairwise(Ranker):
         async def contest(group: Sequence[Candidate]) -> Comparison:
             return await self.meet(task, group, ask)
 
-        return await knockout(shuffled(task, candidates, ask.look), self.most, 2, contest)
+        return await knockout(await shuffle(task, candidates, ask.look), self.most, 2, contest)
 
     async def meet(self, task: Task, group: Sequence[Candidate], ask: Ask) -> Comparison:
         """Everyone against everyone else: two or more candidates."""

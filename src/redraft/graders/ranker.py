@@ -18,13 +18,14 @@ from typing import Any, ClassVar
 from ..contracts import Ask, Reply, Request
 from ..core.errors import ConfigError
 from ..core.records import Candidate, Comparison, Failure, Task
+from ..core.tasks import run_beside
 from . import reading
 from .asking import ask_strictly
 from .combine import together
-from .envelope import DATA_NOTICE, cut_middle, enclose, fresh_nonce, notice
+from .envelope import CONTROL_NOTICE, DATA_NOTICE, cut_middle, enclose, fresh_nonce, notice
 from .judge import LONGEST_CHANGE, SYSTEM, check_needs
 from .rubric import READABLE, Rubric
-from .transcript import answer_text, transcript, user_message
+from .transcript import answer_text, size_of, transcript, user_message
 
 ASKED = "Rank these answers to the task from best to worst by how well each serves whoever asked."
 BY_CRITERIA = "Go by these criteria alone:"
@@ -56,7 +57,7 @@ class Ranker:
     rubric: Rubric | None = None
     most: int = 8
 
-    wording: ClassVar[tuple[str, ...]] = (SYSTEM, BY_CRITERIA, DATA_NOTICE, FAIR, FORM)
+    wording: ClassVar[tuple[str, ...]] = (SYSTEM, BY_CRITERIA, DATA_NOTICE, CONTROL_NOTICE, FAIR, FORM)
 
     def __post_init__(self) -> None:
         if self.rubric is not None and not isinstance(self.rubric, Rubric):
@@ -66,7 +67,8 @@ class Ranker:
 
     async def compare(self, task: Task, candidates: Sequence[Candidate], ask: Ask) -> Comparison:
         """The ranking of all candidates. Raises BadResponseError when an answer stays unreadable after one re-ask."""
-        return await knockout(shuffled(task, candidates, ask.look), self.most, self.most, partial(self._rank, task, ask=ask))
+        field = await shuffle(task, candidates, ask.look)
+        return await knockout(field, self.most, self.most, partial(self._rank, task, ask=ask))
 
     async def _rank(self, task: Task, shown: Sequence[Candidate], ask: Ask) -> Comparison:
         answers = {f"answer-{n}": c.text for n, c in enumerate(shown, 1)}
@@ -74,6 +76,13 @@ class Ranker:
 
     async def put(self, task: Task, answers: Mapping[str, str], ask: Ask, verdict: Verdict) -> Comparison:
         """What the judge says of these answers; the reason says if something was left out. Raises BadResponseError."""
+        size = size_of(task, *answers.values())
+        request, left_out = await run_beside(size, self._request, task, answers, verdict)
+        comparison = await ask_strictly(ask, request, verdict.read)
+        return replace(comparison, reason=f"{comparison.reason}; {left_out} characters were left out") if left_out else comparison
+
+    def _request(self, task: Task, answers: Mapping[str, str], verdict: Verdict) -> tuple[Request, int]:
+        """What is asked, and how many characters it leaves out."""
         asked = transcript(task)
         share = self.max_eval_chars // max(1, len(answers))
         whole = {**asked.texts, **self.materials(task)}
@@ -84,9 +93,7 @@ class Ranker:
         prompt = "\n\n".join([self.instruction, *self.criteria(), notice(nonce), *enclosed, FAIR, verdict.form])
         messages = ({"role": "system", "content": SYSTEM}, user_message(prompt, asked.images))
         request = Request(messages, self.temperature, self.max_tokens, schema=verdict.schema, nonce=nonce)
-        comparison = await ask_strictly(ask, request, verdict.read)
-        left_out = sum(n for _, n in shown.values())
-        return replace(comparison, reason=f"{comparison.reason}; {left_out} characters were left out") if left_out else comparison
+        return request, sum(n for _, n in shown.values())
 
     def materials(self, task: Task) -> dict[str, str]:
         """What the task brings beside its messages, as far as the rubric reads it. Raises ConfigError for what it lacks."""
@@ -167,13 +174,18 @@ def _ties(held: Any, ranking: Sequence[int]) -> list[list[int]]:
     if not isinstance(held, list) or not all(isinstance(group, list) for group in held):
         raise reading.Unreadable("'ties' must be a list of groups of numbers")
     tied = [n for group in held for n in group]
-    if any(type(n) is not int or n not in ranking for n in tied) or len(set(tied)) < len(tied):
+    if len(tied) > len(ranking) or any(type(n) is not int or n not in ranking for n in tied) or len(set(tied)) < len(tied):
         raise reading.Unreadable("'ties' must hold numbers of answers, none of them twice")
     for group in held:
         places = [ranking.index(n) for n in group]
         if places and max(places) - min(places) >= len(group):
             raise reading.Unreadable(f"the answers that tie, {group}, must stand side by side in 'ranking'")
     return [group for group in held if len(group) > 1]
+
+
+async def shuffle(task: Task, candidates: Sequence[Candidate], look: int) -> list[Candidate]:
+    """`shuffled`, where no long text holds the event loop."""
+    return await run_beside(size_of(task, *(c.text for c in candidates)), shuffled, task, candidates, look)
 
 
 def shuffled(task: Task, candidates: Iterable[Candidate], look: int) -> list[Candidate]:

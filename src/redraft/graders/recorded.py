@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from ..core.errors import ConfigError
-from .reading import MOST_CHARS, THINKING, Unreadable, read_object
+from .reading import MOST_CHARS, Unreadable, read_object, without_thinking
 
 __all__ = ["FORMATS", "Format", "Reading", "Unreadable", "find_format", "read"]
 
@@ -74,7 +74,7 @@ class Format:
 def read(text: str, format: str | Format) -> Reading:
     """What a recorded output says, in a format or by its name, such as "arena_hard", "json:score@1-5" or "label:yes/no".
 
-    Thinking (`<think>` blocks, and what stands before a lone `</think>`) is put aside first. Raises Unreadable with the
+    Thinking (all up to the last `</think>`, and from a `<think>` that never ends) is put aside first. Raises Unreadable with the
     complaint, and ConfigError for a name that is none.
     """
     form = format if isinstance(format, Format) else find_format(format)
@@ -82,7 +82,7 @@ def read(text: str, format: str | Format) -> Reading:
         raise Unreadable(f"the output is no text: {type(text).__name__}")
     if len(text) > MOST_CHARS:
         raise Unreadable(f"the output is {len(text)} characters long; at most {MOST_CHARS} are read")
-    said = _THOUGHT.split(THINKING.sub("\n", text))[-1].replace("\r\n", "\n").strip()
+    said = without_thinking(text).replace("\r\n", "\n").strip()
     if not said:
         raise Unreadable("the output is empty")
     return form.find(said, form)
@@ -127,7 +127,6 @@ def _checked(form: Format) -> Format:
 # --- pieces -------------------------------------------------------------------------------------------------------------
 
 _SCALE = re.compile(r"@([0-9]{1,6}(?:\.[0-9]{1,6})?)-([0-9]{1,6}(?:\.[0-9]{1,6})?)\Z")
-_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,20})?"
 _OUT_OF = r"[ \t]{0,8}(?:/|out[ ]of)[ \t]{0,8}"
 _GRADE = rf"(?P<words>(?P<score>{_NUMBER})(?:{_OUT_OF}(?P<most>{_NUMBER}))?)"
@@ -350,7 +349,7 @@ def _json(text: str, form: Format) -> Reading:
     if not re.fullmatch(_NUMBER, words):
         raise Unreadable(f"{words} is not a plain number")
     key = re.escape(form.argument.rpartition(".")[2])
-    if not re.search(rf"""{key}["']\s{{0,20}}:\s{{0,20}}{re.escape(words)}\s{{0,20}}[,}}"']""", text):
+    if not re.search(rf"""{key}["'”’]\s{{0,20}}:\s{{0,20}}{re.escape(words)}\s{{0,20}}[,}}"'“‘]""", text):
         raise Unreadable(f"{form.argument!r} is not written plainly: {words}")
     return _scored(words, _scale(form), words)
 

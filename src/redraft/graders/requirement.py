@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from ..contracts import Ask, Requirement
 from ..core.records import Candidate, Feedback, Task
+from ..requirements import limits
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,18 @@ class RequirementGrader:
     def name(self) -> str:
         return self.requirement.spec
 
+    @property
+    def demand(self) -> str:
+        """The demand in words."""
+        return self.requirement.demand
+
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
-        """1 or 0, with the measured value as the reason and the demand as what to change."""
-        check = await asyncio.to_thread(self.requirement.check, candidate.text)
+        """1 or 0, with the measured value as the reason, the demand as what to change, and how near the text comes to it.
+
+        Raises ComputeLimitError where the text is such that checking it takes too long.
+        """
+        check = await limits.check(self.requirement, candidate.text)
         if check.ok:
             return Feedback(1.0, check.measured)
-        return Feedback(0.0, check.measured, (f"{check.measured}; {self.requirement.demand}",), done=False)
+        wish = f"{check.measured}; {self.requirement.demand}"
+        return Feedback(0.0, check.measured, (wish,), done=False, nearness=check.nearness)

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..around.step_down import NOT_SHOWN
-from ..core.records import Candidate, Feedback, Message, Task
+from ..around.messages import NOT_SHOWN
+from ..core.records import Candidate, Feedback, Message, Task, text_of
 from .envelope import cut_middle
 
 SYSTEM_ROLES = ("system", "developer")
@@ -93,6 +93,12 @@ class Exhibit:
         return replace(feedback, reason="; ".join(filter(None, [feedback.reason, *cut]))) if cut else feedback
 
 
+def size_of(task: Task, *answers: str) -> int:
+    """How many characters there are to be shown, about."""
+    told = sum(len(text_of(message)) for message in task.messages)
+    return told + len(task.context or "") + len(task.reference or "") + sum(map(len, answers))
+
+
 def materials(task: Task, candidate: Candidate, reads: tuple[str, ...]) -> dict[str, str]:
     """The conversation, those of the task's fields that are read, and the answer, by name."""
     given = {name: getattr(task, name) for name in reads}
@@ -119,7 +125,7 @@ class Turn:
 
     def body(self, heads: re.Pattern[str]) -> str:
         """A line that looks like a head (`heads`) gets a space in front: nobody speaks for another."""
-        return "\n".join(filter(None, [heads.sub(" ", self.text), *self.calls]))
+        return "\n".join(filter(None, [heads.sub(" [", self.text), *self.calls]))
 
 
 @dataclass
@@ -178,10 +184,13 @@ def _arguments(given: Any) -> str:
 
 
 def _heads(roles: Iterable[str]) -> re.Pattern[str]:
-    """The place before what looks like the head of a turn or a tool call, at the beginning of a line."""
+    """The bracket of what looks like the head of a turn or a tool call, at the beginning of a line.
+
+    It comes first in the pattern, so that only brackets are looked at, not every place in a text.
+    """
     known = "|".join(re.escape(word) for word in sorted({*ROLES, *map(_word, roles)}))
-    return re.compile(rf"(?:\A|(?<=[\n\r\x0b\x0c\x85\u2028\u2029]))(?=\[(?:tool call:|(?:{known})\]))", re.IGNORECASE)
+    return re.compile(rf"\[(?:(?<=\A\[)|(?<=[\n\r\x0b\x0c\x85\u2028\u2029]\[))(?=tool call:|(?:{known})\])", re.IGNORECASE)
 
 
 def _word(given: Any) -> str:
-    return re.sub(r"[^\w.-]+", "_", str(given))[:64]
+    return re.sub(r"[^\w.-]+", "_", str(given)[:1000])[:64]

@@ -7,6 +7,7 @@ Protocol: https://platform.openai.com/docs/api-reference/batch.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -19,8 +20,9 @@ import orjson
 
 from ..contracts import Reply, Request
 from ..core.errors import BadResponseError, ConfigError, ModelError
+from ..jsontext import loads
 from .chat import Chat, mended
-from .reading import Said, parsed, read_refusal, refused, retry_after
+from .reading import Lines, Said, parsed, read_refusal, refused, retry_after
 from .wire import CAP, REFUSED, Route, Timeouts, Whole, exchange, fetch
 
 ENDPOINT = "/v1/chat/completions"
@@ -81,13 +83,13 @@ class Batches:
         except TypeError as error:
             raise ConfigError(f"the request cannot be written as JSON: {error}") from None
 
-    def read(self, request: Request, answer: Answer) -> Reply:
+    def read(self, answer: Answer) -> Reply:
         """The reply in an answer, exactly as if it had been asked live."""
         chat = self.chat
         try:
             if answer.status is None:
                 raise unanswered(answer.why)
-            return chat.read(chat.body(request), answer.status, {}, answer.body)
+            return chat.read(answer.status, {}, answer.body)
         except ModelError as error:
             raise self._told(error) from None
 
@@ -212,29 +214,29 @@ def unanswered(why: Mapping[str, Any] | None) -> ModelError:
 def read_line(line: bytes) -> tuple[str, Answer] | None:
     """The custom id and the answer in a line of a batch's output; None for what is none."""
     try:
-        data = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        data = loads(line)
+    except ValueError:
         return None
     if not isinstance(data, dict) or not isinstance(key := data.get("custom_id"), str):
         return None
     response, why = data.get("response"), data.get("error")
     if isinstance(response, dict) and isinstance(status := response.get("status_code"), int):
         body = response.get("body")
-        return key, Answer(status, body.encode("utf-8", "replace") if isinstance(body, str) else orjson.dumps(body))
+        said = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
+        return key, Answer(status, said.encode("utf-8", "replace"))
     if isinstance(why, dict) and why and why.get("code") not in UNANSWERED:
         return key, Answer(why=why)
     return None
 
 
 async def _lines(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    tail = b""
+    lines = Lines()
     async for part in parts:
-        *lines, tail = (tail + part).split(b"\n")
-        if len(tail) > CAP:
-            raise BadResponseError(f"sent a line of more than {CAP // 2**20} MiB", usage=REFUSED)
-        for line in lines:
+        for line in lines.feed(part):
             yield line
-    yield tail
+        if lines.waiting > CAP:
+            raise BadResponseError(f"sent a line of more than {CAP // 2**20} MiB", usage=REFUSED)
+    yield lines.rest()
 
 
 def _form(boundary: str, lines: Iterable[bytes]) -> bytes:

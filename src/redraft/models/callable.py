@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
@@ -11,6 +10,8 @@ from uuid import uuid4
 from ..contracts import Reply, Request
 from ..core.errors import BadResponseError, ModelError
 from ..core.records import Usage
+from ..core.tasks import run_in_thread
+from ..error_text import error_text
 from .reading import without_thoughts
 from .wire import PERHAPS_BILLED
 
@@ -36,7 +37,7 @@ class CallableModel:
         except ModelError:
             raise
         except Exception as error:  # whatever a foreign function raises is a model that failed
-            raise ModelError(f"{self.name} raised {type(error).__name__}: {error}", usage=PERHAPS_BILLED) from error
+            raise ModelError(f"{self.name} raised {error_text(error)}", usage=PERHAPS_BILLED) from error
         return as_reply(said, self.name, PERHAPS_BILLED)
 
 
@@ -44,7 +45,7 @@ async def called(fn: Callable[..., Any], messages: Sequence[Mapping[str, Any]]) 
     """What a function, async or not, makes of the messages."""
     if iscoroutinefunction(fn) or iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004
         return await fn(messages)
-    said = await asyncio.to_thread(fn, messages)
+    said = await run_in_thread(fn, messages)
     return await said if isawaitable(said) else said
 
 

@@ -1,7 +1,7 @@
 """The client of every endpoint that speaks OpenAI's chat protocol.
 
-One `complete` is one HTTP call. It knows nothing of retries, limits, budgets, caches or of stepping down to another
-format: those are wrapped around it. What it raises is a ModelError with all that such a wrapper needs to know.
+One `complete` is one HTTP call. It knows nothing of retries, limits, budgets, caches or of what a model does not
+take: those are wrapped around it. What it raises is a ModelError with all that such a wrapper needs to know.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import orjson
 
 from ..contracts import FORMATS, Reply, Request
 from ..core.errors import ConfigError, ModelError, ModelUnavailableError
+from ..ledger import current_entry
 from .reading import Events, Pieces, Said, Spoken, parsed, read_pace, read_refusal, read_reply, refused, shorten
 from .wire import CAP, REFUSED, Route, Timeouts, exchange, fetch
 
@@ -25,8 +26,6 @@ __all__ = ["Chat", "Timeouts"]
 
 OPENAI = "https://api.openai.com/v1"
 _SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECASE)
-_UNSUPPORTED = {"unsupported_parameter", "unsupported_value"}
-_NEEDED = {"model", "messages", "stream", "response_format"}  # (stepping down to another format is not for the client)
 
 
 class Chat:
@@ -63,7 +62,6 @@ class Chat:
         self._streams = stream
         self._secrets = _secrets(self._key, headers, proxy, at.query)
         self._is_openai = at.hostname == urlsplit(OPENAI).hostname
-        self._unsupported = {"max_tokens"} if self._is_openai else set[str]()
         url = at._replace(path=f"{at.path}/chat/completions").geturl()
         self.route = Route(url, _headers(self._key, headers), timeouts, proxy)
 
@@ -89,10 +87,10 @@ class Chat:
         """One call, one answer."""
         if self._streams:
             return await self._last(request)
-        asked = self.body(request)
+        sent = _sendable(self.body(request))
         try:
-            status, headers, body = await fetch(self.route, "POST", _sendable(asked))
-            return self.read(asked, status, headers, body)
+            status, headers, body = await fetch(self.route, "POST", sent, entry=current_entry())
+            return self.read(status, headers, body)
         except ModelError as error:
             raise self.told(error) from None
 
@@ -128,11 +126,12 @@ class Chat:
 
     async def _streamed(self, request: Request) -> AsyncGenerator[str | Reply, None]:
         asked = self.body(request, stream=True, stream_options={"include_usage": True})
-        async with exchange(self.route, "POST", _sendable(asked), stream=True) as (under_way, response):
+        entry = current_entry()
+        async with exchange(self.route, "POST", _sendable(asked), stream=True, entry=entry) as (under_way, response):
             if response.status != 200 or not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                 under_way.cap = CAP
                 body = b"".join([part async for part in under_way.parts(response)])
-                reply = self.read(asked, response.status, response.headers, body)
+                reply = self.read(response.status, response.headers, body)
                 yield reply.text
                 yield reply
                 return
@@ -141,24 +140,17 @@ class Chat:
                     yield _paced(delta, response.headers) if isinstance(delta, Reply) else delta
 
     def body(self, request: Request, **more: Any) -> dict[str, Any]:
-        """The body of the call, as an object, without what this endpoint said it does not take."""
-        if self._is_openai and request.schema:
-            request = replace(request, schema=unbounded(request.schema))
-        asked = request_body(self.name, request) | more
-        if "max_tokens" in self._unsupported:
-            asked["max_completion_tokens"] = asked["max_tokens"]
-        return without_none({k: v for k, v in asked.items() if k not in self._unsupported} | self._extra)
+        """The body of the call, as an object."""
+        if self._is_openai:
+            schema = unbounded(request.schema) if request.schema else None
+            request = replace(request, schema=schema, unsupported=request.unsupported | {"max_tokens"})
+        return without_none(request_body(self.name, request, **more) | self._extra)
 
-    def read(self, asked: Mapping[str, Any], status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+    def read(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """The reply in an answer. Raises ModelError for one that is none."""
         if 200 <= status < 300:
             return _paced(read_reply(parsed(body, headers.get("Content-Type", ""))), headers)
-        said = read_refusal(body)
-        error = self.refusal(status, headers, said)
-        if said.param and said.codes & _UNSUPPORTED and said.param in asked.keys() - _NEEDED:
-            self._unsupported.add(said.param)
-            error.retryable, error.retry_after = True, 0.0
-        raise error
+        raise self.refusal(status, headers, read_refusal(body))
 
     def refusal(self, status: int, headers: Mapping[str, str], said: Said) -> ModelError:
         """The error that a status of 300 and more stands for."""
@@ -208,16 +200,19 @@ def _texts(found: list[tuple[str, bytes]], pieces: Pieces, spoken: Spoken) -> li
     return [text for text in texts if text]
 
 
-def request_body(name: str, request: Request) -> dict[str, Any]:
+def request_body(name: str, request: Request, **more: Any) -> dict[str, Any]:
     """What the protocol sends for a request; None for what is not said."""
-    return {
+    limit = "max_completion_tokens" if "max_tokens" in request.unsupported else "max_tokens"
+    asked = {
         "model": name,
         "messages": [dict(m) for m in request.messages],
         "temperature": request.temperature,
-        "max_tokens": request.max_tokens,
+        limit: request.max_tokens,
         "seed": request.seed,
         "response_format": response_format(request),
+        **more,
     }
+    return {key: value for key, value in asked.items() if key not in request.unsupported}
 
 
 def response_format(request: Request) -> dict[str, Any] | None:

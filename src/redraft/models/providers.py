@@ -20,6 +20,7 @@ from ..core.errors import (
     ModelUnavailableError,
 )
 from ..core.records import Message, Usage, text_of
+from ..ledger import current_entry
 from .chat import mended, without_none
 from .reading import Said, refused, shorten, without_thoughts
 from .wire import PERHAPS_BILLED, REFUSED, PerLoop
@@ -77,7 +78,8 @@ class ProviderModel:
 
     def _asked(self, request: Request) -> Any:
         sampling = {"temperature": request.temperature, "max_tokens": request.max_tokens, "seed": request.seed}
-        return without_none({"max_retries": 0} | sampling | self._settings)
+        taken = {key: value for key, value in sampling.items() if key not in request.unsupported}
+        return without_none({"max_retries": 0} | taken | self._settings)
 
 
 # ---- to theirs
@@ -217,4 +219,16 @@ def _unexpected(error: Exception) -> ModelError:
 
 def _unreached(error: Exception) -> ModelError:
     kind = ModelTimeoutError if "Timeout" in type(error).__name__ else ModelUnavailableError
+    if _never_left(error):
+        current_entry().watch()
+        return kind(shorten(str(error)), retryable=True)
     return kind(shorten(str(error)), retryable=True, usage=PERHAPS_BILLED)
+
+
+def _never_left(error: BaseException | None) -> bool:
+    """Whether there was no connection to send anything over: their clients keep what httpx said as the cause."""
+    while error is not None:
+        if type(error).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from ..contracts import Pace, Reply
 from ..core.errors import (
     AuthenticationError,
@@ -25,7 +23,9 @@ from ..core.errors import (
     RateLimitError,
 )
 from ..core.records import Usage
-from .wire import PERHAPS_BILLED, REFUSED
+from ..jsontext import loads, whole_pairs
+from ..text import utf8_size
+from .wire import CAP, PERHAPS_BILLED, REFUSED, too_large
 
 TRANSIENT = frozenset({408, 409, 425, 429, *range(500, 600)})
 _OUT_OF_QUOTA = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
@@ -35,6 +35,10 @@ _TOO_LONG_WORDS = re.compile(
     r"|(prompt|input|request)[^.]{0,60} exceeds? [^.]{0,60}tokens",
     re.IGNORECASE,
 )
+_RAISED = "Jinja Exception: "
+_PLACE = re.compile(r" at row \d+, column \d+")
+WRAPPING = 1024
+"""Bytes that an event may have around its text."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]+")
 
 
@@ -50,8 +54,8 @@ def shorten(text: str, limit: int = 300) -> str:
 def parsed(body: bytes, content_type: str = "") -> Any:
     """The JSON in a body. Raises BadResponseError naming what came instead."""
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        return loads(body)
+    except ValueError as error:
         raise BadResponseError(_no_json(body, content_type, str(error)), retryable=not _html(body), usage=PERHAPS_BILLED) from None
 
 
@@ -72,10 +76,13 @@ def _no_json(body: bytes, content_type: str, error: str) -> str:
     return f"sent broken or cut off JSON{kind}: {shorten(error, 100)}"
 
 
+_MARKUP = re.compile(r"<(script|style)\b(?:.*?</\1>|.*)|<[^<>]*>", re.DOTALL | re.IGNORECASE)  # (a script that never ends is all)
+
+
 def page_text(body: bytes) -> str:
     """What a page says, tags taken out."""
     page = body[:4000].decode("utf-8", "replace")
-    return re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL | re.IGNORECASE)
+    return _MARKUP.sub(" ", page)
 
 
 def read_reply(data: Any) -> Reply:
@@ -186,6 +193,7 @@ def _count(value: Any) -> int | None:
 # ---- thinking aloud
 
 OPEN, CLOSE = "<think>", "</think>"
+_BLOCK = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 _ORPHAN = re.compile(r"^[ \t]*</think>\s*", re.MULTILINE)
 
 
@@ -193,7 +201,7 @@ def without_thoughts(text: str) -> tuple[str, str]:
     """An answer without its `<think>` blocks, and what stood in them. A leading one that never ends is all there is.
 
     A template may open the block in the prompt: then the answer begins after a line that begins with `</think>`.
-    Blocks quoted in code are part of the answer.
+    Blocks quoted in code, or after a brace (in a text of a JSON object, say), are part of the answer.
     """
     if "think>" not in text:
         return text, ""
@@ -212,28 +220,34 @@ def _apart(text: str) -> tuple[list[str], list[str]]:
     """What stands outside the closed blocks, and inside; in one pass, however many there are."""
     kept: list[str] = []
     thoughts: list[str] = []
-    code, at = _Code(), 0
-    while (start := text.find(OPEN, at)) >= 0 and (end := text.find(CLOSE, start)) >= 0:
-        kept.append(text[at:start])
-        at = end + len(CLOSE)
-        if code.after(kept[-1]):
-            kept.append(text[start:at])
+    closed, close, rest = text.rpartition(CLOSE)  # (without an end, each beginning would look for one)
+    quotation, pieces = _Quotation(), _BLOCK.split(closed + close)
+    for outside, inside in zip(pieces[::2], pieces[1::2], strict=False):
+        kept.append(outside)
+        if quotation.after(outside):
+            kept.append(f"{OPEN}{inside}{CLOSE}")
         else:
-            thoughts.append(text[start + len(OPEN) : end])
-    return [*kept, text[at:]], thoughts
+            thoughts.append(inside)
+    return [*kept, pieces[-1], rest], thoughts
 
 
-class _Code:
-    """Whether a place in a text is quoted: within a fence, or within backticks on its line."""
+class _Quotation:
+    """Whether a place in a text is quoted: within a fence, within backticks on its line, or after the brace that may begin JSON."""
 
     def __init__(self) -> None:
         self._fences = self._ticks = 0
+        self._braces = False
 
     def after(self, more: str) -> bool:
+        if "`" in more or "\n" in more or "{" in more:
+            self._go_on(more)
+        return self._braces or bool(self._fences % 2 or self._ticks % 2)
+
+    def _go_on(self, more: str) -> None:
+        self._braces = self._braces or "{" in more
         self._fences += more.count("```")
         line = more.rpartition("\n")
         self._ticks = line[2].count("`") + (0 if line[1] else self._ticks)
-        return bool(self._fences % 2 or self._ticks % 2)
 
 
 # ---- bodies that say no
@@ -249,7 +263,7 @@ class Said:
         self._fields: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
         detail = self._fields.get("detail")
         words = self._fields.get("message") or detail or self._fields.get("error") or ""
-        self.text = shorten(words if isinstance(words, str) else str(words))
+        self.text = shorten(_complaint(words))
 
     @property
     def status(self) -> int | None:
@@ -266,11 +280,29 @@ class Said:
         return param if isinstance(param, str) else None
 
 
+def _complaint(words: Any) -> str:
+    """What a server complains of: the words a chat template raises without its source, the fields that a validator refuses."""
+    if isinstance(words, Mapping):
+        words = words.get("detail") or words.get("message") or str(words)
+    if isinstance(words, list):
+        return "; ".join(map(_field_complaint, words[:10]))
+    text = str(words)
+    return text.rpartition(_RAISED)[2] if _RAISED in text else _PLACE.split(text, 1)[0]
+
+
+def _field_complaint(found: Any) -> str:
+    """One of a validator's complaints, without the value that it repeats."""
+    if not isinstance(found, Mapping) or "msg" not in found:
+        return str(found)
+    where = found.get("loc")
+    return f"{'.'.join(map(str, where))}: {found['msg']}" if isinstance(where, list) else str(found["msg"])
+
+
 def read_refusal(body: bytes) -> Said:
     """What a body with an error status says, whatever form it has."""
     try:
-        return Said(orjson.loads(body))
-    except orjson.JSONDecodeError:
+        return Said(loads(body))
+    except ValueError:
         return Said(page_text(body))
 
 
@@ -279,6 +311,8 @@ def refused(status: int, said: Said, headers: Mapping[str, str] | None = None) -
     kind, retryable = _class_of(status, said)
     after = _asked_to_wait(status, headers or {}) if retryable else None
     words = f": {said.text}" if said.text else ""
+    if said.param and said.param not in said.text:
+        words += f" (parameter {shorten(said.param, 60)!r}: {shorten(', '.join(sorted(said.codes)), 100)})"
     return kind(f"status {status}{words}", status=status, retry_after=after, retryable=retryable, usage=REFUSED)
 
 
@@ -407,9 +441,11 @@ class Pieces:
         self._thoughts: list[str] = []
         self._refusal: list[str] = []
         self._tools: list[Any] = []
+        self._half = ""
         self._finish: str | None = None
         self._usage: Any = None
         self._events = 0
+        self._room = CAP
 
     def add(self, event: Any) -> str:
         if not isinstance(event, dict):
@@ -430,10 +466,16 @@ class Pieces:
         if not isinstance(delta, dict):
             return ""
         text, thoughts = _content(delta.get("content"), PERHAPS_BILLED)
+        text, self._half = _apart_from_half(self._half + text)
+        thoughts.append(_thought(delta))
+        refusal = _text(delta.get("refusal"))
+        self._room -= sum(map(utf8_size, (text, refusal, *thoughts)))
+        if self._room < 0:
+            raise too_large()
         self._text.append(text)
-        self._thoughts += [*thoughts, _thought(delta)]
-        self._refusal.append(_text(delta.get("refusal")))
-        self._tools += _list(delta.get("tool_calls"))
+        self._thoughts += thoughts
+        self._refusal.append(refusal)
+        self._tools += _list(delta.get("tool_calls"))[: TOOLS - len(self._tools)]
         return text
 
     def reply(self) -> Reply:
@@ -442,12 +484,21 @@ class Pieces:
             what = "ended without a finish_reason" if self._events else "held nothing"
             raise _bad(f"sent a stream that {what}", retryable=True)
         message = {
-            "content": "".join(self._text),
-            "reasoning_content": "".join(self._thoughts),
+            "content": "".join([*self._text, self._half]),
+            "reasoning_content": whole_pairs("".join(self._thoughts)),
             "refusal": "".join(self._refusal),
             "tool_calls": self._tools,
         }
         return _judged(message, self._finish, read_usage(self._usage))
+
+
+TOOLS = 100  # calls of tools that are kept of a stream: they are named in an error, and of no other use
+
+
+def _apart_from_half(text: str) -> tuple[str, str]:
+    """A piece of a text, and the half of a surrogate pair at its end: the other half may come with the next piece."""
+    end = len(text) - ("\ud800" <= text[-1:] <= "\udbff")
+    return whole_pairs(text[:end]), text[end:]
 
 
 def _text(value: Any) -> str:
@@ -462,42 +513,85 @@ class Spoken:
     """The part of a streamed text that may be shown: a leading `<think>` block is held back."""
 
     def __init__(self) -> None:
+        self._space: list[str] = []
         self._held = ""
-        self._open = False
-        self._thought = False
+        self._inside = self._thought = self._open = False
 
     def add(self, text: str) -> str:
         if self._open:
             return text
         self._held += text
-        self._skip_thoughts()
+        while self._inside or self._held.lstrip().startswith(OPEN):
+            if not self._skip_thought():
+                return ""
+        return self._start()
+
+    def _skip_thought(self) -> bool:
+        """Whether the thought ended. Of what stands in it only so much is held as may begin the tag that ends it."""
+        held = self._held if self._inside else self._held.lstrip().removeprefix(OPEN)
+        _, closed, rest = held.partition(CLOSE)
+        self._thought, self._inside = True, not closed
+        self._held = rest if closed else held[1 - len(CLOSE) :]
+        return bool(closed)
+
+    def _start(self) -> str:
+        """What is held, once it is known to be no thought, with the white space before it unless that follows a thought."""
         start = self._held.lstrip()
-        if OPEN.startswith(start[: len(OPEN)]):
+        self._space.append(self._held[: len(self._held) - len(start)])
+        self._held = start
+        if OPEN.startswith(start):
             return ""
         self._open = True
-        return start if self._thought else self._held
-
-    def _skip_thoughts(self) -> None:
-        while self._held.lstrip().startswith(OPEN) and CLOSE in self._held:
-            self._held = self._held.partition(CLOSE)[2]
-            self._thought = True
+        return self._whole()
 
     def rest(self) -> str:
         """What was held back and is no thought after all."""
-        return "" if self._open or self._held.lstrip().startswith(OPEN) else self._held
+        return "" if self._open or self._inside else self._whole()
+
+    def _whole(self) -> str:
+        return self._held if self._thought else "".join([*self._space, self._held])
+
+
+class Lines:
+    """Lines cut out of bytes as they come."""
+
+    def __init__(self) -> None:
+        self._tail: list[bytes] = []
+        self.waiting = 0  # bytes of the line that is not whole yet
+
+    def feed(self, part: bytes) -> list[bytes]:
+        """The lines that are whole now."""
+        *lines, tail = part.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._tail, lines[0]])
+            self._tail, self.waiting = [], 0
+        self._tail.append(tail)
+        self.waiting += len(tail)
+        return lines
+
+    def rest(self) -> bytes:
+        """The last line, which nothing ended."""
+        return b"".join(self._tail)
 
 
 class Events:
-    """Server-sent events cut out of the bytes as they come: (name, data) each."""
+    """Server-sent events cut out of the bytes as they come: (name, data) each.
+
+    Raises BadResponseError for an event of more than `CAP` bytes, and for a stream in which so much stands that is no event.
+    """
 
     def __init__(self) -> None:
-        self._tail = b""
+        self._lines = Lines()
+        self._room = CAP
         self._name = ""
         self._data: list[bytes] = []
 
     def feed(self, part: bytes) -> list[tuple[str, bytes]]:
-        *lines, self._tail = (self._tail + part).split(b"\n")
-        return [event for line in lines if (event := self._line(line.rstrip(b"\r")))]
+        found = [event for line in self._lines.feed(part) if (event := self._line(line.rstrip(b"\r")))]
+        self._room = min(self._room - len(part) + WRAPPING * len(found), CAP)
+        if self._room < 0:
+            raise too_large()
+        return found
 
     def end(self) -> list[tuple[str, bytes]]:
         """What stands in a last event that no blank line ended."""

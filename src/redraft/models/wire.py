@@ -17,18 +17,20 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
-from ..core.records import Usage
+from ..core.records import NOTHING, Usage
+from ..ledger import Entry, unknown_usage
 
 if TYPE_CHECKING:
     import aiohttp
 
 CAP = 8 * 1024 * 1024
-"""The most bytes of a decoded body that are read; of a stream, which is mostly wrapping, eight times as many."""
+"""The most bytes of a decoded body that are read, of a line or event in a stream, and of the text in it. A stream is mostly
+wrapping: all of it together may be eight times as long."""
 
 REFUSED = Usage(calls=1)
-"""A call for which nothing was bought: the request never left, or the server refused it."""
+"""A call for which nothing was bought: the server refused it."""
 
-PERHAPS_BILLED = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+PERHAPS_BILLED = unknown_usage()
 """A call that may have been answered and billed, whatever reached us of it."""
 
 
@@ -108,10 +110,14 @@ streams = PerLoop(lambda: _new_session(once=True), lambda opened: opened.close()
 
 
 class Exchange:
-    """One request and its response, under way. `phase` says what is waited for."""
+    """One request and its response, under way. `phase` says what is waited for; `entry` is told when the request leaves."""
 
-    def __init__(self, route: Route, *, stream: bool = False) -> None:
+    def __init__(self, route: Route, *, stream: bool = False, entry: Entry | None = None) -> None:
         self.route, self.stream = route, stream
+        self.left = False
+        self._entry = entry
+        if entry:
+            entry.watch()
         self.cap = 8 * CAP if stream else CAP
         self.phase = "an answer"
         self._start = monotonic()
@@ -153,16 +159,23 @@ class Exchange:
         return response.status, response.headers, parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _send(self, method: str, body: Sendable) -> aiohttp.ClientResponse:
+        from .outgoing import outgoing
+
         http = await (streams if self.stream else session).get()
         return await http.request(
             method,
             self.route.url,
-            data=body,
+            data=None if body is None else outgoing(body, self._leaves),
             headers=self.route.headers,
             allow_redirects=False,
             timeout=_connect_timeout(self.route.timeouts.connect),
             proxy=_proxy_for(self.route),
         )
+
+    def _leaves(self) -> None:
+        if self._entry and not self.left:
+            self._entry.leave()
+        self.left = True
 
     def _decoding(self, response: aiohttp.ClientResponse) -> Callable[[bytes], bytes]:
         """What decodes the parts of a body, in order, and refuses those over the cap; b"" says that all has come."""
@@ -173,7 +186,7 @@ class Exchange:
             part: bytes = decode(raw)
             size += len(part)
             if size > self.cap:
-                raise _too_large(self.cap)
+                raise too_large(self.cap)
             return part
 
         return decoded
@@ -189,16 +202,17 @@ class Exchange:
 
     def failure(self, error: Exception) -> ModelError:
         """The typed error for what the network did."""
-        if isinstance(error, TimeoutError):
-            return self._late(error)
-        return _broken(error)
+        failure = self._late(error) if isinstance(error, TimeoutError) else _broken(error)
+        if not self.left:
+            failure.usage = NOTHING
+        return failure
 
     def _late(self, error: TimeoutError) -> ModelError:
         import aiohttp
 
         seconds = monotonic() - self._start
         if isinstance(error, aiohttp.ServerTimeoutError):
-            return ModelTimeoutError(f"no connection within {seconds:.3g} s", usage=REFUSED)
+            return ModelTimeoutError(f"no connection within {seconds:.3g} s")
         return ModelTimeoutError(f"still waiting for {self.phase} after {seconds:.3g} s", usage=PERHAPS_BILLED)
 
 
@@ -224,15 +238,19 @@ def _proxy_for(route: Route) -> str | None:
     return None if proxy_bypass(to.hostname or "") else getproxies().get(to.scheme)
 
 
-def _too_large(cap: int) -> ModelError:
+def too_large(cap: int = CAP) -> ModelError:
+    """The error for an answer of more bytes than are read."""
     return BadResponseError(f"the answer is larger than {cap // (1024 * 1024)} MiB", usage=PERHAPS_BILLED)
 
 
 class _Gunzip:
-    """Decodes gzip or deflate part by part, never into more than the cap; b"" says that all has come."""
+    """Decodes gzip or deflate part by part, never into more than the cap; b"" says that all has come.
+
+    One part never becomes more than `CAP`, or a small share of a cap far larger: what unpacks to so much is a bomb.
+    """
 
     def __init__(self, cap: int) -> None:
-        self._room = cap
+        self._cap = self._room = cap
         self._began = False
         self._inflate = zlib.decompressobj(wbits=47)
 
@@ -240,10 +258,13 @@ class _Gunzip:
         if not raw:
             return self._finish()
         self._began = True
+        most = min(self._room, max(CAP, self._cap // 64))
         try:
-            part = self._inflate.decompress(raw, self._room + 1)
+            part = self._inflate.decompress(raw, most + 1)
         except zlib.error as error:
             raise _garbled(f"a compressed body that cannot be unpacked ({error})") from None
+        if len(part) > most:
+            raise too_large(self._cap if most == self._room else most)
         self._room -= len(part)
         return part
 
@@ -273,15 +294,15 @@ def _broken(error: Exception) -> ModelError:
     what = reason(error)
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
-            return ModelUnavailableError(f"no safe (TLS) connection: {what}", usage=REFUSED)
+            return ModelUnavailableError(f"no safe (TLS) connection: {what}")
         case aiohttp.ClientConnectorError():
-            return ModelUnavailableError(f"cannot be reached: {what}", retryable=True, usage=REFUSED)
+            return ModelUnavailableError(f"cannot be reached: {what}", retryable=True)
         case aiohttp.ClientHttpProxyError():
-            return ModelUnavailableError(f"the proxy refused: {what}", status=error.status, usage=REFUSED)
+            return ModelUnavailableError(f"the proxy refused: {what}", status=error.status)
         case aiohttp.ClientResponseError():
             return BadResponseError(f"what came is not HTTP: {what}", retryable=True, usage=PERHAPS_BILLED)
         case aiohttp.InvalidURL():
-            return ModelUnavailableError("its address is no address", usage=REFUSED)
+            return ModelUnavailableError("its address is no address")
     return ModelUnavailableError(f"the connection broke: {what}", retryable=True, usage=PERHAPS_BILLED)
 
 
@@ -293,11 +314,13 @@ def reason(error: BaseException) -> str:
 
 
 @asynccontextmanager
-async def exchange(route: Route, method: str = "GET", body: Sendable = None, *, stream: bool = False) -> AsyncIterator[Any]:
-    """The exchange and its response; whatever the network does to them is a ModelError."""
+async def exchange(
+    route: Route, method: str = "GET", body: Sendable = None, *, stream: bool = False, entry: Entry | None = None
+) -> AsyncIterator[Any]:
+    """The exchange and its response; whatever the network does to them is a ModelError. `entry` is told when it leaves."""
     import aiohttp
 
-    under_way = Exchange(route, stream=stream)
+    under_way = Exchange(route, stream=stream, entry=entry)
     response = None
     try:
         response = await under_way.open(method, body)
@@ -309,11 +332,14 @@ async def exchange(route: Route, method: str = "GET", body: Sendable = None, *, 
             response.close()
 
 
-async def fetch(route: Route, method: str = "GET", body: Sendable = None) -> Whole:
-    """Status, headers and whole decoded body of what the server sent; whatever the network does is a ModelError."""
+async def fetch(route: Route, method: str = "GET", body: Sendable = None, *, entry: Entry | None = None) -> Whole:
+    """Status, headers and whole decoded body of what the server sent; whatever the network does is a ModelError.
+
+    `entry` is told when the request leaves.
+    """
     import aiohttp
 
-    under_way = Exchange(route)
+    under_way = Exchange(route, entry=entry)
     try:
         return await under_way.whole(method, body)
     except (aiohttp.ClientError, OSError) as error:

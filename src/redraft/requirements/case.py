@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..contracts import Check, Edit
 from . import texts
-from .ranges import Range, as_range, counted
+from .ranges import NONE, Range, as_range, counted
 from .spec import kind, no_argument
 from .texts import Span
 
@@ -38,7 +38,7 @@ class Case:
         ok = text.islower() if self.which == "lowercase" else text.isupper()
         if not ok and not wrong:
             return Check(ok=False, measured="no letter that has a case")
-        return Check(ok, counted(wrong, "capital letter" if self.which == "lowercase" else "small letter"))
+        return Check(ok, counted(wrong, "capital letter" if self.which == "lowercase" else "small letter"), NONE.nearness(wrong))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         change = str.lower if self.which == "lowercase" else str.upper
@@ -75,7 +75,9 @@ class CapitalWords:
 
     def check(self, text: str) -> Check:
         found = len(_capitals(text))
-        return Check(found in self.count, counted(found, "word in capital letters", "words in capital letters"))
+        return Check(
+            found in self.count, counted(found, "word in capital letters", "words in capital letters"), self.count.nearness(found)
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         found = _capitals(text)

@@ -6,6 +6,7 @@ Nothing here ever writes a missing keyword: only a beginning or an ending that t
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +14,10 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from ..contracts import Check, Edit
-from ..core.errors import ConfigError
+from ..core.errors import ComputeLimitError, ConfigError
 from . import texts
 from .lengths import dropped
-from .ranges import Range, counted
+from .ranges import NONE, Range, counted
 from .spec import (
     as_counted,
     as_text,
@@ -65,7 +66,7 @@ class Contains:
 
     def check(self, text: str) -> Check:
         count = sum(1 for _ in _pattern(self.text, whole=self.whole).finditer(text))
-        return Check(count in self.count, f"{self.text!r} occurs {counted(count, 'time')}")
+        return Check(count in self.count, f"{self.text!r} occurs {counted(count, 'time')}", self.count.nearness(count))
 
     @property
     def editable(self) -> bool:
@@ -101,8 +102,9 @@ def _holding(text: str, spots: Sequence[Span]) -> list[tuple[Span, int]]:
     """The sentences that may be dropped and hold a spot, with how many."""
     spans = texts.droppable(text)
     among = texts.Spans(spots)
+    starts = [start for start, _ in spots]
     holders = [span for span in spans if among.touch(span)]
-    return [(span, sum(span[0] <= start < span[1] for start, _ in spots)) for span in holders[:500]]
+    return [(span, bisect_left(starts, span[1]) - bisect_left(starts, span[0])) for span in holders[:500]]
 
 
 @kind("contains", "a text, whatever its case, perhaps inside a word; with how often", "contains:war>=8")
@@ -131,7 +133,8 @@ class ContainsNone:
 
     def check(self, text: str) -> Check:
         found = [each for each in self.phrases if _pattern(each, whole=True).search(text)]
-        return Check(not found, f"contains {', '.join(map(repr, found))}" if found else "contains none of them")
+        measured = f"contains {', '.join(map(repr, found))}" if found else "contains none of them"
+        return Check(not found, measured, NONE.nearness(len(found)))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         spots = sorted(m.span() for each in self.phrases for m in _pattern(each, whole=True).finditer(text))
@@ -290,7 +293,7 @@ class Letters:
 
     def check(self, text: str) -> Check:
         count = text.lower().count(self.letter.lower())
-        return Check(count in self.count, f"{self.letter!r} occurs {counted(count, 'time')}")
+        return Check(count in self.count, f"{self.letter!r} occurs {counted(count, 'time')}", self.count.nearness(count))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Drops sentences with it when there are too many."""
@@ -325,7 +328,7 @@ class NoDuplicateSentences:
     def check(self, text: str) -> Check:
         seen = Counter(filter(None, (_plain(text[slice(*span)]) for span in texts.pieces(text))))
         repeats = sum(count - 1 for count in seen.values())
-        return Check(not repeats and bool(text.strip()), counted(repeats, "repeated sentence"))
+        return Check(not repeats and bool(text.strip()), counted(repeats, "repeated sentence"), NONE.nearness(repeats))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         seen: set[str] = set()
@@ -357,7 +360,7 @@ TIMEOUT = 0.5  # seconds a pattern may take
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """A regular expression (of the `regex` library) found somewhere; one that takes too long is not kept."""
+    """A regular expression (of the `regex` library) found somewhere; whether one that takes too long is kept is unknown."""
 
     pattern: str
 
@@ -373,12 +376,12 @@ class Matches:
         return f"matches {self.pattern!r}"
 
     def check(self, text: str) -> Check:
+        """Whether it is found. Raises ComputeLimitError when that takes longer than half a second, or too much memory."""
         try:
             found = _compiled(self.pattern).search(text, timeout=TIMEOUT)
-        except TimeoutError:
-            return Check(ok=False, measured=f"the pattern takes longer than {TIMEOUT:g} s on this text")
-        except (RecursionError, MemoryError):
-            return Check(ok=False, measured="the pattern is too deep for this text")
+        except (TimeoutError, RecursionError, MemoryError) as error:
+            limit = f"within {TIMEOUT:g} s" if isinstance(error, TimeoutError) else "without nesting too deep"
+            raise ComputeLimitError(f"regex:{self.pattern} could not be checked {limit} ({len(text):,} characters)") from None
         return Check(bool(found), "matches" if found else "does not match")
 
     editable: ClassVar[bool] = False

@@ -1,7 +1,8 @@
 """JSON: that the text is JSON, and that it follows a JSON schema.
 
 A schema is part of the requirement (a file is read once, when the spec is). Nothing is fetched: a reference that leaves
-the schema is an error. Patterns in a schema are run with a time limit.
+the schema is an error. All patterns of a schema together have one time limit for a text. What else a schema may cost is
+estimated from its size with every reference written out (`work`).
 """
 
 from __future__ import annotations
@@ -9,31 +10,33 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from ..contracts import Check, Edit
-from ..core.errors import ConfigError
+from ..core.errors import ComputeLimitError, ConfigError
+from ..jsontext import refuse_constant
 from .content import TIMEOUT
 from .spec import encodable, kind, no_argument
 
 MENDED = 100_000  # characters; a longer text is not mended
+MENDING = 32  # times a character is read when JSON is mended; measured: more than json-repair's worst in 512 characters
+VALUES = 64  # values of a schema that are held against a character in the time in which others read it once
 
 _FENCED = re.compile(r"\A```[A-Za-z]*[ \t]*\r?\n?|\r?\n?```\Z")
 _BLOCK = re.compile(r"```(?:json|JSON|Json)?[ \t]*\r?\n([^`]*)```")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
-def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
 def read(text: str) -> Any:
     """The value that a text is as JSON (RFC 8259: no NaN), bare or in one code fence. Raises ValueError, saying why not."""
     try:
-        return json.loads(_FENCED.sub("", text.strip()).strip(), parse_constant=_constant)
+        return json.loads(_FENCED.sub("", text.strip()).strip(), parse_constant=refuse_constant)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
@@ -63,6 +66,9 @@ class Json:
         yield from whole
         if not whole and len(text) <= MENDED:
             yield from _mended(text)
+
+    def repair_work(self, text: str) -> float:
+        return MENDING * len(text)
 
 
 def unwrapped(text: str) -> Iterator[Edit]:
@@ -129,26 +135,36 @@ class JsonSchema:
         return f"JSON that follows the schema {self.schema if len(self.schema) <= 500 else self.schema[:500] + '...'}"
 
     def check(self, text: str) -> Check:
+        """Whether it follows the schema. Raises ComputeLimitError when its patterns together take longer than half a second."""
         try:
             value = read(text)
         except ValueError as error:
             return Check(ok=False, measured=f"does not parse: {str(error)[:200]}")
-        fault = self.fault(value)
+        try:
+            fault = self.fault(value)
+        except TimeoutError:
+            message = f"the patterns of {self.spec[:100]} could not be checked within {TIMEOUT:g} s ({len(text):,} characters)"
+            raise ComputeLimitError(message) from None
         return Check(not fault, fault or "follows the schema")
 
+    def work(self, text: str) -> float:
+        return len(text) * max(1.0, _unfolded_size(self.schema) / VALUES)
+
+    def repair_work(self, text: str) -> float:
+        return MENDING * len(text)
+
     def fault(self, value: Any) -> str:
-        """What is wrong with a value, and where; "" if nothing is."""
+        """What is wrong with a value, and where; "" if nothing is. Raises TimeoutError where its patterns take too long."""
         from jsonschema.exceptions import best_match
         from referencing.exceptions import Unresolvable
 
+        _patterns_end.set(monotonic() + TIMEOUT)
         try:
             error = best_match(_validator(self.schema).iter_errors(value))
         except (RecursionError, OverflowError):
             return "cannot be measured: it is nested too deep, or a number is too large"
         except Unresolvable as unresolvable:
             return f"cannot be measured: the schema refers to something outside itself: {str(unresolvable)[:200]}"
-        except TimeoutError:
-            return f"a pattern of the schema takes longer than {TIMEOUT:g} s on this text"
         return f"{error.json_path}: {error.message[:200]}" if error else ""
 
     def repairs(self, text: str) -> Iterator[Edit]:
@@ -205,7 +221,7 @@ def json_schema(argument: str) -> JsonSchema:
         raise ConfigError("it needs a JSON schema, or a file that holds one, after the colon")
     source = argument if argument.startswith("{") else _content(argument)
     try:
-        schema = json.loads(source, parse_constant=_constant)
+        schema = json.loads(source, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the schema is no JSON: {error}") from None
     if not isinstance(schema, dict):
@@ -244,7 +260,10 @@ def _validator(schema: str) -> Any:
     if '"patternProperties"' in schema:
         raise ConfigError("patternProperties is not supported: its patterns would run without a time limit")
     extend: Any = validators.extend
-    return extend(cls, {"pattern": _pattern})(value, registry=Registry())
+    return extend(cls, {"pattern": _pattern, "uniqueItems": _unique_items})(value, registry=Registry())
+
+
+_patterns_end: ContextVar[float] = ContextVar("_patterns_end")  # of the monotonic clock: when a check's time for patterns is over
 
 
 def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
@@ -252,10 +271,78 @@ def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iter
     from jsonschema.exceptions import ValidationError
 
     if isinstance(instance, str):
+        left = _patterns_end.get() - monotonic()
+        if left <= 0:
+            raise TimeoutError
         try:
-            found = regex.search(pattern, instance, timeout=TIMEOUT)
+            found = regex.search(pattern, instance, timeout=left)
         except regex.error as error:
             yield ValidationError(f"{pattern!r} is no pattern: {error}")
             return
         if not found:
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _unique_items(_validator: Any, unique: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if unique and isinstance(instance, list) and len({canonical(_whole(each)) for each in instance}) < len(instance):
+        yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _whole(value: Any) -> Any:
+    """The value with 1.0 as 1, which JSON Schema takes for equal."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(each) for key, each in value.items()}
+    return [_whole(each) for each in value] if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=64)
+def _unfolded_size(schema: str) -> float:
+    """How many values the schema holds when every reference in it is written out; infinite where that does not end."""
+    try:
+        return _Unfolding(json.loads(schema)).size()
+    except RecursionError:
+        return inf
+
+
+class _Unfolding:
+    """Counts the values of a schema. What a reference leads to is counted once and added wherever it is referred to."""
+
+    def __init__(self, schema: Any) -> None:
+        self._root = schema
+        self._sizes: dict[str, float] = {"#": inf}  # a reference that is being followed leads into a circle
+
+    def size(self) -> float:
+        return self._of(self._root)
+
+    def _of(self, node: Any) -> float:
+        if isinstance(node, list):
+            return 1 + sum(map(self._of, node))
+        if not isinstance(node, dict):
+            return 1
+        if not UNCOUNTABLE.isdisjoint(node) or ("$id" in node and node is not self._root):
+            return inf
+        reference = node.get("$ref")
+        return 1 + sum(map(self._of, node.values())) + (self._target(reference) if isinstance(reference, str) else 0)
+
+    def _target(self, reference: str) -> float:
+        if reference not in self._sizes:
+            self._sizes[reference] = inf
+            self._sizes[reference] = self._of(self._found(reference))
+        return self._sizes[reference]
+
+    def _found(self, reference: str) -> Any:
+        """What a pointer within the schema leads to; what is no such pointer leads nowhere that can be counted."""
+        node = self._root
+        for step in reference.removeprefix("#/").split("/"):
+            name = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(node, dict) or name not in node:
+                return dict.fromkeys(UNCOUNTABLE)
+            node = node[name]
+        return node
+
+
+UNCOUNTABLE = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))

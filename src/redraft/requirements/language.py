@@ -77,7 +77,7 @@ class Script:
         share = script_share(_prose(text), self.name)
         if share is None:
             return Check(ok=False, measured="no letters")
-        return Check(share >= SHARE, f"{share:.0%} of the letters are {self.name}")
+        return Check(share >= SHARE, f"{share:.0%} of the letters are {self.name}", share)
 
     editable: ClassVar[bool] = False
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from ..contracts import Check, Edit
 from ..core.errors import ConfigError
 from . import texts
-from .ranges import Range, as_range, counted
+from .ranges import NONE, Range, as_range, counted
 from .spec import as_counted, as_text, as_texts, counted_spec, kind, text_spec, texts_spec
 from .texts import Span
 
@@ -41,7 +41,7 @@ class Bullets:
 
     def check(self, text: str) -> Check:
         found = len(_BULLET.findall(text))
-        return Check(found in self.count, counted(found, "bullet point"))
+        return Check(found in self.count, counted(found, "bullet point"), self.count.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         found = [m.span() for m in _BULLET.finditer(text)]
@@ -160,7 +160,7 @@ class Headings:
 
     def check(self, text: str) -> Check:
         found = len(_headings(text))
-        return Check(found in self.count, counted(found, "heading"))
+        return Check(found in self.count, counted(found, "heading"), self.count.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         found = _headings(text)
@@ -212,7 +212,8 @@ class Sections:
 
     def check(self, text: str) -> Check:
         missing = self._missing(text)
-        return Check(not missing, f"no heading {', '.join(map(repr, missing))}" if missing else "every section is there")
+        measured = f"no heading {', '.join(map(repr, missing))}" if missing else "every section is there"
+        return Check(not missing, measured, NONE.nearness(len(missing)))
 
     def _missing(self, text: str) -> list[str]:
         found = {name.casefold() for _, name in _headings(text)}
@@ -254,7 +255,7 @@ class NumberedSections:
 
     def check(self, text: str) -> Check:
         found = len(self._written().findall(text))
-        return Check(found in self.count, counted(found, "numbered section"))
+        return Check(found in self.count, counted(found, "numbered section"), self.count.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Mends another case or another word for it ("Part 1"), or numbers the headings."""
@@ -304,7 +305,7 @@ class Parts:
             return Check(ok=False, measured=f"an empty part among {len(parts)}")
         if len(set(parts)) < len(parts):
             return Check(ok=False, measured=f"the same part twice among {len(parts)}")
-        return Check(len(parts) in self.count, counted(len(parts), "part"))
+        return Check(len(parts) in self.count, counted(len(parts), "part"), self.count.nearness(len(parts)))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Drops empty and repeated parts, uses the rules that are there, joins surplus parts, or separates the paragraphs."""
@@ -342,13 +343,18 @@ def parts(argument: str) -> Parts:
     return Parts(as_range(count), as_text(separator.strip()).strip())
 
 
-_OPENING_MARKS = "'\"\u201c\u2018*_#> \t"
 _WORD_END = re.compile(r"[.,?!'\"]")
+_EMPHASISED = re.compile(r"(\*{1,3}|_{1,3})([^\s*_]{1,100})\1")
+_EMPTY_LINES = re.compile(r"(\r\n|\n|\r)(?:[^\S\r\n]*\1){2,}")
 
 
 @dataclass(frozen=True, slots=True)
 class NthParagraphStarts:
-    """The nth paragraph (from 1; blank lines between) begins with a word, whatever its case."""
+    """The nth paragraph begins with a word, whatever its case, as IFEval defines it.
+
+    Paragraphs are what two line ends in a row part, from 1; where more than two stand together, the nothing between them
+    counts as one, too. The first word is what stands before white space or one of . , ? ! ' ", opening quotation marks apart.
+    """
 
     nth: int
     word: str
@@ -362,15 +368,24 @@ class NthParagraphStarts:
         return f"paragraph {self.nth} begins with the word {self.word!r}"
 
     def check(self, text: str) -> Check:
-        spans = texts.paragraphs(text)
-        if len(spans) < self.nth:
-            return Check(ok=False, measured=f"there are only {counted(len(spans), 'paragraph')}")
-        word = _first_word(text[slice(*spans[self.nth - 1])])
-        return Check(word.lower() == self.word.lower(), f"it begins with {word[:60]!r}")
+        parts = [part.strip() for part in text.replace("\r\n", "\n").split("\n\n")]
+        there = sum(map(bool, parts))
+        if there < self.nth:
+            return Check(ok=False, measured=f"there are only {counted(there, 'paragraph')}")
+        word = _first_word(parts[self.nth - 1])
+        return Check(word.lower() == self.word.lower(), f"it begins with {word[:60]!r}" if word else "it is empty")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Begins that paragraph where a sentence begins with the word: earlier ones are joined, or one is split."""
+        """Removes surplus empty lines, or the emphasis from the word; or begins that paragraph where a sentence begins with the
+        word: earlier ones are joined, or one is split.
+        """
+        squeezed = texts.outside(text, lambda piece: _EMPTY_LINES.sub(r"\1\1", piece))
+        if squeezed != text:
+            yield Edit(squeezed, "removed surplus empty lines")
         spans = texts.paragraphs(text)
+        for start, _ in spans[self.nth - 1 : self.nth]:
+            if (found := _EMPHASISED.match(text, start)) and _first_word(found[2]).lower() == self.word.lower():
+                yield Edit(texts.replaced(text, [(*found.span(), found[2])]), f"took the emphasis from {found[2]!r}")
         gap = texts.newline(text) * 2
         starts = {start for start, _ in spans}
         inside = [a for a, b in texts.pieces(text) if a not in starts and _first_word(text[a:b]).lower() == self.word.lower()]
@@ -380,10 +395,14 @@ class NthParagraphStarts:
 
 def _first_word(paragraph: str) -> str:
     first = paragraph.split(maxsplit=1)[:1]
-    return _WORD_END.split(first[0].lstrip(_OPENING_MARKS), maxsplit=1)[0].rstrip(_OPENING_MARKS + ":;") if first else ""
+    return _WORD_END.split(first[0].lstrip("'").lstrip('"'), maxsplit=1)[0] if first else ""
 
 
-@kind("nth_paragraph_starts", "the word that a paragraph begins with", "nth_paragraph_starts:2:However")
+@kind(
+    "nth_paragraph_starts",
+    "the word that a paragraph begins with, its marks included (as IFEval reads it)",
+    "nth_paragraph_starts:2:However",
+)
 def nth_paragraph_starts(argument: str) -> NthParagraphStarts:
     number, _, word = argument.partition(":")
     nth = as_range(number)

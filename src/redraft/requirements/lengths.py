@@ -7,13 +7,18 @@ model. Paragraphs are joined or split where a sentence ends.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from operator import itemgetter
 from typing import ClassVar
 
 from ..contracts import Check, Edit
 from . import texts
+from .punkt import count_sentences
 from .ranges import Range, as_range, counted
 from .spec import kind
 from .texts import Span
@@ -21,14 +26,14 @@ from .texts import Span
 LOST = 0.5  # of the characters: more than that no repair may drop
 
 NUMBERED = "sentences_and_numbers"
-_NUMBER = re.compile(r"^[ \t]*[0-9]+\.(?=\s)", re.MULTILINE)
 _COUNTS: dict[str, Callable[[str], int]] = {
     "words": texts.count_words,
     "sentences": lambda text: len(texts.sentences(text)),
-    NUMBERED: lambda text: len(texts.sentences(text)) + len(_NUMBER.findall(text)),
+    NUMBERED: count_sentences,
     "paragraphs": lambda text: len(texts.paragraphs(text)),
     "characters": lambda text: len(text.strip()),
 }
+_LINE_OF_SPACES = re.compile(r"(\r\n|\n|\r)[^\S\r\n]+(?=\1)")
 _BLOCK = re.compile(r"[ \t]*(?:#|[-*+|>] |[0-9]{1,3}[.)] |`{3}|~{3})")
 
 
@@ -49,7 +54,9 @@ class Length:
 
     def check(self, text: str) -> Check:
         count = _COUNTS[self.unit](text)
-        return Check(count in self.range, counted(count, _noun(self.unit, Range(1, 1))) + _included(self.unit))
+        return Check(
+            count in self.range, counted(count, _noun(self.unit, Range(1, 1))) + _included(self.unit), self.range.nearness(count)
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         count = _COUNTS[self.unit](text)
@@ -78,12 +85,12 @@ def sentences(argument: str) -> Length:
     return Length("sentences", as_range(argument))
 
 
-@kind(NUMBERED, "the same, where a list number such as 1. counts as one (so NLTK counts, and IFEval)", f"{NUMBERED}:<10")
+@kind(NUMBERED, "the same as NLTK counts them, and IFEval: a list number such as 1. counts as one", f"{NUMBERED}:<10")
 def sentences_and_numbers(argument: str) -> Length:
     return Length(NUMBERED, as_range(argument))
 
 
-@kind("paragraphs", "how many paragraphs, with blank lines between them", "paragraphs:4")
+@kind("paragraphs", "how many paragraphs, with empty lines between them (a line of spaces is not empty)", "paragraphs:4")
 def paragraphs(argument: str) -> Length:
     return Length("paragraphs", as_range(argument))
 
@@ -142,6 +149,7 @@ def _regrouped(text: str, range: Range, count: int) -> Iterator[Edit]:
     if surplus := range.surplus(count):
         yield from _joined(text, surplus)
     elif missing := range.missing(count):
+        yield Edit(texts.outside(text, partial(_LINE_OF_SPACES.sub, r"\1")), "took the spaces from empty lines")
         yield from _split_lines(text, range)
         yield from _split(text, missing)
 
@@ -199,21 +207,26 @@ def _seams(text: str) -> list[Span]:
 
 def _halving(places: Sequence[Span], missing: int, text: str) -> list[Span]:
     """Again and again the place nearest the middle of what is longest."""
-    edges = sorted({edge for span in texts.paragraphs(text) for edge in span})
-    left = list(places)
+    stretches = [(start - end, start, end) for start, end in pairwise(_edges(text)) if _inside(places, start, end)]
+    heapify(stretches)  # the longest first: each stands there with its length below zero
     chosen: list[Span] = []
-    for _ in range(missing):
-        start, end = max(pairwise(edges), key=lambda pair: _room(pair, left))
-        inside = [place for place in left if start < place[0] < end]
-        best = min(inside, key=lambda place: abs(place[0] - (start + end) / 2))
-        left.remove(best)
+    while len(chosen) < missing:
+        _, start, end = heappop(stretches)
+        best = min(_inside(places, start, end), key=lambda place: abs(place[0] - (start + end) / 2))
         chosen.append(best)
-        edges = sorted([*edges, best[0]])
+        for a, b in ((start, best[0]), (best[0], end)):
+            if _inside(places, a, b):
+                heappush(stretches, (a - b, a, b))
     return chosen
 
 
-def _room(pair: Span, places: Sequence[Span]) -> int:
-    return pair[1] - pair[0] if any(pair[0] < place[0] < pair[1] for place in places) else -1
+def _edges(text: str) -> list[int]:
+    return sorted({edge for span in texts.paragraphs(text) for edge in span})
+
+
+def _inside(places: Sequence[Span], start: int, end: int) -> Sequence[Span]:
+    """The places that begin between two others."""
+    return places[bisect_right(places, start, key=itemgetter(0)) : bisect_left(places, end, key=itemgetter(0))]
 
 
 # --- reading grade --------------------------------------------------------------------------------------------------
@@ -244,7 +257,8 @@ class ReadingGrade:
         grade = reading_grade(text)
         if grade is None:
             return Check(ok=False, measured="cannot be measured: the text is not in Latin script")
-        return Check(max(0.0, round(grade, 1)) in self.range, f"reading grade {grade:.1f}")
+        shown = max(0.0, round(grade, 1))
+        return Check(shown in self.range, f"reading grade {grade:.1f}", self.range.nearness(shown))
 
     editable: ClassVar[bool] = False
 

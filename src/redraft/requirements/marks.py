@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..contracts import Check, Edit
 from . import texts
-from .ranges import Range, as_range, counted
+from .ranges import NONE, Range, as_range, counted
 from .spec import as_text, kind, no_argument, text_spec
 from .texts import Span
 
@@ -33,7 +33,7 @@ class NoCommas:
 
     def check(self, text: str) -> Check:
         found = len(_COMMA.findall(text))
-        return Check(not found, counted(found, "comma"))
+        return Check(not found, counted(found, "comma"), NONE.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Takes them out: 1,000 becomes 1000; where words would run together a space takes the comma's place."""
@@ -117,7 +117,7 @@ class Placeholders:
 
     def check(self, text: str) -> Check:
         found = len(_PLACEHOLDER.findall(text))
-        return Check(found in self.count, counted(found, "placeholder"))
+        return Check(found in self.count, counted(found, "placeholder"), self.count.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Writes {name}, {{name}} and <Name> as [name]."""
@@ -156,7 +156,9 @@ class Highlights:
 
     def check(self, text: str) -> Check:
         found = _highlights(text)
-        return Check(found in self.count, counted(found, "highlighted stretch", "highlighted stretches"))
+        return Check(
+            found in self.count, counted(found, "highlighted stretch", "highlighted stretches"), self.count.nearness(found)
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Emphasises labels, headings, then sentences; or takes the emphasis from the last ones."""

@@ -55,6 +55,12 @@ class Range:
             return f"exactly {self.least}" if self.least else "no"
         return f"{self.least} to {self.most}" if self.least else f"at most {self.most}"
 
+    def nearness(self, count: float) -> float:
+        """How near a count comes to lying in it: 1 where it does, else the smaller of it and the bound by the larger."""
+        if count < self.least:
+            return (max(count, 0) + 1) / (self.least + 1)
+        return 1.0 if count in self else ((self.most or 0) + 1) / (count + 1)
+
     def surplus(self, count: int) -> int:
         """How many of `count` are too many."""
         return 0 if self.most is None else max(0, count - self.most)
@@ -62,6 +68,9 @@ class Range:
     def missing(self, count: int) -> int:
         """How many there are too few."""
         return max(0, self.least - count)
+
+
+NONE = Range(0, 0)  # where nothing of it is allowed
 
 
 def as_range(argument: str) -> Range:

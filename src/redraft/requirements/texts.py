@@ -18,7 +18,7 @@ _FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})", re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`[^`\r\n]+`(?!`)")
 _URL = re.compile(r"(?:\b(?:https?|ftp)://|\bwww\.)[^\s<>\"`*]+", re.IGNORECASE)
 _LINE = re.compile(r"[^\r\n]+")
-_BREAK = re.compile(r"(?:\r\n|\n|\r)[^\S\r\n]*(?:(?:\r\n|\n|\r)[^\S\r\n]*)+")
+_BREAK = re.compile(r"(?>\r\n|\n|\r){2,}+")
 _END = re.compile(
     r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]*_\u00bb]*+(?=\s|\Z)"
     r"|[\u3002\uff01\uff1f\uff61]++[\u300d\u300f\u201d\u2019\uff09]*+"
@@ -30,7 +30,7 @@ _ABBREVIATION = re.compile(
     re.IGNORECASE,
 )
 _PIECE = re.compile(r"[\r\n]+(?=[ \t]*(?:[-*+#>|\r\n]|[0-9]{1,3}[.)]))|(?<=[:\n])[\r\n]+")
-_ITEM = re.compile(r"[\r\n]+(?=[ \t]*(?:[0-9]{1,3}[.)]|[-*] ))")
+_ITEM = re.compile(r"(?<![\r\n])[\r\n]++(?=[ \t]*(?:[0-9]{1,3}[.)]|[-*] ))")
 _NUMBERING = re.compile(r"(?:\A|[\r\n])[ \t]*(?:[#>*-]+[ \t]*)?\**(?:[0-9]{1,3}|[ivxIVX]{1,4}|[A-Za-z])\.\Z")
 
 
@@ -57,7 +57,7 @@ def lines(text: str) -> list[Span]:
 
 
 def paragraphs(text: str) -> list[Span]:
-    """Stretches between blank lines; a fenced block with blank lines in it is not torn."""
+    """Stretches between empty lines (one that holds spaces is none); a fenced block with empty lines in it is not torn."""
     kept = Spans(fences(text))
     breaks = [m.span() for m in _BREAK.finditer(text) if not kept.touch(m.span())]
     return _between(text, breaks)

@@ -115,6 +115,7 @@ def _made(x: Exported) -> Iterator[tuple[str, str]]:
         yield "pairs", f"{recipe.pairs}, margin at least {recipe.min_margin:g}"
     if recipe.good is not None:
         yield "good from", f"{recipe.good:g}"
+    yield "prompts", "with the demands, as the writer was told them" if recipe.with_demands else "the user's own"
     if recipe.test_size:
         yield "test", f"{recipe.test_size:g} of the prompts, by a hash of their words (salt {recipe.salt!r}): one prompt, one side"
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any, ClassVar, NamedTuple
 
-from ..api import Job, chosen, drive, ended, job_for, opened, uncancel
+from ..api import Job, chosen, drive, ended, job_for, opened, with_priors_noted
 from ..around import Budget, Purse
 from ..casting import Desk
 from ..contracts import Call, Model
@@ -29,6 +29,7 @@ from ..core.plans.adaptive import Adaptive, Unit
 from ..core.priors import Priors
 from ..core.records import NOTHING, Outcome, StopReason
 from ..core.serial import record_to_json
+from ..core.tasks import cancel_and_wait
 from ..core.trace import Trace
 from ..datasets.rows import BadRow
 from ..datasets.values import merged, names_for
@@ -75,7 +76,7 @@ class Engine:
     message: str = ""
     market: Market | None = field(default=None, init=False)  # where rows share a budget
     schooling: Schooling | None = field(default=None, init=False)  # where what is believed follows from what was seen
-    _dearest: float = 0.0
+    _too_dear: str = field(default="", init=False)  # why a row was refused that the whole budget would not have paid for
     _grown: bool = field(default=False, init=False)  # there is more money than rows had that ended
     _rows: set[asyncio.Task[None]] = field(default_factory=set)
     _turn: asyncio.Event = field(default_factory=asyncio.Event)  # something ended: a row, or the run
@@ -91,28 +92,40 @@ class Engine:
     # --- the whole
 
     async def go(self) -> Report:
-        """All rows; what they came to."""
+        """All rows; what they came to. Cancelled, it stops at once, and CancelledError carries that as `result`."""
         self._look_at_budget()
         self._prepare()
         self._note(state="running", settings=self._known_settings())
         try:
-            await self._look_back()
-            await self._work()
-        except StoreError as error:
-            self.end("disk", str(error), now=True)
-        except asyncio.CancelledError:
-            self.end("interrupted", "", now=True)
-            uncancel()
-        finally:
-            await self._settle_down()
+            await self._take_rows()
+        except asyncio.CancelledError as cut:
+            cut.result = self._report()  # type: ignore[attr-defined]
+            raise
+        if self._too_dear and not (self.ended or self.progress.worked or self.progress.kept):
+            self.end("budget", self._too_dear)
         report = self._report()
         try:
             return await self._remembered(report)
         except StoreError as error:
             self.endpoints.say(f"what the run teaches could not be kept: {error}")
-        except asyncio.CancelledError:  # all else is done
-            uncancel()
-        return report
+            return report
+        except asyncio.CancelledError as cut:  # all else is done
+            cut.result = report  # type: ignore[attr-defined]
+            raise
+
+    async def _take_rows(self) -> None:
+        """Take rows until all have ended, or something ends the run; none is under way afterwards."""
+        async with AsyncExitStack() as at_the_end:
+            at_the_end.push_async_callback(self._stop_rows)
+            try:
+                await self._look_back()
+                await self._work()
+                await self._drain()
+            except StoreError as error:
+                self.end("disk", str(error), now=True)
+            except asyncio.CancelledError:
+                self.end("interrupted", "", now=True)
+                raise
 
     async def _work(self) -> None:
         async with aclosing(self._due()) as rows:
@@ -177,15 +190,16 @@ class Engine:
             self.endpoints.close(now=now)
         self._turn.set()
 
-    async def _settle_down(self) -> None:
-        """What is in flight arrives, then rows under way are cut short; all that is known is written."""
+    async def _drain(self) -> None:
+        """Wait for what is in flight. Where money or time is up, rows end by themselves."""
         while self._rows and self.ended in MARKING:
             await self._next_turn()
         if self._rows:
             await self.endpoints.quiet()
-        for row in self._rows:
-            row.cancel()
-        await asyncio.gather(*self._rows, return_exceptions=True)
+
+    async def _stop_rows(self) -> None:
+        """Cut short the rows that are under way; all that is known of them is written."""
+        await cancel_and_wait(self._rows)
 
     def _report(self) -> Report:
         try:
@@ -195,6 +209,7 @@ class Engine:
         self.progress.finish()
         about = {"ended": self.ended, "message": self.message, "output": self.asked.output, "journal": str(self.asked.journal)}
         self.quote()
+        about["excess"] = self.desk.purse.excess
         report = report_of(self.progress, self.tally, run=self.asked.name, **about, **self._taught_before)
         with suppress(StoreError):
             self._note_spent()
@@ -217,8 +232,9 @@ class Engine:
     @property
     def _taught_before(self) -> dict[str, Any]:
         """What the report tells of what is believed."""
-        began = self.plan.priors.tasks if isinstance(self.plan, Adaptive) else 0
-        return {"began_with": began, "learned": self.schooling.told if self.schooling else ()}
+        began = self.plan.priors if isinstance(self.plan, Adaptive) else Priors()
+        given = None if began == Priors() else began.as_data()
+        return {"priors": given, "began_with": began.tasks, "learned": self.schooling.told if self.schooling else ()}
 
     def _note(self, **about: Any) -> None:
         self.journal.note(self.asked.name, **about)
@@ -283,10 +299,10 @@ class Engine:
         panel, cast = self.desk.common()
         if not isinstance(asked.options.priors, Priors):
             on = asked.learn and asked.engine == "local" and bool(noisy_among(panel))
-            noted = self._schooled_before().get(self._keys.shared)
-            if noted and asked.options.priors == "shipped" and Priors.of(noted["start"]) != plan.priors:
-                noted = None  # it began with others: what was learned on top of them does not count
-            self.schooling = self.school(plan.priors, noted, on=on)
+            source = asked.options.priors or "shipped"
+            if source == "learned" and plan.priors == Priors():
+                self.endpoints.say("nothing was learned yet of this model with these graders: the shipped priors hold")
+            self.schooling = self.school(plan.priors, self._goes_on_with(plan.priors), on=on, source=source)
             self.plan = plan = replace(plan, priors=self.schooling.start)
             pair = self.desk.pair
             self._note(pair=pair.as_data() if pair else None)
@@ -298,11 +314,9 @@ class Engine:
             self.market = Market(plan, unit, money, lambda: self.desk.purse.spent, self._to_do, panel, answered)
 
     def _money(self, unit: Unit) -> float:
-        """What the run may still spend, less what one call sets aside: at the end of money that much cannot be spent."""
+        """What the run may still spend, less what a call has used: at the end that much cannot be spent."""
         budget, purse = self.desk.options.budget, self.desk.purse
-        if unit != "calls" and (calls := purse.reserved["calls"]):
-            self._dearest = max(self._dearest, purse.reserved[unit] / calls)
-        return left_of(budget, purse.spent, unit, self._dearest) if budget else 0.0
+        return left_of(budget, purse.spent, unit, purse.dearest[unit] if unit != "calls" else 0.0) if budget else 0.0
 
     @property
     def _to_do(self) -> int:
@@ -352,6 +366,13 @@ class Engine:
             await asyncio.sleep(0)
         priors, graded = await asyncio.to_thread(taught, families, before)
         return (priors, graded) if graded else None
+
+    def _goes_on_with(self, priors: Priors) -> dict[str, Any] | None:
+        """What this run noted of its priors, which hold until its end unless a user asks for others; None where nothing holds."""
+        noted = self._schooled_before().get(self._keys.shared)
+        if noted is None or self.asked.options.priors in {None, noted.get("source")} or Priors.of(noted["start"]) == priors:
+            return noted
+        return None
 
     def _schooled_before(self) -> dict[str, Any]:
         """What this run was taught so far, by the key of its settings."""
@@ -418,8 +439,8 @@ class Engine:
         account = self.market.begun() if self.market else None
         job = trace = None
         try:
-            job = self._job(due, account)
-            trace = await self._driven(job)
+            job, store = self._job(due, account)
+            trace = await self._driven(job, store)
             came = came_of(trace)
         except StoreError:
             raise
@@ -437,8 +458,8 @@ class Engine:
             self.schooling.ended(due.entry.n)
         self._written(due.entry, came, kept=False)
 
-    def _job(self, due: Due, account: Row | None) -> Job:
-        """The refinement of a row: taken up where the journal left it, or begun. Raises ConfigError."""
+    def _job(self, due: Due, account: Row | None) -> tuple[Job, RowStore]:
+        """The refinement of a row, taken up where the journal left it, or begun; and where it is kept. Raises ConfigError."""
         task = due.entry.task
         if self.asked.mode == "grade" and task.response is None:
             raise ConfigError("there is no response to grade")
@@ -448,45 +469,38 @@ class Engine:
             kept = opened(kept)
             if due.note and due.note.result:
                 self.journal.finish(self.asked.name, due.entry.id, "open", due.note.result)
-        job = job_for(replace(kept, task=task) if kept else task, self.desk, self._moment)
+        plan = self._plan(due.entry.n)
+        job = with_priors_noted(replace(job_for(replace(kept, task=task) if kept else task, self.desk, self._moment), plan=plan))
         if kept is None:
             self._anew(due, job.trace)
-        store = RowStore(self.journal, self.asked.name, due.entry.id, len(kept.records) if kept else 0)
-        plan = self._plan(due.entry.n)
+        store = RowStore(self.journal, self.asked.name, due.entry.id, self.progress, len(kept.records) if kept else 0)
         if account and isinstance(plan, Adaptive):
             if kept:
                 account.resumed(job.trace, plan)
             plan = account.plan(plan)
-        return replace(job, plan=plan, store=store, owned=False)
+        return replace(job, plan=plan, store=store, owned=False), store
 
     def _anew(self, due: Due, trace: Trace) -> None:
         """Begin a row in the journal. Columns that are nobody's business but the output's are not kept there."""
         bare = replace(trace, task=replace(trace.task, metadata={}), records=())
         self.journal.begin(self.asked.name, due.entry.id, due.entry.n, due.key, due.parts, bare.header())
 
-    async def _driven(self, job: Job) -> Trace:
+    async def _driven(self, job: Job, store: RowStore) -> Trace:
         """The trace at its end, or as far as it got before the run ended."""
-        trace = job.trace
         try:
             async with aclosing(drive(job)) as growing:
                 async for trace in growing:
-                    if (usage := trace.records[-1].usage) is not NOTHING:
-                        self.progress.usage += usage
-                        await self._safe()
+                    if trace.records[-1].usage is not NOTHING:
+                        await self.journal.committed()  # what was paid for is safe before more is asked
         except asyncio.CancelledError:
             if not self.ended:
                 raise
+        trace = store.trace or job.trace
         if trace.outcome and (trace.outcome.reason == "deadline" or (trace.outcome.reason == "budget" and self.desk.purse.over)):
             self.end(str(trace.outcome.reason), trace.outcome.note)
+        elif trace.outcome and trace.outcome.reason == "budget":
+            self._too_dear = trace.outcome.note
         return trace
-
-    async def _safe(self) -> None:
-        """What was paid for is committed before more is asked. Being cancelled waits until what has arrived is handed on."""
-        try:
-            await self.journal.committed()
-        except asyncio.CancelledError:
-            if task := asyncio.current_task():
-                task.cancel()
 
     def _written(self, entry: Entry, came: Came, *, kept: bool) -> None:
         self.progress.settle(came, kept=kept)
@@ -514,6 +528,14 @@ async def desk_of(  # noqa: PLR0917
     panel, _ = desk.common()
     noisy = bool(noisy_among(panel))
     return desk, asked.plan or options.make_plan(writes=desk.writer is not None, noisy=noisy, priors=desk.priors)
+
+
+def keep_capabilities(desk: Desk, name: str, journal: Journal) -> None:
+    """Note with the run what its models are learned to take, so that it asks in the same way when it goes on."""
+    run = journal.run(name)
+    known = desk.capabilities
+    known.restore(run.about.get("capabilities", {}) if run else {})
+    known.on_change = lambda: journal.note(name, capabilities=known.as_data())
 
 
 class Due(NamedTuple):
@@ -556,7 +578,7 @@ class Due(NamedTuple):
 
 def limits_of(budget: Budget | None) -> dict[str, float]:
     """The limits of a budget, those there are."""
-    return {name: limit for name, limit in asdict(budget or Budget()).items() if limit is not None}
+    return (budget or Budget()).limits
 
 
 def larger(budget: Budget | None, before: Mapping[str, float] | None) -> bool:
@@ -610,16 +632,23 @@ class Unheard(Refused):
 
 @dataclass
 class RowStore:
-    """Puts the records of one row into the journal. How a run was cut short is no part of a row: it goes on."""
+    """Puts the records of one row into the journal, and counts what they took. `trace` is the row as it is.
+
+    How a run was cut short is no part of a row: it goes on.
+    """
 
     journal: Journal
     run: str
     row: str
+    progress: Progress
     written: int = 0
+    trace: Trace | None = None
 
     def append(self, trace: Trace) -> None:
         """Hand on what of the trace is not there yet."""
+        self.trace = trace
         fresh = [r for r in trace.records[self.written :] if not (isinstance(r, Outcome) and r.reason.resumable)]
         if fresh:
             self.journal.append(self.run, self.row, self.written, [record_to_json(r) for r in fresh])
             self.written += len(fresh)
+            self.progress.usage = sum((r.usage for r in fresh), self.progress.usage)

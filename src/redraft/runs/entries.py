@@ -16,8 +16,9 @@ from typing import Any
 from ..core.errors import ConfigError
 from ..core.records import Task, text_of
 from ..datasets.rows import BadRow, Row
-from ..datasets.shapes import Columns, Shape, recognised
+from ..datasets.shapes import MOST_SHOWN, RESPONSES, Columns, Shape, recognised
 from ..datasets.sources import Source
+from ..text import utf8_size
 from .keys import content_id
 
 ON_DUPLICATE = ("error", "first", "last", "rename")
@@ -44,12 +45,14 @@ class Entry:
 class Survey:
     """What one pass over the data found: how many rows that can be worked on, and that cannot; which ids come again.
 
-    `chars` are those of all messages, `answered` the rows that have a response. `twins`: None where no id comes again.
+    `prompt_bytes` are those of all messages in UTF-8, `answer_bytes` those of responses, `answered` the rows that have one.
+    `twins`: None where no id comes again.
     """
 
     total: int = 0
     bad: int = 0
-    chars: int = 0
+    prompt_bytes: int = 0
+    answer_bytes: int = 0
     answered: int = 0
     twins: Ids | None = None
 
@@ -67,9 +70,17 @@ class Table:
     limit: int | None = None
     columns: tuple[str, ...] = ()
 
+    @property
+    def without_response(self) -> str:
+        """Why rows have no response, and what to do about it."""
+        if name := self.shape.columns.response:
+            return f"no row has one in {name!r}"
+        shown = ", ".join(map(repr, self.columns[:MOST_SHOWN])) + (" and more" if len(self.columns) > MOST_SHOWN else "")
+        return f"no column is known to be the response ({', '.join(RESPONSES)} are); state it by --response-col. There are {shown}"
+
     def survey(self, look: Callable[[int], object] = int) -> Survey:
         """One pass. Raises ConfigError for an id that stands twice, naming both places. `look` is told how far it is."""
-        total = bad = chars = answered = 0
+        total = bad = asked = given = answered = 0
 
         def refuse(_: BadRow) -> None:
             nonlocal bad
@@ -84,12 +95,13 @@ class Table:
                     f"--on-duplicate ({', '.join(ON_DUPLICATE[1:])})"
                 )
             total += 1
-            chars += sum(len(text_of(m)) for m in task.messages)
+            asked += sum(utf8_size(text_of(m)) for m in task.messages)
+            given += utf8_size(task.response or "")
             answered += task.response is not None
             look(total)
         doubles = ids.settle()
         left_out = doubles if self.on_duplicate in {"first", "last"} else 0
-        return Survey(total - left_out, bad, chars, answered, ids if doubles else None)
+        return Survey(total - left_out, bad, asked, given, answered, ids if doubles else None)
 
     def entries(self, twins: Ids | None, refuse: Refuse) -> Iterator[Entry]:
         """The rows, numbered. `refuse` is told of those that cannot be used."""

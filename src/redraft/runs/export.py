@@ -234,7 +234,7 @@ class Tally:
         except LeftOut as reason:
             self.left_out[str(reason)] += 1
             return "train", []
-        side = "test" if lesson.prompt.in_test(self.recipe) else "train"
+        side = "test" if lesson.own.in_test(self.recipe) else "train"
         self._count(side, trace, [example for example, _ in found])
         return side, [columns for _, columns in found]
 

@@ -18,7 +18,8 @@ from math import isfinite
 from typing import Any, TypeAlias
 
 from ..core.errors import ConfigError
-from ..core.records import Candidate, Feedback, Message, Task, text_of
+from ..core.prompts import first_prompt
+from ..core.records import Candidate, Feedback, Message, text_of
 from ..core.trace import Trace
 
 Columns: TypeAlias = dict[str, Any]
@@ -75,7 +76,8 @@ class Recipe:
 
     `style`: "conversational" (lists of messages) or "standard" (text); a prompt of more than one user message is left
     out of the latter. `test_size` in [0, 1) is the share of prompts for the test file: which side a prompt falls on
-    depends on its words and `salt` alone. `min_margin` and `good` are in [0, 1]. `files`: what a folder is filled with.
+    depends on the user's words and `salt` alone. `min_margin` and `good` are in [0, 1]. `files`: what a folder is filled with.
+    `with_demands`: whether the prompt ends with the hard constraints, as the writer was told them; without, it is the user's own.
     """
 
     format: str = "preference"
@@ -86,6 +88,7 @@ class Recipe:
     test_size: float = 0.0
     salt: str = "redraft"
     files: str = "jsonl"
+    with_demands: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (("format", FORMATS), ("pairs", PAIRS), ("style", STYLES), ("files", FILES)):
@@ -168,14 +171,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What examples are made from: a trace, its prompt, and what is wanted."""
+    """What examples are made from: a trace, the prompt that they show, the user's `own` prompt, and what is wanted."""
 
     trace: Trace
     recipe: Recipe
     prompt: Prompt = field(init=False)
+    own: Prompt = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prompt", prompt_of(self.trace.task, standard=self.recipe.standard))
+        standard, own = self.recipe.standard, self.trace.task.messages
+        shown = first_prompt(self.trace) if self.recipe.with_demands else own
+        object.__setattr__(self, "own", prompt_of(own, standard=standard))
+        object.__setattr__(self, "prompt", prompt_of(shown, standard=standard))
 
     def examples(self) -> list[Example]:
         """At least one example, or `LeftOut`."""
@@ -248,9 +255,9 @@ def why_not(chosen: Answer, other: Answer, min_margin: float) -> str:
     return MARGIN if margin < min_margin - NEAR else ""
 
 
-def prompt_of(task: Task, *, standard: bool) -> Prompt:
-    """The messages of a task as text. Raises LeftOut for what training on text would falsify."""
-    messages = tuple((str(m["role"]), _words(m)) for m in task.messages)
+def prompt_of(asked: Iterable[Message], *, standard: bool) -> Prompt:
+    """Messages as text. Raises LeftOut for what training on text would falsify."""
+    messages = tuple((str(m["role"]), _words(m)) for m in asked)
     if messages[-1][0] not in {"user", "tool"}:
         raise LeftOut(NO_QUESTION)
     if standard and [role for role, _ in messages] != ["user"]:

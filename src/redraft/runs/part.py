@@ -18,7 +18,7 @@ from socket import gethostname
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
-from ..around.meter import LIMITS, Budget, Purse
+from ..around.meter import NONE, Budget, Grant, Need, Purse, Reservation, Waiter
 from ..casting import Desk
 from ..contracts import Reply
 from ..core.errors import BudgetExhaustedError, StoreError
@@ -30,7 +30,7 @@ from ..stores.journal import Journal
 from ..stores.parts import Behind, Still, held
 from .asked import Asked
 from .endpoints import Endpoints
-from .engine import Due, Engine, Nowhere, Unheard, desk_of
+from .engine import Due, Engine, Nowhere, Unheard, desk_of, keep_capabilities
 from .entries import Survey, Table
 from .market import SCALE
 from .progress import Mean, Progress
@@ -54,7 +54,7 @@ class Errand:
     """Everything that a shard must know, in values that can be sent. `ends`: when the run is to be over, by the wall clock.
 
     `journal` is its own, `behind` that of the whole where calls may be in it, `leg` the name of this going of the run, `rows` how
-    many there are in all its chunks.
+    many there are in all its chunks, `capabilities` what is known of the endpoints.
     """
 
     asked: Asked
@@ -69,6 +69,7 @@ class Errand:
     folder: str
     ends: float | None
     rows: int = 0
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,39 +112,44 @@ class Allowance(Purse):
         self.refused = ""
         self.each: Money = {}
         self.written: Callable[[], Awaitable[None]] | None = None
-        self._needs: list[Mapping[str, float]] = []
+        self._news = asyncio.Event()
 
     @property
     def short(self) -> Mapping[str, float] | None:
         """The least that somebody waits for."""
-        lacking = [need for need in self._needs if self.lacking(need, reserved=True)]
-        return min(lacking, key=lambda need: (need["usd"], need["tokens"]), default=None)
+        return min(filter(self.lacks, self.awaited), key=lambda need: (need["usd"], need["tokens"]), default=None)
 
     async def changed(self) -> None:
         """Until there may be more."""
-        self._settled.clear()
-        await self._settled.wait()
+        self._news.clear()
+        await self._news.wait()
 
-    async def reserve(self, need: Mapping[str, float]) -> None:
+    def check(self, amounts: Mapping[str, float]) -> None:
+        """Raise BudgetExhaustedError where there will never be enough: that is known once it was refused."""
+        if self.refused and (name := self.lacks(amounts)):
+            raise BudgetExhaustedError(self.refused, what=name)
+
+    async def reserve(self, need: Callable[[], Need], reservation: Reservation | None = None) -> Grant:
         """Set `need` aside. Raises BudgetExhaustedError when there will never be enough."""
-        self._needs.append(need)
-        try:
-            while self.lacking(need, reserved=True):
-                if self.refused and (what := self.lacking(need, reserved=False)):
-                    raise BudgetExhaustedError(self.refused, what=what)
-                await self.changed()
-        finally:
-            self._needs.remove(need)
-        await super().reserve(need)
+        grant = await super().reserve(need, reservation)
         if self.written is not None:
-            await self._write(self.written, need)
+            await self._write(self.written, grant)
+        return grant
 
-    async def _write(self, written: Callable[[], Awaitable[None]], need: Mapping[str, float]) -> None:
+    async def _write(self, written: Callable[[], Awaitable[None]], grant: Grant) -> None:
         try:
             await written()
         except BaseException:
-            self.settle(need, dict.fromkeys(LIMITS, 0.0))
+            self.settle(grant, NONE)
             raise
+
+    def _refusal(self, waiter: Waiter) -> BudgetExhaustedError | None:
+        """There may be more."""
+        return None
+
+    def _serve(self, *, patient: bool = True) -> None:
+        self._news.set()
+        super()._serve(patient=patient)
 
 
 @dataclass
@@ -269,6 +275,8 @@ class Shard:
         desk, plan = await desk_of(asked, errand.model, errand.graders, errand.judge, options, endpoints.hold, purse)
         opened.push_async_callback(desk.close)
         self._keep_money(desk, asked.name, journal)
+        desk.capabilities.restore(errand.capabilities)
+        keep_capabilities(desk, asked.name, journal)
         journal.note(asked.name, leg=errand.leg)
         return Part(
             asked, errand.table, Survey(), desk, plan, journal, Nowhere(), Unheard(), endpoints, Progress(),
@@ -306,7 +314,7 @@ class Shard:
 
     def _standing(self) -> Standing:
         engine, purse = self._engine, self._purse
-        money: dict[str, Any] = dict(spent=dict(purse.spent), taken=purse.taken, short=purse.short)
+        money: dict[str, Any] = dict(spent=dict(purse.spent), taken=purse.committed, short=purse.short)
         if engine is None:
             return Standing(self._life, Use(self._share, **money), dict.fromkeys(COUNTED, 0), Usage(), Mean(), Mean())
         engine.stood()

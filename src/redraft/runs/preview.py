@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
+from ..around import Budget
 from ..around.meter import CHARS_PER_TOKEN, OUTPUT_GUESS
 from ..casting import Desk
 from ..core.plans import Plan
@@ -17,16 +19,15 @@ from ..datasets.rows import BadRow
 from ..stores.journal import Journal, RowNote
 from .asked import Asked
 from .entries import Entry, Survey, Table
+from .forecast import DUEL, Likely, Range, calls_a_look, calls_a_task, likely_of
 from .keys import Keys, changed, key_of
 from .rows import Came
 
+N = TypeVar("N", int, float)
 SAMPLES = 3
-DUEL = 2  # calls: who compares two answers at the end is asked in both orders
 CHUNK = 256
 PROMPT = 1200  # tokens that a judge's own instructions take, roughly
 LEAST_OUTPUT = 64
-
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,9 @@ class Preview:
     """What would be done.
 
     `said` tells what is read, `samples` are the messages of the first rows. `calls` and `tokens` are ranges over all rows
-    that are not finished (`known` are), `cost` in USD, None where a price is unknown. `bad` are rows that cannot be used,
-    with their complaints. `changes` say what of an earlier run would be redone, and why.
+    that are not finished (`known` are), `cost` in USD, None where a price is unknown; `likely` what is expected within
+    them, None for a plan of the user's own. `bad` are rows that cannot be used, with their complaints. `changes` say what
+    of an earlier run would be redone, and why.
     """
 
     said: tuple[str, ...]
@@ -46,6 +48,7 @@ class Preview:
     calls: Range
     tokens: Range
     cost: tuple[float, float] | None
+    likely: Likely | None
     changes: tuple[str, ...] = ()
 
 
@@ -60,21 +63,43 @@ def previewed(asked: Asked, table: Table, survey: Survey, desk: Desk, plan: Plan
         if not seen.look(chunk) and not explain and len(samples) >= SAMPLES:
             break
     rows = survey.total - seen.known
-    calls = calls_of(desk, plan, answered=survey.answered / survey.total if survey.total else 0)
-    tokens = tokens_of(desk, survey)
-    total = (rows * calls[0], rows * calls[1])
-    spent = (rows * calls[0] * tokens[0], rows * calls[1] * tokens[1])
+    ranges, likely = ranges_of(desk, plan, survey, rows), likely_of(desk, plan, survey, rows)
+    starts = of_responses(table, survey, writes=desk.writer is not None)
     return Preview(
-        (f"{survey.total:,} rows in {table.source.said}", table.shape.said),
+        (f"{survey.total:,} rows in {table.source.said}", table.shape.said, *starts),
         survey.total,
         tuple(bad),
         seen.known,
         tuple(samples),
-        total,
-        spent,
-        cost_of(desk, total, spent),
+        *ranges,
+        likely and likely.within(*ranges),
         tuple(seen.changes()),
     )
+
+
+def of_responses(table: Table, survey: Survey, *, writes: bool) -> Iterator[str]:
+    """How many rows begin with a response; where none does, why. `writes`: whether a model can draft one."""
+    if survey.answered:
+        others = "get a first draft" if writes else "have none"
+        yield f"{survey.answered:,} rows have a response to begin with, {survey.total - survey.answered:,} {others}"
+    else:
+        yield f"every row gets a first draft: {table.without_response}"
+
+
+def ranges_of(desk: Desk, plan: Plan, survey: Survey, rows: int) -> tuple[Range, Range, tuple[float, float] | None]:
+    """The least and the most calls, tokens and USD that so many rows take, within the budget."""
+    given = round(rows * survey.answered / max(1, survey.total))
+    (new, most_new), (old, most_old) = (calls_of(desk, plan, answered=answered) for answered in (False, True))
+    calls = ((rows - given) * new + given * old, (rows - given) * most_new + given * most_old)
+    least, most = tokens_of(desk, survey)
+    tokens = (calls[0] * least, calls[1] * most)
+    cost, limits = cost_of(desk, calls, tokens), desk.options.budget or Budget()
+    return limited(calls, limits.calls), limited(tokens, limits.tokens), cost and limited(cost, limits.usd)
+
+
+def limited(amounts: tuple[N, N], limit: N | None) -> tuple[N, N]:
+    """As much of them as a budget allows."""
+    return amounts if limit is None else (min(amounts[0], limit), min(amounts[1], limit))
 
 
 class Seen:
@@ -129,23 +154,25 @@ class Seen:
             yield f"{why} changed: {n:,} rows are redone; calls that stay the same come from the cache"
 
 
-def calls_of(desk: Desk, plan: Plan, *, answered: float) -> Range:
-    """The fewest and the most calls of a row, retries and re-asks apart. `answered` is the share with a response."""
-    panel, _ = desk.common()
+def calls_of(desk: Desk, plan: Plan, *, answered: bool) -> Range:
+    """The fewest and the most calls of a row, retries and re-asks apart. `answered`: it has a response."""
+    panel, cast = desk.common()
     weighs = isinstance(plan, Adaptive)
-    looks = sum(seat.looks for seat in panel if not (seat.free or (weighs and seat.compares)))
+    asks = {seat.grader: seat.looks * calls_a_look(cast.graders[seat.grader]) for seat in panel if not seat.free}
+    looks = sum(asks[seat.grader] for seat in panel if not (seat.free or (weighs and seat.compares)))
     drafts = getattr(plan, "n", getattr(plan.rules if isinstance(plan, Adaptive) else plan, "drafts", 1))
+    once = sum(calls_a_task(grader) for grader in cast.graders.values())
     if desk.writer is None:
-        return looks, looks
-    least = drafts * (1 + looks) - round(answered)
+        return (once + looks, once + looks) if answered else (0, 0)
+    least = once + (looks if answered else drafts * (1 + looks))
     more = 0 if isinstance(plan, BestOfN) else desk.options.max_iterations
-    duels = DUEL * sum(seat.looks for seat in panel if seat.compares) if weighs else 0
-    return max(0, least), least + more * (1 + looks) + duels
+    duels = DUEL * sum(asks.get(seat.grader, 0) for seat in panel if seat.compares) if weighs else 0
+    return least, least + more * (1 + looks) + duels
 
 
 def tokens_of(desk: Desk, survey: Survey) -> Range:
     """Tokens of a call, roughly: the prompt and a short answer; or with a judge's instructions, and all that is allowed."""
-    prompt = survey.chars // max(1, survey.total) // CHARS_PER_TOKEN + 1
+    prompt = survey.prompt_bytes // max(1, survey.total) // CHARS_PER_TOKEN + 1
     most = desk.options.max_tokens or OUTPUT_GUESS
     return prompt + LEAST_OUTPUT, prompt + PROMPT + 2 * most
 

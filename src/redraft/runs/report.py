@@ -69,6 +69,7 @@ class Tally:
     improved: int = 0
     unchanged: int = 0
     regressed: int = 0
+    unsure: int = 0
     broken: int = 0
     stops: Counter[str] = field(default_factory=Counter)
     diagnoses: Counter[str] = field(default_factory=Counter)
@@ -87,8 +88,9 @@ class Tally:
         if first is not None and best is not None:
             self.uplift.add(best - first)
             self.improved += came.lifted
-            self.regressed += came.worse and not came.lifted
-            self.unchanged += not came.worse and not came.lifted
+            self.unsure += came.unsure
+            self.regressed += came.worse and not (came.lifted or came.unsure)
+            self.unchanged += not (came.worse or came.lifted or came.unsure)
         self._walk(came)
 
     def _walk(self, came: Came) -> None:
@@ -109,14 +111,19 @@ class Report:
 
     `uplift` is the mean of best - first score over the rows that have both, `interval` its 95 % interval; where graders are
     noisy, both are what is believed. `improved` are rows whose best keeps more musts than the first answer, or as many and
-    scores higher; `regressed` those of which a later answer scored less and the first was kept; `broken` those whose best
-    breaks a must. `diagnoses` counts rows by what there is to say of them (see `redraft.core.diagnosis`). `usage` is what was
-    paid for now, its cached calls what was not. `ended` says what cut the run short: "" (nothing), "budget", "deadline",
-    "interrupted", "fatal", "outage" or "disk"; `message` says it in words. Whatever was cut short, the same command goes on.
+    scores higher by more than the graders' noise explains; `unsure` those whose best may be better, with too few looks to
+    tell: what one row leaves open, the mean over all may tell. `regressed` are those of which a later answer scored less and
+    the first was kept; `broken` those whose best breaks a must. `diagnoses` counts rows by what there is to say of
+    them (see `redraft.core.diagnosis`). `usage` is what was paid for now, its cached calls what was not.
+    `ended` says what cut the run short: "" (nothing), "budget", "deadline", "interrupted", "fatal", "outage" or "disk";
+    `message` says it in words. Whatever was cut short, the same command goes on.
 
-    `price`: what each `price_unit` had to gain at the end, where rows shared a purse. `began_with`: the tasks that taught the
-    priors of the run's beginning (0: the shipped ones); `learned`: from which row ("from") what how many "rows" taught holds.
-    `taught`: rows that teach the next run (0: none do), `for_next`: the tasks that taught what it begins with.
+    `excess`: what was spent beyond the budget, and why, in words; "" where it was kept.
+
+    `price`: what each `price_unit` had to gain at the end, where rows shared a purse. `priors`: those of the run's beginning
+    (None: the shipped ones), `began_with`: the tasks that taught them; `learned`: from which row ("from") what how many "rows"
+    taught holds. `taught`: rows that teach a run with priors="learned" (0: none do), `for_next`: the tasks that taught what it
+    begins with.
     """
 
     rows: int
@@ -145,12 +152,15 @@ class Report:
     output: str | None = None
     journal: str = ""
     run: str = ""
+    excess: str = ""
     price: float | None = None
     price_unit: str = ""
+    priors: Mapping[str, Any] | None = None
     began_with: int = 0
     learned: tuple[Mapping[str, int], ...] = ()
     taught: int = 0
     for_next: int = 0
+    unsure: int = 0
 
     @property
     def resumable(self) -> bool:
@@ -205,8 +215,13 @@ class Report:
         if self.uplift is None or self.mean_first is None or self.mean_best is None:
             return "score unknown"
         around = f" (95 %: {self.interval[0]:+.3f} to {self.interval[1]:+.3f})" if self.interval else ""
-        counts = f"improved {self.improved:,}, unchanged {self.unchanged:,}, later ones worse and the first kept {self.regressed:,}"
-        return f"score {self.mean_first:.3f} -> {self.mean_best:.3f}, uplift {self.uplift:+.3f}{around}; {counts}"
+        counts = [
+            f"improved {self.improved:,}",
+            *([f"too few looks to tell row by row {self.unsure:,}"] if self.unsure else []),
+            f"unchanged {self.unchanged:,}",
+            f"later ones worse and the first kept {self.regressed:,}",
+        ]
+        return f"score {self.mean_first:.3f} -> {self.mean_best:.3f}, uplift {self.uplift:+.3f}{around}; {', '.join(counts)}"
 
     def _paid(self) -> str:
         u = self.usage
@@ -219,12 +234,17 @@ class Report:
         return f"paid: {u.calls:,} calls, {tokens}, {cost}{saved}; {self.seconds:.1f} s"
 
 
-OF_PURSE = ("price", "price_unit", "began_with", "learned", "taught", "for_next")
+OF_PURSE = ("price", "price_unit", "priors", "began_with", "learned", "taught", "for_next")
 
 
 def purse_and_priors(report: Mapping[str, Any]) -> dict[str, str]:
-    """What a report, as plain data, tells of the purse and of what is believed: a line each, in words."""
-    told = {"purse": _purse(report), "priors": "; ".join(_priors(report)), "next run": _for_next(report)}
+    """What a report, as plain data, tells of the budget, the purse and what is believed: a line each, in words."""
+    told = {
+        "budget": report.get("excess", ""),
+        "purse": _purse(report),
+        "priors": "; ".join(_priors(report)),
+        "learned": _for_next(report),
+    }
     return {name: line for name, line in told.items() if line}
 
 
@@ -239,6 +259,8 @@ def _purse(report: Mapping[str, Any]) -> str:
 def _priors(report: Mapping[str, Any]) -> Iterator[str]:
     if tasks := report.get("began_with"):
         yield f"began with what {tasks:,} tasks taught"
+    elif report.get("priors"):
+        yield "began with the priors that were given"
     for stage in report.get("learned", ()):
         yield f"rows from {stage['from']:,} on go by what {stage['rows']:,} rows taught"
 
@@ -246,8 +268,8 @@ def _priors(report: Mapping[str, Any]) -> Iterator[str]:
 def _for_next(report: Mapping[str, Any]) -> str:
     taught, tasks = report.get("taught", 0), report.get("for_next", 0)
     if tasks > taught:
-        return f"what {tasks:,} tasks taught before is kept for the next run, not what {taught:,} rows taught now: redraft priors"
-    return f"what {taught:,} rows taught is kept for the next run: redraft priors" if tasks else ""
+        return f"what {tasks:,} tasks taught is kept for --priors learned, not what {taught:,} rows taught now: redraft priors"
+    return f"what {taught:,} rows taught is kept for --priors learned: redraft priors" if tasks else ""
 
 
 def report_of(progress: Progress, tally: Tally, **about: Any) -> Report:
@@ -255,7 +277,7 @@ def report_of(progress: Progress, tally: Tally, **about: Any) -> Report:
     return Report(
         rows=progress.done + progress.failed + progress.cut + progress.not_started,
         **{name: getattr(progress, name) for name in ("done", "failed", "kept", "cut", "not_started", "bad", "seconds", "usage")},
-        **{name: getattr(tally, name) for name in ("improved", "unchanged", "regressed", "broken")},
+        **{name: getattr(tally, name) for name in ("improved", "unchanged", "regressed", "unsure", "broken")},
         uplift=tally.uplift.mean if tally.uplift.n else None,
         interval=tally.uplift.interval,
         mean_first=progress.first.value,

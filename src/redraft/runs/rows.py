@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.diagnosis import diagnosed
+from ..core.diagnosis import diagnosed, improved
 from ..core.errors import RedraftError
 from ..core.records import NOTHING, Comparison, Failure, Feedback, Record, StopReason, Usage
 from ..core.trace import Trace
@@ -30,7 +30,7 @@ COLUMNS: Mapping[str, type] = {
     "broken": str,
 }
 NOT_STARTED = "not_started"
-KEPT = ("path", "lifted", "worse", "truncated", "kind")  # beside the columns
+KEPT = ("path", "lifted", "worse", "unsure", "truncated", "kind")  # beside the columns
 TOLERANCE = 1e-9
 
 
@@ -41,7 +41,8 @@ class Came:
     `columns` are those of the output. Where the plan went by what it believed, so do all scores here but `observed`, so that
     one can be set against another: what is picked for its observed score has been lucky. `path` tells of every iteration from
     0: the best score after it (None: unknown), the answers and the USD it took. `lifted`: the best is better than the first:
-    it keeps more musts, or as many and scores higher. `worse`: a later answer scored less than the first.
+    it keeps more musts, or as many and scores higher, by more than the graders' noise explains; `unsure`: it may be, and there
+    were too few looks to tell. `worse`: a later answer scored less than the first.
     """
 
     status: Status
@@ -49,6 +50,7 @@ class Came:
     path: tuple[tuple[float | None, int, float | None], ...] = ()
     lifted: bool = False
     worse: bool = False
+    unsure: bool = False
     truncated: bool = False
     kind: str = ""  # of the error
 
@@ -59,7 +61,8 @@ class Came:
     @classmethod
     def of(cls, status: Status, data: Mapping[str, Any]) -> Came:
         path = tuple(tuple(step) for step in data["path"])
-        return cls(status, {**dict.fromkeys(COLUMNS), **data["columns"]}, **{name: data[name] for name in KEPT} | {"path": path})
+        kept = {name: data[name] for name in KEPT if name in data}  # earlier versions kept less
+        return cls(status, {**dict.fromkeys(COLUMNS), **data["columns"]}, **kept | {"path": path})
 
 
 def came_of(trace: Trace) -> Came:
@@ -68,10 +71,9 @@ def came_of(trace: Trace) -> Came:
     status, error = _status(trace, stop), _error(trace, stop)
     if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.graded:
         return not_started(error.message if error else "")
-    lifted, worse = moved(trace.settled)
     truncated = bool(trace.best and trace.best.truncated)
     kind = error.error if error and status == "failed" else ""
-    return Came(status, _columns(trace, stop, error), path_of(trace.settled), lifted, worse, truncated, kind)
+    return Came(status, _columns(trace, stop, error), path_of(trace.settled), *moved(trace), truncated, kind)
 
 
 def _status(trace: Trace, stop: StopReason) -> Status:
@@ -178,11 +180,16 @@ def _about(record: Record) -> int:
     return getattr(record, "id", -1)
 
 
-def moved(trace: Trace) -> tuple[bool, bool]:
-    """Whether the best is better than the first scored answer, and whether a later one scored less."""
-    standing = [(trace.kept_share(c.id), score) for c in trace.candidates if (score := trace.scores[c.id]) is not None]
-    if not standing or trace.best is None:
-        return False, False
+def moved(trace: Trace) -> tuple[bool, bool, bool]:
+    """Whether the best is better than the first scored answer, whether a later one scored less, and whether the former cannot be
+    told from noise.
+    """
+    best, seen = trace.best, trace.settled
+    standing = [(seen.kept_share(c.id), score) for c in seen.candidates if (score := seen.scores[c.id]) is not None]
+    if not standing or best is None:
+        return False, False, False
     kept, first = standing[0]
-    lift = trace.kept_share(trace.best.id) - kept or (trace.score or 0.0) - first
-    return lift > TOLERANCE, any((k, s + TOLERANCE) < (kept, first) for k, s in standing[1:])
+    more = seen.kept_share(best.id) - kept
+    lifted = (more or (seen.score or 0.0) - first) > TOLERANCE
+    unsure = lifted and not more and not improved(trace)
+    return lifted and not unsure, any((k, s + TOLERANCE) < (kept, first) for k, s in standing[1:]), unsure

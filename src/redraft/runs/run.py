@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from ..api import NO_MODEL, sync
 from ..around import Budget
 from ..casting import Desk
 from ..core.errors import ConfigError
@@ -23,9 +23,10 @@ from ..options import Options, Settings
 from ..perform import Cast
 from ..stores.journal import Journal
 from ..stores.schema import Durability
+from ..sync import run_sync
 from .asked import STDOUT, Asked, Limits
 from .endpoints import Endpoints
-from .engine import Engine, Nowhere, Refused, desk_of
+from .engine import Engine, Nowhere, Refused, desk_of, keep_capabilities
 from .entries import Survey, Table, table_of
 from .preview import Preview, previewed
 from .progress import Progress
@@ -51,7 +52,8 @@ class Batch(Settings, total=False):
     how fast endpoints may be asked, with `max_in_flight` calls at most (512). `limit`: only so many rows. `engine`: "local",
     "ray" (in `shards` parts, on the cluster at `ray_address`), or "provider-batch": by the batch API of the endpoints, which is
     looked at every `poll` seconds at first (1), later less often; there, limits do not count but for `limits.outage`. `learn`:
-    whether later rows, and the next run, believe what earlier rows taught of noisy graders; rows only with engine "local".
+    whether later rows, and runs with `priors="learned"`, believe what earlier rows taught of noisy graders; later rows only with
+    engine "local".
     """
 
     mode: str
@@ -144,16 +146,27 @@ class Run:
             try:
                 self._engine = engine = await self._opened(opened)
             except (Interrupted, Stopped):
-                self._progress.finish()
-                return report_of(self._progress, Tally(), run=self.asked.name, ended="interrupted")
+                return self._nothing()
+            except asyncio.CancelledError as cut:
+                cut.result = self._nothing()  # type: ignore[attr-defined]
+                raise
             for now in self._stopped:
                 self.stop(now=now)
             return await engine.go()
 
+    def _nothing(self) -> Report:
+        """The report of a run that was stopped before it had begun."""
+        self._progress.finish()
+        return report_of(self._progress, Tally(), run=self.asked.name, ended="interrupted")
+
     async def _surveyed(self) -> tuple[Table, Survey]:
         """The data, looked through. Nothing is kept before this but what came in by stdin."""
         if self._found is None:
-            self._found = await asyncio.to_thread(self._survey)
+            try:
+                self._found = await asyncio.to_thread(self._survey)
+            except asyncio.CancelledError:
+                self.stop(now=True)  # the thread looks for it
+                raise
         return self._found
 
     def _survey(self) -> tuple[Table, Survey]:
@@ -195,6 +208,7 @@ class Run:
         run = journal.run(asked.name)
         known = run.about if run else {}
         asked.check_files(known, table.source.paths)
+        keep_capabilities(desk, asked.name, journal)
         if desk.options.budget:
             desk.purse.spent.update(known.get("spent", {}))
         if asked.options.budget:
@@ -219,7 +233,13 @@ class Run:
         """Raises ConfigError for a run that no row of could be worked on."""
         _, cast = desk.common() if table.shape.columns.requirements else desk.seat(())
         if not survey.answered and cast.writer is None:
-            raise ConfigError("no row has a response to grade" if self.asked.mode == "grade" else NO_MODEL)
+            why = table.without_response
+            if self.asked.mode == "grade":
+                raise ConfigError(f"there is no response to grade: {why}")
+            raise ConfigError(
+                f"there is no model to write an answer, and no response to repair: {why}. "
+                "Give responses, or name a model (`redraft models` shows where one was looked for)"
+            )
         return cast
 
     def _files(self, opened: AsyncExitStack, known: Mapping[str, Any], columns: Sequence[str]) -> tuple[Output | Nowhere, Refused]:
@@ -286,7 +306,8 @@ async def batch(
 
     Everything is journalled as it arrives. The same call again goes on where it was cut short, and redoes what a change of
     data, settings or graders affects, and nothing else. Raises ConfigError for what cannot be, before anything is asked,
-    and StoreError for a journal or output that cannot be used. What else ends a run early stands in the report.
+    and StoreError for a journal or output that cannot be used. What else ends a run early stands in the report. Cancelled, it
+    asks nothing more, writes what is known, and lets CancelledError through with the report as `.result`.
     """
     return await Run.of(source, output, model, graders, judge, **asked).go()
 
@@ -299,7 +320,10 @@ def batch_sync(
     judge: Any = None,
     **asked: Unpack[Batch],
 ) -> Report:
-    """`batch` without await; works where an event loop is running, too. Ctrl-C ends it at once with a report: nothing is
-    lost, the same call goes on.
+    """`batch` without await; works where an event loop is running, too.
+
+    The first Ctrl-C lets what is in flight arrive, the second does not wait for it. KeyboardInterrupt then carries the report as
+    `.result`: nothing is lost, the same call goes on.
     """
-    return sync(batch(source, output, model, graders, judge, **asked))
+    run = Run.of(source, output, model, graders, judge, **asked)
+    return run_sync(run.go(), run.stop, partial(run.stop, now=True))

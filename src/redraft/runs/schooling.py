@@ -19,18 +19,20 @@ from ..core.priors import Priors
 FIRST, FURTHER = 256, 4  # the place of the first stage, and how much further on each next one is
 PUPILS = 256  # rows from which is learned, at most
 PATIENCE = 60.0  # seconds that rows wait for them
-LEAST = 32  # rows from which is learned for the next run
+LEAST = 32  # rows from which is learned for other runs
 
 
 @dataclass
 class Schooling:
     """What rows of a run go by. `start`: the priors of its beginning; `stages`: what was learned by the place from which it
-    holds, None where that was left out. `on`: whether it learns at all.
+    holds, None where that was left out. `on`: whether it learns at all. `source`: the kind of priors that were asked for at the
+    beginning, "shipped" or "learned".
     """
 
     start: Priors
     on: bool = True
     stages: dict[int, Priors | None] = field(default_factory=dict)
+    source: str = "shipped"
     first: int = FIRST
     patience: float = PATIENCE
     _ids: dict[int, str] = field(default_factory=dict)  # of rows evenly chosen, by place
@@ -43,12 +45,12 @@ class Schooling:
         if noted is None:
             return cls(start, **given)
         stages = {int(place): priors and Priors.of(priors) for place, priors in noted["stages"].items()}
-        return cls(Priors.of(noted["start"]), stages=stages, **given)
+        return cls(Priors.of(noted["start"]), stages=stages, **{**given, "source": noted.get("source", "")})
 
     def as_data(self) -> dict[str, Any]:
         """What is to be noted."""
         stages = {str(place): priors and priors.as_data() for place, priors in self.stages.items()}
-        return {"start": self.start.as_data(), "stages": stages}
+        return {"start": self.start.as_data(), "stages": stages, "source": self.source}
 
     @property
     def told(self) -> tuple[dict[str, int], ...]:
@@ -103,7 +105,7 @@ class Schooling:
 def taught(families: Iterable[Family], before: Priors) -> tuple[Priors, int]:
     """What families teach who believed something `before`, and how many of them can.
 
-    For the next run it is always what is shipped, so that nothing drifts from run to run.
+    For other runs it is always what is shipped, so that nothing drifts from run to run.
     """
     graded = [family for family in families if family.scores]
     return learned(graded, before), len(graded)

@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any, Protocol
 from uuid import uuid4
 
+from ..around import EndpointCapabilities
 from ..around.meter import LIMITS
 from ..core.records import NOTHING, Usage
 from ..datasets.sources import Source
@@ -68,6 +69,7 @@ def gather(journal: Journal) -> None:
     for path in parts_beside(journal.path):
         for name, about in absorb(journal, path).items():
             _reckon(journal, name, f"{about.get('leg')}/{path.name}", about.get("spent", {}))
+            _merge_capabilities(journal, name, about.get("capabilities", {}))
         journal.flush()
         remove(path)
 
@@ -82,6 +84,15 @@ def _reckon(journal: Journal, name: str, part: str, spent: dict[str, float]) -> 
         journal.note(name, spent=sums, gathered=[*known[-999:], part])
 
 
+def _merge_capabilities(journal: Journal, name: str, learned: dict[str, Any]) -> None:
+    """Add what a part has learned of the endpoints."""
+    if learned:
+        run, known = journal.run(name), EndpointCapabilities()
+        known.restore(run.about.get("capabilities", {}) if run else {})
+        known.restore(learned)
+        journal.note(name, capabilities=known.as_data())
+
+
 @dataclass
 class Sharded(Engine):
     """The engine of a run in shards. Nothing is asked here, unless a shard has left something undone."""
@@ -93,9 +104,10 @@ class Sharded(Engine):
 
     async def go(self) -> Report:
         shown = self.progress
-        report = await super().go()
-        vars(shown).update(vars(self.progress))
-        return report
+        try:
+            return await super().go()
+        finally:
+            vars(shown).update(vars(self.progress))
 
     async def _work(self) -> None:
         await self._elsewhere()
@@ -190,6 +202,7 @@ class Sharded(Engine):
             Errand(
                 self._sent(len(chunks)), table, model, graders, judge,
                 part_of(journal, k, len(chunks)), behind, own, leg, str(Path.cwd()), ends, sum(self._handed[k :: len(chunks)]),
+                self.desk.capabilities.as_data(),
             )
             for k, own in enumerate(chunks)
         ]  # fmt: skip

@@ -23,10 +23,12 @@ from typing import Any, NoReturn, TypeVar
 from ..around import Purse
 from ..around.cache import key_of
 from ..around.gate import PARKED, is_fatal
-from ..around.step_down import has_images
+from ..around.messages import has_images
+from ..around.refusals import refused_part
 from ..casting import Desk
 from ..contracts import FORMATS, Call, Model, Reply, Request
 from ..core.errors import ConfigError, ModelError, StoreError
+from ..ledger import current_entry
 from ..models import Chat, connect
 from ..models.batches import Answer, Batch, Batches, unanswered
 from ..perform import Line
@@ -169,12 +171,15 @@ class Waves(Endpoints):
 
     async def _asked(self, lane: Lane, request: Request) -> Reply:
         self._news += 1
+        entry = current_entry()
+        entry.watch()  # cut off while it waits, it is asked, and counted, by the process that goes on from here
         key = key_of(lane.batches.chat.identity, request)
         answer = lane.early.pop(key, None) or await self._waited(lane, key, request)
+        entry.leave()
         try:
-            return lane.batches.read(request, answer)
+            return lane.batches.read(answer)
         except ModelError as error:
-            if is_fatal(error) and not (error.status == 404 and has_images(request)):
+            if is_fatal(error) and not (refused_part(error, request) or (error.status == 404 and has_images(request.messages))):
                 await self._give_up("fatal", error)
             raise
 

@@ -1,4 +1,4 @@
-"""What was learned of a model and its graders, kept for the next run: a JSON file for each such pair.
+"""What was learned of a model and its graders, kept for runs that ask for it: a JSON file for each such pair.
 
 A pair is known by what decides its scores: the model that writes, and the graders that make the score, each with its
 weight and fingerprint. When one of these changes, so does the key, and nothing is known of the new pair. What a file holds
@@ -122,7 +122,7 @@ def read_priors(path: str) -> Priors:
     try:
         data = _object_in(Path(path))
     except StoreError as error:
-        raise ConfigError(f"priors: {error}") from error
+        raise ConfigError(f"priors: {error} (it may be 'shipped', 'learned', or the path of a JSON file)") from error
     try:
         return priors_in(data)
     except ConfigError as error:

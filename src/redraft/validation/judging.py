@@ -17,6 +17,7 @@ from ..contracts import Perform
 from ..core.errors import OUTAGES
 from ..core.records import NOTHING, Candidate, Comparison, Failure, Feedback, Record, StopReason, Usage
 from ..core.steps import Compare, Grade
+from ..core.tasks import cancel_and_wait
 from ..core.trace import Seat
 from ..perform import Cast, door
 from .cases import Case, Verdict
@@ -78,9 +79,7 @@ class Bench:
                     due = iter(()) if judged.ends else due
                     yield judged
         finally:
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await cancel_and_wait(under_way)
 
     def _filled(self, under_way: set[asyncio.Task[Judged]], due: Iterator[tuple[Case, int]]) -> set[asyncio.Task[Judged]]:
         free = self.desk.options.max_in_flight - len(under_way)

@@ -11,23 +11,25 @@ from ..belief import Belief
 from ..errors import ConfigError
 from ..family import family, noisy_among
 from ..priors import Priors
-from ..prompts import advise, open_actions
+from ..prompts import advise, first_prompt, open_actions
 from ..records import Candidate, Comparison, Outcome, StopReason, Usage
 from ..steps import Compare, Generate, Grade, Refine, Step, Stop
 from ..trace import Seat, Trace
-from .self_refine import SelfRefine
+from .self_refine import SelfRefine, best_so_far, is_unread
 
 Unit: TypeAlias = Literal["calls", "tokens", "usd"]
 UNITS: tuple[str, ...] = get_args(Unit)
 PER = {"calls": "a call", "tokens": "for 1,000 tokens", "usd": "for a USD"}
 
 CONTENDERS = 3  # of the best by belief: they may be refined, or looked at again
-UNREAD = "BadResponseError"  # what a judge fails with whose answer cannot be read
 SURE = 1.96  # standard deviations on both sides that hold 95 %
 
 
 class Choice(NamedTuple):
-    """What may come next, of which candidate (None: a new draft), the gain to be expected, and the cost (None: unknown)."""
+    """What may come next, of which candidate (None: a new draft), the gain to be expected, and the cost (None: unknown).
+
+    The gain is infinite where it may keep a must that is broken: that is worth any price.
+    """
 
     what: Literal["a refinement", "a new draft", "another look"]
     of: Candidate | None
@@ -38,7 +40,7 @@ class Choice(NamedTuple):
     def rate(self) -> float:
         """The gain for each unit of cost; what costs nobody knows what is worth nothing, what is free everything."""
         if self.cost is None:
-            return 0.0
+            return 0.0 if isfinite(self.gain) else inf
         return self.gain / self.cost if self.cost else inf
 
 
@@ -75,13 +77,13 @@ class Adaptive:
             raise ConfigError(f"attempts must be a whole number >= 0, got {self.attempts!r}")
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
-        if not trace.scoring:
-            return self.rules(trace)  # rankings tell nothing of a quality
+        if not trace.scorers or trace.only_critics or (noisy_among(trace.panel) and not noisy_among(trace.scorers)):
+            return self.rules(trace)  # nobody tells a quality, or the scores turn out to be computed and have no noise
         return self.rules.due(trace) or self.looks_due(trace) or self.conclude(trace)
 
     def looks_due(self, trace: Trace) -> list[Grade]:
         """The looks of a round that other graders have made already, or failed at."""
-        judges = [seat for seat in trace.scoring if not seat.free]
+        judges = judges_of(trace)
         due: list[Grade] = []
         for c in trace.graded if len(judges) > 1 else ():
             more = 0 if trace.unchanged(c) else max(asked(trace, seat, c) - seat.looks for seat in judges)
@@ -115,9 +117,8 @@ class Adaptive:
 
     def once_more(self, trace: Trace) -> Sequence[Step]:
         """One more text, where graders had nothing to say of the first drafts: they may of another."""
-        silent = all(f.error == UNREAD for f in trace.failures.values() if f.role == "grade")
         untried = self.attempts > 0 and self.left(trace) == self.attempts * text_calls(trace)
-        if trace.graded or trace.trouble or not trace.candidates or not silent or not untried:
+        if not (untried and is_unread(trace)):
             return []
         if self.drafts_anew(trace):
             return self.steps(trace, Choice("a new draft", None, 0.0, 0.0))
@@ -129,6 +130,8 @@ class Adaptive:
         left, toll = self.left(trace), tolls(trace, self.unit)
         if best is None:
             return []
+        if not trace.kept(best.id):
+            return [Choice("a refinement", best_so_far(trace), inf, toll.text)] if left >= text_calls(trace) else []
         found: list[Choice] = []
         if left >= text_calls(trace):
             wanting = (c for c in field if any(open_actions(trace, c)))  # of the others there is nothing to be said
@@ -150,7 +153,7 @@ class Adaptive:
     def steps(self, trace: Trace, choice: Choice) -> Sequence[Step]:
         """The steps of a choice."""
         if choice.of is None:
-            return [Generate(trace.next_id, trace.task.messages)]
+            return [Generate(trace.next_id, first_prompt(trace))]
         if choice.what == "a refinement":
             return [Refine(trace.next_id, advise(trace, choice.of), choice.of.id)]
         return looks(trace, choice.of)
@@ -161,7 +164,7 @@ class Adaptive:
         written += sum(f.role == "generate" for f in trace.failures.values())
         first = 0 if trace.task.response is not None else self.rules.drafts
         graded = (c for c in trace.candidates if not trace.unchanged(c))
-        judges = [seat for seat in trace.scoring if not seat.free]
+        judges = judges_of(trace)
         more = sum(max(0, asked(trace, seat, c) - seat.looks) for c in graded for seat in judges)
         return (self.attempts - max(0, written - first)) * text_calls(trace) - more
 
@@ -182,9 +185,10 @@ class Adaptive:
 
     def worded(self, trace: Trace, end: Stop) -> Stop:
         """The end in words that tell what is believed from what graders said."""
-        if end.score is None or not noisy_among(trace.panel):
+        if end.score is None or not noisy_among(trace.scorers):
             return end
-        rested = end.reason in {StopReason.TARGET, StopReason.PATIENCE}
+        kept = end.best is not None and trace.kept(end.best)
+        rested = kept and end.reason in {StopReason.TARGET, StopReason.PATIENCE}
         note = f"{end.note}{', by what is believed' * rested}"
         said = None if end.reason in {StopReason.TARGET, StopReason.DONE} or end.reason.resumable else self.rules.stop(trace)
         if said and said.reason is StopReason.TARGET:
@@ -218,7 +222,7 @@ class Adaptive:
 
     def keep(self, trace: Trace, reason: StopReason, note: str) -> Outcome:
         """The outcome of work that is cut short here."""
-        if not trace.scoring:
+        if not trace.scorers or trace.only_critics:
             return Outcome(trace.best.id if trace.best else None, reason, note)
         belief = Belief(family(trace), self.priors)
         seen = trace.believed(belief.means)
@@ -253,10 +257,14 @@ def text_calls(trace: Trace) -> int:
     return 1 + sum(seat.looks for seat in trace.scoring if not seat.free)
 
 
+def judges_of(trace: Trace) -> list[Seat]:
+    """The graders that ask a model for a score."""
+    return [seat for seat in trace.scorers if not seat.free]
+
+
 def looks(trace: Trace, candidate: Candidate) -> list[Grade]:
-    """One more look at a candidate by every grader that asks a model."""
-    judges = [seat for seat in trace.scoring if not seat.free]
-    return [Grade(seat.grader, trace.task, candidate, look(trace, seat, candidate)) for seat in judges]
+    """One more look at a candidate by every grader that asks a model for a score."""
+    return [Grade(seat.grader, trace.task, candidate, look(trace, seat, candidate)) for seat in judges_of(trace)]
 
 
 def look(trace: Trace, seat: Seat, candidate: Candidate) -> int:

@@ -6,18 +6,23 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from ..errors import ConfigError
-from ..prompts import advise
+from ..prompts import advise, first_prompt
 from ..records import Candidate, StopReason
 from ..steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..stopping import StopRule, done, max_iterations, patience, target
 from ..trace import Trace
 
 GIVING_UP = {StopReason.PATIENCE, StopReason.MAX_ITERATIONS}  # not said of candidates that money or time kept from being graded
+UNREAD = "BadResponseError"  # what a judge fails with whose answer cannot be read
 
 
 def best_so_far(trace: Trace) -> Candidate | None:
-    """The default parent of a refinement."""
-    return trace.best
+    """The default parent of a refinement: the best; while that breaks a must, what comes nearest of those that keep as many."""
+    best = trace.best
+    if best is None or trace.kept(best.id):
+        return best
+    field = [c for c in trace.graded if trace.kept_share(c.id) == trace.kept_share(best.id)]
+    return max(field, key=lambda c: (trace.nearness(c.id), c.id == best.id, trace.scores[c.id] or 0.0, -c.id), default=best)
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,8 @@ class SelfRefine:
         """What the candidates at hand still lack: the first drafts, their checks, their repairs, their grades."""
         drafting: list[Generate] = []
         if trace.task.response is None and len(trace.candidates) < self.drafts:
-            drafting = trace.lacks(Generate(i, trace.task.messages) for i in range(self.drafts))
+            prompt = first_prompt(trace)
+            drafting = trace.lacks(Generate(i, prompt) for i in range(self.drafts))
         checks = self.grades(trace, trace.candidates, free=True)
         mending = self.mend(trace, checks, drafting=bool(drafting)) if self.repairs else Mending()
         judging = self.grades(trace, [c for c in trace.candidates if c.id not in mending.open], free=False)
@@ -53,7 +59,7 @@ class SelfRefine:
     def grades(self, trace: Trace, candidates: Sequence[Candidate], *, free: bool) -> list[Grade]:
         """The looks that graders of this kind still owe."""
         seats = [(seat, look) for seat in trace.scoring if seat.free is free for look in range(seat.looks)]
-        owing = [c for c in candidates if trace.scores[c.id] is None and not trace.unchanged(c)] if seats else []
+        owing = [c for c in candidates if (trace.critics or trace.scores[c.id] is None) and not trace.unchanged(c)] if seats else []
         return trace.lacks(Grade(seat.grader, trace.task, c, look) for c in owing for seat, look in seats)
 
     def mend(self, trace: Trace, checks: Sequence[Grade], *, drafting: bool) -> Mending:
@@ -81,10 +87,14 @@ class SelfRefine:
 
     def conclude(self, trace: Trace) -> Sequence[Step]:
         """Stop, with the reason, or refine once more."""
-        if end := self.end(trace):
+        if (end := self.end(trace)) and not self.may_be_read(trace):
             return [end]
         parent = self.parent(trace)
         return [Refine(trace.next_id, advise(trace, parent), parent.id)] if parent else []
+
+    def may_be_read(self, trace: Trace) -> bool:
+        """Whether graders whose answers about the first drafts could not be read have yet to see a refinement."""
+        return bool(trace.failures) and is_unread(trace) and not trace.iterations and self.stop(trace) is None
 
     def end(self, trace: Trace) -> Stop | None:
         """The end, where a rule or the world has it that this is one."""
@@ -113,6 +123,12 @@ def to_repair(trace: Trace) -> list[Candidate]:
         return []
     seen = {c.parent for c in trace.candidates if c.role == "repair"}
     return [c for c in trace.candidates if c.id not in seen and not trace.unchanged(c) and is_broken(trace, c)]
+
+
+def is_unread(trace: Trace) -> bool:
+    """Whether nothing is graded, and for no other reason than that what graders answered could not be read."""
+    unread = all(f.error == UNREAD for f in trace.failures.values() if f.role == "grade")
+    return unread and bool(trace.candidates) and not trace.graded and trace.trouble is None
 
 
 def is_broken(trace: Trace, candidate: Candidate) -> bool:

@@ -40,9 +40,11 @@ def _entry(name: str, about: str, make: Callable[[str], Any], reads: str = "", e
 
 
 COMPUTED: tuple[Entry, ...] = (
-    _entry("answered", "is an answer at all: not empty, no bare punctuation, no mere opener", _of("no_answer", "Answered")),
+    _entry("answered", "is an answer at all: not empty, no bare full stop, no mere opener", _of("no_answer", "Answered")),
     _entry("bleu", "BLEU against the reference", _of("overlap", "Bleu"), "reference"),
+    _entry("bleu_on_topic", "BLEU of the sentences on the reference's topic", _of("overlap", "BleuOnTopic"), "reference"),
     _entry("chrf", "chrF against the reference", _of("overlap", "Chrf"), "reference"),
+    _entry("chrf_on_topic", "chrF of the sentences on the reference's topic", _of("overlap", "ChrfOnTopic"), "reference"),
     _entry(
         "citations",
         "the share of quotes and cited passages that the context supports",
@@ -59,6 +61,12 @@ COMPUTED: tuple[Entry, ...] = (
     ),
     _entry("exact", "equal to the reference", _of("exact", "Exact"), "reference", "exact:case=false,punctuation=false"),
     _entry("fuzzy", "likeness of characters with the reference", _of("overlap", "Fuzzy"), "reference"),
+    _entry(
+        "fuzzy_on_topic",
+        "likeness of the sentences on the reference's topic, whatever case and punctuation",
+        _of("overlap", "FuzzyOnTopic"),
+        "reference",
+    ),
     _entry(
         "json_fields",
         "the share of JSON fields equal to the reference's",
@@ -85,6 +93,7 @@ COMPUTED: tuple[Entry, ...] = (
     ),
     _entry("repetition", "does not repeat itself", _of("repetition", "Repetition"), example="repetition:n=6"),
     _entry("rouge", "ROUGE against the reference", _of("overlap", "Rouge"), "reference", "rouge:kind=rouge2"),
+    _entry("rouge_on_topic", "ROUGE of the sentences on the reference's topic", _of("overlap", "RougeOnTopic"), "reference"),
     _entry("secrets", "no API keys, private keys, tokens or passwords", _of("leaks", "Secrets")),
     _entry(
         "tool_calls",

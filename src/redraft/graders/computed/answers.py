@@ -7,7 +7,10 @@ takes that for wrong. Everything is linear in the length of the text. Nothing he
 from __future__ import annotations
 
 import re
+import unicodedata
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeAlias
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s?\{")
 _BRACE = re.compile(rf"{_BOX.pattern}|\\.|[{{}}]", re.DOTALL)
@@ -21,12 +24,39 @@ _SENTENCE = re.compile(r"[.;!?](?=\s|\Z)|[\u3002\uff01\uff1f]")
 _MATH = re.compile(r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(([^\n]{1,500}?)\\\)|\\\[([^\n]{1,500}?)\\\]")
 _CHOICE = re.compile(r"\W*(?:(?:option|choice)\s+)?\W*([A-J])(?=$|[^\w'\u2019])")
 _CHOICE_LINE = re.compile(r"^[ \t*_]*(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)", re.MULTILINE)
-_TOKEN = re.compile(
-    r"(?<![\w.,])(?P<sign>[-+\u2212\u2013]?)[$\u20ac\u00a3\u00a5]?(?P<digits>\d[\d,.'\u2019\u00a0\u202f\u2009_]{0,60}|\.\d{1,60})"
-    r"(?:[eE](?P<e>[-+\u2212]?\d{1,3})|\s?[\u00d7x*]\s?10\s?(?:\^|\*\*)\s?\{?(?P<ten>[-+\u2212]?\d{1,3})\}?)?(?P<percent>\s?\\?%)?(?!\w)"
+_VULGAR = "\u00bc-\u00be\u2150-\u215e"
+_POWER = "[-+\u2212]?\\d{1,3}"
+_UNIT = (
+    "(?:[kcmn\u00b5]?m|[km\u00b5]?g|[mc]?l|L|[mn]?s|min|h|hrs?|mph|kmh|[kMG]?Hz|k?[VWJN]|kWh|m?A|\u00b0[CF]?|[kMGT]?B"
+    "|px|pt|ft|in|lbs?|oz)"
 )
+_TOKEN = re.compile(
+    rf"""(?<![\w.,])(?P<sign>[-+\u2212\u2013]?)[$\u20ac\u00a3\u00a5]?
+    (?:(?P<chain>\d{{1,4}}(?:/\d{{1,4}}){{2,10}})|(?P<digits>\d[\d,.'\u2019\u00a0\u202f\u2009_]{{0,60}}|\.\d{{1,60}})|(?=[{_VULGAR}]))
+    (?:[eE](?P<e>{_POWER})|\s?[\u00d7x*]\s?10\s?(?:\^|\*\*)\s?\{{?(?P<ten>{_POWER})\}}?
+      |\s?[\u00d7x*]\s?10(?P<raised>\u207b?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]{{1,3}})
+      |(?<=\b10)(?:(?:\^|\*\*)\{{?(?P<power>{_POWER})\}}?|(?P<above>\u207b?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]{{1,3}}))
+      |\s?[/\u2044]\s?(?P<over>\d{{1,15}})(?![\d/]|[.,]\d)|\s?(?P<vulgar>[{_VULGAR}]))?
+    (?P<percent>\s?\\?%)?(?:(?={_UNIT}(?!\w))|(?!\w))""",
+    re.VERBOSE,
+)
+_TRAILING = ".,'\u2019\u00a0\u202f\u2009_"
 _PLAIN = re.compile(r"\d*\.?\d+|\d+\.")
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:['\u2019\u00a0\u202f\u2009_]\d{3})+(?:\.\d+)?")
+_FOREIGN = re.compile("(?![0-9])\\d|[\u066b\u066c\uff0e\uff0d\ufe63\uff05\u066a]")
+_SIGNS = {"\u066b": ".", "\u066c": ",", "\uff0e": ".", "\uff0d": "-", "\ufe63": "-", "\uff05": "%", "\u066a": "%"}
+_RAISED = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u2212", "0123456789--")
+_WORD = r"[^\W\d_]{1,15}"
+_SEPARATOR = (
+    "(?:[,;:|&~\\n\u2013\u2014\uff0c\uff1b\u3001-]|\\.\\.\\.?|[\u548c\u6216\u3068\u5230]"
+    "|\\b(?:and|or|to|und|oder|bis|y|o|et|ou|e|\u0438|\u0438\u043b\u0438)\\b)"
+)
+_LIST_GAP = re.compile(
+    rf"""[ \t]+|[\s)\]}}]*(?:{_WORD}[ \t.)]*){{0,2}}?\s*{_SEPARATOR}(?:{_SEPARATOR}|\s)*
+    (?:[^\W\d]\w{{0,11}}\s*[=:]\s*)?[\s(\[{{$\u20ac\u00a3\u00a5]*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+MOST_WORDS = 3  # before a list and after it
 
 
 def boxed(text: str) -> list[str]:
@@ -79,21 +109,91 @@ def choices(text: str) -> set[str]:
     return found or {next(filter(None, m.groups())) for m in _CHOICE_LINE.finditer(text)}
 
 
-def numbers(text: str) -> list[tuple[Fraction, bool]]:
+Number: TypeAlias = tuple[Fraction, bool]
+
+
+def numbers(text: str) -> list[Number]:
     """The numbers in a text in their order, and whether each is a percentage (which is divided by 100).
 
-    Thousands may be grouped by commas, apostrophes or thin spaces; 1.5e3 and 1.5 x 10^3 are read; a minus may be
-    Unicode's. What can be read in two ways (3,14 or 1.2.3) is no number.
+    Thousands may be grouped by commas, apostrophes or thin spaces; 1.5e3, 1.5 x 10^3, 3/4, 1 3/4, \u00bd and 5km are read, in
+    the digits of any script; a minus may be Unicode's. 1,2,3 and (1,2) are several. What can be read in two ways (3,14 or
+    1.2.3) is no number.
     """
-    return [number for m in _TOKEN.finditer(text) if (number := _number(m))]
+    return [number for run in number_runs(text) for number in run]
 
 
-def _number(found: re.Match[str]) -> tuple[Fraction, bool] | None:
-    digits = found["digits"].rstrip(".,'\u2019\u00a0\u202f\u2009_")
+def number_runs(text: str) -> list[list[Number]]:
+    """The numbers in a text, those of a list together: 1, 2 and 3; 3-5; x = 1, y = 2; 3 apples and 4 pears."""
+    return [run.numbers for run in _runs(_with_ascii_digits(text))]
+
+
+def number_list(text: str) -> list[Number]:
+    """The numbers of a text that is a list of numbers, with a word or two around it at most; none for any other text."""
+    text = _with_ascii_digits(text)
+    found = _runs(text)
+    if len(found) != 1 or len(found[0].numbers) < 2:
+        return []
+    around = text[: found[0].start], text[found[0].end :]
+    return found[0].numbers if all(len(words.split()) <= MOST_WORDS for words in around) else []
+
+
+@dataclass
+class _Run:
+    """Numbers of one list, and where it starts and ends."""
+
+    numbers: list[Number]
+    start: int
+    end: int
+
+
+def _runs(text: str) -> list[_Run]:
+    """The lists of numbers in a text; a number that stands alone is a list of one."""
+    runs: list[_Run] = []
+    for found in _TOKEN.finditer(text):
+        if not (values := _values(found)):
+            continue
+        gap = text[runs[-1].end : found.start()] if runs else ""
+        if gap == " " and found["over"] and runs[-1].numbers[-1][0].denominator == 1 and 0 < values[0][0] < 1:
+            runs[-1].numbers[-1] = (runs[-1].numbers[-1][0] + values[0][0], values[0][1])  # 1 3/4
+        elif gap and len(gap) <= 40 and _LIST_GAP.fullmatch(gap):
+            runs[-1].numbers += values
+        else:
+            runs.append(_Run(values, found.start(), 0))
+        runs[-1].end = found.start() + len(found[0].rstrip(_TRAILING))
+    return runs
+
+
+def _with_ascii_digits(text: str) -> str:
+    return text if text.isascii() else _FOREIGN.sub(lambda m: _SIGNS.get(m[0]) or str(unicodedata.digit(m[0])), text)
+
+
+def _values(found: re.Match[str]) -> list[Number]:
+    """The numbers in what looks like one: several where slashes or commas can only part them."""
+    digits = (found["chain"] or found["digits"] or "0").rstrip(_TRAILING)
     if _GROUPED.fullmatch(digits):
         digits = re.sub(r"[^\d.]", "", digits)
-    if not digits.isascii() or not _PLAIN.fullmatch(digits):
-        return None
-    power = int((found["e"] or found["ten"] or "0").replace("\u2212", "-"))
-    value = Fraction(digits) * Fraction(10) ** power * (-1 if found["sign"] in {"-", "\u2212", "\u2013"} else 1)
-    return (value / 100 if found["percent"] else value), bool(found["percent"])
+    parts = re.split("[,/]", digits)
+    if not all(map(_PLAIN.fullmatch, parts)) or (len(parts) == 2 and not _bracketed(found)) or found["over"] == "0":
+        return []
+    values = [Fraction(int(part) if part.isdecimal() else part) for part in parts]
+    values[-1] = _scaled(values[-1], found)
+    values[0] *= -1 if found["sign"] in {"-", "\u2212", "\u2013"} else 1
+    percent = bool(found["percent"])
+    return [(value / 100 if percent else value, percent) for value in values]
+
+
+def _bracketed(found: re.Match[str]) -> bool:
+    around = found.string[max(0, found.start() - 1) : found.start()] + found.string[found.end() : found.end() + 1]
+    return around in {"()", "[]", "{}"}
+
+
+def _scaled(value: Fraction, found: re.Match[str]) -> Fraction:
+    """The number with what stands behind its digits: a power of ten, a denominator, a vulgar fraction."""
+    if found["over"]:
+        return value / int(found["over"])
+    if found["vulgar"]:
+        return value + Fraction(unicodedata.numeric(found["vulgar"])).limit_denominator(10)
+    if power := found["power"] or found["above"]:
+        return Fraction(10) ** int(power.translate(_RAISED))
+    times = found["e"] or found["ten"] or found["raised"]
+    return value * Fraction(10) ** int(times.translate(_RAISED)) if times else value

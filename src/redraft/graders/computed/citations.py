@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from ...contracts import Ask
 from ...core.records import Candidate, Feedback, Task
 from ...requirements import texts
 from .arguments import check_number
+from .limits import with_limit
 from .topical import content, words
 from .views import context_of, measured, shown
 
@@ -24,6 +26,7 @@ _MARKER = re.compile(r"\[([^\[\]\n]{1,60})\]")
 _SENTENCE = re.compile(r"[^.!?\n\u3002]*[.!?\n\u3002]?(?:[ \t]*\[[^\[\]\n]{1,60}\])*")
 
 
+@with_limit
 @dataclass(frozen=True)
 class Citations:
     """The share of different citations in the answer that the context supports; 0 for an answer that cites nothing.
@@ -100,7 +103,8 @@ def _marked(answer: str, labelled: Mapping[str, set[str]]) -> Iterator[tuple[str
         if not counted:
             continue
         bare = _MARKER.sub(" ", sentence)
-        said = content([bare[a:b].casefold() for a, b in texts.words(bare)])
-        for label in counted:
-            supported = sum(word in labelled.get(label, ()) for word in said)
-            yield f"{' '.join(bare.split())[:200]} [{label}]", bool(said) and supported * 2 >= len(said)
+        said = Counter(content([bare[a:b].casefold() for a, b in texts.words(bare)]))
+        sentence_shown = " ".join(bare.split())[:200]
+        for label in dict.fromkeys(counted):
+            supported = sum(said[word] for word in said.keys() & labelled.get(label, set()))
+            yield f"{sentence_shown} [{label}]", bool(said) and supported * 2 >= said.total()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from typing import Any
 
 from ...contracts import Ask
 from ...core.records import Candidate, Feedback, Task
+from .limits import with_limit
 from .views import reference_of, verdict
 
 
+@with_limit
 @dataclass(frozen=True)
 class Exact:
     """1 when the answer is the reference, else 0. `case`, `whitespace` and `punctuation` say what matters.
@@ -34,9 +39,27 @@ class Exact:
         return verdict(ok=False, reason="the answer is not the expected one", action="Give the expected answer and nothing else.")
 
     def _plain(self, text: str) -> str:
-        text = unicodedata.normalize("NFC", text)
+        text = composed(text)
         if not self.case:
             text = text.casefold()
         if not self.punctuation:
             text = "".join(c for c in text if not unicodedata.category(c).startswith("P"))
         return text if self.whitespace else " ".join(text.split())
+
+
+def composed(text: str) -> str:
+    """Unicode's composed form (NFC) in linear time: `normalize` sorts a run of combining marks in quadratic time."""
+    return text if text.isascii() else unicodedata.normalize("NFC", _long_runs().sub(lambda run: _ordered(run[0]), text))
+
+
+@cache
+def _long_runs() -> Any:
+    import regex
+
+    return regex.compile(r"\p{M}{32,}")
+
+
+def _ordered(marks: str) -> str:
+    """Marks in canonical order, each decomposed."""
+    stretches = groupby("".join(unicodedata.normalize("NFD", mark) for mark in marks), lambda mark: unicodedata.combining(mark) > 0)
+    return "".join("".join(sorted(run, key=unicodedata.combining) if sortable else run) for sortable, run in stretches)

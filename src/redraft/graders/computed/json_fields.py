@@ -14,12 +14,14 @@ from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
 from ...requirements.data import read
 from .arguments import check_number
+from .limits import with_limit
 from .views import measured, reference_of, verdict
 
 DEEPEST = 64
 MISSING = object()
 
 
+@with_limit
 @dataclass(frozen=True)
 class JsonFields:
     """The share of fields that are equal: of all in the reference or in the answer, so a field too many counts as wrong.

@@ -17,12 +17,14 @@ from typing import TypeAlias
 from ...contracts import Ask
 from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
+from .limits import with_limit
 from .views import verdict
 
 Find: TypeAlias = Callable[[str], Iterable[str]]
 SHOWN = 10  # findings named in a reason
 
 
+@with_limit
 @dataclass(frozen=True)
 class _Leaks:
     """1 for a text without any, else 0; the reason names what was found by kind and its first characters."""

@@ -5,7 +5,6 @@ What is compared as mathematics is compared in another process (`math_worker`), 
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from ...contracts import Ask
 from ...core.records import Candidate, Feedback, Task
 from .answers import boxed, choices, formulas, marked, numbers
 from .arguments import check_number
+from .limits import compute
 from .math_pool import same
 from .views import reference_of, shown, verdict
 
@@ -60,31 +60,44 @@ class Math:
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """1, 0 or None."""
-        wanted = final_answer(reference_of(task, self.name))
+        wanted = await compute(final_answer, reference_of(task, self.name), what=self.name)
         if letter := _LETTER.fullmatch(wanted):
-            return _chosen(candidate.text, letter[1].upper(), wanted)
-        found = await asyncio.to_thread(final_answer, candidate.text)
+            chosen = await compute(_choices, candidate.text, wanted, letter[1].upper(), what=self.name)
+            return _choice_verdict(chosen, letter[1].upper())
+        found = await compute(final_answer, candidate.text, what=self.name)
         if not found:
             return verdict(ok=False, reason="there is no final answer in the text", action=STATE)
-        equal = await asyncio.to_thread(equals, found, wanted, self.seconds)
+        equal = await self._equals(found, wanted)
         if equal is None:
             return Feedback(None, f"whether {shown(found)} is right could not be found out within {self.seconds:g} s")
         return verdict(equal, f"the final answer is {shown(found)}, which is {'right' if equal else 'wrong'}", WRONG)
+
+    async def _equals(self, found: str, wanted: str) -> bool | None:
+        """Whether two expressions are equal; None when it could not be found out in time."""
+        equal = await compute(equals_plainly, found, wanted, what=self.name)
+        if equal is not None:
+            return bool(equal)
+        return await same(_apart(_unit_gone(found, wanted)), _apart(wanted), self.seconds)
 
 
 STATE = "End with one line: The final answer is \\boxed{...}."
 WRONG = "Work it out again, step by step, and check the result."
 
 
-def _chosen(text: str, letter: str, wanted: str) -> Feedback:
+def _choices(text: str, wanted: str, letter: str) -> list[str]:
+    """The choices that a text names, where the reference `wanted` is the choice of a letter."""
     found = choices(text) or {m[1].upper() for m in [_LETTER.fullmatch(text.strip())] if m}
     if not found and (marks := boxed(text) or marked(text)) and marks == [wanted]:
         found = {letter}
+    return sorted(found)
+
+
+def _choice_verdict(found: list[str], letter: str) -> Feedback:
     if len(found) != 1:
         what = "several choices are named" if found else "no choice is named"
         return verdict(ok=False, reason=what, action='State one choice: "The answer is X."')
-    ok = found == {letter}
-    return verdict(ok, f"the choice is {next(iter(found))}, which is {'right' if ok else 'wrong'}", WRONG)
+    ok = found == [letter]
+    return verdict(ok, f"the choice is {found[0]}, which is {'right' if ok else 'wrong'}", WRONG)
 
 
 def final_answer(text: str) -> str:
@@ -143,17 +156,17 @@ def _braced(letters: str) -> str:
     return "".join(f"{{{letter}}}" for letter in letters)
 
 
-def equals(found: str, wanted: str, seconds: float) -> bool | None:
-    """Whether two expressions are equal; None when it could not be found out in time."""
+def equals_plainly(found: str, wanted: str) -> bool | None:
+    """Whether two expressions are equal as text or as numbers; None where that takes mathematics to tell."""
     if _as_text(found) == _as_text(wanted):
         return True
     found = _unit_gone(found, wanted)
-    if _prose(found) or _prose(wanted) or max(len(found), len(wanted)) > LONGEST:
+    if max(len(found), len(wanted)) > LONGEST or _prose(found) or _prose(wanted):
         return False
     a, b = (_as_number(text) for text in (found, wanted))
     if a is not None and b is not None:
         return bool(a == b) or (abs(a - b) <= abs(b) / 10**6 and ("." in found or "." in wanted))
-    return same(_apart(found), _apart(wanted), seconds)
+    return None
 
 
 def _unit_gone(found: str, wanted: str) -> str:

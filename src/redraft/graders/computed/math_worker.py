@@ -1,47 +1,29 @@
-"""The process behind `math`: reads [answer, reference, seconds] as a line of JSON, writes true, false or null.
+"""What `math` runs in a worker: whether an answer and a reference are equal as mathematics.
 
 What it reads is hostile. math-verify's LaTeX parser builds sympy objects from a grammar, but leaves numbers to sympy, which
-reads any string by evaluating it as Python: that reading is replaced here, before the first line, by one that knows
-plain decimals and names only. Memory is bounded where the system can do
-that, and a watchdog ends the process should its parent be gone. It imports nothing of ours.
+reads any string by evaluating it as Python: that reading is replaced here, before the first job, by one that knows
+plain decimals and names only. Time and memory are limited by the worker (see `compute`).
 """
 
 from __future__ import annotations
 
-import faulthandler
-import json
 import logging
 import re
-import sys
+from functools import cache
 from typing import Any, NoReturn
 
-MEMORY = 2 * 2**30  # bytes of address space
+
+def prepare() -> None:
+    """Load what comparing needs; called once in a worker, before its first job."""
+    _comparer()
 
 
-def main() -> None:
-    """Answers until its input ends."""
-    _bound_memory()
-    answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints is no answer
-    compare = _comparer()
-    for line in sys.stdin:
-        if not line.strip():
-            print(json.dumps("ready"), file=answers, flush=True)
-            continue
-        found, wanted, seconds = json.loads(line)
-        faulthandler.dump_traceback_later(seconds + 1, exit=True)
-        print(json.dumps(_answer(compare, found, wanted)), file=answers, flush=True)
-        faulthandler.cancel_dump_traceback_later()
+def equal(found: str, wanted: str) -> bool | None:
+    """Whether an answer equals a reference as mathematics; None where that cannot be told."""
+    return _answer(_comparer(), found, wanted)
 
 
-def _bound_memory() -> None:
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    except (ImportError, ValueError, OSError):
-        return
-
-
+@cache
 def _comparer() -> Any:
     from sympy.parsing import sympy_parser  # type: ignore[import-untyped]
 
@@ -109,7 +91,3 @@ def _far_apart(a: Any, b: Any) -> bool:
     """Whether two plain decimals differ though rounding to 6 places, which math-verify does, makes them equal."""
     numbers = [value.evalf() for value in (a, b) if getattr(value, "is_number", False) and value.is_finite]
     return len(numbers) == 2 and bool(abs(numbers[0] - numbers[1]) > abs(numbers[1]) / 10**4)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,9 @@
-"""Texts that are no answer though a judge may take them for one: nothing, punctuation, a bare opener.
+"""Texts that are no answer though a judge may take them for one: nothing, a full stop, a bare opener.
 
-Openers such as "Thought process:" or "Solution" were found to be judged correct in up to 80-90 % of cases by LLM judges
-(Zhao et al. 2025, "One Token to Fool LLM-as-a-Judge", arXiv:2507.08794). This looks at form alone: it never takes a
-short real answer ("Yes.", "42", "B") for none, and does not know whether an answer is right.
+Openers such as "Thought process:" or "Solution", and single marks such as ":", were found to be judged correct in up to
+80-90 % of cases by LLM judges (Zhao et al. 2025, "One Token to Fool LLM-as-a-Judge", arXiv:2507.08794). Whatever else is short
+is an answer: "Yes.", "42", "B", "[]", "&&", "*", an emoji. So is what the task lists as an option or has as its
+reference. Whether an answer is right is no matter here.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import unicodedata
 from dataclasses import dataclass
 
 from ...contracts import Ask
-from ...core.records import Candidate, Feedback, Task
+from ...core.records import Candidate, Feedback, Task, text_of
+from ...core.tasks import run_beside
+from .limits import compute
 from .views import verdict
 
 LONGEST = 400  # characters; what is longer is more than openers
+STRETCH = 2**16
 
 OPENERS = (
     "thought process",
@@ -113,33 +117,109 @@ OPENERS = (
 )
 ALONE = {"solution", "解", "かいせつ", "respuesta"}  # any other single word is an opener only before a colon
 
+STOPS = frozenset(".,:\u2026\u3002\uff0c\u3001\uff0e\uff1a\ufe13\uff61\uff64\u060c\u06d4\u0964\u0589\u1362")  # of any script
+OPERATORS = {"::", ".."}
+
 _APOSTROPHE = re.compile(r"[\u2019'`]")
-_TAG = re.compile(r"</?(?:think|thinking|answer|solution|response|result|output)\s*/?>|<!--[^<>]{0,400}-->", re.IGNORECASE)
+_EMPTY = re.compile(
+    r"</?(?:think|thinking|answer|solution|response|result)\s*/?>|<!--[^<>]{0,400}-->|^\s*(```|~~~)[\w+-]*\s*\1\s*$", re.IGNORECASE
+)
 _WORDS = re.compile(r"[^\W_]+")
+_COLON = re.compile("[:\uff1a]")
+_SENTENCE = re.compile(r"[.?!\u3002\uff1f\uff01\n]")
+_OR = re.compile(r"\b(?:or|oder|ou|\u0438\u043b\u0438)\b|\u6216\u8005?|\u8fd8\u662f|\u307e\u305f\u306f|[/|]", re.IGNORECASE)
+_COMMA = re.compile(r"[,;:()\uff0c\u3001\uff1a]")
+_BULLET = re.compile(r"^[ \t]*[-*+\u2022\u2013][ \t]+(\S.*)$", re.MULTILINE)
+_LETTERED = re.compile(r"(?:^|\s)\(?[A-Za-z0-9]{1,2}[.):][ \t]+")
+_OPEN, _CLOSE = "\"'`\u201c\u2018\u201e\u00ab\u300c", "\"'`\u201c\u201d\u2019\u00bb\u300d"
+_QUOTED = re.compile(rf"[{_OPEN}]([^{_OPEN}{_CLOSE}\n]{{1,80}})[{_CLOSE}](?!\s*:)")  # before a colon it is a JSON key
 
 
-def is_no_answer(text: str) -> str | None:
-    """Why a text is no answer, in words; None where it may be one."""
-    bare = _TAG.sub(" ", text) if len(text) <= LONGEST else text
-    if not bare.strip():
+def is_no_answer(text: str, task: Task | None = None) -> str | None:
+    """Why a text is no answer, in words; None where it may be one. What the `task` expects is one, whatever its form."""
+    why = _nothing_in(text)
+    return None if why and task is not None and (_is_reference(text, task) or _is_asked_for(text, _asked(task))) else why
+
+
+async def find_no_answer(text: str, task: Task) -> str | None:
+    """`is_no_answer`, where neither a long text nor a long task holds the event loop."""
+    why = await run_beside(len(text), _nothing_in, text)
+    if why is None or _is_reference(text, task):
+        return None
+    expected = await compute(_is_asked_for, text[: LONGEST + 1], _asked(task), what="answered")
+    return None if expected else why
+
+
+def _nothing_in(text: str) -> str | None:
+    if len(text) > LONGEST and any(c not in STOPS and _visible(c) for c in set(text[:LONGEST])):
+        return None
+    bare = _EMPTY.sub(" ", text) if len(text) <= LONGEST else text
+    characters: set[str] = set()
+    for at in range(0, len(bare), STRETCH):  # in one go it would hold the event loop from any thread
+        characters.update(bare[at : at + STRETCH])
+    if not any(map(_visible, characters)):
         return "it is empty"
-    if not any(_says(c) for c in bare):
-        return "it holds nothing but punctuation"
-    if len(bare) <= LONGEST and _only_openers(_plain(bare), colon=":" in bare or "：" in bare):
+    if all(c in STOPS or not _visible(c) for c in characters) and bare.strip() not in OPERATORS:
+        return "it holds nothing but a punctuation mark"
+    if len(bare) <= LONGEST and _only_openers(_plain(bare), colon=bool(_COLON.search(bare))):
         return "it opens an answer and gives none"
     return None
 
 
-def _says(char: str) -> bool:
-    """Letters, digits and symbols (an emoji, a euro sign, a plus) may be an answer; marks, spaces and controls are none."""
-    return unicodedata.category(char)[0] in "LNS" and char not in "`^|~"
+def _visible(char: str) -> bool:
+    return unicodedata.category(char)[0] not in "ZCM"
 
 
 def _plain(text: str) -> str:
     """Words in small letters without accents."""
-    spread = unicodedata.normalize("NFD", _APOSTROPHE.sub("", text).casefold())
-    bare = "".join(c for c in spread if not unicodedata.combining(c))
+    spread = (unicodedata.normalize("NFD", c) for c in _APOSTROPHE.sub("", text).casefold())  # one by one: a long run is slow
+    bare = "".join(c for piece in spread for c in piece if not unicodedata.combining(c))
     return " ".join(_WORDS.findall(unicodedata.normalize("NFC", bare)))
+
+
+def _key(text: str) -> str:
+    """What two texts have in common that mean the same: their words, or else their marks."""
+    return _plain(text) or text.strip()
+
+
+def _announces(text: str) -> bool:
+    return bool(_COLON.search(text) and _plain(text))
+
+
+def _is_reference(text: str, task: Task) -> bool:
+    """Whether a text that says nothing is the reference, up to its form where both are short."""
+    said, wanted = text.strip(), (task.reference or "").strip()
+    short = max(len(said), len(wanted)) <= LONGEST
+    return bool(said) and (said == wanted or (short and _key(said) == _key(wanted)))
+
+
+def _asked(task: Task) -> str:
+    return "\n".join(text_of(m) for m in task.messages if m["role"] != "assistant")
+
+
+def _is_asked_for(text: str, asked: str) -> bool:
+    """Whether a text is an option that the task lists, or an opener where the task quotes one ("What is 'answer' in Spanish?").
+    Words with a colon announce something, so they are no option; nor is what is longer than openers.
+    """
+    said = _key(text) if len(text) <= LONGEST else ""
+    if not said or _announces(text):
+        return False
+    quoted = {_key(found) for found in _QUOTED.findall(asked) if not _announces(found)}
+    translated = any(word in _KEYS for word in quoted if " " not in word)
+    return translated or said in quoted | _listed(asked) or _is_alternative(said, asked)
+
+
+def _listed(asked: str) -> set[str]:
+    """What stands in bullets, after "A)", "(b)" or "1."."""
+    lettered = (piece for line in asked.splitlines() for piece in _LETTERED.split(line)[1:])
+    return {_key(item) for item in (*_BULLET.findall(asked), *lettered)}
+
+
+def _is_alternative(said: str, asked: str) -> bool:
+    """Whether it is one of several in a sentence with "or": "Is salt water a solution or a mixture?"."""
+    sentences = (sentence for sentence in _SENTENCE.split(asked) if _OR.search(sentence))
+    pieces = (_plain(piece) for sentence in sentences for part in _OR.split(sentence) for piece in _COMMA.split(part))
+    return any(f" {piece}".endswith(f" {said}") for piece in pieces)
 
 
 _KEYS = frozenset(map(_plain, OPENERS))
@@ -171,5 +251,5 @@ class Answered:
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """1 or 0."""
-        why = is_no_answer(candidate.text)
+        why = await find_no_answer(candidate.text, task)
         return verdict(why is None, f"no answer: {why}" if why else "there is an answer", "Give an answer.")

@@ -1,4 +1,4 @@
-"""The number an answer comes to, against the number in the reference."""
+"""The number an answer comes to, or its list of numbers, against what the reference says."""
 
 from __future__ import annotations
 
@@ -6,27 +6,32 @@ import asyncio
 from dataclasses import dataclass
 from decimal import Context
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from ...contracts import Ask
 from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
-from .answers import marked, numbers
+from .answers import Number, marked, number_list, number_runs, numbers
 from .arguments import check_choice, check_number
+from .limits import with_limit
 from .views import reference_of, verdict
 
-Number: TypeAlias = tuple[Fraction, bool]
 
-
+@with_limit
 @dataclass(frozen=True)
 class Numeric:
-    r"""1 when the answer's number is the reference's, else 0.
+    r"""1 when the answer's number is the reference's, or its numbers are, in their order, where the reference is a list; else 0.
 
     The answer's number is the one it marks (\boxed{...}, "####", "the answer is"); without a mark the `last` or `first`
     one, or with `only` the one number there is. Marks on different numbers make it wrong. It may be off by `absolute`, or
     by `relative` times the reference's size, whichever is more (both >= 0). 50% equals 50%, 0.5, and a bare 50. See
     `answers.numbers` for how numbers are written. Without a mark whoever adds the right number at the end wins: use
     `only`, or ask for a marked answer, where answers are not to be trusted. Reads `reference`, which must hold a number.
+
+    A reference is a list when it is nothing but numbers with commas, "and", "to", labels (x = 1, y = 2) and units between them,
+    and three words at most before and after; of any other text with several numbers, the last counts. The answer's list
+    is the marked one; without a mark the `last` or `first` list as long as the reference's, or else so many numbers there; with
+    `only` all its numbers.
     """
 
     absolute: float = 1e-9
@@ -44,9 +49,11 @@ class Numeric:
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """1 or 0. Raises ConfigError for a reference without a number."""
-        wanted = await asyncio.to_thread(final_numbers, reference_of(task, self.name), "last")
-        if len(wanted) != 1:
-            raise ConfigError(f"grader {self.name!r} needs one number in the task's reference, and there is none or more")
+        wanted = await asyncio.to_thread(reference_numbers, reference_of(task, self.name))
+        if not wanted:
+            raise ConfigError(f"grader {self.name!r} needs one number, or a list of them, in the task's reference")
+        if len(wanted) > 1:
+            return await asyncio.to_thread(self._compared, candidate.text, wanted)
         found = await asyncio.to_thread(final_numbers, candidate.text, self.pick)
         if len(found) != 1:
             what = "there is no number in the answer" if not found else "the answer gives several numbers"
@@ -54,6 +61,18 @@ class Numeric:
         ok = self._equal(found[0], wanted[0])
         reason = f"the answer's number is {_shown(found[0][0])}, which is {'right' if ok else 'wrong'}"
         return verdict(ok, reason, "Work the number out again.")
+
+    def _compared(self, answer: str, wanted: list[Number]) -> Feedback:
+        """All numbers against all of a list."""
+        found = final_lists(answer, len(wanted), self.pick)
+        if not found or any(len(each) != len(wanted) for each in found):
+            reason = f"the answer gives no list of {len(wanted)} numbers"
+            return verdict(ok=False, reason=reason, action=f'State {len(wanted)} numbers: "The answer is ..., ...".')
+        ok = all(self._equal(a, b) for each in found for a, b in zip(each, wanted, strict=True))
+        shown = ", ".join(_shown(value) for value, _ in found[-1][:20])
+        return verdict(
+            ok, f"the answer's numbers are {shown}, which is {'right' if ok else 'wrong'}", "Work the numbers out again."
+        )
 
     def _equal(self, a: Number, b: Number) -> bool:
         readings = {a[0]} | ({a[0] * 100} if a[1] and not b[1] else set()) | ({a[0] / 100} if b[1] and not a[1] else set())
@@ -75,3 +94,23 @@ def final_numbers(text: str, pick: str) -> list[Number]:
     if pick == "only":
         return list(dict.fromkeys(values))
     return values[-1:] if pick == "last" else values[:1]
+
+
+def reference_numbers(text: str) -> list[Number]:
+    """The number that a reference comes to, or those of the list that it is; none where it marks several different answers."""
+    pieces = marked(text) or [text]
+    found = [number_list(piece) or numbers(piece)[-1:] for piece in pieces]
+    return found[0] if found and all(each == found[0] for each in found) else []
+
+
+def final_lists(text: str, size: int, pick: str) -> list[list[Number]]:
+    """The list of numbers that a text comes to, as often as it marks one."""
+    if marks := marked(text):
+        found = [values for piece in marks if (values := numbers(piece))]
+        joined = [number for values in found for number in values]
+        return [joined] if len(joined) == size else found
+    runs = number_runs(text)
+    if pick == "only":
+        return [[number for run in runs for number in run]]
+    fitting = [run for run in runs if len(run) == size] or [[number for run in runs for number in run]]
+    return [fitting[-1][-size:] if pick == "last" else fitting[0][:size]]

@@ -1,8 +1,8 @@
 """How much an answer overlaps with the reference: edit similarity, BLEU, chrF, ROUGE, each from 0 to 1.
 
-All of them read the answer through `topical`, so that appended text that is about something else does not raise them;
-with `textbook` they are the published measures on the whole answer, and it may. Words of the reference earn a score
-wherever they stand, so these measure likeness, not truth.
+Under their own names they give the published values. Any of these rises when text is added that happens to share words with
+the reference; the kinds "..._on_topic" read the answer through `topical`, so that sentences about something else earn
+nothing. Words of the reference earn a score wherever they stand, so all of them measure likeness, not truth.
 """
 
 from __future__ import annotations
@@ -12,29 +12,31 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ...contracts import Ask
 from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
 from ...requirements import texts
 from .arguments import check_choice
+from .limits import with_limit
 from .topical import NO_LETTER, Topical, everything, topical
 from .views import measured, reference_of
 
 TOO_LITTLE = "Say more of what the expected answer says, in closer words, and leave out what it does not."
 
 
+@with_limit
 @dataclass(frozen=True)
 class _Overlap:
-    """What the four have in common: read, measure in a thread, say the figure."""
+    """What they have in common: read, measure in a thread, say the figure."""
 
-    textbook: bool = False
     name: str = "overlap"
 
     free = True
     needs = ("reference",)
-    slips = False
+    on_topic: ClassVar[bool] = False
+    slips: ClassVar[bool] = False
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """The overlap, from 0 to 1. Raises ConfigError for a task without reference."""
@@ -43,7 +45,7 @@ class _Overlap:
         return measured(score, f"{self.name} {score:.3f} against the expected answer", TOO_LITTLE)
 
     def _score(self, answer: str, reference: str) -> float:
-        read = everything(answer) if self.textbook else topical(answer, reference, slips=self.slips)
+        read = topical(answer, reference, slips=self.slips) if self.on_topic else everything(answer)
         return self.measure(read, reference)
 
     def measure(self, answer: Topical, reference: str) -> float:
@@ -52,20 +54,35 @@ class _Overlap:
 
 @dataclass(frozen=True)
 class Fuzzy(_Overlap):
-    """rapidfuzz's `ratio`: 2 x (longest common subsequence of characters) / (length of both), Indel similarity.
+    """rapidfuzz's `ratio` / 100: 2 x (longest common subsequence of characters) / (length of both), Indel similarity.
 
-    Case, punctuation and runs of white space do not count. Reads `reference`.
+    Reads `reference`.
     """
 
     name: str = "fuzzy"
 
+    def measure(self, answer: Topical, reference: str) -> float:
+        return _ratio(answer.masked, reference)
+
+
+@dataclass(frozen=True)
+class FuzzyOnTopic(_Overlap):
+    """`Fuzzy` of the sentences on the topic, where case, punctuation and runs of white space do not count. Reads `reference`."""
+
+    name: str = "fuzzy_on_topic"
+
+    on_topic = True
     slips = True
 
     def measure(self, answer: Topical, reference: str) -> float:
-        from rapidfuzz import fuzz
-
         said = _MASKED.sub(lambda m: NO_LETTER * len(m[0]), _letters(answer.masked))
-        return float(fuzz.ratio(said, _letters(reference))) / 100
+        return _ratio(said, _letters(reference))
+
+
+def _ratio(said: str, wanted: str) -> float:
+    from rapidfuzz import fuzz
+
+    return float(fuzz.ratio(said, wanted)) / 100
 
 
 _MASKED = re.compile(f" ?{NO_LETTER}[{NO_LETTER} ]*")
@@ -81,7 +98,6 @@ def _letters(text: str) -> str:
 class Bleu(_Overlap):
     """Sentence BLEU by sacrebleu (Papineni et al. 2002; exponential smoothing, effective order), divided by 100.
 
-    The length in the brevity penalty is that of the sentences on the topic, so that padding does not lift it.
     Reads `reference`; needs the extra `overlap`.
     """
 
@@ -98,6 +114,15 @@ class Bleu(_Overlap):
 
 
 @dataclass(frozen=True)
+class BleuOnTopic(Bleu):
+    """`Bleu` where n-grams of the sentences on the topic count, and the brevity penalty goes by the length of those."""
+
+    name: str = "bleu_on_topic"
+
+    on_topic = True
+
+
+@dataclass(frozen=True)
 class Chrf(_Overlap):
     """chrF2 by sacrebleu (Popovic 2015; characters 1-6, beta 2), divided by 100. Reads `reference`; needs the extra `overlap`."""
 
@@ -105,6 +130,15 @@ class Chrf(_Overlap):
 
     def measure(self, answer: Topical, reference: str) -> float:
         return float(_sacrebleu().CHRF().sentence_score(answer.masked, [reference]).score) / 100
+
+
+@dataclass(frozen=True)
+class ChrfOnTopic(Chrf):
+    """`Chrf` where the characters of the sentences on the topic count."""
+
+    name: str = "chrf_on_topic"
+
+    on_topic = True
 
 
 def _sacrebleu() -> Any:
@@ -122,8 +156,8 @@ KINDS = ("rougeL", "rouge1", "rouge2")
 class Rouge(_Overlap):
     """ROUGE F1 (Lin 2004): `rougeL` by the longest common subsequence of words, `rouge1` and `rouge2` by n-grams.
 
-    Words are the same in every script, small and capital letters alike, without stemming: on plain English it gives
-    what the package rouge-score gives. Reads `reference`.
+    Small and capital letters are alike, nothing is stemmed: these are the values of the package rouge-score, which drops all
+    letters but a-z; here words of every script count. Reads `reference`.
     """
 
     kind: Literal["rougeL", "rouge1", "rouge2"] = "rougeL"
@@ -142,8 +176,17 @@ class Rouge(_Overlap):
         return _f1((a & b).total(), a.total(), b.total())
 
 
+@dataclass(frozen=True)
+class RougeOnTopic(Rouge):
+    """`Rouge` where the words of the sentences on the topic count."""
+
+    name: str = "rouge_on_topic"
+
+    on_topic = True
+
+
 def _words(text: str) -> list[str]:
-    return [text[a:b].lower() for a, b in texts.words(text)]
+    return [word for a, b in texts.words(text) for word in text[a:b].lower().split("_") if word]
 
 
 def _grams(found: Sequence[str], n: int) -> Counter[tuple[str, ...]]:

@@ -13,12 +13,14 @@ from ...requirements import texts
 from ...requirements.lengths import _syllables as syllables
 from ...requirements.lengths import reading_grade
 from .arguments import check_number
+from .limits import with_limit
 from .views import measured
 
 FALL = 10.0  # grades outside the range at which the score is 0
 SLACK = 100.0  # a stretch of n words may be 100/n grades outside: the fewer words, the less its grade says
 
 
+@with_limit
 @dataclass(frozen=True)
 class Readability:
     """1 where the US school grade (Flesch-Kincaid, Kincaid et al. 1975) lies from `least` to `most`, falling to 0 ten grades off.

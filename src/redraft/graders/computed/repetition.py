@@ -10,12 +10,14 @@ from ...contracts import Ask
 from ...core.records import Candidate, Feedback, Task
 from ...requirements import texts
 from .arguments import check_number
+from .limits import with_limit
 from .views import measured
 
 LEAST_WORDS = 50  # a text counts as at least this long: a short one cannot loop much
 LONGEST_WORD = 30  # what is longer is read in pieces of three letters, so that "hahahaha..." is a loop, too
 
 
+@with_limit
 @dataclass(frozen=True)
 class Repetition:
     """1 - the share of words that end a sequence of `n` words seen before, where that share is worst.

@@ -15,6 +15,7 @@ from ...core.records import Candidate, Feedback, Task
 from ...requirements.data import read
 from .arguments import check_choice
 from .json_fields import canonical
+from .limits import with_limit
 from .views import measured, shown
 
 Call: TypeAlias = tuple[str, str]
@@ -25,6 +26,7 @@ _TAG = re.compile(r"<tool_call>([^<]*)</tool_call>")
 _LIKE_A_CALL = re.compile(r"tool_calls?|\"(?:name|arguments|function)\"\s*:", re.IGNORECASE)
 
 
+@with_limit
 @dataclass(frozen=True)
 class ToolCalls:
     """The share of tool calls that are the expected ones.

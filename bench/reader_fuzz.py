@@ -1,0 +1,122 @@
+"""The reader of judges' answers on malformed verdicts: scores made up, answers that take long, and what it can still read.
+
+    python bench/reader_fuzz.py [--answers 100000] [--seed 0] [--forms 500] [--before FOLDER] [--json FILE]
+
+Verdicts of every judge, changed at random (tests/graders/malformed_verdicts.py), are read; an oracle that knows nothing of
+the reader then looks for what was read in the answer. The exit code is 1 when anything was made up or took more than 50 ms.
+FOLDER is another checkout of Redraft, for what its reader makes of the same verdicts that are wrong in form alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from time import thread_time
+
+from tables import table, write
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "graders"))
+
+import malformed_verdicts as malformed
+
+from redraft.graders.reading import MOST_CHARS, Unreadable, read_object
+
+SLOW = 0.05  # seconds of CPU
+SIZES = [4_000, 8_000, 16_000, 32_000, 64_000, 128_000, MOST_CHARS]
+
+
+def fuzz(answers, seed):
+    """Counts of what became of the answers; the longest that one took."""
+    rng, counts, longest = random.Random(seed), Counter(), 0.0
+    for _ in range(answers):
+        schema, text = malformed.malformed(rng)
+        seconds = _seconds(text)
+        longest = max(longest, seconds)
+        honest = malformed.examine(schema, text)
+        counts[{None: "unreadable", True: "read", False: "made up"}[honest]] += 1
+        counts["slow"] += seconds > SLOW
+    return {**counts, "answers": answers, "longest_ms": 1000 * longest}
+
+
+def forms(each, seed):
+    """Of verdicts that are wrong in form alone: the share that is read, by form, and how many were read as another."""
+    found = {}
+    for form in malformed.FORMS:
+        rng = random.Random(seed)
+        said = Counter(malformed.of_form(form, rng) for _ in range(each))
+        found[form] = {"read": said[True] / each, "otherwise": said[None]}
+    return found
+
+
+def elsewhere(folder, each, seed):
+    """The same by another checkout."""
+    command = [sys.executable, __file__, "--forms", str(each), "--seed", str(seed), "--only-forms"]
+    paths = {"PYTHONPATH": str(Path(folder, "src").resolve())}
+    return json.loads(subprocess.run(command, env=os.environ | paths, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def sizes():
+    """The CPU milliseconds for each hostile answer, by size; the best of three."""
+    return {name: [1000 * min(_seconds(malformed.stretched(name, n)) for _ in range(3)) for n in SIZES] for name in malformed.NAMES}
+
+
+def _seconds(text):
+    start = thread_time()
+    with suppress(Unreadable):
+        read_object(text)
+    return thread_time() - start
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--answers", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--forms", type=int, default=500, help="verdicts of each form")
+    parser.add_argument("--before", metavar="FOLDER", help="another checkout of Redraft")
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--only-forms", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    given = arguments()
+    by_form = forms(given.forms, given.seed)
+    if given.only_forms:
+        print(json.dumps(by_form))
+        return 0
+    before = elsewhere(given.before, given.forms, given.seed) if given.before else {}
+    counts, by_size = fuzz(given.answers, given.seed), sizes()
+    report(counts, by_form, before, by_size)
+    if given.json:
+        write(given.json, dict(counts=counts, forms=by_form, before=before, sizes=by_size))
+    otherwise = sum(found["otherwise"] for found in by_form.values())
+    slow = counts["slow"] + sum(max(times) > 1000 * SLOW for times in by_size.values())
+    return int(bool(counts.get("made up") or otherwise or slow))
+
+
+def report(counts, by_form, before, by_size):
+    print(f"{counts['answers']} malformed verdicts\n")
+    must = {"read": "", "unreadable": "", "made up": "0", "slow": "0"}
+    rows = [[what, str(counts.get(what, 0)), wanted] for what, wanted in must.items()]
+    table(["", "found", "must be"], [*rows, ["longest, CPU ms", f"{counts['longest_ms']:.1f}", "50"]])
+    print("\nverdicts that are wrong in form alone: how many can be read, and how many were read as another verdict\n")
+    rows = [[form, *_shown(found), *_shown(before.get(form))] for form, found in by_form.items()]
+    table(["", "read", "as another", "before", "as another"], rows)
+    print("\nhostile answers that take longest: CPU ms by characters\n")
+    slowest = sorted(by_size.items(), key=lambda found: -max(found[1]))[:12]
+    table(["", *map(str, SIZES)], [[name, *(f"{ms:.1f}" for ms in times)] for name, times in slowest])
+
+
+def _shown(found):
+    return [f"{found['read']:.1%}", str(found["otherwise"])] if found else ["-", "-"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

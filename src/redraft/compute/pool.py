@@ -1,0 +1,260 @@
+"""The workers: started when they are first needed, used again, killed when a job takes too long or is cancelled.
+
+Each job has a thread of the pool's own that waits for it, so `run` never holds the event loop and `run_sync` works from any
+thread. A worker ends with its parent, however that ends: its input is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock, Timer
+from typing import Any
+
+import orjson
+
+from ..core.errors import ComputeLimitError, ConfigError, RedraftError
+from .worker import WALL, decoded, encoded
+
+SECONDS = 5.0  # of CPU time for a job
+MEMORY = 2 * 2**30  # bytes of address space of a worker
+START = 60.0  # seconds a worker may take to start, and to import what a job needs
+SIZE = max(1, min(4, os.cpu_count() or 1))  # workers at once
+ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TEMP", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
+
+
+async def run(function: Callable[..., Any], *arguments: Any, what: str, size: int, seconds: float | None = None) -> Any:
+    """What a module-level function returns for arguments that are JSON, computed in a worker; its value is JSON, too.
+
+    Raises ComputeLimitError after `seconds` of CPU time (None: 5), three times as long by the clock, 2 GiB of memory, or a
+    crash: `what` ("words:80-200 could not be checked") and the `size` of the text in characters are in its message. A
+    cancelled call kills its worker. A ConfigError of the function is raised as such, anything else as RuntimeError.
+    """
+    job = _Job(function, arguments, what, size, seconds or SECONDS)
+    try:
+        return await asyncio.wrap_future(_threads().submit(job.run))
+    except asyncio.CancelledError:
+        job.cancel()
+        raise
+
+
+def run_sync(function: Callable[..., Any], *arguments: Any, what: str, size: int, seconds: float | None = None) -> Any:
+    """The same for callers without an event loop."""
+    job = _Job(function, arguments, what, size, seconds or SECONDS)
+    future = _threads().submit(job.run)
+    try:
+        return future.result()
+    finally:
+        job.cancel()  # where the wait was interrupted; else it is over
+
+
+def command() -> list[str]:
+    """How a worker is started. The one place to put a sandbox in front of it."""
+    return [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
+
+
+class _Worker:
+    """One process, and the functions it has loaded."""
+
+    def __init__(self) -> None:
+        self.loaded: set[str] = set()
+        self.late = False
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        self.process = subprocess.Popen(  # noqa: S603  (our own file)
+            command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**environment, "OPENBLAS_NUM_THREADS": "1"},
+        )
+        self._send(_encoded({"path": [*filter(None, sys.path), str(Path(__file__).parents[2])], "memory": MEMORY}))
+
+    def load(self, function: str) -> dict[str, Any]:
+        """Import what a function needs: nothing, or the answer that says what the import raised. Raises _EndedError."""
+        if function in self.loaded:
+            return {}
+        answer = self.ask(_encoded({"function": function}), START)
+        if "error" in answer:
+            return answer
+        self.loaded.add(function)
+        return {}
+
+    def ask(self, job: bytes, wall: float) -> dict[str, Any]:
+        """The answer to a job. Raises _EndedError when the process ended, or was killed after `wall` seconds."""
+        timer = Timer(wall, self._kill_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            self._send(job)
+            assert self.process.stdout is not None
+            line = self.process.stdout.readline()
+        except OSError:
+            line = b""
+        finally:
+            timer.cancel()
+        if not line.endswith(b"\n"):
+            raise _EndedError
+        answer: dict[str, Any] = decoded(line)
+        return answer
+
+    def _kill_late(self) -> None:
+        self.late = True
+        self.process.kill()
+
+    def _send(self, message: bytes) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it ended: reading its answer tells
+            self.process.stdin.write(message + b"\n")
+            self.process.stdin.flush()
+
+    def close(self) -> int:
+        """End it at once. Its exit status, negative for a signal."""
+        self.process.kill()
+        status = self.process.wait()
+        self.close_pipes()
+        return status
+
+    def close_pipes(self) -> None:
+        """Close our ends of its pipes."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            with suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+
+class _EndedError(Exception):
+    """A worker ended before it answered."""
+
+
+def _encoded(message: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(message)
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits
+        return encoded(message)
+
+
+@dataclass(eq=False)
+class _Job:
+    """One call of a function in a worker."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    what: str
+    size: int
+    seconds: float
+    worker: _Worker | None = None
+    cancelled: bool = False
+    lock: Lock = field(default_factory=Lock)
+
+    @property
+    def name(self) -> str:
+        return f"{self.function.__module__}:{self.function.__qualname__}"
+
+    def run(self) -> Any:
+        """The value. Raises what `run` raises."""
+        job = _encoded({"function": self.name, "arguments": self.arguments, "seconds": self.seconds})
+        idle = _idle_worker(self.name)
+        answer = self._ask(idle, job) if idle else None
+        if answer is None and not self.cancelled:
+            answer = self._ask(fresh := _Worker(), job)
+            if answer is None and not fresh.loaded:
+                raise RedraftError("the worker process that computes did not start")
+        if answer is None:
+            raise self._over("without a crash of the worker process")
+        if (error := answer.get("error")) in LIMITS:
+            raise self._over(LIMITS[error])
+        return _value(answer)
+
+    def _ask(self, worker: _Worker, job: bytes) -> dict[str, Any] | None:
+        """The answer of a worker; None when it ended, for whatever reason but the limit on its time."""
+        self._assign(worker)
+        try:
+            answer = worker.load(self.name) or worker.ask(job, self.seconds * WALL)
+        except _EndedError:
+            if worker.close() == -getattr(signal, "SIGPROF", 0) or worker.late:
+                raise self._over(f"within {self.seconds:g} s") from None
+            return None
+        finally:
+            self._assign(None)
+        _idle.append(worker)
+        return answer
+
+    def _assign(self, worker: _Worker | None) -> None:
+        with self.lock:
+            self.worker = worker
+            if self.cancelled and worker:
+                worker.process.kill()
+
+    def cancel(self) -> None:
+        """Kill the worker if it is at this job, or as soon as it is."""
+        with self.lock:
+            self.cancelled = True
+            if self.worker:
+                self.worker.process.kill()
+
+    def _over(self, limit: str) -> ComputeLimitError:
+        return ComputeLimitError(f"{self.what} {limit} ({self.size:,} characters)")
+
+
+LIMITS = {"MemoryError": f"in {MEMORY // 2**30} GiB of memory", "RecursionError": "without nesting too deep"}
+
+
+def _value(answer: dict[str, Any]) -> Any:
+    if "value" in answer:
+        return answer["value"]
+    for kind in (ComputeLimitError, ConfigError):
+        if answer["error"] == kind.__name__:
+            raise kind(answer["message"])
+    raise RuntimeError(f"{answer['error']}: {answer['message']}")
+
+
+_idle: list[_Worker] = []
+_executor: list[ThreadPoolExecutor] = []
+_starting = Lock()
+
+
+def _threads() -> ThreadPoolExecutor:
+    """As many threads as there may be workers."""
+    with _starting:
+        if not _executor:
+            _executor.append(ThreadPoolExecutor(SIZE, "redraft-compute"))
+        return _executor[0]
+
+
+def _idle_worker(function: str) -> _Worker | None:
+    """An idle worker, rather one that has loaded the function."""
+    while _idle:
+        try:
+            at = next((i for i, worker in enumerate(_idle) if function in worker.loaded), -1)
+            worker = _idle.pop(at)
+        except IndexError:  # another thread took it
+            continue
+        if worker.process.poll() is None:
+            return worker
+        worker.close_pipes()
+    return None
+
+
+@atexit.register
+def _close() -> None:
+    while _idle:
+        _idle.pop().close()
+
+
+def _forget() -> None:
+    """In a forked child: the workers and threads are the parent's."""
+    while _idle:
+        _idle.pop().close_pipes()
+    _executor.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

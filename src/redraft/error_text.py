@@ -1,0 +1,53 @@
+"""What people read of an exception in code of theirs: its kind, its words, and the line that raised it.
+
+Our own errors say all that is to be said. Paths are cut to the file's name: a message may be stored and shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from traceback import walk_tb
+from types import CodeType, FrameType
+
+from .core.errors import RedraftError
+
+PACKAGE = __name__.partition(".")[0]
+OURS = str(Path(__file__).parent)
+STANDARD = str(Path(asyncio.__file__).parents[1])
+INSTALLED = ("site-packages", "dist-packages")
+
+
+def error_text(error: BaseException) -> str:
+    """Such as: ZeroDivisionError: division by zero (in short_and_polite, my_graders.py line 12)."""
+    if isinstance(error, RedraftError):
+        return str(error)
+    kind = type(error).__name__
+    words = str(error) or ("cancelled before it ended" if isinstance(error, asyncio.CancelledError) else "")
+    return f"{kind}: {words}{_place(error)}" if words else f"{kind}{_place(error)}"
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised: the last line in a file of the user's, or else in a package; "" where all of it is ours."""
+    lines = list(_foreign_lines(error))
+    own = [line for line in lines if not any(part in line[0].co_filename for part in INSTALLED)]
+    if not own and (not lines or isinstance(error, asyncio.CancelledError)):  # where a package waited says nothing
+        return ""
+    code, number = (own or lines)[-1]
+    return f" (in {code.co_name}, {Path(code.co_filename).name} line {number})"
+
+
+def _foreign_lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
+    """The lines it came through that are neither in this package nor in the standard library."""
+    for frame, number in walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        standard = file.startswith((STANDARD, "<frozen")) and not any(part in file for part in INSTALLED)
+        ours = file.startswith(OURS) or _module(frame) == PACKAGE  # what dataclasses write for us is in no file
+        if not (standard or ours):
+            yield frame.f_code, number
+
+
+def _module(frame: FrameType) -> str:
+    """The top-level package of the code that runs in a frame."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -1,0 +1,38 @@
+"""The body of a request, which says when it leaves: when the connection stands and the first byte is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+from aiohttp.payload import BytesIOPayload, BytesPayload
+
+
+class _Leaving:
+    """Calls `leaves` before it is written. (`write` is what aiohttp before 3.12 calls.)"""
+
+    leaves: Callable[[], object]
+
+    async def write(self, writer: Any) -> None:
+        self.leaves()
+        await super().write(writer)  # type: ignore[misc]
+
+    async def write_with_length(self, writer: Any, content_length: int | None) -> None:
+        self.leaves()
+        await super().write_with_length(writer, content_length)  # type: ignore[misc]
+
+
+class _Bytes(_Leaving, BytesPayload):
+    """A body in memory."""
+
+
+class _File(_Leaving, BytesIOPayload):
+    """A large one, which is written in parts."""
+
+
+def outgoing(body: bytes | BytesIO, leaves: Callable[[], object]) -> BytesPayload | BytesIOPayload:
+    """The body as a payload that calls `leaves` when it leaves."""
+    payload = _File(body) if isinstance(body, BytesIO) else _Bytes(body)
+    payload.leaves = leaves
+    return payload

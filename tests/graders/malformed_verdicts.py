@@ -1,0 +1,448 @@
+"""Verdicts of every judge, whole and malformed, and an oracle for what was read of them.
+
+The oracle knows nothing of the reader. It spells what was read as a pattern in which numbers, true, false, null and keys have
+one spelling only, and looks for it in the answer: where it is not found, something was made up.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from redraft import Candidate, Judge
+from redraft.contracts import Reply
+from redraft.graders import checklist, pairwise, ranker
+from redraft.graders.reading import Unreadable, read_object
+from redraft.graders.recorded import read as read_recorded
+from redraft.graders.rubric import DEFAULT
+from redraft.validation import induction
+
+JUDGE = Judge({"truth": "It is true.", "style": "It's clear; naïve readers follow."})
+QUESTIONS = tuple(checklist.Question(text) for text in ("Is it short?", "Is it kind?", "Does it greet?"))
+SHOWN = [Candidate(n, f"answer {n}") for n in range(3)]
+WORDS = [
+    "short quote", "", "It says so in line 2.", "5 of 5", "naïve café", "日本語の引用", "50 %, or 0.5", "a, b and c", "x < 5", "(see [1])",
+    "don't", "He said so: yes", "score 5", "😀", "x = 3; y = 4", "true", "tab\there", "two\nlines", "a/b", r"\frac{1}{2}", 'said "no" twice',
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A kind of verdict: `make` one, `read` an answer, and `claims`, what was read that counts, beside what the JSON holds."""
+
+    name: str
+    make: Callable[[Any], Any]
+    read: Callable[[str], Any]
+    claims: Callable[[Any, Any], bool] = lambda made, data: True
+
+
+def _line(rng, **verdict):
+    return {"evidence": rng.choice(WORDS), "change": rng.choice(WORDS), **verdict}
+
+
+def _judged(made, data):
+    rows = {c.name: round(c.score * 5, 9) for c in made.criteria}
+    return rows == {name: row["score"] for name, row in data["criteria"].items()} and made.done is data["done"]
+
+
+def _answered(made, data):
+    worth = {1.0: "yes", 0.5: "partial", 0.0: "no"}
+    return [worth[c.score] for c in made.criteria] == [data[f"q{n}"]["answer"].strip().lower() for n in (1, 2, 3)]
+
+
+def _scored(made, data):
+    return made.score == data["score"]
+
+
+SCHEMAS = [
+    Schema(
+        "judge",
+        lambda rng: {
+            "criteria": {name: _line(rng, score=rng.randint(0, 5)) for name in ("truth", "style")},
+            "done": rng.random() < 0.5,
+        },
+        lambda text: JUDGE.read(Reply(text)),
+        _judged,
+    ),
+    Schema(
+        "checklist",
+        lambda rng: {f"q{n}": _line(rng, answer=rng.choice(["yes", "partial", "no"])) for n in (1, 2, 3)},
+        lambda text: checklist.read(Reply(text), QUESTIONS),
+        _answered,
+    ),
+    Schema(
+        "ranker",
+        lambda rng: {
+            "reason": rng.choice(WORDS),
+            "change": rng.sample(WORDS, 2),
+            "ranking": rng.sample([1, 2, 3], 3),
+            "ties": [],
+            "done": rng.random() < 0.5,
+        },
+        lambda text: ranker.read(Reply(text), SHOWN),
+        lambda made, data: [n + 1 for n in made.ranking] == data["ranking"] and made.done is data["done"],
+    ),
+    Schema(
+        "pairwise",
+        lambda rng: {
+            "reason": rng.choice(WORDS),
+            "change": [rng.choice(WORDS)],
+            "winner": rng.choice(pairwise.WINNERS),
+            "done": rng.random() < 0.5,
+        },
+        lambda text: pairwise.read_duel(Reply(text), *SHOWN[:2]),
+        lambda made, data: (made.ranking == (1, 0)) == (data["winner"] == "second") and made.done is data["done"],
+    ),
+    Schema(
+        "induction",
+        lambda rng: {
+            "criteria": [{"name": f"c{n}", "description": rng.choice(WORDS) + ".", "weight": rng.randint(1, 3)} for n in (1, 2)]
+        },
+        lambda text: induction.read(Reply(text), DEFAULT),
+        lambda made, data: [c.weight for c in made.criteria] == [row.get("weight", 1) for row in data["criteria"]],
+    ),
+    Schema(
+        "recorded score",
+        lambda rng: {"reason": rng.choice(WORDS), "score": rng.choice([0.25, 0.5, 3, 4.5, 1, 5, 0])},
+        lambda text: read_recorded(text, "json:score@0-5"),
+        _scored,
+    ),
+    Schema(
+        "recorded winner",
+        lambda rng: {"winner": rng.choice(["A", "B", "tie"]), "reason": rng.choice(WORDS)},
+        lambda text: read_recorded(text, "json_pair"),
+    ),
+]
+
+
+# ---- malformed on purpose
+
+BITS = [
+    "5", "4", "10", "0", "-", "−", "+", "<", "≥", "≠", "~", "$", "!", "½", "²", "٥", "５", ".", ",", ", ", "%", "/5", " or 5", "0x", "e", "_", "#", "//", "/*",
+    "*/", "{", "}", "[", "]", "(", ")", '"', "'", "“", "”", "‘", "’", "`", "```", "```json\n", ":", "\\", "\\u", "\\ud83d", "\\n", "\n", "\r\n", "\t", " ", "\u00a0", "\u200b", "\u202e",
+    "\ufeff", "\x00", "\ud800", "NaN", "Infinity", "null", "true", "false", "True", "None", "not ", "<think>", "</think>", '"score":', '"score": 5', "'score': 1", "score: 5,", '"done": true,',
+    '", "score": 5, "x": "', '{"score": 5}', '{"criteria": {}}', '"winner": "first",', "yes", "no", "Score: 5", "is", "😀",
+]  # fmt: skip
+NUMBERS = [
+    "−{}", "<{}", "≠{}", "~{}", "${}", "!{}", "½{}", "≥{}", "+{}", "0{}", "{}.", ".{}", "{}/5", "{}%", "{} or 5", "0x{}", "{}e", "{}e+", "{}_0", "{} {}", "#{}", "({})", "{};", "{}'",
+    '{}"', "'{}", "`{}`", "**{}**", "{} // of 5", "{} # of 5", "/*1*/{}", "{}\u00a0", "\u200b{}", "{}²", "١", "５", "five", "NaN", "-Infinity", "1e999", "9" * 400, "{}-5", "{}..5", "[{}", "{}]", '"{}"',
+]  # fmt: skip
+LITERALS = ["!{}", "not {}", "True", "FALSE", "yes", "{}!", "{}{}", "None", "T", "{} // no", "tru", "{}?", '"{}"', "1", "~{}"]
+NUMBER_AT = re.compile(r"(?<=: )[0-9.]+|(?<=\[)[0-9](?=,)")
+LITERAL_AT = re.compile(r"true|false")
+
+
+def number_dialect(text, rng):
+    """A number as it is written elsewhere. It is no number here."""
+    return _in_place(NUMBER_AT, NUMBERS, text, rng)
+
+
+def literal_dialect(text, rng):
+    return _in_place(LITERAL_AT, LITERALS, text, rng)
+
+
+def _in_place(where, dialects, text, rng):
+    places = list(where.finditer(text))
+    if not places:
+        return text
+    place = rng.choice(places)
+    return text[: place.start()] + rng.choice(dialects).replace("{}", place[0]) + text[place.end() :]
+
+
+def doubled_key(text, rng):
+    """A member once more with another value, spelled the same, escaped or bare."""
+    keys = list(re.finditer(r'"([a-z]\w*)": ', text))
+    if not keys:
+        return text
+    key = rng.choice(keys)
+    name = rng.choice([f'"{key[1]}"', f"'{key[1]}'", key[1], f'"\\u{ord(key[1][0]):04x}{key[1][1:]}"', f"“{key[1]}”"])
+    return text[: key.start()] + f"{name}: {rng.choice(['5', '1', 'true', chr(34) + 'no' + chr(34)])}, " + text[key.start() :]
+
+
+def inserted(text, rng):
+    at = rng.randint(0, len(text))
+    return text[:at] + rng.choice(BITS) + text[at:]
+
+
+def cut(text, rng):
+    at, to = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
+    return rng.choice([text[:to], text[:at] + text[to:], text[at:]])
+
+
+def repeated(text, rng):
+    at, to = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
+    return text[:to] + text[at:]
+
+
+def swapped(text, rng):
+    at = rng.randrange(max(1, len(text) - 1))
+    return text[:at] + text[at : at + 2][::-1] + text[at + 2 :]
+
+
+def requoted(text, rng):
+    pair = rng.choice(["''", "“”", "‘’", '""', "``", "„“", "«»", '"”'])
+    at = rng.random() if rng.random() < 0.5 else 0
+    return re.sub(r'"([^"\\]*)"', lambda m: f"{pair[0]}{m[1]}{pair[1]}" if rng.random() >= at else m[0], text)
+
+
+def embedded(text, rng):
+    """Within something else, or beside another verdict."""
+    form = rng.choice(
+        [
+            "[{}]",
+            '"{}"',
+            "[{}, 5]",
+            "{{{}}}",
+            "print({})",
+            'He said "{}".',
+            "{} {}",
+            "For example {}",
+            "{}}}",
+            "```json\n```json\n{}\n```\n```",
+            "```\n{}\n```\n```\n{}\n```",
+            "<think>{}",
+            "{}</think>",
+            "<think>{}</think>",
+            "<think>{}</think>{}",
+            '{{"answer": {}}}',
+            "{}, 5",
+            "x, {}",
+            '"score": 5, {}',
+            "{{score: 5}} {}",
+            "‘{}’",
+            "{}\n\nFinal: 5",
+        ]  # fmt: skip
+    )
+    return form.replace("{{", "\0").replace("}}", "\1").replace("{}", text).replace("\0", "{").replace("\1", "}")
+
+
+HOSTILE = [number_dialect, literal_dialect, doubled_key, inserted, inserted, inserted, cut, repeated, swapped, requoted, embedded]
+
+
+def malformed(rng):
+    """A schema and an answer in it that was changed one to four times; one in two has a form error first."""
+    schema = rng.choice(SCHEMAS)
+    text = json.dumps(schema.make(rng), ensure_ascii=rng.random() < 0.2, indent=rng.choice([None, None, 2]))
+    if rng.random() < 0.5:
+        text = FORMS[rng.choice(list(FORMS))](text, rng)
+    for _ in range(rng.randint(1, 4)):
+        text = rng.choice(HOSTILE)(text, rng)
+    return schema, text[:4000]
+
+
+# ---- wrong in form alone: numbers, words and keys stand as they did
+
+TEXT_AT = re.compile(r'(?<=: ")([^"\\]*)(?="[,}\]])')
+
+
+def _within_text(text, rng, piece):
+    places = [
+        m for m in TEXT_AT.finditer(text) if m[1] not in {"yes", "no", "partial", "first", "second", "tie", "A", "B", "c1", "c2"}
+    ]
+    if not places:
+        return text
+    at = rng.choice(places).end()
+    return text[:at] + piece + text[at:]
+
+
+def _without_a_comma(text, rng):
+    commas = [m.start() for m in re.finditer(r',(?=\s*"\w+": )', text)]
+    at = rng.choice(commas or [len(text)])
+    return text[:at] + text[at + 1 :]
+
+
+def _single(text, rng):
+    return re.sub(r'"((?:[^"\\]|\\.)*)"', lambda m: "'" + m[1].replace('\\"', '"').replace("'", "\\'") + "'", text)
+
+
+FORMS = {
+    "as it should be": lambda text, rng: text,
+    "trailing comma": lambda text, rng: re.sub(r"(?=\s*\}$)", ",", text, count=1),
+    "trailing commas": lambda text, rng: re.sub(r"(?<=[0-9\"])\}", ",}", text),
+    "missing comma": _without_a_comma,
+    "doubled comma": lambda text, rng: re.sub(r",(?=\s*\"\w+\": )", ",,", text, count=1),
+    "single quotes": _single,
+    "typographic quotes": lambda text, rng: re.sub(r'"([^"\\”]*)"', r"“\1”", text) if "\\" not in text else text,
+    "typographic quotes, one pair": lambda text, rng: re.sub(r'"(\w+)"(?=: )', r"“\1”", text, count=1),
+    "json fence": lambda text, rng: f"```json\n{text}\n```",
+    "fence": lambda text, rng: f"```\n{text}\n```",
+    "fence and prose": lambda text, rng: f"Here is my verdict:\n\n```json\n{text}\n```\n\nI hope that this helps!",
+    "prose around": lambda text, rng: f"Sure, I compared them (see 1. and 2.):\n{text}\nThat is all.",
+    "thinking first": lambda text, rng: f"<think>perhaps {{1}}, or 5?</think>\n{text}",
+    "line break in a text": lambda text, rng: _within_text(text, rng, "\nand so on"),
+    "quotes in a text": lambda text, rng: _within_text(text, rng, ' says "so" there'),
+    "backslash in a text": lambda text, rng: _within_text(text, rng, r" \(x\)"),
+}
+
+
+# ---- the oracle
+
+TAG = "(?:think(?:ing)?|thought|reasoning)>"
+THOUGHT = re.compile(rf"<{TAG}.*?(?:</{TAG}|\Z)", re.IGNORECASE | re.DOTALL)
+PLAIN = re.compile(r"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)(?=[\s,}\]])")
+PAIRS = {'"': '"', "'": "'", "“": "”", "‘": "’"}
+ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "/": "/", "\\": "\\"}
+
+
+class Elsewhere(Exception):
+    """What was read does not stand here."""
+
+
+def stands_in(text, data):
+    """Whether what was read stands in the answer, as its one object, with every number, word and key as it was read."""
+    for start in (at for at, c in enumerate(text) if c == "{"):
+        try:
+            end = _after(text, start, data)
+        except Elsewhere:
+            continue
+        if not re.search("[{}]", THOUGHT.sub("", text[:start]) + THOUGHT.sub("", text[end:])):
+            return True
+    return False
+
+
+def _after(text, at, value):
+    """Where the spelling of a value ends that begins at a place."""
+    at = _past(text, at, " \t\r\n")
+    if isinstance(value, dict):
+        at = _past(text, _after_this(text, at, "{"), " \t\r\n,")
+        for key, held in value.items():
+            colon = _past(text, _after_text(text, at, key), " \t\r\n")
+            at = _past(text, _after(text, _after_this(text, colon, ":"), held), " \t\r\n,")
+        return _after_this(text, at, "}")
+    if isinstance(value, list):
+        at = _after_this(text, at, "[")
+        for held in value:
+            at = _past(text, _after(text, at, held), " \t\r\n,")
+        return _after_this(text, _past(text, at, " \t\r\n"), "]")
+    if isinstance(value, str):
+        return _after_text(text, at, value)
+    plain = PLAIN.match(text, at)
+    if not plain or repr(json.loads(plain[0])) != repr(value):
+        raise Elsewhere
+    return plain.end()
+
+
+def _past(text, at, skipped):
+    while text[at : at + 1] and text[at] in skipped:
+        at += 1
+    return at
+
+
+def _after_this(text, at, this):
+    if not text.startswith(this, at):
+        raise Elsewhere
+    return at + len(this)
+
+
+def _after_text(text, at, value):
+    closing = PAIRS.get(text[at : at + 1])
+    if closing is None:
+        raise Elsewhere
+    at += 1
+    for unit in _units(value):
+        at = _after_unit(text, at, unit)
+    return _after_this(text, at, closing)
+
+
+def _after_unit(text, at, unit):
+    if text.startswith("\\", at):
+        if text.startswith("u", at + 1) and re.fullmatch("[0-9a-fA-F]{4}", text[at + 2 : at + 6]):
+            if chr(int(text[at + 2 : at + 6], 16)) != unit:
+                raise Elsewhere
+            return at + 6
+        if (held := ESCAPED.get(text[at + 1 : at + 2])) is not None:
+            if held != unit:
+                raise Elsewhere
+            return at + 2
+    return _after_this(text, at, unit)
+
+
+def _units(text):
+    """The characters of a text, those beyond 16 bits as two halves."""
+    raw = text.encode("utf-16-be", "surrogatepass")
+    return [raw[i : i + 2].decode("utf-16-be", "surrogatepass") for i in range(0, len(raw), 2)]
+
+
+def examine(schema, text):
+    """None for an answer that cannot be read; else whether nothing in what was read was made up."""
+    try:
+        made = schema.read(text)
+    except Unreadable:
+        return None
+    if schema.name.startswith("recorded"):  # these begin after the last thought, however it began
+        text = re.split(f"</{TAG}", text, flags=re.IGNORECASE)[-1]
+    data = read_object(text)
+    return stands_in("".join(_units(text)), data) and schema.claims(made, data)
+
+
+def plainly(value):
+    """All of a value but its texts: numbers, words, keys, and the texts that are verdicts themselves."""
+    if isinstance(value, dict):
+        return {key: held if key in {"answer", "winner", "name"} else plainly(held) for key, held in value.items()}
+    if isinstance(value, list):
+        return [plainly(held) for held in value]
+    return "" if isinstance(value, str) else value
+
+
+def of_form(form, rng):
+    """Whether a verdict that is wrong in form alone can be read; None where it was read as another."""
+    schema = rng.choice(SCHEMAS)
+    verdict = schema.make(rng)
+    text = FORMS[form](json.dumps(verdict, ensure_ascii=False, indent=rng.choice([None, 2])), rng)
+    try:
+        schema.read(text)
+        return True if plainly(read_object(text)) == plainly(verdict) else None
+    except Unreadable:
+        return False
+
+
+# ---- hostile to whoever reads: how an answer begins, what comes over and over, how it ends
+
+WORST = {
+    "a fence and line breaks": ("```\n", "\n", "x"),
+    "fences": ("", "```\n", '{"a": 1}'),
+    "braces": ("", "{", ""),
+    "objects in objects": ("", '{"a":', ""),
+    "lists in lists": ('{"a":', "[", ""),
+    "objects": ('{"a": [', "{},", "]}"),
+    "numbers and a comma": ('{"a": [', "1,", "]}"),
+    "numbers and a stranger": ('{"a": [', "1 ,", "x]}"),
+    "fractions": ('{"a": [', "0.125,", "x]}"),
+    "words": ("{'a': [", "true,", "]}"),
+    "commas": ("{'a': 1", ",", "}"),
+    "members": ("{", "'a':1,", "}"),
+    "texts": ('{"a": [', '"",', "]}"),
+    "texts in single quotes": ('{"a": [', "'',", "]}"),
+    "quotes in a text": ('{"a": "', '"', '"}'),
+    "quotes and words in a text": ('{"a": "', 'x"y', '"}'),
+    "quotes and spaces in a text": ("{'a': '", "' \"", "'}"),
+    "keys in a text": ("{'a': '", "'x' y:", "'}"),
+    "apostrophes": ("{'a': '", "a'b", "'}"),
+    "backslashes": ("{'a': '", "\\", "'}"),
+    "escapes": ("{'a': '", "\\d\\u12", "'}"),
+    "escaped quotes": ('{"', '\\"', "' :1}"),
+    "half pairs": ("{'a': '", "\\ud83d", "'}"),
+    "a key without an end": ("{", "'", '"'),
+    "digits": ('{"a": ', "9", "}"),
+    "digits of a fraction": ('{"a": 0.', "9", "}"),
+    "spaces": ("{'a'", " ", ":1}"),
+    "line breaks in a text": ('{"a": "', "\n", '"x}'),
+    "boxes": ("", r"\boxed{1}", ""),
+    "thoughts": ("", "<think></think>", '{"a": 1}'),
+    "thoughts without an end": ("", "<think>", ""),
+    "ends of thoughts": ("", "</think>", '{"a": 1}'),
+    "angles": ("", "<", '{"a": 1}'),
+    "quotes": ("", '"', '{"a": 1}'),
+    "verdicts": ("", "Score: 5/5 [[A]] [1] > [2] [RESULT] ", ""),
+}
+
+
+def stretched(name, size):
+    """A hostile answer of about so many characters."""
+    if name == "different keys":
+        return "{" + ",".join(f"'k{n}':1" for n in range(size // 11)) + ",'k0':1}"
+    start, again, end = WORST[name]
+    return start + again * ((size - len(start) - len(end)) // len(again)) + end
+
+
+NAMES = [*WORST, "different keys"]

@@ -1,0 +1,115 @@
+"""Control tokens of chat templates reach no judge: broken up wherever foreign text is shown, legibly, at the same length."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft import Candidate, Judge, Ranker, ScriptedModel, Task
+from redraft.contracts import Comparer
+from redraft.errors import BadResponseError
+from redraft.graders import Checklist, Pairwise, Rubric
+from redraft.graders.envelope import enclose, without_control_tokens
+from redraft.perform import Line, Tab
+
+TOKENS = (
+    # OpenAI, Qwen, Llama 3 and 4, Cohere, Phi, Granite, GLM, Kimi, Gemma 4
+    "<|im_start|> <|im_end|> <|im_sep|> <|endoftext|> <|endofprompt|> <|start|> <|message|> <|channel|> <|return|> <|call|> <|constrain|> "
+    "<|begin_of_text|> <|end_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> <|eom_id|> <|python_tag|> <|eot|> <|header_start|> "
+    "<|START_OF_TURN_TOKEN|> <|END_OF_TURN_TOKEN|> <|CHATBOT_TOKEN|> <|assistant|> <|user|> <|system|> <|end|> <|tool▁call|> <|observation|> "
+    "<|start_of_role|> <|im_user|> <|im_middle|> <|turn> <turn|> <|tool_call> <tool_call|> <|fim_prefix|> <|vision_start|> <|/think|> "
+    # DeepSeek
+    "<｜User｜> <｜Assistant｜> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜tool▁calls▁begin｜> "
+    # Llama 2, Mistral, Gemma, GLM, MiniMax, EXAONE, Seed, SentencePiece
+    "[INST] [/INST] <<SYS>> <</SYS>> [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [AVAILABLE_TOOLS] [/TOOL_RESULTS] [TOOL_CALLS] [THINK] [/THINK] "
+    "<start_of_turn> <end_of_turn> <start_of_image> [gMASK] <sop> ]~b] ]~!b[ [e~[ <end_of_sentence> [|user|] [|endofturn|] <seed:bos> "
+    "<s> </s> <bos> <eos> <pad> <unk> <think> </think> <tool_call> </tool_call> <extra_id_0> <reserved_106> <unused7> <SPECIAL_12>"
+).split()
+HONEST = (
+    "a <| b |> c",
+    "xs |> List.map f",
+    "Vec<S>",
+    "std::vector<int>",
+    "Map<String, List<T>>",
+    "<span class='s'>x</span>",
+    "<strong>x</strong>",
+    "x[i] | y",
+    "[INSTALL]",
+    "[1] [a]",
+    "if (a<s) return s>b;",
+    "<summary>",
+    "a || b",
+    "<|",
+    "|>",
+)
+JUDGES = {
+    "judge": Judge({"truth": "It is true."}),
+    "template": Judge(template="{query} {response} {context} {reference} {tests} {history} {steps} {system}"),
+    "examples": Judge(
+        Rubric.of(
+            {
+                "criteria": [{"name": "a", "description": "x"}],
+                "examples": [{"task": "<|im_end|>", "answer": "[INST]", "scores": {"a": 3}, "why": "w"}],
+            },
+            "r",
+            "r",
+        )
+    ),
+    "checklist": Checklist(),
+    "ranker": Ranker(),
+    "pairwise": Pairwise(),
+}
+
+
+async def shown_to(judge, text):
+    """All that a judge is sent about a task which holds `text` wherever something foreign can stand, its own answer included."""
+    call = {"function": {"name": "f", "arguments": json.dumps({"a": text}, ensure_ascii=False)}}
+    messages = [
+        {"role": "system", "content": text},
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": text, "tool_calls": [call]},
+        {"role": "tool", "content": text},
+        {"role": "user", "content": [{"type": "text", "text": text}]},
+        {"role": "assistant", "content": text},
+    ]
+    task = Task(messages, context=text, reference=text, tests=text)
+    model = ScriptedModel([f"{{{text}"] * 20)
+    answers = [Candidate(0, f"My answer {text}"), Candidate(1, f"Another {text}")]
+    ask = Tab(Line("m", model.complete))
+    with pytest.raises(BadResponseError):
+        await (judge.compare(task, answers, ask) if isinstance(judge, Comparer) else judge.grade(task, answers[0], ask))
+    return "\n".join(json.dumps(message, ensure_ascii=False) for asked in model.messages for message in asked)
+
+
+@pytest.mark.parametrize("name", JUDGES)
+async def test_no_control_token_reaches_a_judge(name):
+    """Not by task, history, tool output, context, reference, tests, answers, examples, or its own answer quoted back."""
+    prompt = await shown_to(JUDGES[name], " ".join(TOKENS))
+    assert "\u2039|im_start|>" in prompt
+    assert [token for token in TOKENS if token in prompt] == []
+
+
+def test_a_token_keeps_its_length_and_all_but_one_character():
+    """The text is as legible and as long as it was, and the judge is told, after the data."""
+    for token in TOKENS:
+        broken = without_control_tokens(token)
+        assert len(broken) == len(token)
+        assert broken[1:] == token[1:]
+        shown = enclose("answer", token, "00000000")
+        assert shown.index("</answer-00000000>") < shown.index("stand for")
+
+
+@pytest.mark.parametrize("text", HONEST)
+def test_honest_text_is_shown_as_it_is(text):
+    """Operators, generics, markup and footnotes are no control tokens."""
+    assert enclose("answer", text, "00000000") == f"<answer-00000000>\n{text}\n</answer-00000000>"
+
+
+@given(st.lists(st.sampled_from([*TOKENS, "<", "<|", "|>", "[", "]", "a", "\n"]), max_size=8).map("".join))
+def test_no_nesting_makes_a_token(text):
+    """One within another, one after another, halves: what comes out holds none, and is not changed again."""
+    shown = without_control_tokens(text)
+    assert not any(token in shown for token in TOKENS)
+    assert without_control_tokens(shown) == shown
+    assert len(shown) == len(text)

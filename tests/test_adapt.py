@@ -1,0 +1,525 @@
+"""Requests as a model takes them: what refusals are taken for, what is tried instead, and what is remembered of it."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft.around import EndpointCapabilities, adapt
+from redraft.around.capabilities import EVIDENCE, REPROBE
+from redraft.around.messages import begin_with_user, fold_later_system, fold_system, join_neighbours
+from redraft.around.refusals import refused_part
+from redraft.contracts import Reply, Request
+from redraft.core.records import Usage
+from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError
+
+ONE = Usage(1, 100, 10, cost=None)
+REFUSED = Usage(1, 0, 0)
+JSON, PROSE = Reply('{"a": 1}', ONE), Reply("I would say it is good.", ONE)
+
+
+def message(role, content, **more):
+    return {"role": role, "content": content, **more}
+
+
+SYSTEM, USER, ASSISTANT = message("system", "S"), message("user", "U"), message("assistant", "A")
+CHAT = Request((SYSTEM, USER), temperature=0.0, max_tokens=50, seed=7)
+IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
+
+
+def judging(n=0, schema="object"):
+    return Request((SYSTEM, message("user", f"judge {n}")), schema={"type": schema})
+
+
+def refusal(words, status=400, kind=ModelError):
+    return kind(f"m at host: status {status}: {words}", status=status, usage=REFUSED)
+
+
+class Endpoint:
+    """Answers by `answer(request)`, which returns a Reply or raises; `asked` keeps the requests."""
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    async def __call__(self, request):
+        self.asked.append(request)
+        answer = self.answer(request)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def formats(self):
+        return [request.format for request in self.asked]
+
+
+def known():
+    return EndpointCapabilities().of("endpoint#m", "m")
+
+
+def refusing_formats(*refused, words="response_format is not supported"):
+    return Endpoint(lambda request: refusal(words) if request.format in refused else JSON)
+
+
+# ---- what servers say
+
+ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
+WORDS = {
+    "turns": [
+        ALTERNATE,
+        "After the optional system message, conversation roles must alternate user/assistant/user/assistant/...",
+        "After the optional system message, conversation roles must alternate user and assistant roles except for tool calls and results.",
+        "System message must be at the beginning.",
+        "deepseek-reasoner does not support successive user or assistant messages (messages[1] and messages[2] in your input).",
+        "The first message (except the system message) of deepseek-reasoner must be a user message, but an assistant message detected.",
+        "A conversation must start with a user message. Try again with a conversation that starts with a user message.",
+        "A conversation must alternate between user and assistant roles. Make sure the conversation alternates",
+        "After the (optional) system message(s), user and assistant roles should be alternating.",
+        'messages: roles must alternate between "user" and "assistant", but found multiple "user" roles in a row',
+        'messages: first message must use the "user" role',
+        "The system message must come first.",
+    ],
+    "system": [
+        "System role not supported",
+        "Only user and assistant roles are supported!",
+        "Only user, assistant and tool roles are supported",
+        "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+        "Developer instruction is not enabled for models/gemma-3-27b-it",
+        "body.messages.0.role: Input should be 'user' or 'assistant'",
+        "System messages are not supported by this model",
+        "This model does not support system prompts",
+        "system_instruction is not supported by this model",
+        "Please use a valid role: user, model.",
+    ],
+    "format": [
+        "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.",
+        "This response_format type is unavailable now",
+        "'response_format.type' must be 'json_schema' or 'text'",
+        'response_format type must be one of "text" or "json_object", but got: json_schema',
+        "Json mode is not enabled for models/gemini-pro",
+        "Failed to initialize samplers: failed to parse grammar",
+        "The provided JSON schema contains features not supported by xgrammar.",
+        "This model does not support response format `json_schema`.",
+        "body.response_format: Extra inputs are not permitted",
+        "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
+    ],
+    "images": [
+        "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "At most 0 image(s) may be provided in one request.",
+        "Invalid content type. image_url is only supported by certain models.",
+    ],
+    "max_tokens": [
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    ],
+    "temperature": [
+        "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.",
+        "Unsupported parameter: 'temperature' is not supported with this model.",
+        "`temperature` is deprecated for this model.",
+    ],
+    "seed": [
+        "body.seed: Extra inputs are not permitted",
+        "ollama does not support parameters: {'seed': 1}, for model=llama3:latest.",
+        "Unrecognized request argument supplied: seed",
+        "property 'seed' is unsupported",
+    ],
+    None: [
+        "Internal Server Error",
+        "max_tokens is too large: 99999. This model supports at most 4096 completion tokens",
+        "temperature must be between 0 and 1",
+        "The system is overloaded, please send your message again later",
+        "out of memory",
+        "no such model",
+    ],
+}
+EVERYTHING = Request(
+    (SYSTEM, message("user", [{"type": "text", "text": "U"}, IMAGE])), 0.0, 50, 7, schema={"type": "object"}, format="json_schema"
+)
+
+
+@pytest.mark.parametrize(("part", "words"), [(part, words) for part, listed in WORDS.items() for words in listed])
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_a_refusal_is_taken_for_what_it_names(part, words, status):
+    """The words of servers of many kinds, with the statuses that they come with."""
+    assert refused_part(refusal(words, status), EVERYTHING) == part
+
+
+def test_a_router_that_finds_no_provider_for_a_format_does_not_end_a_run():
+    """OpenRouter says it with a 404, which for a model's name would be fatal."""
+    error = refusal("No endpoints found that can handle the requested parameters.", 404, ModelUnavailableError)
+    assert refused_part(error, judging_in_schema()) == "format"
+    assert refused_part(error, CHAT) is None
+
+
+def judging_in_schema():
+    return replace(judging(), format="json_schema")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "guided decoding worker died, restarting",
+        "the system prompt service did not respond",
+        "the grammar service timed out",
+        "xgrammar failed to compile grammar: out of memory",
+        "unable to parse response_format: the service is temporarily overloaded",
+        "vision worker lost",
+        "no alternate backend at the start of the request",
+    ],
+)
+def test_a_server_in_trouble_that_names_a_part_refuses_nothing(words):
+    """A 500 must say that a part is not taken, and not only name one."""
+    assert refused_part(refusal(words, 500, ModelUnavailableError), EVERYTHING) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refusal("seed not supported", 429),
+        refusal("seed not supported", 503),
+        refusal("seed not supported", 401, AuthenticationError),
+    ],
+)
+def test_who_asks_how_much_and_when_is_no_refusal(error):
+    """Other statuses say nothing of what a model takes, whatever their words."""
+    assert refused_part(error, EVERYTHING) is None
+
+
+# ---- messages
+
+ROLES = st.sampled_from(["system", "user", "assistant", "developer"])
+CONTENTS = st.one_of(st.text(max_size=5), st.lists(st.sampled_from([IMAGE, {"type": "text", "text": "t"}]), max_size=3))
+TALKS = st.lists(st.builds(message, ROLES, CONTENTS), max_size=8).map(tuple)
+
+
+@given(TALKS)
+def test_no_two_neighbours_have_one_role(messages):
+    """Whatever the task's messages; their texts and parts are all there, in order, and nothing changes the second time."""
+    joined = join_neighbours(messages)
+    roles = [m["role"] for m in joined]
+    assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
+    assert pieces(joined) == pieces(messages)
+    assert join_neighbours(joined) is joined
+
+
+def pieces(messages):
+    """The images and the text, without the blank lines between."""
+    parts = [part for m in messages for part in (m["content"] if isinstance(m["content"], list) else [m["content"]])]
+    text = "".join(part if isinstance(part, str) else part.get("text", "") for part in parts)
+    return "".join(text.split()), sum(part == IMAGE for part in parts)
+
+
+def test_neighbours_with_names_keep_them_in_the_text():
+    """Who said what is not lost; one name for both stays a field."""
+    both = join_neighbours((message("user", "one", name="ann"), message("user", "two", name="bob")))
+    assert both == (message("user", "ann: one\n\nbob: two"),)
+    same = join_neighbours((message("user", "one", name="ann"), message("user", "two", name="ann")))
+    assert same == (message("user", "one\n\ntwo", name="ann"),)
+
+
+def test_calls_of_tools_and_their_results_stay_apart():
+    """Each result belongs to one call."""
+    call = message("assistant", None, tool_calls=[{"id": "1"}])
+    talk = (USER, ASSISTANT, call, message("tool", "1", tool_call_id="1"), message("tool", "2", tool_call_id="2"))
+    assert join_neighbours(talk) == talk
+
+
+def test_other_orders_of_roles():
+    """System text goes into the next user message, later system text alone stays behind the first, a user opens."""
+    late = (SYSTEM, USER, ASSISTANT, message("system", "L"), message("user", "V"))
+    assert [m["content"] for m in fold_system(late)] == ["S\n\nU", "A", "L\n\nV"]
+    assert [(m["role"], m["content"]) for m in fold_later_system(late)][-1] == ("user", "L\n\nV")
+    assert fold_later_system(late)[0] is SYSTEM
+    assert [m["role"] for m in begin_with_user((ASSISTANT, USER))] == ["user", "assistant", "user"]
+    assert [m["content"] for m in begin_with_user((SYSTEM, ASSISTANT, USER))] == ["S", "A", "U"]
+    assert begin_with_user((SYSTEM, USER)) == (SYSTEM, USER)
+
+
+# ---- adaptations
+
+
+async def test_what_helped_is_kept_and_told_once(caplog):
+    """One refused call; the next request goes out right at once, and the log says it one time, without any content."""
+    endpoint = Endpoint(lambda r: refusal("System role not supported") if r.messages[0]["role"] == "system" else Reply("fine", ONE))
+    ask = adapt(endpoint, known())
+    with caplog.at_level(logging.INFO, "redraft"):
+        reply = await ask(CHAT)
+        await ask(CHAT)
+    assert (reply.usage.calls, reply.usage.retried_calls) == (2, 1)
+    assert [len(request.messages) for request in endpoint.asked] == [2, 1, 1]
+    assert endpoint.asked[-1].messages == (message("user", "S\n\nU"),)
+    assert [record.getMessage() for record in caplog.records] == [
+        "model m takes no system role; its text goes into the first user message"
+    ]
+
+
+async def test_several_refusals_in_a_row_are_all_met():
+    """A model that takes neither max_tokens, nor a temperature, nor a seed, nor a system role."""
+
+    def answer(request):
+        for name in ("max_tokens", "temperature", "seed"):
+            if name not in request.unsupported:
+                return refusal(f"Unsupported parameter: '{name}' is not supported with this model.")
+        return refusal("System role not supported") if request.messages[0]["role"] == "system" else Reply("fine", ONE)
+
+    endpoint, it = Endpoint(answer), known()
+    ask = adapt(endpoint, it)
+    assert (await ask(CHAT)).usage.calls == 5
+    assert it.adaptations == ["max_tokens", "temperature", "seed", "system"]
+    assert (await ask(CHAT)).usage.calls == 1
+
+
+async def test_what_did_not_help_is_not_kept():
+    """An endpoint that goes on refusing: each way is tried once, the error counts every call, and nothing is learned."""
+    endpoint, it = Endpoint(lambda request: refusal(ALTERNATE)), known()
+    with pytest.raises(ModelError, match="the model does not take messages in this order") as caught:
+        await adapt(endpoint, it)(CHAT)
+    assert len(endpoint.asked) == caught.value.usage.calls == 2
+    assert (it.adaptations, caught.value.retryable) == ([], False)
+
+
+async def test_a_writers_images_are_refused_by_name():
+    """A text written blind would be a wrong answer, not a worse one."""
+    endpoint = Endpoint(lambda request: refusal("image input is not supported", 500, ModelUnavailableError))
+    with pytest.raises(ModelError, match="takes no images, and the request cannot do without"):
+        await adapt(endpoint, known())(Request((message("user", [IMAGE]),)))
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [("could not download the image", 400), ("unsupported image format", 422), ("vision worker lost", 500)]
+)
+async def test_an_image_that_cannot_be_read_does_not_blame_the_model(words, status):
+    """The error says what the server said; where the server is in trouble, a retry may help."""
+    kind = ModelUnavailableError if status == 500 else ModelError
+    error = refusal(words, status, kind)
+    error.retryable = status == 500
+    with pytest.raises(kind) as caught:
+        await adapt(Endpoint(lambda request: error), known())(Request((message("user", [IMAGE]),)))
+    assert str(caught.value).endswith(words)
+    assert caught.value.retryable is (status == 500)
+
+
+async def test_an_error_keeps_its_cause():
+    """What a callable raised stands behind the error that passes through."""
+    error = refusal("no")
+    error.__cause__ = KeyError("why")
+    with pytest.raises(ModelError) as caught:
+        await adapt(Endpoint(lambda request: error), known())(CHAT)
+    assert caught.value is error
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+# ---- formats
+
+
+async def test_a_format_that_is_refused_by_name_is_left_out_from_then_on():
+    """json_schema and json_object are refused; the next judgement is asked in plain text, in one call."""
+    endpoint = refusing_formats("json_schema", "json_object")
+    ask = adapt(endpoint, known())
+    assert (await ask(judging(1))).usage.calls == 3
+    assert (await ask(judging(2))).usage.calls == 1
+    assert endpoint.formats == ["json_schema", "json_object", "text", "text"]
+
+
+async def test_a_refused_schema_says_nothing_of_others():
+    """Where a format has worked, a grader whose schema is refused is asked lower, and the others are not."""
+    bad = {"type": "array"}
+    endpoint = Endpoint(lambda r: refusal("Invalid schema for response_format") if r.schema == bad and r.format != "text" else JSON)
+    ask = adapt(endpoint, known())
+    for request in (judging(1), judging(2, "array"), judging(3), judging(4, "array")):
+        await ask(request)
+    assert endpoint.formats == ["json_schema", "json_schema", "json_object", "text", "json_schema", "text"]
+
+
+@pytest.mark.parametrize("status", [400, 422, 501])
+async def test_a_refusal_that_names_nothing_decides_for_its_request(status):
+    """It takes several different requests before a format is given up for that, and the same one again is no new evidence."""
+    endpoint = Endpoint(lambda request: refusal("Bad Request", status) if request.format == "json_schema" else JSON)
+    ask = adapt(endpoint, known())
+    for n in (1, 1, 2, 1, 3, 4):
+        await ask(judging(n))
+    assert endpoint.formats == ["json_schema", "json_object"] * 5 + ["json_object"]
+
+
+async def test_prose_decides_for_its_request_only():
+    """One text whose judge answers in prose does not change what the next one is asked; it is asked once more in words."""
+    endpoint = Endpoint(lambda request: PROSE if "judge 1" in request.messages[1]["content"] else JSON)
+    ask = adapt(endpoint, known())
+    first = await ask(judging(1))
+    assert (first.text, first.usage.calls, first.usage.answer_tokens) == (PROSE.text, 2, ONE.answer_tokens)
+    for n in (2, 1, 1, 1, 3):
+        await ask(judging(n))
+    formats = endpoint.formats
+    assert formats == ["json_schema", "text", "json_schema", *["json_schema", "text"] * 3, "json_schema"]
+
+
+@pytest.mark.parametrize("hostile", [1, 5, 50])
+async def test_prose_in_plain_text_too_is_no_evidence(hostile):
+    """However many hostile drafts come first: where words alone get no object either, the format is not at fault."""
+    endpoint = Endpoint(lambda request: JSON if "judge 999" in request.messages[1]["content"] else PROSE)
+    ask = adapt(endpoint, known())
+    for n in range(hostile):
+        await ask(judging(n))
+    await ask(judging(999))
+    assert endpoint.formats[-1] == "json_schema"
+
+
+async def test_an_endpoint_that_answers_prose_to_formats_is_asked_in_words_by_evidence():
+    """It takes a response_format and answers prose, and objects without one: known after several requests."""
+    endpoint = Endpoint(lambda request: JSON if request.format == "text" else PROSE)
+    it = known()
+    ask = adapt(endpoint, it)
+    replies = [await ask(judging(n)) for n in range(2 * EVIDENCE + 2)]
+    assert {reply.text for reply in replies} == {JSON.text}
+    assert endpoint.formats[-1] == "text"
+    assert replies[-1].usage.calls == 1
+    assert endpoint.formats[: 2 * EVIDENCE] == ["json_schema", "text"] * EVIDENCE
+
+
+async def test_a_bad_answer_said_with_an_error_is_no_refusal():
+    """Groq says with a 400 that what the model wrote is no JSON: that one text is judged in words, the next by schema."""
+    words = "Failed to generate JSON. Please adjust your prompt. See 'failed_generation' for more details."
+    endpoint = Endpoint(lambda r: refusal(words) if "judge 1" in r.messages[1]["content"] and r.format != "text" else JSON)
+    ask = adapt(endpoint, known())
+    for n in (1, 2, 3):
+        await ask(judging(n))
+    assert endpoint.formats == ["json_schema", "json_object", "text", "json_schema", "json_schema"]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 529])
+async def test_a_server_in_trouble_is_left_to_retry(status):
+    """No detour: one call, the error as it came; the next request is asked as before."""
+    answers = [refusal("Internal Server Error", status, ModelUnavailableError), JSON, JSON]
+    endpoint = Endpoint(lambda request: answers.pop(0))
+    ask = adapt(endpoint, known())
+    with pytest.raises(ModelUnavailableError):
+        await ask(judging(1))
+    await ask(judging(1))
+    await ask(judging(2))
+    assert endpoint.formats == ["json_schema"] * 3
+
+
+async def test_a_lasting_500_for_a_format_that_never_worked_is_probed_without_it():
+    """A server that answers each response_format with a bare 500: the same request asked again goes out in words in the end."""
+    endpoint = Endpoint(lambda r: JSON if r.format == "text" else refusal("Internal Server Error", 500, ModelUnavailableError))
+    ask = adapt(endpoint, known())
+    for n in range(EVIDENCE):
+        for _ in range(EVIDENCE):
+            with pytest.raises(ModelUnavailableError):
+                await ask(judging(n))
+        assert (await ask(judging(n))).text == JSON.text
+    endpoint.asked.clear()
+    await ask(judging(99))
+    assert endpoint.formats == ["text"]
+
+
+async def test_an_outage_when_nothing_is_known_yet_is_not_taken_for_a_refusal():
+    """Every request fails many times before the first answer: when the server is back, all are judged by schema."""
+    down = True
+    endpoint = Endpoint(lambda request: refusal("Internal Server Error", 500, ModelUnavailableError) if down else JSON)
+    ask = adapt(endpoint, known())
+    for n in list(range(5)) * EVIDENCE:
+        with pytest.raises(ModelUnavailableError):
+            await ask(judging(n))
+    down = False
+    endpoint.asked.clear()
+    for n in range(10):
+        await ask(judging(n))
+    assert endpoint.formats == [*["text"], *["json_schema"] * 10]
+
+
+async def test_a_format_that_was_refused_is_tried_again_now_and_then():
+    """A server that learns to take schemas is asked by schema again."""
+    able = False
+    endpoint = Endpoint(lambda r: JSON if able or r.format == "text" else refusal("response_format is not supported"))
+    ask = adapt(endpoint, known())
+    for n in range(REPROBE):
+        await ask(judging(n))
+    assert endpoint.formats.count("json_schema") == 1
+    able = True
+    for n in range(3):
+        await ask(judging(n))
+    assert endpoint.formats[-2:] == ["json_schema", "json_schema"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refusal("no key", 401, AuthenticationError),
+        refusal("the response_format exceeds the context", 400, ContextLengthError),
+        refusal("no such model", 404, ModelUnavailableError),
+    ],
+)
+async def test_errors_of_other_kinds_take_no_detour(error):
+    """A key, a prompt too long, a model that is not there."""
+    endpoint = Endpoint(lambda request: error)
+    with pytest.raises(ModelError):
+        await adapt(endpoint, known())(judging())
+    assert endpoint.formats == ["json_schema"]
+
+
+async def test_the_first_error_is_raised_when_no_format_helps():
+    """It says most about the server, and counts all calls; nothing is learned from it."""
+    errors = [refusal(f"no {n}") for n in range(3)]
+    left, it = list(errors), known()
+    with pytest.raises(ModelError) as caught:
+        await adapt(Endpoint(lambda request: left.pop(0)), it)(judging())
+    assert caught.value is errors[0]
+    assert caught.value.usage.calls == 3
+    assert not any(record.refused or record.doubts for record in it.formats.values())
+
+
+# ---- for a session, and beyond it
+
+
+async def test_what_was_learned_goes_on_in_another_process():
+    """Everything that decides how requests are made comes back from its data: what is refused, and what is only suspected."""
+    endpoint = Endpoint(
+        lambda r: (
+            refusal("System role not supported")
+            if r.messages[0]["role"] == "system"
+            else refusal("Bad Request")
+            if r.format == "json_schema"
+            else JSON
+        )
+    )
+    first = EndpointCapabilities()
+    for n in range(EVIDENCE - 1):
+        await adapt(endpoint, first.of("endpoint#m"))(judging(n))
+    second = EndpointCapabilities()
+    second.restore(first.as_data())
+    assert second.as_data() == first.as_data()
+    endpoint.asked.clear()
+    await adapt(endpoint, second.of("endpoint#m"))(judging(EVIDENCE - 1))
+    await adapt(endpoint, second.of("endpoint#m"))(judging(EVIDENCE))
+    assert [(len(r.messages), r.format) for r in endpoint.asked] == [(1, "json_schema"), (1, "json_object"), (1, "json_object")]
+
+
+async def test_a_schema_for_every_row_does_not_fill_the_journal():
+    """What is remembered of schemas and of requests has a bound, and goes on deciding."""
+    endpoint = Endpoint(lambda r: refusal("Invalid schema for response_format") if r.schema["type"] != "object" else JSON)
+    session = EndpointCapabilities()
+    ask = adapt(Endpoint(lambda r: JSON if r.format == "text" else endpoint.answer(r)), session.of("m"))
+    await ask(judging())
+    for n in range(300):
+        await ask(judging(n, f"type {n}"))
+    assert len(str(session.as_data())) < 10_000
+    await ask(judging(1))
+    assert session.of("m").is_proven("json_schema")
+
+
+async def test_models_are_known_apart_and_changes_are_told():
+    """What one model refuses is not taken for another's, and whoever keeps the data hears of each thing once."""
+    changes = []
+    session = EndpointCapabilities()
+    session.on_change = lambda: changes.append(session.as_data())
+    endpoint = refusing_formats("json_schema")
+    await adapt(endpoint, session.of("endpoint#a"))(judging())
+    told = len(changes)
+    await adapt(endpoint, session.of("endpoint#a"))(judging())
+    assert len(changes) == told > 0
+    await adapt(endpoint, session.of("endpoint#b"))(judging())
+    assert endpoint.formats == ["json_schema", "json_object", "json_object", "json_schema", "json_object"]
+    assert "endpoint" not in str(session.as_data())

@@ -1,0 +1,534 @@
+"""Budgets that hold: what is reserved, what is sent, what is told, and what is never bought."""
+
+import asyncio
+import importlib
+import random
+import sys
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft import Budget, Feedback, Judge, Ranker, Task, refine, refine_many
+from redraft.around import Purse, meter, priced, retry
+from redraft.around.gate import Gate, gated
+from redraft.around.meter import EXCESS, LIMITS
+from redraft.contracts import Reply, Request
+from redraft.core.records import Candidate, Usage
+from redraft.errors import (
+    BadResponseError,
+    BudgetExhaustedError,
+    ConfigError,
+    ModelError,
+    ModelUnavailableError,
+    RateLimitError,
+    RedraftError,
+)
+from redraft.graders import Checklist, Jury
+from redraft.ledger import Ledger, current_entry
+from redraft.models.prices import Price
+
+sys.path.append(str(Path(__file__).parent.parent / "bench"))
+bench = importlib.import_module("budgets")
+
+CELLS = [(s, limit) for s, limit in product(bench.SITUATIONS, LIMITS)]
+TWENTIETH = random.Random(9).sample(CELLS, len(CELLS) // 20 + 1) + [
+    (situation, limit)
+    for situation, limit in CELLS
+    if (situation.name, limit)
+    in {("long answers", "output_tokens"), ("long answers", "usd"), ("Chinese", "input_tokens"), ("one in five fails", "calls")}
+]
+
+
+@pytest.mark.parametrize(("situation", "limit"), TWENTIETH, ids=lambda x: getattr(x, "name", x))
+async def test_a_budget_is_kept_by_what_the_endpoint_counts(situation, limit):
+    """64 in flight: nothing beyond the limit, figures as the endpoint's; where it does not honour max_tokens, that is told."""
+    cell = await bench.measured(situation, limit)
+    assert not cell["flaws"], cell
+
+
+class Writer:
+    """Writes `length` tokens, or fewer where it must; judges what asks for a schema; keeps what it was sent."""
+
+    name = identity = "writer"
+    formats = ("json_schema", "text")
+    price = Price(1.0, 5.0)
+
+    def __init__(self, length=3000, honours=True, seconds=0.0):
+        self.length, self.honours, self.seconds = length, honours, seconds
+        self.sent = []
+
+    @property
+    def texts(self):
+        return [request for request in self.sent if request.schema is None]
+
+    async def complete(self, request):
+        self.sent.append(request)
+        await asyncio.sleep(self.seconds)
+        read = sum(len(m["content"]) for m in request.messages) // 4
+        if request.schema is not None:
+            asked = {"response_format": {"json_schema": {"schema": request.schema}}}
+            return Reply(bench.verdict(asked), Usage(1, read, 80, cost=None))
+        written = min(self.length, request.max_tokens or self.length) if self.honours else self.length
+        finish = "stop" if written == self.length else "length"
+        return Reply(f"{len(self.sent):08d}" + "word" * (written - 2), Usage(1, read, written, cost=None), finish)
+
+
+# ---- what a call carries
+
+
+@pytest.mark.parametrize("limits", [{"output_tokens": 2000}, {"tokens": 4000}, {"usd": 0.012}])
+async def test_every_call_carries_a_max_tokens_that_fits(limits):
+    """It is set where the caller set none; the sum that was written is within the limit."""
+    model = Writer()
+    result = await refine("q", model, lambda text: 0.5, budget=Budget(**limits), max_iterations=2)
+    assert result.stop == "budget"
+    assert all(request.max_tokens for request in model.sent)
+    assert {"output_tokens": result.usage.output_tokens, "tokens": result.usage.tokens, "usd": result.cost}[[*limits][0]] <= [
+        *limits.values()
+    ][0]
+
+
+@pytest.mark.parametrize("limits", [{"calls": 3}, {"input_tokens": 10**6}])
+async def test_a_limit_that_no_answer_counts_against_sets_no_max_tokens(limits):
+    """Answers are as long as they like."""
+    model = Writer()
+    await refine("q", model, lambda text: 0.5, budget=Budget(**limits), max_iterations=1)
+    assert [request.max_tokens for request in model.sent] == [None, None]
+
+
+async def test_the_callers_own_max_tokens_is_never_raised():
+    """It is lowered where less is left."""
+    model = Writer()
+    await refine("q", model, lambda text: 0.5, budget=Budget(output_tokens=1000), max_tokens=400, max_iterations=3)
+    assert [request.max_tokens for request in model.sent] == [400, 400, 200]
+
+
+async def test_a_call_that_would_get_fewer_than_min_tokens_is_not_made():
+    """The budget says how few are too few."""
+    for least, calls in ((64, 3), (300, 2)):
+        model = Writer()
+        budget = Budget(output_tokens=1000, min_tokens=least)
+        result = await refine("q", model, lambda text: 0.5, budget=budget, max_tokens=400, max_iterations=9, patience=9)
+        assert (len(model.sent), result.stop) == (calls, "budget")
+
+
+@pytest.mark.parametrize("given", [0, -1, 1.5, True, "8"])
+def test_min_tokens_is_a_whole_number(given):
+    """The error names it and the value."""
+    with pytest.raises(ConfigError, match="min_tokens must be a whole number >= 1, got"):
+        Budget(min_tokens=given)
+
+
+async def test_a_prompt_that_only_its_bytes_make_too_long_is_asked():
+    """2,000 bytes of English under 1,000 tokens: as good as certain to fit, so it goes; 40,000 don't."""
+    model, budget = Writer(length=100), Budget(tokens=1000)
+    assert (await refine("word " * 400, model, lambda text: 1.0, budget=budget)).usage.tokens <= 1000
+    with pytest.raises(BudgetExhaustedError):
+        await refine("word " * 8000, model, lambda text: 1.0, budget=budget)
+    assert len(model.sent) == 1
+
+
+async def test_a_max_tokens_that_an_endpoint_refuses_is_halved_and_remembered():
+    """Endpoints refuse what is more than the model can write, or than its context holds."""
+
+    class Narrow(Writer):
+        async def complete(self, request):
+            if request.max_tokens > 3000:
+                self.sent.append(request)
+                raise ModelError(f"max_tokens is too large: {request.max_tokens}", status=400, usage=Usage(calls=1))
+            return await super().complete(request)
+
+    model = Narrow(length=100)
+    result = await refine("q", model, lambda text: 0.5, budget=Budget(tokens=10**6), max_iterations=1)
+    assert [request.max_tokens for request in model.sent] == [8192, 4096, 2048, 2048]
+    assert (result.usage.calls, result.usage.retried_calls) == (4, 2)
+
+
+async def test_a_cache_goes_by_what_was_asked_and_not_by_what_was_left():
+    """An answer that was whole is found again, whatever the budget leaves now."""
+    model, cache = Writer(length=50), {}
+    for most in (10_000, 500):
+        result = await refine("q", model, lambda text: 1.0, budget=Budget(tokens=most), cache=cache)
+    assert (len(model.sent), result.usage.cached_calls) == (1, 1)
+
+
+# ---- what is reserved
+
+
+amounts = st.integers(1, 400)
+
+
+@given(
+    jobs=st.lists(
+        st.tuples(amounts, amounts, st.integers(0, 3), st.sampled_from(["known", "unknown", "fails", "cancelled"])), max_size=30
+    ),
+    limit=st.sampled_from(["calls", "input_tokens", "output_tokens", "tokens", "usd"]),
+    most=st.integers(0, 3000),
+)
+def test_whatever_is_asked_at_once_nobody_waits_for_ever_and_nothing_overshoots(jobs, limit, most):
+    """Calls of all lengths, answered, lost or cancelled in any order: each ends, and the sum is within the limit."""
+    asyncio.run(_all_end(jobs, limit, most * 1e-5 if limit == "usd" else most))
+
+
+async def _all_end(jobs, limit, most):
+    served, purse, price = dict.fromkeys(LIMITS, 0.0), Purse(Budget(**{limit: most}, min_tokens=8)), Price(1.0, 5.0)
+
+    async def call(request):
+        _, written, ticks, how = jobs[request.look]
+        written = min(written, request.max_tokens or written)
+        usage = Usage(1, len(request.messages[0]["content"]) // 4, written, cost=None)
+        for name, amount in zip(LIMITS, (1, usage.input_tokens, written, usage.tokens, price.cost(usage)), strict=True):
+            served[name] += amount
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        if how == "fails":
+            raise ModelError("no", usage=usage)
+        if how == "cancelled":
+            raise asyncio.CancelledError
+        return Reply("a", usage if how == "known" else Usage(1, None, None, cost=None))
+
+    metered = meter(priced(call, price), purse, price)
+    asked = [metered(Request(({"role": "user", "content": "x" * read},), look=n)) for n, (read, *_) in enumerate(jobs)]
+    ends = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60)
+    assert all(isinstance(end, Reply | ModelError | BudgetExhaustedError | asyncio.CancelledError) for end in ends)
+    assert served[limit] <= most + 1e-9
+    assert purse.spent[limit] >= served[limit] - 1e-9
+    assert all(abs(amount) < 1e-6 for amount in (*purse.reserved.values(), *purse.held.values()))
+
+
+async def test_who_waits_is_served_in_order():
+    """A long call that waits is not overtaken by short ones for ever."""
+    purse, order, gates = Purse(Budget(output_tokens=1000)), [], asyncio.Event()
+
+    async def call(request):
+        order.append(request.look)
+        if request.look == 0:
+            await gates.wait()
+        return Reply("a", Usage(1, 1, 10, cost=0.0))
+
+    metered = meter(call, purse)
+    asked = [Request(({"role": "user", "content": "q"},), max_tokens=n, look=look) for look, n in enumerate((600, 900, 10, 10))]
+    tasks = [asyncio.ensure_future(metered(request)) for request in asked]
+    await asyncio.sleep(0.01)
+    assert order == [0]
+    gates.set()
+    await asyncio.gather(*tasks)
+    assert order == [0, 1, 2, 3]
+
+
+async def test_a_wait_that_is_cancelled_leaves_nothing_reserved():
+    """Nor does it keep others from being served."""
+    purse, gates = Purse(Budget(calls=2)), asyncio.Event()
+
+    async def call(request):
+        await gates.wait()
+        raise asyncio.CancelledError
+
+    metered = meter(priced(call, None), purse)
+    ask = Request(({"role": "user", "content": "q"},))
+    tasks = [asyncio.ensure_future(metered(ask)) for _ in range(4)]
+    await asyncio.sleep(0)
+    tasks[2].cancel()
+    gates.set()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError] * 3 + [BudgetExhaustedError]
+    assert (purse.spent["calls"], purse.reserved["calls"]) == (2, 0)
+
+
+async def test_retries_are_reserved_and_counted_when_the_budget_ends_them():
+    """What failed attempts consumed stands in the ledger, whatever ends them."""
+    tried = 0
+
+    async def call(request):
+        nonlocal tried
+        tried += 1
+        raise RateLimitError("no", usage=Usage(calls=1))
+
+    async def at_once(seconds):
+        pass
+
+    metered = retry(meter(priced(call, None), Purse(Budget(calls=2))), attempts=4, sleep=at_once)
+    with Ledger() as ledger, pytest.raises(BudgetExhaustedError):
+        await metered(Request(({"role": "user", "content": "q"},)))
+    assert (tried, ledger.usage.calls, ledger.usage.retried_calls) == (2, 2, 1)
+
+
+@pytest.mark.parametrize("usage", [Usage(1, None, None, cost=None), Usage()])
+async def test_what_was_sent_and_is_unknown_counts_as_reserved(usage):
+    """Also where an error says nothing of its usage; never 0."""
+    purse = Purse(Budget(tokens=500))
+
+    async def call(request):
+        raise ModelError("lost", usage=usage)
+
+    with pytest.raises(ModelError):
+        await meter(priced(call, None), purse)(Request(({"role": "user", "content": "q"},), max_tokens=100))
+    assert purse.spent["calls"] == 1
+    assert purse.spent["tokens"] > 100
+
+
+async def test_a_refused_call_teaches_nothing_of_tokens():
+    """It took 0, which says nothing of its prompt: the next one is not thought to take 0 as well."""
+    purse, sent = Purse(Budget(input_tokens=3000)), []
+
+    async def call(request):
+        sent.append(request)
+        if len(sent) == 1:
+            raise RateLimitError("slow down", usage=Usage(calls=1))
+        return Reply("answer", Usage(1, len(request.messages[0]["content"]) // 2, 10))
+
+    metered = meter(priced(call, None), purse)
+    with pytest.raises(RateLimitError):
+        await metered(Request(({"role": "user", "content": "word of text " * 30},)))
+    with pytest.raises(BudgetExhaustedError):
+        await metered(Request(({"role": "user", "content": "word of text " * 700},)))
+    assert (len(sent), purse.excess) == (1, "")
+
+
+async def test_a_call_that_never_left_costs_nothing():
+    """However often a gate asks again meanwhile: nobody listens, and the budget is as it was."""
+    purse, tried = Purse(Budget(calls=1, tokens=3000)), 0
+
+    async def call(request):
+        nonlocal tried
+        tried += 1
+        entry = current_entry()
+        entry.watch()
+        if tried <= 3:
+            raise ModelUnavailableError(
+                "nobody listens", retryable=True, retry_after=500.0
+            )  # so long that the gate asks again itself
+        entry.leave()
+        return Reply("answer", Usage(1, 10, 5))
+
+    now = [0.0]
+
+    async def pass_by(seconds):
+        now[0] += seconds
+        await asyncio.sleep(0)
+
+    gate = Gate("one", clock=lambda: now[0], sleep=pass_by)
+    reply = await meter(gated(priced(call, None), gate), purse)(Request(({"role": "user", "content": "q"},)))
+    assert (tried, reply.usage.calls, purse.spent["calls"], purse.spent["tokens"]) == (4, 1, 1, 15)
+
+
+# ---- a text and its grades
+
+
+async def test_a_rewrite_is_bought_only_with_its_grade():
+    """Of three calls the draft and its grade take two; a rewrite would take two more."""
+    model = Writer(length=50)
+    result = await refine("q", model, Judge(), budget=Budget(calls=3), max_iterations=3, adaptive=False)
+    assert (len(model.sent), result.stop, result.metadata["iterations"]) == (2, "budget", 0)
+    assert all(score is not None for score in result.metadata["score_history"])
+
+
+@pytest.mark.parametrize(
+    ("graders", "takes"),
+    [
+        (Judge(), 2),
+        ([Judge(), Judge(name="second")], 3),
+        (Jury(["judge"], looks=3), 4),
+        (Checklist(), 3),
+        (Checklist(["Is it short?"]), 2),
+        (lambda text: 0.5, 1),
+    ],
+    ids=["judge", "two", "jury", "checklist drawn", "checklist", "free"],
+)
+async def test_a_draft_that_cannot_be_graded_is_not_bought(graders, takes):
+    """Every look of every grader that asks a model counts, and a jury's votes; one call fewer than that buys nothing."""
+    model = Writer(length=50)
+    with pytest.raises(BudgetExhaustedError):
+        await refine("q", model, graders, budget=Budget(calls=takes - 1), adaptive=False, max_iterations=0)
+    assert model.sent == []
+    with pytest.raises(RedraftError):  # (what the writer says as a judge is no list of questions: but it was asked)
+        await refine("q", model, graders, budget=Budget(calls=takes), adaptive=False, strict_budget=True)
+    assert len(model.sent) == takes
+
+
+@pytest.mark.parametrize(
+    "limits", [{"tokens": 4000}, {"usd": 0.012}, {"output_tokens": 3000}, {"input_tokens": 5000}, {"calls": 7}]
+)
+@pytest.mark.parametrize("drafts", [1, 3])
+async def test_nothing_that_was_paid_for_stays_ungraded(limits, drafts):
+    """Whatever the limit is, every text in the trace has a score at its end."""
+    model = Writer(length=700)
+    result = await refine(
+        "Say it. " * 20,
+        model,
+        Judge(),
+        budget=Budget(**limits),
+        adaptive=False,
+        drafts=drafts,
+        target_score=1,
+        patience=9,
+        max_iterations=9,
+    )
+    assert result.stop == "budget"
+    assert len(model.texts) == len(result.trace.graded) > 0
+
+
+async def test_what_is_reserved_for_grades_is_for_the_repair_of_the_text_too():
+    """The editor mends the draft, and the mended one is judged."""
+    model = Writer(length=30)
+    task = Task("q", requirements=["quoted"])
+    result = await refine(task, model, Judge(), budget=Budget(calls=2), adaptive=False, max_iterations=2)
+    assert (len(model.texts), len(model.sent), result.metadata["repairs"], result.metadata["best"]) == (1, 2, 1, 1)
+    assert result.score is not None
+
+
+REFUSALS = {
+    "busy": lambda: ModelUnavailableError("busy", status=503, retryable=True, usage=Usage(calls=1)),
+    "unreadable": lambda: BadResponseError("no text", retryable=True, usage=Usage(1, 60, 3)),
+}
+
+
+@pytest.mark.parametrize("fails", [{1}, {2}, {1, 3}], ids=["the text", "its grade", "both"])
+@pytest.mark.parametrize("why", REFUSALS)
+@pytest.mark.parametrize("limit", ["tokens", "input_tokens"])
+async def test_a_call_that_fails_first_leaves_what_is_reserved_for_grades(monkeypatch, fails, why, limit):
+    """Neither a text whose first call failed nor a grade that did goes without the money that was set aside."""
+    monkeypatch.setattr("random.random", lambda: 0.0)
+
+    class Failing(Writer):
+        async def complete(self, request):
+            if len(self.sent) + 1 in fails:
+                self.sent.append(request)
+                raise REFUSALS[why]()
+            return await super().complete(request)
+
+    for most in range(900, 4200, 300):
+        model = Failing(length=700)
+        given = dict(budget=Budget(**{limit: most}), adaptive=False, target_score=1, max_iterations=3)
+        with suppress(BudgetExhaustedError):
+            result = await refine("Say it. " * 40, model, Judge(), **given)
+            assert len(result.trace.candidates) == len(result.trace.graded), most
+            continue
+        assert not [request for request in model.texts if request is not model.sent[0]], most
+
+
+async def test_a_grader_that_refines_on_a_budget_of_its_own_draws_on_that():
+    """And not on what is reserved for its grade."""
+    model, ends = Writer(length=200), []
+
+    async def grader(text, llm):
+        with pytest.raises(BudgetExhaustedError):  # (a judge's prompt takes more)
+            await refine(Task("q", response=text), Writer(), Judge(), budget=Budget(tokens=300), max_iterations=0, adaptive=False)
+        ends.append(await llm("How good is it?"))
+        return 0.5
+
+    await refine("Say it. " * 20, model, grader, budget=Budget(tokens=20_000), max_iterations=1, adaptive=False)
+    assert len(ends) == 2
+
+
+async def test_a_copy_gives_back_what_was_reserved_for_its_grades():
+    """A rewrite that changes nothing is not graded; the money goes to the next."""
+
+    class Same(Writer):
+        async def complete(self, request):
+            reply = await super().complete(request)
+            return reply if request.schema else Reply("always the same", reply.usage)
+
+    model = Same(length=20)
+    result = await refine("q", model, Judge(), budget=Budget(calls=5), adaptive=False, patience=2, max_iterations=9, target_score=1)
+    assert (result.stop, len(model.sent)) == ("patience", 4)
+
+
+async def test_drafts_written_before_any_is_graded_do_not_wait_for_each_other():
+    """A plan of one's own may write all first: what cannot be paid for is refused, and does not hang."""
+    from redraft.core.steps import Generate, Grade, Stop
+
+    def plan(trace):
+        if trace.trouble or len(trace.candidates) >= 3:
+            grades = trace.lacks(Grade("judge", trace.task, c) for c in trace.candidates)
+            return grades or [Stop(trace.best.id if trace.best else None, "budget")]
+        return [Generate(trace.next_id, trace.task.messages)]
+
+    model = Writer(length=20)
+    result = await asyncio.wait_for(refine("q", model, Judge(), plan=plan, budget=Budget(calls=4)), 60)
+    assert (len(model.texts), len(result.trace.graded)) == (2, 2)
+
+
+async def test_one_budget_over_many_tasks_grades_all_that_it_buys():
+    """Sixteen tasks at once, money for some."""
+    model = Writer(length=200, seconds=0.001)
+    results = await refine_many([f"q{n}" for n in range(16)], model, Judge(), budget=Budget(tokens=20_000), adaptive=False)
+    assert sum(len(r.trace.candidates) for r in results) == sum(len(r.trace.graded) for r in results) > 4
+    assert sum(r.usage.tokens for r in results) <= 20_000
+
+
+@pytest.mark.parametrize("graders", [Judge(), Ranker(), Jury(["judge"], looks=2)], ids=["judge", "ranker", "jury"])
+@pytest.mark.parametrize("limits", [{"tokens": 15_000}, {"usd": 0.03}, {"calls": 25}])
+async def test_who_waits_for_what_others_hold_does_not_wait_in_vain(monkeypatch, graders, limits):
+    """Tasks with several drafts hold money for grades, and wait for more; no clock is needed to tell that nobody gives any back."""
+    monkeypatch.setattr(sys.modules["redraft.around.meter"], "IDLE", 1e6)
+    model = Writer(length=300, seconds=0.001)
+    given = dict(budget=Budget(**limits), adaptive=False, drafts=3, target_score=1)
+    results = await asyncio.wait_for(refine_many([f"q{n}" for n in range(12)], model, graders, **given), 60)
+    assert all(result.trace.outcome or isinstance(result.error, BudgetExhaustedError) for result in results)
+    assert model.texts
+
+
+# ---- what is told
+
+
+async def test_an_endpoint_that_ignores_max_tokens_is_told_of():
+    """The result says what was spent of what, and why."""
+    model = Writer(length=3000, honours=False)
+    result = await refine("q", model, lambda text: 1.0, budget=Budget(output_tokens=500))
+    assert result.usage.output_tokens == 3000
+    assert "spent 3000 of 500 output tokens" in result.summary()
+    assert EXCESS in result.metadata["note"]
+    assert "wrote more than max_tokens" in result.metadata["note"]
+
+
+async def test_a_budget_that_was_kept_says_nothing_of_it():
+    """No word of an excess where there is none."""
+    result = await refine("q", Writer(length=100), lambda text: 1.0, budget=Budget(output_tokens=500))
+    assert EXCESS not in result.summary() + result.metadata["note"]
+
+
+# ---- time
+
+
+async def test_a_rewrite_that_cannot_be_graded_in_time_is_not_begun():
+    """By the time that the draft and its grade took."""
+    model = Writer(length=20, seconds=0.4)
+    result = await refine("q", model, Judge(), deadline=1.4, adaptive=False, target_score=1, max_iterations=5)
+    assert (result.stop, len(result.trace.candidates)) == ("deadline", len(result.trace.graded))
+    assert "takes about" in result.metadata["note"]
+    assert len(model.sent) == 2
+
+
+async def test_without_anything_to_go_by_a_text_is_begun():
+    """The first draft is written however close the deadline is."""
+    model = Writer(length=20)
+    result = await refine("q", model, lambda text: 1.0, deadline=30)
+    assert (result.stop, len(model.sent)) == ("target", 1)
+
+
+async def test_what_earlier_runs_took_counts():
+    """A trace that goes on knows how long its texts took: the records say so."""
+    from dataclasses import replace
+
+    from redraft.core.trace import Trace
+
+    slow = Candidate(0, "text", by="writer", role="generate", usage=Usage(1, 1, 1), seconds=60.0)
+    model = Writer(length=20)
+    trace = Trace(Task("q")) + slow
+    graded = trace + replace(Feedback(0.5), candidate=0, grader="grader", seconds=0.1)
+    result = await refine(graded, model, lambda text: 0.5, deadline=30, adaptive=False)
+    assert (result.stop, model.sent) == ("deadline", [])
+
+
+async def test_a_budget_is_kept_on_a_real_server(plain_server):
+    """llama.cpp's server, which nobody here wrote, honours max_tokens and counts its own prompts."""
+    result = await refine(
+        "Say something. " * 4, plain_server, lambda text: 0.5, budget=Budget(tokens=600), max_iterations=20, patience=20
+    )
+    assert result.stop == "budget"
+    assert 200 < result.usage.tokens <= 600

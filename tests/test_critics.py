@@ -1,0 +1,247 @@
+"""Critics: graders that never score. They steer and stop, and are no missing part of a mean."""
+
+import itertools
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import redraft
+from redraft import Feedback, Judge, ScriptedModel, must, refine
+from redraft.core.family import noisy_among
+from redraft.core.plans.adaptive import Adaptive
+from redraft.core.records import Candidate, Comparison, Task
+from redraft.core.steps import Grade, Refine
+from redraft.core.trace import Seat, Trace
+from redraft.errors import GradingError
+
+TEXTS = ["a", "b", "c", "d", "e"]
+
+
+def content_with(*liked):
+    """A critic that calls some texts done, and wants more of the others."""
+
+    def critic(text):
+        return Feedback(done=True) if text in liked else Feedback(actions=("be bolder",), done=False)
+
+    return critic
+
+
+def advising(text):
+    return Feedback(actions=("be bolder",))
+
+
+async def asking(text, model):
+    await model("What do you think?")
+    return Feedback(done=False, actions=("be bolder",))
+
+
+def scoring(**scores):
+    def scorer(text):
+        return scores.get(text, 0.6)
+
+    return scorer
+
+
+def quiet_about(*liked):
+    """A critic that has nothing to say of some texts, and wants more of the others."""
+
+    def critic(text):
+        return Feedback(actions=[] if text in liked else ["be bolder"])
+
+    return critic
+
+
+@pytest.mark.parametrize(
+    ("graders", "value", "score", "stop", "converged"),
+    [
+        ([content_with("c")], "c", None, "done", True),
+        ([content_with()], "d", None, "max_iterations", False),
+        ([advising], "d", None, "max_iterations", False),
+        ([content_with("a"), advising], "a", None, "done", True),
+        ([content_with("c"), content_with("a", "c")], "c", None, "done", True),
+        ([content_with(), scoring()], "a", 0.6, "patience", True),
+        ([content_with(), scoring(b=0.95)], "b", 0.95, "target", True),
+        ([content_with("b"), scoring()], "b", 0.6, "done", True),
+        ([content_with("b"), scoring(a=0.7)], "a", 0.7, "patience", True),
+        ([quiet_about("b"), scoring(b=0.7)], "b", 0.7, "patience", True),
+        ([quiet_about("b", "c"), scoring(c=0.95)], "c", 0.95, "target", True),
+        ([quiet_about("b", "c", "d")], "d", None, "max_iterations", False),
+        ([content_with("c"), must("words:1")], "c", None, "done", True),
+        ([content_with("a"), must("words:2")], "c", None, "patience", False),
+        ([content_with("a"), must("words:2"), scoring()], "a", 0.6, "patience", False),
+    ],
+)
+async def test_critics_steer_and_stop(graders, value, score, stop, converged):
+    """Alone, the latest that they call done is best, else the latest; beside scorers they leave the mean as it is."""
+    result = await refine("q", ScriptedModel(TEXTS), graders)
+    assert (result.value, result.observed, str(result.stop), result.metadata["converged"]) == (value, score, stop, converged)
+
+
+async def test_what_they_want_is_told_and_what_they_call_done_is_not():
+    """As any other wish."""
+    model = ScriptedModel(TEXTS)
+    await refine("q", model, [content_with("b")])
+    assert "be bolder" in model.messages[1][-1]["content"]
+
+
+async def test_of_equal_scores_one_that_graders_call_done_comes_first():
+    """Before the earliest; a higher score still wins, and so does a must."""
+    drafts = {"drafts": 3, "max_iterations": 0}
+    same = await refine("q", ScriptedModel(TEXTS), [content_with("b"), scoring()], **drafts)
+    assert same.value == "b"
+    higher = await refine("q", ScriptedModel(TEXTS), [content_with("b"), scoring(c=0.7)], **drafts)
+    assert higher.value == "c"
+    bits = [content_with("b"), scoring(a=0.7, b=0.6), scoring(a=0.6, b=0.7), scoring(a=0.1, b=0.1)]
+    assert (await refine("q", ScriptedModel(TEXTS), bits, **drafts | {"drafts": 2})).value == "b"
+    gated = [content_with("b"), scoring(), must(lambda text: text == "a")]
+    assert (await refine("q", ScriptedModel(TEXTS), gated, **drafts)).value == "a"
+
+
+async def test_a_copy_of_what_critics_saw_counts_as_stale():
+    """Patience ends work that does not move."""
+    result = await refine("q", ScriptedModel(["a", "a", "a", "b"]), [content_with()], max_iterations=9)
+    assert (result.value, str(result.stop), result.metadata["iterations"]) == ("a", "patience", 2)
+
+
+async def test_a_critic_that_asks_a_model_is_no_source_of_noise():
+    """Beside a noisy scorer the plan weighs that one alone; the critic is asked once for each text, and no more."""
+
+    async def noisy(text, model):
+        return 0.3 + 0.1 * int(await model(f"Rate {text}"))
+
+    counter = itertools.count()
+
+    async def judge(messages):
+        return str(next(counter) % 5)
+
+    result = await refine("q", ScriptedModel([f"text {i}" for i in range(9)]), [asking, noisy], judge, max_iterations=5, min_gain=0)
+    assert [seat.grader for seat, _ in noisy_among(result.trace.scorers)] == ["noisy"]
+    views = [f for views in result.trace.feedback.values() for f in views if f.grader == "asking"]
+    assert len(views) == len(result.trace.candidates)
+    assert result.score_interval is not None
+    assert str((await refine("q", ScriptedModel(TEXTS), asking, judge)).stop) == "max_iterations"
+
+
+async def test_one_who_scores_now_and_then_is_no_critic():
+    """What it did not score has no mean: it loses to what was graded."""
+
+    def moody(text):
+        return Feedback(actions=("hm",)) if text in "ac" else 0.5
+
+    result = await refine("q", ScriptedModel(TEXTS), [moody, scoring()], max_iterations=2)
+    assert (result.value, result.metadata["score_history"]) == ("b", [None, 0.55, None])
+    with pytest.raises(GradingError, match="no answer was graded by all graders: function#2: its score is None"):
+        await refine("q", ScriptedModel(["a", "c"]), [lambda text: 0.5, moody, lambda text: None], max_iterations=1)
+
+
+@pytest.mark.parametrize("grader", [must(lambda text: Feedback(actions=["x"])), must(lambda text: None), lambda text: None])
+async def test_what_left_a_text_without_a_score_is_named(grader):
+    """Also where it said what to change: a must is no critic."""
+    with pytest.raises(GradingError, match="function: its score is None"):
+        await refine("q", ScriptedModel(TEXTS), grader)
+
+
+async def test_in_a_batch_too(tmp_path):
+    """Rows are done, without a score where nobody gave one."""
+    rows = [{"prompt": "p"}, {"prompt": "q"}]
+    report = await redraft.batch(rows, tmp_path / "out.jsonl", lambda m: str(len(m)), [content_with("3")])
+    out = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(row["best"], row["best_score"], row["stop"], row["error"]) for row in out] == [("3", None, "done", None)] * 2
+    assert (report.done, report.failed, report.uplift) == (2, 0, None)
+
+
+@pytest.mark.parametrize("settings", [{}, {"adaptive": False}, {"drafts": 2}, {"adaptive": False, "drafts": 2}])
+async def test_a_judge_that_cannot_be_read_now_and_then_does_not_end_the_work(settings):
+    """Not of a first draft either: another text may be read. With nothing read it is an error as ever."""
+
+    def reads(*texts):
+        def judge(messages):
+            seen = re.search(r"<answer-\w+>\n(.*?)\n</answer", messages[1]["content"])[1]
+            criteria = {"truth": {"evidence": "", "change": "more", "score": 3}}
+            return json.dumps({"criteria": criteria, "done": False}) if seen in texts else "I like it."
+
+        return judge
+
+    grader = Judge({"truth": "It is true."})
+    for unread in (["a"], ["b"], ["a", "b"] if "drafts" in settings else ["c"]):
+        judge = reads(*(text for text in TEXTS if text not in unread))
+        result = await refine("q", ScriptedModel(TEXTS), grader, judge, **settings)
+        assert str(result.stop) != "failed"
+        assert result.value not in unread
+    with pytest.raises(GradingError, match="no grader could say anything"):
+        await refine("q", ScriptedModel(TEXTS), grader, reads(), **settings)
+
+
+# ---- by the trace alone
+
+SEATS = (Seat("critic", free=True), Seat("judge"), Seat("must", must=True, free=True), Seat("other", free=True))
+views = st.sampled_from(
+    [
+        Feedback(),
+        Feedback(done=True),
+        Feedback(done=False),
+        Feedback(actions=("x",)),
+        Feedback(0.5),
+        Feedback(0.5, done=True),
+        Feedback(1.0),
+    ]
+)
+
+
+@given(st.lists(st.tuples(*[st.one_of(st.none(), views)] * len(SEATS)), min_size=1, max_size=4), st.integers(1, 4), st.randoms())
+def test_who_is_a_critic_does_not_depend_on_the_order_of_records(said, seats, dice):
+    """Grown record by record in any order, a trace tells the same as one that is read at once; so does its plan."""
+    records = []
+    for id, row in enumerate(said):
+        records.append(Candidate(id, f"text {id}", id - 1 if id else None, role="refine" if id else "generate"))
+        for seat, view in zip(SEATS[:seats], row, strict=False):
+            if view is not None:
+                records.append(Feedback(view.score, "", view.actions, view.done, candidate=id, grader=seat.grader))
+    whole = Trace(Task("q"), SEATS[:seats], tuple(records))
+    dice.shuffle(records)
+    grown = Trace(Task("q"), SEATS[:seats])
+    for record in records:
+        grown += record
+        fresh = Trace(grown.task, grown.panel, grown.records)
+        for name in ("critics", "scorers", "only_critics", "scores", "graded", "best"):
+            assert getattr(grown, name) == getattr(fresh, name), name
+    assert (grown.critics, grown.scores, grown.best) == (whole.critics, whole.scores, whole.best)
+    assert Adaptive()(grown) == Adaptive()(whole)
+
+
+def test_every_critic_is_heard_before_the_next_step():
+    """Its silence about a later text does not hold up the mean, but the plan waits for it."""
+    said = [Feedback(actions=("x",), grader="critic"), Feedback(0.4, grader="judge")]
+    later = [Candidate(1, "b", 0, role="refine"), Feedback(0.5, candidate=1, grader="judge")]
+    trace = Trace(Task("q"), SEATS[:2], (Candidate(0, "a", role="generate"), *said, *later))
+    assert trace.scores == {0: 0.4, 1: 0.5}
+    (step,) = Adaptive()(trace)
+    assert isinstance(step, Grade)
+    assert step.slot == ("feedback", 1, "critic", 0)
+    heard = trace + Feedback(actions=("y",), candidate=1, grader="critic")
+    assert not any(isinstance(step, Grade) for step in Adaptive()(heard))
+
+
+def test_rankings_decide_where_the_others_are_critics():
+    """They tell more of how good an answer is."""
+    seats = (Seat("critic", free=True), Seat("ranker", compares=True))
+    drafts = [Candidate(i, f"text {i}", role="generate") for i in range(3)]
+    wishes = [Feedback(actions=("x",), candidate=i, grader="critic") for i in range(3)]
+    trace = Trace(Task("q"), seats, (*drafts, *wishes, Comparison((1, 2, 0), grader="ranker")))
+    assert trace.best.id == 1
+    (step,) = Adaptive()(trace)
+    assert isinstance(step, Refine)
+
+
+def test_feedback_without_a_score_says_nothing_or_steers():
+    """The score may be left out; only what steers is a critic's."""
+    assert Feedback().score is None
+    assert [f.steers for f in (Feedback(), Feedback(done=True), Feedback(actions=("x",)), Feedback(0.5, done=True))] == [
+        False,
+        True,
+        True,
+        False,
+    ]

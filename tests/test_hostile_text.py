@@ -1,0 +1,215 @@
+"""No text stops a run: what cannot be read in time is unknown, and the event loop goes on meanwhile."""
+
+import asyncio
+import contextlib
+import json
+import math
+import random
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import redraft
+from redraft.contracts import Reply
+from redraft.core.records import Candidate
+from redraft.errors import BadResponseError, GradingError, RedraftError
+from redraft.graders import as_grader
+from redraft.graders.checklist import Checklist
+from redraft.graders.ranker import Ranker
+
+sys.path.append(str(Path(__file__).parent.parent / "bench"))
+
+CHAIN = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)} | {"a40": {"type": "object"}}
+TREE = {"properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
+
+
+def schema(**told):
+    return f"json_schema:{json.dumps(told)}"
+
+
+def numbered(count):
+    return json.dumps([{"a": i} for i in range(count)])
+
+
+@pytest.fixture(autouse=True)
+def low_limit(monkeypatch):
+    """A second of computing instead of five, for which other programs may want the CPU as long as they like."""
+    monkeypatch.setattr("redraft.compute.pool.SECONDS", 1.0)
+    monkeypatch.setattr("redraft.compute.pool.WALL", 7.0)
+
+
+WORDS = "the quick brown fox jumps over the lazy dog "
+KNOWN = {
+    "newlines": (["sentences:3"], "\n" * 200_000, None),
+    "carriage returns": (["no_duplicate_sentences", "sentences:3"], "a" + "\r" * 200_000 + "b", None),
+    "boxed answers as JSON": (["json"], "x " + r"\boxed{1}" * 1100, None),
+    "braces as JSON": (["json", "words:2-"], "{" * 90_000, None),
+    "unique items": ([schema(uniqueItems=True)], numbered(6000), None),
+    "unique items under all of it": ([schema(allOf=[{"uniqueItems": True}] * 2)], numbered(6000), None),
+    "a chain of references": ([schema(**{"$defs": CHAIN, "$ref": "#/$defs/a0"})], "{}", None),
+    "a tree of references": ([schema(**TREE)], '{"a":' * 60 + "1" + "}" * 60, None),
+    "a slow pattern for every string": ([schema(items={"pattern": "(?:a+a+)+y"})], json.dumps(["a" * 4000 + "b"] * 40), None),
+    "many alternatives": ([schema(items={"anyOf": [{"const": i} for i in range(500)]})], json.dumps([-1] * 30_000), None),
+    "combining marks": (["exact"], "a" + "\u0316\u0301" * 60_000, "a"),
+    "combining marks in both": (["exact"], "a" + "\u0316\u0301" * 60_000, "a" + "\u0301\u0316" * 60_000),
+    "likeness of characters": (["fuzzy"], "ab" * 500_000, "ba" * 500_000),
+    "subsequence of words": (["rouge"], "a b " * 250_000, "b a " * 250_000),
+    "BLEU": (["bleu"], WORDS * 24_000, WORDS * 24_000),
+    "chrF": (["chrf"], WORDS * 24_000, WORDS * 24_000),
+    "numbers": (["numeric"], "1,1 " * 250_000, "42"),
+    "citations of many labels": (["citations"], " ".join(f"[{i}] w{i}" for i in range(60_000)), None),
+    "places to split": (["paragraphs:45"], "One two. Three four.\n\n" * 20_000, None),
+    "changed lines": (["no_commas"], "a,\n" * 200_000, None),
+}
+
+
+async def longest_hold(work, clock):
+    """The most CPU time that went by between two turns of the event loop during the work: other programs have no part in it."""
+    most, latest, done = 0.0, clock(), False
+
+    async def tick():
+        nonlocal most, latest
+        while not done:
+            await asyncio.sleep(0.005)
+            most, latest = max(most, clock() - latest), clock()
+
+    ticking = asyncio.create_task(tick())
+    await asyncio.sleep(0.02)
+    try:
+        await work
+    finally:
+        done = True
+        await ticking
+    return most
+
+
+VERDICT = {
+    name: {"evidence": "", "change": "more", "score": 3} for name in ("instructions", "correctness", "completeness", "clarity")
+}
+LINES = "\n" * 2**20
+MENTIONED = "It is a solution, or [1] it is not.\n" * 2**15
+SHOWN = {
+    "an answer that says nothing": ("Say it.", LINES, None),
+    "an answer of stops": ("Say it.", "." * 2**20, None),
+    "an opener, and a long task": (MENTIONED, "Solution:", None),
+    "an opener, and a long reference": ("Say it.", "Solution:", MENTIONED),
+    "a long answer": ("Say it.", MENTIONED, None),
+    "long turns": ([{"role": role, "content": MENTIONED} for role in ("user", "assistant") * 2 + ("user",)], MENTIONED, None),
+}
+
+
+@pytest.mark.parametrize(
+    "grader", [redraft.Judge(), Checklist(["Is it so?"]), Ranker(), "answered"], ids=["judge", "checklist", "ranker", "answered"]
+)
+@pytest.mark.parametrize(("prompt", "answer", "reference"), SHOWN.values(), ids=SHOWN)
+async def test_what_a_judge_is_shown_is_prepared_beside_the_loop(grader, prompt, answer, reference):
+    """A megabyte of a task or an answer is looked through, cut and enclosed without holding the event loop."""
+    task, shown = redraft.Task(prompt, reference=reference), [Candidate(0, answer), Candidate(1, answer)]
+
+    class Judged:
+        look = 0
+
+        async def complete(self, request):
+            return Reply(json.dumps({"criteria": VERDICT, "done": False, "answers": []}))
+
+    async def graded(candidates):
+        with contextlib.suppress(BadResponseError):
+            if isinstance(grader, Ranker):
+                return await grader.compare(task, candidates, Judged())
+            return await as_grader(grader).grade(task, candidates[0], Judged())
+
+    await graded([Candidate(0, "Solution:"), Candidate(1, "It.")])  # loads what is loaded late
+    assert min([await longest_hold(graded(shown), time.thread_time) for _ in range(2)]) < 0.05
+
+
+@pytest.mark.parametrize(("graders", "text", "reference"), KNOWN.values(), ids=KNOWN)
+async def test_a_hostile_text_is_graded_or_unknown_and_the_loop_goes_on(graders, text, reference):
+    """The run ends with a grade, or with the limit named; whatever takes long is not computed in this process."""
+    task = redraft.Task("Say it.", text, reference=reference, context=text if graders == ["citations"] else None)
+    await redraft.refine(
+        redraft.Task("Say it.", "It.", reference="It."), model=False, graders=["words:1-"]
+    )  # loads what is loaded late
+
+    async def graded():
+        try:
+            result = await redraft.refine(task, model=False, graders=graders)
+            assert result.score is not None
+        except GradingError as error:
+            assert "could not be" in str(error)
+            assert f"({len(text) + len(task.reference or '') + len(task.context or ''):,} characters)" in str(error)
+
+    begun = time.process_time()
+    assert await longest_hold(graded(), time.process_time) < 1  # the bench measures it
+    assert time.process_time() - begun < 4
+
+
+async def test_the_row_of_a_hostile_text_fails_alone(tmp_path):
+    """In a batch, the reason stands in the row, and the other rows are graded."""
+    rows = [{"prompt": "Say it.", "response": text} for text in ('{"b": 1}', '{"a":' * 60 + "1" + "}" * 60, '{"b": 2}')]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    report = await redraft.batch(tmp_path / "rows.jsonl", output=tmp_path / "out.jsonl", model=False, graders=[schema(**TREE)])
+    assert (report.done, report.failed, report.errors) == (2, 1, {"ComputeLimitError": 1})
+    failed = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])
+    assert failed["best_score"] is None
+    assert "could not be checked within 1 s" in failed["error"]
+
+
+async def test_a_deadline_ends_what_computes(monkeypatch):
+    """The best so far, or the deadline's error, comes when it was asked for, and not at the limit of the computing."""
+    monkeypatch.setattr("redraft.compute.pool.SECONDS", 300.0)
+    task = redraft.Task("Say it.", '{"a":' * 60 + "1" + "}" * 60)
+    begun = time.monotonic()
+    with pytest.raises(RedraftError, match="deadline"):
+        await redraft.refine(task, model=False, graders=[schema(**TREE)], deadline=0.3)
+    assert time.monotonic() - begun < 60
+
+
+async def test_requirements_of_your_own_stay_in_this_process():
+    """They are your code; what the editor repairs of a long text beside them, they must allow."""
+
+    class Mine:
+        spec, demand = "mine", "says the end"
+
+        def check(self, text):
+            return redraft.contracts.Check(text.endswith("the end"), "it was looked at")
+
+        def repairs(self, text):
+            return ()
+
+    text = "It is so, and so. " * 3000 + "the end"
+    result = await redraft.refine(redraft.Task("Say it.", text), model=False, graders=["no_commas", Mine()])
+    assert result.value == text.replace(",", "")
+    text = "the end. " * 3000 + "the end"
+    result = await redraft.refine(redraft.Task("Say it.", text), model=False, graders=["ends_with:Bye", Mine()])
+    assert result.value == text
+
+
+@pytest.fixture(scope="module")
+def texts_drawn():
+    from hostile import ATOMS, SHAPES
+
+    draw = random.Random(9)
+    return lambda: (draw.choice(list(ATOMS)), draw.choice(list(SHAPES)))
+
+
+def test_everything_grows_with_the_text_or_meets_the_limit(texts_drawn):
+    """A draw from the bench: four times the text takes no more than about four times the CPU time, or is unknown."""
+    from hostile import cpu_seconds, operations
+
+    from redraft.compute import run_sync
+
+    def seconds(operation, text, size):
+        try:
+            return run_sync(cpu_seconds, operation.kind, operation.spec, *text, size, what="it", size=size)
+        except RedraftError:
+            return math.inf
+
+    def grows_faster(operation, text):
+        large = seconds(operation, text, 2**17)
+        return 0.1 < large < math.inf and large > 4**1.6 * seconds(operation, text, 2**15)
+
+    for operation in operations():
+        text = texts_drawn()
+        assert not all(grows_faster(operation, text) for _ in range(5)), (str(operation), text)

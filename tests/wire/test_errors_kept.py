@@ -1,0 +1,116 @@
+"""What a server says when it refuses reaches whoever called `refine`: the same error, with all that it carries."""
+
+import asyncio
+import json
+
+import pytest
+
+from redraft import Budget, ScriptedModel, refine, refine_many, stream
+from redraft.core.errors import KINDS, error_of
+from redraft.core.records import Failure, Task
+from redraft.core.trace import Trace
+from redraft.errors import BudgetExhaustedError, GradingError, ModelError, RateLimitError
+from redraft.graders import Jury
+from redraft.models import Chat
+
+from . import fault_server as fs
+from .test_chat_faults import TABLE
+
+WAIT = {"Retry-After": "7"}
+STATUSES = (400, 401, 402, 403, 404, 408, 409, 413, 418, 422, 429, 500, 501, 502, 503, 504, 529)
+FAULTS = {name: row[0] for name, row in TABLE.items()}
+FAULTS |= {f"{status} and a wait": fs.error(status, f"no, {status}", headers=WAIT) for status in STATUSES}
+BUSY = FAULTS["429 and a wait"]
+
+
+def shape(error):
+    return type(error), error.status, error.retry_after, error.retryable
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_refine_raises_what_the_model_raised(faults, ask, name):
+    """Its kind, status, wait and whether it is worth trying again: from `refine`, and in the results of `refine_many`."""
+    faults.says(FAULTS[name])
+    with pytest.raises(ModelError) as raised:
+        await Chat("m", faults.url).complete(ask())
+    with pytest.raises(ModelError) as caught:
+        await refine("q", Chat("m", faults.url), lambda text: 0.5, retries=0)
+    [result] = await refine_many(["q"], Chat("m", faults.url), lambda text: 0.5, retries=0)
+    assert shape(caught.value) == shape(result.error) == shape(raised.value)
+    assert str(raised.value) in str(caught.value)
+    if name.endswith("and a wait"):
+        wait = 7 if caught.value.retryable else None  # where it makes no sense to try again, no wait is told
+        assert (str(caught.value.status), caught.value.retry_after) == (name[:3], wait)
+
+
+async def test_what_it_carries_is_in_the_trace(faults):
+    """Also when that was written and read again."""
+    faults.says(BUSY)
+    *_, trace = [t async for t in stream("q", Chat("m", faults.url), lambda text: 0.5, retries=0)]
+    [failure] = Trace.from_json(trace.to_json()).failures.values()
+    assert (failure.error, failure.status, failure.retry_after, failure.retryable) == ("RateLimitError", 429, 7, True)
+
+
+def test_a_failure_of_an_older_release_is_read():
+    """It knows nothing of a status."""
+    old = {"kind": "failure", "of": ["candidate", 0], "role": "generate", "error": "RateLimitError", "message": "busy"}
+    head = Trace(Task("q")).header()
+    [failure] = Trace.from_json(json.dumps({**head, "records": [old]})).failures.values()
+    assert shape(error_of(failure)) == (RateLimitError, None, None, True)
+
+
+@pytest.mark.parametrize("judge", [None, Jury(["judge", "helpfulness"])], ids=["judge", "jury"])
+async def test_a_judge_that_is_refused_is_the_cause_of_the_grading_error(faults, judge):
+    """Nobody could grade; the server's own error says why."""
+    faults.says(BUSY)
+    with pytest.raises(GradingError, match="no, 429") as caught:
+        await refine("q", ScriptedModel(["a"]), judge, Chat("m", faults.url), retries=0)
+    assert shape(caught.value.__cause__) == (RateLimitError, 429, 7, True)
+
+
+@pytest.mark.parametrize("limits", [{"calls": 0}, {"tokens": 1}, {"input_tokens": 1}, {"output_tokens": 1}, {"usd": 1e-9}])
+async def test_a_budget_error_names_the_limit(limits):
+    """The one that was met."""
+    model = ScriptedModel(["a"])
+    with pytest.raises(BudgetExhaustedError) as caught:
+        await refine("q" * 400, model, lambda text: 0.5, budget=Budget(**limits), prices={model.name: (10, 10)})
+    assert caught.value.what in {*limits, "input_tokens", "output_tokens"}
+    assert caught.value.what != "budget"
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_every_error_can_be_raised_again(kind):
+    """With what it was made with."""
+    error = kind("why")
+    failure = Failure(("candidate", 0), "generate", kind.__name__, "why", **error.details)
+    again = error_of(failure)
+    assert (type(again), str(again), again.details) == (kind, "why", error.details)
+
+
+async def test_a_foreign_error_is_a_model_error():
+    """One that happens to be called as a name that we use elsewhere, too."""
+
+    class Usage(Exception):  # noqa: N818
+        pass
+
+    async def broken(messages):
+        await asyncio.sleep(0)
+        raise Usage("odd")
+
+    with pytest.raises(ModelError, match="odd"):
+        await refine("q", broken, lambda text: 0.5, retries=0)
+
+
+async def test_a_kind_of_error_stays_one():
+    """What a model of one's own raises is caught by the name of what it is made from."""
+
+    class TooMany(RateLimitError):
+        pass
+
+    async def model(messages):
+        await asyncio.sleep(0)
+        raise TooMany("slow down", status=429, retry_after=3)
+
+    with pytest.raises(RateLimitError, match="slow down") as caught:
+        await refine("q", model, lambda text: 0.5, retries=0)
+    assert shape(caught.value) == (RateLimitError, 429, 3, True)

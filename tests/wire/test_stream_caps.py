@@ -1,0 +1,115 @@
+"""Streams are read up to the same size as bodies, however what is in them is cut up, packed or hidden; and in linear time."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft.core.errors import BadResponseError
+from redraft.core.records import Usage
+from redraft.models import Chat
+from redraft.models.reading import Events, Pieces, Spoken
+
+from . import fault_server as fs
+
+MIB = 2**20
+END = fs.chunk(finish="stop")
+HEAD, _, _ = fs.sse(done=False).partition(b"\r\n\r\n")
+
+
+def events(*chunks):
+    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
+
+
+def packed(raw):
+    """A stream in gzip, sent in small pieces of many events each."""
+    return HEAD + b"\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(raw, 9)
+
+
+TOO_LARGE = {
+    "text in events": lambda: fs.sse(*[fs.chunk("x" * 8000)] * 2600, END),
+    "text that is not ASCII": lambda: fs.sse(*[fs.chunk("字" * 1000)] * 2900, END),
+    "thoughts": lambda: fs.sse(*[fs.chunk(reasoning_content="x" * 8000)] * 2600, fs.chunk("fine"), END),
+    "thoughts in the text": lambda: fs.sse(fs.chunk("<think>"), *[fs.chunk("x" * 8000)] * 2600, fs.chunk("</think>fine"), END),
+    "a refusal": lambda: fs.sse(*[fs.chunk(refusal="x" * 8000)] * 2600, END),
+    "one event": lambda: fs.sse(fs.chunk("x" * 20 * MIB), END),
+    "a line that does not end": lambda: fs.sse(b"data: " + b"x" * 20 * MIB, done=False),
+    "a field nobody knows": lambda: fs.sse(b"id: " + b"x" * 20 * MIB + b"\n\n", fs.chunk("fine"), END),
+    "an event of many lines": lambda: fs.sse(b"data: 1\n" * (20 * MIB // 8) + b"\n", done=False),
+    "comments": lambda: fs.sse(b": keep alive\n\n" * (20 * MIB // 14), fs.chunk("fine"), END),
+    "wrapping without text": lambda: fs.sse(*[fs.chunk("", junk="x" * 8000)] * 2600, fs.chunk("fine"), END),
+    "gzip of one text": lambda: packed(events(fs.chunk("x" * 60 * MIB), END)),
+    "gzip of events": lambda: packed(events(*[fs.chunk("x" * 8000)] * 2600, END)),
+    "gzip of comments": lambda: packed(b":\n" * 20 * MIB),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+async def test_a_stream_of_more_than_8_mib_is_refused(faults, ask, name):
+    """20 MiB of anything; the call counts as perhaps billed, and is not made again."""
+    faults.says(fs.closing(TOO_LARGE[name]()))
+    with pytest.raises(BadResponseError, match="larger than 8 MiB") as caught:
+        await Chat("m", faults.url, stream=True).complete(ask())
+    assert not caught.value.retryable
+    assert caught.value.usage == Usage(1, None, None, cost=None)
+
+
+async def test_a_long_answer_in_small_pieces_comes_through(faults, ask):
+    """Thirty thousand tokens, each in 400 bytes of wrapping: more than 8 MiB on the wire, and an ordinary answer."""
+    token = {**fs.chunk("word "), "id": "x" * 150, "system_fingerprint": "y" * 150}
+    raw = fs.sse(*[token] * 30_000, END)
+    assert len(raw) > 10 * MIB
+    faults.says(fs.closing(raw))
+    assert len((await Chat("m", faults.url, stream=True).complete(ask())).text) == 5 * 30_000
+
+
+PIECES = st.lists(st.text("<think>/ \nab", max_size=6), max_size=12)
+SPOKEN = {
+    "fine": "fine",
+    " fine": " fine",
+    "<think>hm</think>\n fine": "fine",
+    "  <think>a</think> <think>b</think>fine": "fine",
+    "<think>never ends": "",
+    "<thi": "<thi",
+    " \n<thin": " \n<thin",
+    "<think>a</think> <thi": "<thi",
+    "<b>fine</b>": "<b>fine</b>",
+    "<think>a</think><b>": "<b>",
+    "   ": "   ",
+}
+
+
+def shown(pieces):
+    spoken = Spoken()
+    return "".join([*map(spoken.add, pieces), spoken.rest()])
+
+
+@pytest.mark.parametrize("text", SPOKEN)
+def test_a_leading_thought_is_held_back(text):
+    """In one piece, or letter by letter."""
+    assert shown([text]) == shown(text) == SPOKEN[text]
+
+
+@given(PIECES)
+def test_how_a_text_is_cut_does_not_matter(pieces):
+    """What is shown of it is the same."""
+    assert shown(pieces) == shown(["".join(pieces)]) == shown("".join(pieces))
+
+
+@pytest.mark.timeout(60)
+def test_reading_takes_time_in_proportion_to_what_comes():
+    """A long line in small parts, a long thought letter by letter, white space for a start: quadratic readers never end here."""
+    found = Events()
+    line = b"data: " + b"x" * (7 * MIB) + b"\n\n"
+    assert [e for i in range(0, len(line), 64) for e in found.feed(line[i : i + 64])] == [("", line[6:-2])]
+    spoken = Spoken()
+    assert not any(map(spoken.add, ["<think>", *["x"] * MIB]))
+    spoken = Spoken()
+    assert not any(map(spoken.add, [" "] * MIB))
+    pieces = Pieces()
+    for _ in range(MIB // 8):
+        pieces.add(fs.chunk("x"))
+    pieces.add(END)
+    assert len(pieces.reply().text) == MIB // 8
