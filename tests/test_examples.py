@@ -89,7 +89,7 @@ async def test_listwise(capsys):
 def test_examples_run_against_a_real_server(name, plain_server):
     """As a user would: the file, a model's address, nothing else."""
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), plain_server]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

@@ -51,9 +51,12 @@ def plain(rows, folder, server):
 
 
 def holder(part):
-    """The process that works on a shard."""
+    """The process that works on a shard; None before there is one."""
     lock = part.with_name(f"{part.name}.lock")
-    return json.loads(lock.read_text())["pid"]
+    try:
+        return json.loads(lock.read_text())["pid"]
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
 
 
 def check_asked_once(server, since, kills):
@@ -71,8 +74,9 @@ async def test_a_killed_worker_comes_again(tmp_path, rows, serve, cluster):
     said = []
     run = Run.of(rows, tmp_path / "out.jsonl", server.model, engine="ray", shards=2, say=said.append, **PLAIN)
     going = asyncio.ensure_future(run.go())
-    await asyncio.to_thread(until, lambda: server.lines() > since + 60 or going.done())
-    os.kill(holder(tmp_path / "out.jsonl.journal.1-of-2"), signal.SIGKILL)
+    part = tmp_path / "out.jsonl.journal.1-of-2"
+    await asyncio.to_thread(until, lambda: (server.lines() > since + 60 and holder(part)) or going.done())
+    os.kill(holder(part), signal.SIGKILL)
     kills = [time.monotonic()]
     report = await going
     assert (report.done, report.ended, run.progress.done) == (30, "", 30)
@@ -108,8 +112,9 @@ async def test_no_death_makes_money_be_forgotten(tmp_path, rows, serve, cluster)
     given = {"engine": "ray", "shards": 2, "budget": Budget(calls=80), "max_in_flight": 8, **PLAIN}
     run = Run.of(rows, tmp_path / "out.jsonl", server.model, **given)
     going = asyncio.ensure_future(run.go())
-    await asyncio.to_thread(until, lambda: server.lines() > 60 or going.done())
-    os.kill(holder(tmp_path / "out.jsonl.journal.2-of-2"), signal.SIGKILL)
+    part = tmp_path / "out.jsonl.journal.2-of-2"
+    await asyncio.to_thread(until, lambda: (server.lines() > 60 and holder(part)) or going.done())
+    os.kill(holder(part), signal.SIGKILL)
     report = await going
     assert report.ended == "budget"
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 30

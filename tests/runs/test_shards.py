@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from contextlib import closing
 from dataclasses import replace
 from shutil import copyfile
@@ -44,6 +45,22 @@ class Asked:
         finally:
             self.now -= 1
         return Reply(f"{len(words)} {words[::-1]}"[:200], Usage(1, 10, 5, cost=2**-10))
+
+
+class Held(Asked):
+    """Answers twenty calls at once; later ones wait until the run was stopped, and take long."""
+
+    def __init__(self):
+        super().__init__()
+        self.stopped = threading.Event()
+
+    async def complete(self, request):
+        reply = await super().complete(request)
+        if len(self.asked) > 20:
+            while not self.stopped.is_set():
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.3)
+        return reply
 
 
 def length(text):
@@ -140,7 +157,7 @@ def test_a_finished_run_asks_nobody(tmp_path, rows, here):
 @pytest.mark.parametrize("after", [dict(shards=2), dict(shards=5), dict(engine="local", shards=None)])
 def test_an_interrupted_run_goes_on_however_it_is_divided_then(tmp_path, rows, here, after):
     """What was finished is written at once; nothing is asked twice; the end is the same."""
-    whole, model = Asked(), Asked(0.02)
+    whole, model = Asked(), Held()
     go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
 
     async def stopped():
@@ -149,6 +166,7 @@ def test_an_interrupted_run_goes_on_however_it_is_divided_then(tmp_path, rows, h
         while len(model.asked) < 20 and not going.done():
             await asyncio.sleep(0.005)
         run.stop()
+        model.stopped.set()
         return await going
 
     report = asyncio.run(stopped())
