@@ -16,7 +16,6 @@ from redraft import (
     SelfRefine,
     StopReason,
     Task,
-    ToolCall,
     Trace,
     batch,
     must,
@@ -24,7 +23,7 @@ from redraft import (
     refine_many,
     stream,
 )
-from redraft.contracts import Reply
+from redraft.contracts import Reply, ToolCall
 from redraft.core.records import Outcome
 from redraft.core.trace import Seat
 from redraft.errors import ConfigError, StoreError

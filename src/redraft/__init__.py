@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .core.plans.self_refine import BestOfN, SelfRefine
     from .core.plans.story import told
     from .core.priors import Priors
-    from .core.records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, StopReason, Task, ToolCall, Usage
+    from .core.records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, StopReason, Task, Usage
     from .core.trace import Trace
     from .graders import Judge, Ranker, must, weighted
     from .models import ScriptedModel, connect
@@ -42,7 +42,6 @@ _HOMES = {
     "SelfRefine": "core.plans.self_refine",
     "StopReason": "core.records",
     "Task": "core.records",
-    "ToolCall": "core.records",
     "Trace": "core.trace",
     "Usage": "core.records",
     "batch": "runs.run",
@@ -75,7 +74,6 @@ __all__ = [
     "SelfRefine",
     "StopReason",
     "Task",
-    "ToolCall",
     "Trace",
     "Usage",
     "batch",

@@ -30,6 +30,7 @@ __all__ = [
     "Request",
     "Requirement",
     "Store",
+    "ToolCall",
 ]
 
 Format: TypeAlias = Literal["json_schema", "json_object", "text"]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
-from redraft import Budget, Judge, Ranker, Task, ToolCall, refine
+from redraft import Budget, Judge, Ranker, Task, refine
 from redraft.around.tokens import size_of
-from redraft.contracts import Reply, Request
+from redraft.contracts import Reply, Request, ToolCall
 from redraft.core.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
 from redraft.core.records import MOST_TOOL_CALLS
 from redraft.models import CallableModel, Chat, connect
