@@ -16,6 +16,7 @@ from redraft.contracts import Reply, Request, ToolCall
 from redraft.core.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
 from redraft.core.records import MOST_TOOL_CALLS
 from redraft.models import CallableModel, Chat, connect
+from redraft.models.batches import Batches
 from redraft.models.providers import ProviderModel
 from redraft.models.reading import Pieces, read_reply
 
@@ -129,7 +130,7 @@ async def test_an_endpoint_that_takes_no_tools_is_an_error_that_says_so(faults, 
     """They are not left out in silence, and no retry is made."""
     faults.says(REFUSALS[server])
     model = Chat("m", faults.url, extra_body={"tools": [SEARCH]} if own else {})
-    with pytest.raises(ModelError, match="takes no tools"):
+    with pytest.raises(ModelError, match="refuses the tools"):
         await refine("Say it." if own else Task("Say it.", tools=[SEARCH]), model, "words:0-9", max_iterations=0)
     assert len(faults.requests) == 1
 
@@ -362,6 +363,14 @@ async def test_a_vendors_own_tools_are_for_the_writer():
     await model.complete(Request(TURNS[:1]))
     assert seen[0].model_settings["extra_body"] == {"k": 1}
     assert "parallel_tool_calls" not in seen[0].model_settings
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_lines_of_a_providers_batch_say_the_same(stream):
+    """The writer's line offers tools, that of a judge none."""
+    batches = Batches(Chat("m", extra_body=OWN, stream=stream))
+    writing, judging = (json.loads(batches.line("k", Request(TURNS, writes=writes)))["body"] for writes in (True, False))
+    assert (writing["tools"], "tools" in judging, judging["top_p"]) == ([SEARCH], False, 0.5)
 
 
 # ---- a server that nobody here wrote

@@ -25,7 +25,7 @@ object a line for everything that happens goes to stdout, the last of them
 
 \b
 Exit codes:
-  0    an answer was graded; stderr says why the work ended there
+  0    an answer was graded, or calls tools; stderr says why the work ended
   1    it failed; the best so far, if there is one, is printed all the same
   2    something asked for cannot be
   3    the best answer still breaks a requirement
