@@ -192,7 +192,7 @@ async def test_a_call_without_arguments_has_none(faults, given, ask):
     assert reply.tool_calls[0].parsed == {}
 
 
-async def test_ids_are_each_callss_own(faults, ask):
+async def test_ids_are_each_calls_own(faults, ask):
     """Calls without an id, or with the same one, are told apart, and the same answer gives the same ids again."""
     same = [fs.call("search", FOUND, "x"), fs.call("search", FOUND, "x"), fs.call("search", FOUND, None)]
     faults.says(fs.good(None, tool_calls=same))

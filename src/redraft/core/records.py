@@ -126,7 +126,7 @@ def checked_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
     """The tools offered to a writer. Raises ValueError for what is no list of function tools, or names one twice."""
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
         raise ValueError(f"tools must be a list of {_TOOL}, got {tools!r:.200}")
-    checked = tuple(dict(tool) if isinstance(tool, Mapping) else tool for tool in tools)
+    checked = tuple({"type": "function", **tool} if isinstance(tool, Mapping) else tool for tool in tools)
     names = [_tool_name(tool) for tool in checked]
     if twice := [name for n, name in enumerate(names) if name in names[:n]]:
         raise ValueError(f"tools: the function {twice[0]!r} stands there twice")
@@ -137,7 +137,7 @@ _TOOL = '{"type": "function", "function": {"name": ..., "description": ..., "par
 
 
 def _tool_name(tool: Any) -> str:
-    function = tool.get("function") if isinstance(tool, dict) and tool.get("type", "function") == "function" else None
+    function = tool.get("function") if isinstance(tool, dict) and tool["type"] == "function" else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
         raise ValueError(f"tools: a tool is {_TOOL}, got {tool!r:.200}")

@@ -29,9 +29,9 @@ def best_so_far(trace: Trace) -> Candidate | None:
 class SelfRefine:
     """Draft `drafts` answers, let the editor repair each (`repairs`), grade them all, refine `parent` until `stop`.
 
-    A candidate is graded as soon as it is there. One that calls tools ends the work as it is, once all first drafts are in, unless
-    a grader reads tool calls. One that the editor repaired is replaced by its repair before
-    anything is paid for it; a given response is always graded in full, so that gains are measured against it.
+    A candidate is graded as soon as it is there. One that calls tools ends the work as it is, once all first drafts are in,
+    unless a grader reads tool calls. One that the editor repaired is replaced by its repair before anything is paid for it; a
+    given response is always graded in full, so that gains are measured against it.
     """
 
     stop: StopRule = target(0.9) | done() | patience(2) | max_iterations(3)
