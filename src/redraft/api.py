@@ -161,6 +161,9 @@ def job_for(given: Given, desk: Desk, moment: float | None = None) -> Job:
     if not any(text_of(message).strip() for message in trace.task.messages):
         raise ConfigError(f"task: the prompt is empty, got {trace.task.prompt!r}")
     panel, cast = desk.seat(trace.task.requirements)
+    if trace.task.tools:
+        offered = replace(cast.sampling, tools=trace.task.tools, tool_choice=trace.task.tool_choice)
+        cast = replace(cast, sampling=offered)
     for grader in cast.graders.values():
         check_task(grader, trace.task)
     trace = replace(trace, panel=panel)

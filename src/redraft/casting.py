@@ -11,6 +11,7 @@ from typing import Any
 
 from .around import EndpointCapabilities, Limiter, Purse, adapt, cache, limit, meter, priced, retry, timeout
 from .around.meter import Costs
+from .around.offered import offer_own_tools, refuse_stray_calls
 from .contracts import Call, Editor, Model
 from .core.errors import ConfigError, StoreError
 from .core.family import noisy_among
@@ -159,6 +160,7 @@ class Desk:
         price = self._price(model)
         where = whereabouts(model)
         call = model.complete if _keeps(model, options.timeout) else timeout(model.complete, options.timeout, where)
+        call = refuse_stray_calls(call, where, decides=not hasattr(model, "tools"))
         call = priced(call, price)
         call = self.hold(call, model) if self.hold else limit(call, self._limiter)
         costs = Costs(price) if options.budget else None
@@ -168,6 +170,7 @@ class Desk:
         call = retry(call, attempts=options.retries + 1)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
+        call = offer_own_tools(call, getattr(model, "tools", ()), getattr(model, "tool_choice", None))
         return Line(model.name, call, model.identity, price, costs, where)
 
     def _price(self, model: Model) -> Price | None:
@@ -264,6 +267,7 @@ def _seat(name: str, grader: Any, seated: Any) -> Seat:
         looks=seated.looks,
         demand=grader.demand if seated.must and isinstance(grader, RequirementGrader) else "",
         may_ask=_may_ask(grader),
+        reads_tool_calls=_reads_tool_calls(grader),
     )
 
 
@@ -272,6 +276,11 @@ def _may_ask(grader: Any) -> bool:
     if parts := getattr(grader, "parts", ()):
         return any(map(_may_ask, parts)) and all(getattr(part, "free", False) or _may_ask(part) for part in parts)
     return bool(getattr(grader, "may_ask", False))
+
+
+def _reads_tool_calls(grader: Any) -> bool:
+    """Whether a grader, or a part of it, says that it grades candidates that call tools."""
+    return getattr(grader, "reads_tool_calls", False) is True or any(map(_reads_tool_calls, getattr(grader, "parts", ())))
 
 
 def cast_for(desk: Desk, seats: list[tuple[Seat, Any]]) -> Cast:

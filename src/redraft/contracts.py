@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from .core.engine import Perform
-from .core.records import Candidate, Comparison, Feedback, Message, Task, Usage
+from .core.records import Candidate, Comparison, Feedback, Message, Task, ToolCall, Usage
 from .core.trace import Trace
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Request",
     "Requirement",
     "Store",
+    "ToolCall",
 ]
 
 Format: TypeAlias = Literal["json_schema", "json_object", "text"]
@@ -42,7 +43,9 @@ class Request:
 
     `look` tells repeated asks of the same words apart (drafts, looks), so that a cache keeps each. `nonce` is a text
     in the messages that is new in every call and means nothing; a cache ignores it. `unsupported` are parameters that the
-    endpoint refuses: they are not sent, `max_tokens` as `max_completion_tokens`. `original` is the request as it was asked,
+    endpoint refuses: they are not sent, `max_tokens` as `max_completion_tokens`. `tools` are functions that the model may call, and
+    `tool_choice` whether it must, in OpenAI's form. `writes`: it asks for a text of the task, not for a judgement; only then are
+    tools offered that stand in the model's own parameters. `original` is the request as it was asked,
     where `max_tokens` was lowered to fit a budget; a cache goes by that.
     """
 
@@ -55,6 +58,9 @@ class Request:
     look: int = 0
     nonce: str = ""
     unsupported: frozenset[str] = frozenset()
+    tools: tuple[Mapping[str, Any], ...] = ()
+    tool_choice: str | Mapping[str, Any] | None = None
+    writes: bool = False
     original: Request | None = field(default=None, repr=False)
 
 
@@ -79,7 +85,8 @@ class Pace:
 class Reply:
     """What a model answered. `finish` is "stop", "length" (it was cut off) or what else the endpoint says, None if nothing.
 
-    `pace` is what came with it about rate limits: news of the moment, no part of the answer, and not kept with it.
+    `tool_calls` are the calls of tools that the model asks for; the text may be empty then. `pace` is what came with it about
+    rate limits: news of the moment, no part of the answer, and not kept with it.
     """
 
     text: str
@@ -87,6 +94,7 @@ class Reply:
     finish: str | None = "stop"
     reasoning: str | None = None
     pace: Pace | None = field(default=None, compare=False, repr=False)
+    tool_calls: tuple[ToolCall, ...] = ()
 
     @property
     def truncated(self) -> bool:
@@ -101,7 +109,8 @@ class Model(Protocol):
     """Turns messages into text. Raises a ModelError for what it cannot answer.
 
     `name` is how people call it; `identity` is all that decides what it would answer beside the request
-    (endpoint, model, extra parameters): the cache's key. A model that can be held to a schema says how in a field
+    (endpoint, model, extra parameters): the cache's key. `offers_tools`: whether its own parameters offer tools to a request that
+    `writes`; a foreign one is taken to. A model that can be held to a schema says how in a field
     `formats` (see `Format`), strictest first; without one it is asked in words.
     """
 
@@ -142,7 +151,8 @@ class Grader(Protocol):
     It may have a `model` of its own that it asks instead of the judge, `parts`: the graders it is made of, `free`: True
     where it asks no model, `may_ask`: True where only its grades show whether it asks one, `calls_once`: how many calls it makes
     once for a task, beside the one for each text, `needs`: the fields of the task (context, reference, tests) without which it
-    cannot grade, and `reads_metadata`: whether it reads the task's metadata (a foreign one is taken to).
+    cannot grade, `reads_metadata`: whether it reads the task's metadata (a foreign one is taken to), and `reads_tool_calls`: True
+    where it grades candidates that call tools. With no such grader they are handed on ungraded.
     """
 
     @property

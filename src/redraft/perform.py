@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -53,11 +53,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How drafts and refinements are sampled; None leaves it to the model."""
+    """How drafts and refinements are asked for; None leaves it to the model. `tools` and `tool_choice` are those of the task."""
 
     temperature: float | None = None
     max_tokens: int | None = None
     seed: int | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+    tool_choice: str | Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -238,9 +240,9 @@ async def _carry_out(cast: Cast, work: tuple[Step, Tab]) -> Record:
 
 async def _write(step: Generate | Refine, sampling: Sampling, tab: Tab) -> Candidate:
     parent = step.parent if isinstance(step, Refine) else None
-    reply = await tab.complete(Request(step.messages, sampling.temperature, sampling.max_tokens, sampling.seed))
-    made = tab.stamp()
-    return Candidate(step.id, reply.text, parent, role=step.role, truncated=reply.truncated, reasoning=reply.reasoning, **made)
+    reply = await tab.complete(Request(step.messages, **{f.name: getattr(sampling, f.name) for f in fields(sampling)}, writes=True))
+    told: dict[str, Any] = dict(truncated=reply.truncated, reasoning=reply.reasoning, tool_calls=reply.tool_calls)
+    return Candidate(step.id, reply.text, parent, role=step.role, **told, **tab.stamp())
 
 
 async def _repair(step: Repair, cast: Cast, tab: Tab) -> Candidate:

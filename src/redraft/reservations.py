@@ -66,10 +66,10 @@ class Reservations:
     experience: Experience
     _owner: Owner = field(default_factory=Owner)
     _written: dict[int, PendingGrades] = field(default_factory=dict)
-    _texts: dict[int, str] = field(init=False)
+    _texts: dict[int, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._texts = {c.id: c.text for c in self.trace.candidates}
+        self._texts = {c.id: c.substance for c in self.trace.candidates}
         self._looked = {record.grader for record in self.trace.records if isinstance(record, Feedback)}
         self._size = task_size(self.trace.task)
         self._paid = [seat for seat in self.trace.scoring or self.trace.panel if not seat.free]
@@ -126,7 +126,7 @@ class Reservations:
                 self.purse.release(reservation)
         self._note_seconds(record)
         if isinstance(record, Candidate):
-            self._texts[record.id] = record.text
+            self._texts[record.id] = record.substance
         if kept:
             self._written[step.id] = PendingGrades(reservation, sum(seat.looks for seat in self._paid))
         return record
@@ -213,7 +213,7 @@ class Reservations:
 
     def _is_copy(self, candidate: Candidate) -> bool:
         """Whether it is the same text as its parent: it is not graded again."""
-        return candidate.parent is not None and self._texts.get(candidate.parent) == candidate.text
+        return candidate.parent is not None and self._texts.get(candidate.parent) == candidate.substance
 
 
 def asks(grader: Any, line: Line | None, cast: Cast, *, first: bool) -> Iterator[tuple[Line | None, Any]]:

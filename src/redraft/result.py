@@ -11,7 +11,7 @@ from .around.meter import EXCESS
 from .core.diagnosis import Diagnosis, Kind, diagnosed, why_kept
 from .core.errors import KINDS, BudgetExhaustedError, GradingError, ModelError, RedraftError, error_of
 from .core.family import noisy_among
-from .core.records import StopReason, Usage
+from .core.records import StopReason, ToolCall, Usage
 from .core.trace import Trace
 from .text import plain
 
@@ -32,8 +32,18 @@ class Result:
 
     @property
     def value(self) -> str:
-        """The best text."""
+        """The best text; it may be empty where the answer is `tool_calls`."""
         return self.trace.best.text if self.trace.best else ""
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of tools that the best answer asks for."""
+        return self.trace.best.tool_calls if self.trace.best else ()
+
+    @property
+    def readable(self) -> str:
+        """The best answer for people: its text, and each tool call on a line of its own."""
+        return self.trace.best.readable if self.trace.best else ""
 
     @property
     def score(self) -> float | None:
@@ -115,6 +125,7 @@ class Result:
         """All of it as plain data that `json.dumps` takes; the whole trace, too, if asked for."""
         data = {
             "value": self.value,
+            "tool_calls": [call.as_message_part() for call in self.tool_calls],
             "score": self.score,
             "score_interval": self.score_interval,
             "observed": self.observed,
@@ -134,10 +145,10 @@ class Result:
     def __rich__(self) -> Any:
         from rich.text import Text
 
-        return Text(f"{self.summary()}\n\n{plain(self.value)}")
+        return Text(f"{self.summary()}\n\n{plain(self.readable)}")
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(self.summary())}</p><pre>{escape(plain(self.value))}</pre>"
+        return f"<p>{escape(self.summary())}</p><pre>{escape(plain(self.readable))}</pre>"
 
     def summary(self) -> str:
         """One line: score, why it stopped, what it took; where graders are noisy, what is to be said of that, too."""
@@ -145,8 +156,8 @@ class Result:
         tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
         cost = "unknown" if u.cost is None else f"{u.cost:.4g} USD"
         note = self.trace.outcome.note if self.trace.outcome else ""
-        told = self.stop.resumable or self.stop is StopReason.GAIN or (self.score_interval and self.stop not in REACHED)
-        told = told or EXCESS in note
+        told = self.stop.resumable or self.stop in {StopReason.GAIN, StopReason.TOOL_CALLS} or EXCESS in note
+        told = told or (self.score_interval is not None and self.stop not in REACHED)
         why = f"{self.stop} ({plain(note)})" if note and told else str(self.stop)
         remark = remarked(self) if self.score_interval else ""
         cut = ["cut off at the token limit"] if self.trace.best and self.trace.best.truncated else []
@@ -203,8 +214,8 @@ def remarked(result: Result) -> str:
 
 
 def broken_musts(trace: Trace) -> list[str]:
-    """The `must` graders that the best candidate does not satisfy."""
-    if trace.best is None:
+    """The `must` graders that the best candidate does not satisfy. They say nothing of tool calls that are handed on ungraded."""
+    if trace.best is None or (trace.outcome and trace.outcome.reason is StopReason.TOOL_CALLS):
         return []
     return [seat.grader for seat in trace.scorers if seat.must and trace.seat_score(trace.best.id, seat) != 1]
 
@@ -223,7 +234,7 @@ def _problem(trace: Trace, result: Result, *, strict: bool) -> RedraftError | No
         limit = trace.trouble.what if trace.trouble else ""
         what = limit or ("deadline" if result.stop == StopReason.DEADLINE else "budget")
         return BudgetExhaustedError(trace.outcome.note if trace.outcome else "", what=what, usage=trace.usage)
-    return None if trace.graded else _nothing_graded(trace)
+    return None if trace.graded or result.stop is StopReason.TOOL_CALLS else _nothing_graded(trace)
 
 
 def _nothing_graded(trace: Trace) -> RedraftError:

@@ -8,11 +8,12 @@ from aiohttp import web
 
 
 class ChatServer:
-    """`answer(messages, n)` gives the n-th reply: text, a status, or a status with a message; `hold(n)` keeps call n waiting."""
+    """`answer(messages, n)` gives the n-th reply: text, the fields of a message, a status, or a status with a message; `hold(n)` keeps call n waiting."""
 
     def __init__(self, answer):
         self.answer = answer
         self.asked = []
+        self.bodies = []
         self.arrived = {}
         self._held = {}
         self._started = threading.Event()
@@ -62,6 +63,7 @@ class ChatServer:
         body = await request.json()
         n = len(self.asked)
         self.asked.append(body["messages"])
+        self.bodies.append(body)
         if n in self.arrived:
             self.arrived[n].set()
         if gate := self._held.get(n):
@@ -71,7 +73,8 @@ class ChatServer:
             said = said, f"no, {said}"
         if isinstance(said, tuple):
             return web.json_response({"error": {"message": said[1]}}, status=said[0], headers=dict(*said[2:]))
-        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+        message = said if isinstance(said, dict) else {"content": said}
+        choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
 

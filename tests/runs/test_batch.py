@@ -18,7 +18,7 @@ from redraft.runs import Run
 from redraft.stores.journal import Journal
 
 COLUMNS = [
-    *("best", "initial_score", "best_score", "score_low", "score_high", "observed"),
+    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "observed"),
     *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken"),
 ]
 

@@ -105,6 +105,11 @@ def completion(content="fine", finish="stop", usage=(7, 3), **message) -> dict:
     return {"id": "x", "object": "chat.completion", "choices": [choice], "usage": spent}
 
 
+def call(name="search", arguments="{}", id="call_1") -> dict:
+    """A tool call as it stands in a message."""
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def good(*args, **kwargs) -> bytes:
     return http(completion(*args, **kwargs))
 

@@ -113,12 +113,12 @@ async def test_a_schema_is_asked_for_natively():
         ([], {}, BadResponseError),
         ([TextPart("")], {}, BadResponseError),
         ([ThinkingPart("hm")], {"finish_reason": "length"}, BadResponseError),
-        ([ToolCallPart("search", {})], {}, BadResponseError),
+        ([ToolCallPart("search", "{q")], {}, BadResponseError),
         ([TextPart("half")], {"finish_reason": "content_filter"}, ContentFilterError),
     ],
 )
 async def test_what_is_no_answer(parts, fields, kind):
-    """Nothing, thoughts alone, tool calls and withheld answers are errors that were paid for."""
+    """Nothing, thoughts alone, tool calls that cannot be read and withheld answers are errors that were paid for."""
     model, _ = answering(*parts, **fields)
     with pytest.raises(kind) as caught:
         await model.complete(Request(CHAT))

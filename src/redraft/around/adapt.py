@@ -57,6 +57,7 @@ OTHER_WAYS: dict[Part, tuple[str, ...]] = {"turns": ("later_system", "opening_tu
 """The adaptations to try for what is refused; where nothing stands here, the one of the same name."""
 NO_OTHER_WAY: dict[Part, str] = {
     "images": "the model takes no images, and the request cannot do without",
+    "tools": "the endpoint refuses the tools or tool calls of this request; without them the answer would be another one",
     "turns": "the model does not take messages in this order",
     "system": "the model takes no system role",
 }

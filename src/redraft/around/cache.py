@@ -29,6 +29,7 @@ def key_of(identity: str, request: Request) -> str:
         request.format,
         request.look,
         *sorted(request.unsupported),
+        *([request.tools, request.tool_choice] if request.tools else ()),
     )
     try:
         text = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)

@@ -12,10 +12,10 @@ from typing import Literal, TypeAlias
 
 from ..contracts import Request
 from ..core.errors import AuthenticationError, ContentFilterError, ContextLengthError, ModelError
-from .messages import SYSTEM, has_images
+from .messages import SYSTEM, TOOL, has_images
 
 Part: TypeAlias = Literal[
-    "format", "images", "system", "turns", "temperature", "seed", "max_tokens", "max_completion_tokens", "stream_options"
+    "format", "images", "tools", "system", "turns", "temperature", "seed", "max_tokens", "max_completion_tokens", "stream_options"
 ]
 PARAMETERS: tuple[Part, ...] = ("max_tokens", "max_completion_tokens", "temperature", "seed", "stream_options")
 
@@ -45,6 +45,8 @@ _BAD_ANSWER = _words(
     r"failed to generate|failed_generation|json_validate_failed|empty grammar stack|(not|n't) match the .{0,20}schema"
 )
 _IMAGES = _words(r"image|vision|multi-?modal|mmproj")
+_TOOLS = _words(r"\btools?\b", r"\btool[ _-]?(use|calls?|calling|choice|parser)", r"\bfunctions?[ _-]?(calls?|calling|use)\b")
+_TAKES_NO_TOOLS = _words(r"requires|no endpoints found|cannot be used|not? (been )?(trained|able|capable)|without tool")
 _TAKES_NO_IMAGES = _words(
     r"(input|images?|vision) (is|are) (not supported|unsupported)|only supported by|support (for )?(image|vision)|at most 0 image",
     r"multi-?modal|mmproj",
@@ -73,6 +75,8 @@ def refused_part(error: ModelError, request: Request) -> Part | None:
     said = server_words(error)
     if _NOT.search(said) and not _VALUE.search(said) and (parameter := _parameter(said, request)):
         return parameter
+    if has_tools(request) and _TOOLS.search(said) and (_NOT.search(said) or _TAKES_NO_TOOLS.search(said)):
+        return "tools"
     if has_images(request.messages) and _IMAGES.search(said) and ((error.status or 500) < 500 or takes_no_images(error)):
         return "images"
     if _names_format(error, said, request):
@@ -82,6 +86,12 @@ def refused_part(error: ModelError, request: Request) -> Part | None:
     if _SYSTEM.search(said) and any(message["role"] in SYSTEM for message in request.messages):
         return "system"
     return None
+
+
+def has_tools(request: Request) -> bool:
+    """Whether a request offers tools, or its conversation holds calls of tools and their results."""
+    told = (message["role"] in TOOL or message.get("tool_calls") or message.get("function_call") for message in request.messages)
+    return bool(request.tools) or any(told)
 
 
 def is_refusal(error: ModelError) -> bool:

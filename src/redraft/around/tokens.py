@@ -7,6 +7,7 @@ tokens to bytes that the endpoint has reported so far, with a margin.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
@@ -118,8 +119,10 @@ class TokenEstimator:
 
 
 def size_of(request: Request) -> Size:
-    """The size of what a request sends, its schema included."""
+    """The size of what a request sends, its schema and its tools included."""
     size = messages_size(request.messages)
+    if request.tools:
+        size = size.plus(text_size(as_text(request.tools)))
     return size if request.schema is None else size._replace(schema=len(str(request.schema)))
 
 
@@ -129,9 +132,20 @@ def messages_size(messages: Iterable[Message]) -> Size:
     for message in messages:
         text = text_size(text_of(message))
         plain, other, count = plain + text.ascii, other + text.other, count + 1
-        if not isinstance(message["content"], str):
+        if calls := message.get("tool_calls") or message.get("function_call"):
+            text = text_size(as_text(calls))
+            plain, other = plain + text.ascii, other + text.other
+        if not isinstance(message["content"], str | None):
             images += _images(message)
     return Size(plain, other, count, images)
+
+
+def as_text(value: Any) -> str:
+    """Tools, or calls of them, as JSON: about as a chat template writes them into a prompt."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except (ValueError, RecursionError):
+        return repr(value)
 
 
 def text_size(text: str) -> Size:

@@ -65,6 +65,7 @@ COLUMNS = {
     "context": "Material for the judge.",
     "tests": "Tests of code, shown to judges; they are not run.",
     "requirements": "A list of specs, such as words:80-200.",
+    "tools": "Tools that the model may call: a list, as OpenAI's.",
 }
 
 OF_ENGINES = {"ray_address": "ray", "shards": "ray", "poll": "provider-batch"}

@@ -142,6 +142,7 @@ def _as_object(row: Standing, trace: Trace, typed: Mapping[str, Any]) -> dict[st
         "response": typed["response"][c.id] if typed["response"] else None,
         "score": trace.scores[c.id],
         "text": c.text,
+        "tool_calls": [call.as_message_part() for call in c.tool_calls],
     }
 
 

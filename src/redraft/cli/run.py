@@ -25,7 +25,7 @@ object a line for everything that happens goes to stdout, the last of them
 
 \b
 Exit codes:
-  0    an answer was graded; stderr says why the work ended there
+  0    an answer was graded, or calls tools; stderr says why the work ended
   1    it failed; the best so far, if there is one, is printed all the same
   2    something asked for cannot be
   3    the best answer still breaks a requirement
@@ -51,6 +51,7 @@ pyproject.toml, whose keys are the names of the options.
 @click.option("--system", metavar="TEXT", help="A system message.")
 @click.option("--context", type=options.READABLE, metavar="FILE", help="Material for the judge.")
 @click.option("--reference", type=options.READABLE, metavar="FILE", help="A known good answer for the judge.")
+@click.option("--tools", type=options.READABLE, metavar="FILE", help="Tools that the model may call: a JSON list, as OpenAI's.")
 @click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the answer there instead of to stdout.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Keep everything there as it happens.")
 @click.option(
@@ -74,7 +75,7 @@ def run(ctx: click.Context, /, **typed: Any) -> int:
     return refine(ctx, typed)
 
 
-OF_THE_TASK = ("prompt", "response", "system", "context", "reference", "trace")
+OF_THE_TASK = ("prompt", "response", "system", "context", "reference", "tools", "trace")
 
 
 def _check(typed: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ class Teller:
             if max(comparison.ranking) == candidate.id:
                 self._indented(_ranked(comparison))
         self.console.print()
-        self._indented(self.excerpt(candidate.text) if parent is None else self.changes(parent.text, candidate.text))
+        self._indented(self.excerpt(candidate.readable) if parent is None else self.changes(parent.readable, candidate.readable))
 
     def _heading(self, trace: Trace, candidate: Candidate) -> None:
         score = trace.scores[candidate.id]

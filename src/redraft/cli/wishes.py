@@ -5,6 +5,7 @@ A header holds settings, never secrets: an address goes in without user, passwor
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from click.core import ParameterSource
 from ..around import Budget
 from ..core.errors import ConfigError
 from ..core.priors import Priors
-from ..core.records import NOTHING, Task, Usage
+from ..core.records import NOTHING, Task, Usage, checked_tools
 from ..core.trace import Trace
 from ..graders import Judge, Rubric
 from ..models import find
@@ -49,12 +50,21 @@ class Wish:
 def new_task(typed: Mapping[str, Any]) -> Task:
     """The task that was typed. Raises UsageError for files that cannot be read."""
     prompt, system = typed["prompt"] or NO_PROMPT, typed.get("system")
-    files.one_stdin(PROMPT=prompt, **{"--response": typed.get("response")})
+    files.one_stdin(PROMPT=prompt, **{"--response": typed.get("response"), "--tools": typed.get("tools")})
     messages = [{"role": "system", "content": system}] if system else []
     text = files.read_text("-", "PROMPT") if prompt == "-" else prompt
     files_named = [name for name in ("response", "context", "reference") if typed.get(name)]
     held: dict[str, Any] = {name: files.read_text(typed[name], f"--{name}") for name in files_named}
+    held["tools"] = _tools(typed["tools"]) if typed.get("tools") else None
     return Task([*messages, {"role": "user", "content": text}], requirements=canonical(typed["require"]), **held)
+
+
+def _tools(file: str) -> tuple[Mapping[str, Any], ...]:
+    """The tools in a file. Raises ConfigError for what are none, naming the file."""
+    try:
+        return checked_tools(json.loads(files.read_text(file, "--tools")))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--tools {file}: {error}") from error
 
 
 def canonical(specs: Iterable[str]) -> list[str]:

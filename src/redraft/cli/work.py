@@ -177,11 +177,11 @@ def _watcher(progress: Progress, *, as_json: bool) -> Watcher:
 def hand_over(result: Result, typed: Mapping[str, Any]) -> None:
     """The answer, to where it was wanted."""
     if typed["output"]:
-        write_whole(typed["output"], result.value)
+        write_whole(typed["output"], result.readable)
     if typed["as_json"]:
         lines.emit("result", **result.to_dict())
     elif not typed["output"]:
-        files.show_answer(result.value)
+        files.show_answer(result.readable)
 
 
 def _conclude(result: Result, typed: Mapping[str, Any], watch: Watch) -> None:

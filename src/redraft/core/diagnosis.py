@@ -57,7 +57,7 @@ def diagnosed(trace: Trace) -> Diagnosis | None:
     - ceiling: the latest refinements did not improve on the answer that was kept.
     """
     end = trace.outcome
-    if end is None or end.reason.resumable or not trace.graded or trace.best is None:
+    if end is None or end.reason.resumable or end.reason is StopReason.TOOL_CALLS or not trace.graded or trace.best is None:
         return None
     if end.reason in {StopReason.TARGET, StopReason.DONE}:
         return Diagnosis(Kind.REACHED, end.note)

@@ -47,12 +47,12 @@ def family(trace: Trace) -> Family:
     """The family of a trace's candidates. Graders that call no model have no noise; who said the same twice was looked at twice."""
     noisy = noisy_among(trace.scorers)
     places: dict[int, int] = {}
-    texts: dict[str, int] = {}
+    texts: dict[tuple[object, ...], int] = {}
     origins: list[tuple[str, int | None]] = []
     grades: list[list[Grade]] = []
     again: list[tuple[int, float]] = []
     for c in trace.candidates:
-        place = places[c.id] = texts.setdefault(c.text, len(origins))
+        place = places[c.id] = texts.setdefault(c.substance, len(origins))
         if place == len(origins):
             origins.append((c.role, None if c.parent is None else places[c.parent]))
             grades.append([])

@@ -46,13 +46,14 @@ def advise(trace: Trace, parent: Candidate) -> tuple[Message, ...]:
 
     Those that ask for a first draft come first and unchanged, so that a provider's prefix cache hits; then the parent, as the
     assistant's turn; then one user message. Scores, other candidates' texts and errors of graders are not in it. Where an
-    assistant's turn cannot follow, the user message holds the parent. No two neighbours are added that have the same role.
+    assistant's turn cannot follow, the user message holds the parent; so it does where the parent calls tools, since an assistant's
+    turn with calls must be followed by their results. No two neighbours are added that have the same role.
     """
     asked, advice = first_prompt(trace), "\n\n".join(_advice(trace, parent))
     last = asked[-1]["role"]
-    if last in ANSWERED and parent.text.strip():
+    if last in ANSWERED and parent.text.strip() and not parent.tool_calls:
         return (*asked, {"role": "assistant", "content": parent.text}, {"role": "user", "content": advice})
-    told = f"{_enclosed(parent.text)}\n\n{advice}"
+    told = f"{_enclosed(parent.readable)}\n\n{advice}"
     if last == "user":
         return (*asked[:-1], extended(asked[-1], told))
     return (*asked, {"role": "user", "content": told})
@@ -79,7 +80,10 @@ def _advice(trace: Trace, parent: Candidate) -> Iterator[str]:
         latest = dict.fromkeys(line for lines in tried[-MOST_TRIES:] for line in lines)
         yield "This was already tried and did not help; do not repeat it:"
         yield "\n".join(f"{line} ({times[line]} times)" if times[line] > 1 else line for line in latest)
-    yield "Answer with the improved answer only: no preface, no comment on the changes."
+    if parent.tool_calls:
+        yield "Call the tools as they should be called, or answer in words where that is better: no comment on the changes."
+    else:
+        yield "Answer with the improved answer only: no preface, no comment on the changes."
 
 
 def fence_for(text: str) -> str:

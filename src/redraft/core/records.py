@@ -6,6 +6,7 @@ Nothing is stored here that can be computed from the trace (see `trace`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -21,6 +22,7 @@ class StopReason(StrEnum):
 
     TARGET = "target"
     DONE = "done"
+    TOOL_CALLS = "tool_calls"
     PATIENCE = "patience"
     MAX_ITERATIONS = "max_iterations"
     BUDGET = "budget"
@@ -91,14 +93,84 @@ class Usage:
 NOTHING = Usage()
 
 
+MOST_TOOL_CALLS = 128  # in one answer
+TOOL_CHOICES = ("none", "auto", "required")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool that a model asks for: the name of the function, and its arguments as JSON text, as the model wrote them.
+
+    `id` is what the result of the call refers to. Raises ValueError where a field is no text.
+    """
+
+    name: str
+    arguments: str = "{}"
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(text, str) for text in (self.name, self.arguments, self.id)) or not self.name:
+            raise ValueError(f"a tool call has a name, arguments and an id, all of them texts, got {self!r:.200}")
+
+    @property
+    def parsed(self) -> Any:
+        """The arguments as a value: an object, in every call that a model made. Raises ValueError for what is no JSON."""
+        return json.loads(self.arguments)
+
+    def as_message_part(self) -> dict[str, Any]:
+        """The call as it stands in an assistant's message: {"id", "type", "function": {"name", "arguments"}}."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+
+def checked_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
+    """The tools offered to a writer. Raises ValueError for what is no list of function tools, or names one twice."""
+    if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
+        raise ValueError(f"tools must be a list of {_TOOL}, got {tools!r:.200}")
+    checked = tuple({"type": "function", **tool} if isinstance(tool, Mapping) else tool for tool in tools)
+    names = [_tool_name(tool) for tool in checked]
+    if twice := [name for n, name in enumerate(names) if name in names[:n]]:
+        raise ValueError(f"tools: the function {twice[0]!r} stands there twice")
+    return checked
+
+
+_TOOL = '{"type": "function", "function": {"name": ..., "description": ..., "parameters": {...}}}'
+
+
+def _tool_name(tool: Any) -> str:
+    function = tool.get("function") if isinstance(tool, dict) and tool["type"] == "function" else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+        raise ValueError(f"tools: a tool is {_TOOL}, got {tool!r:.200}")
+    if not isinstance(function.get("parameters", {}), Mapping):
+        raise ValueError(f"tools: the parameters of {name!r} must be a JSON schema, got {function['parameters']!r:.200}")
+    return name
+
+
+def checked_tool_choice(choice: Any, tools: Iterable[Mapping[str, Any]]) -> str | Mapping[str, Any] | None:
+    """Which of the tools a writer must call. Raises ValueError for what says nothing about these tools."""
+    if choice is None:
+        return None
+    names = [tool["function"]["name"] for tool in tools]
+    if not names:
+        raise ValueError(f"tool_choice says which of the `tools` to call, and there are none, got {choice!r:.200}")
+    if isinstance(choice, str) and choice in TOOL_CHOICES:
+        return choice
+    function = choice.get("function") if isinstance(choice, Mapping) and choice.get("type") == "function" else None
+    if isinstance(function, Mapping) and function.get("name") in names:
+        return dict(choice)
+    allowed = f'{", ".join(map(repr, TOOL_CHOICES))} or {{"type": "function", "function": {{"name": ...}}}}'
+    raise ValueError(f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {choice!r:.200}")
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One thing to be answered well.
 
     `messages` may be given as a prompt or as chat messages (`{"role", "content"}`). With a `response`, that becomes
     candidate 0. `reference`, `context` and `tests` are for graders that read them; tests are shown to judges and never run.
-    `requirements` are specs such as "words:80-200", or objects with such a `spec`. Raises ValueError for messages that are no
-    messages.
+    `requirements` are specs such as "words:80-200", or objects with such a `spec`. `tools` are functions that the model which
+    writes may call, and `tool_choice` whether it must, both in OpenAI's form; judges are never offered them. Raises ValueError
+    for messages that are no messages, and tools that are no tools.
     """
 
     messages: tuple[Message, ...]
@@ -109,6 +181,8 @@ class Task:
     requirements: tuple[str, ...] = ()
     id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[Mapping[str, Any], ...] = ()
+    tool_choice: str | Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -121,7 +195,10 @@ class Task:
         requirements: Iterable[Any] = (),
         id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        tools: Iterable[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
     ) -> None:
+        offered = checked_tools(() if tools is None else tools)
         if response is not None and not isinstance(response, str):
             raise ValueError(f"response must be text or None, got {response!r}")
         given = dict(
@@ -133,6 +210,8 @@ class Task:
             requirements=tuple(r if isinstance(r, str) else str(r.spec) for r in requirements),
             id=id,
             metadata=dict(metadata or {}),
+            tools=offered,
+            tool_choice=checked_tool_choice(tool_choice, offered),
         )
         for name, value in given.items():
             object.__setattr__(self, name, value)
@@ -144,16 +223,20 @@ class Task:
 
 
 def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
-    """Chat messages from a prompt, or a checked copy of the messages given."""
+    """Chat messages from a prompt, or a checked copy of the messages given.
+
+    A message that calls tools may come without content, which is None then.
+    """
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     if not isinstance(prompt, Iterable) or isinstance(prompt, Mapping):
         raise ValueError(f"a task is a prompt or a list of messages, got {prompt!r}")
     messages = []
     for message in prompt:
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
+        calls = isinstance(message, Mapping) and (message.get("tool_calls") or message.get("function_call"))
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not ("content" in message or calls):
             raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r}')
-        messages.append(dict(message))
+        messages.append({**message, "content": message.get("content")})
     if not messages:
         raise ValueError("a task needs at least one message, got none")
     return messages
@@ -173,7 +256,8 @@ class Candidate:
     """One response, the candidate it came from, and who made it (`by`: a model, "editor" or "given").
 
     `truncated` says that the model was cut off; `reasoning` is what it thought aloud, which is no part of the answer;
-    `note` says in words what an editor did. `seconds` is how long it took.
+    `note` says in words what an editor did. `seconds` is how long it took. `tool_calls` are the calls of tools that the model
+    asks for; `text` may be empty then.
     """
 
     id: int
@@ -187,10 +271,22 @@ class Candidate:
     lossy: bool = False
     usage: Usage = NOTHING
     seconds: float | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
 
     @property
     def slot(self) -> Slot:
         return ("candidate", self.id)
+
+    @property
+    def readable(self) -> str:
+        """The text and, each on a line of its own, the tool calls: `[tool call: NAME] ARGUMENTS`."""
+        calls = (f"[tool call: {call.name}] {call.arguments}" for call in self.tool_calls)
+        return "\n".join(filter(None, (self.text, *calls)))
+
+    @property
+    def substance(self) -> tuple[Any, ...]:
+        """The text and the tool calls without their ids, which are new every time: equal where two candidates say the same."""
+        return (self.text, *((call.name, call.arguments) for call in self.tool_calls))
 
 
 @dataclass(frozen=True, slots=True)

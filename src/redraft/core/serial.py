@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from .errors import StoreError
-from .records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, Record, Slot, StopReason, Task, Usage
+from .records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, Record, Slot, StopReason, Task, ToolCall, Usage
 
 SCHEMA = 1
 KINDS: dict[str, type] = {
@@ -87,6 +87,7 @@ RESTORE: dict[str, Any] = {
     "ends": lambda v: v and StopReason(v),
     "interval": lambda v: None if v is None else _pair(v),
     "believed": lambda v: tuple(map(_pair, v)),
+    "tool_calls": lambda v: tuple(unpack(ToolCall, call) for call in v),
 }
 
 

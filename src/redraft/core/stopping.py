@@ -117,6 +117,18 @@ def _level(trace: Trace, candidate: Candidate) -> float | None:
     return -1.0 if trace.unchanged(candidate) else float(candidate.id)
 
 
+def tool_calls() -> StopRule:
+    """Stop with the first candidate that calls tools, unless a grader on the panel reads tool calls."""
+    return StopRule((_tool_calls,))
+
+
+def _tool_calls(trace: Trace) -> Ending | None:
+    if (caller := trace.handed_on) is None:
+        return None
+    names = ", ".join(dict.fromkeys(call.name for call in caller.tool_calls))
+    return Ending(StopReason.TOOL_CALLS, f"the model calls {names}")
+
+
 def form_only() -> StopRule:
     """Stop where only a model could go on."""
     return StopRule((_form_only,))

@@ -60,7 +60,7 @@ class Seat:
     editor can repair what it finds. `compares`: it ranks candidates instead of scoring one. `looks`: how often it is
     asked about each candidate; its score is their mean. `demand`: what a must demands, in words for the writer; "" where it
     has none. `card`: what is known of its trustworthiness, where it was asked. `may_ask`: it is handed a model that it need not
-    call; once its grades show no call, it counts as free.
+    call; once its grades show no call, it counts as free. `reads_tool_calls`: it grades candidates that call tools, too.
     """
 
     grader: str
@@ -73,6 +73,7 @@ class Seat:
     demand: str = ""
     card: Mapping[str, Any] | None = field(default=None, compare=False)
     may_ask: bool = False
+    reads_tool_calls: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,9 +188,16 @@ class Trace:
 
     @view
     def copies(self) -> set[int]:
-        """The candidates with the same text as their parent."""
+        """The candidates with the same text as their parent, and the same tool calls."""
         parents = ((c, self.by_id.get(c.parent)) for c in self.candidates if c.parent is not None)
-        return {c.id for c, parent in parents if parent is not None and parent.text == c.text}
+        return {c.id for c, parent in parents if parent is not None and parent.substance == c.substance}
+
+    @view
+    def handed_on(self) -> Candidate | None:
+        """The first candidate that calls tools, where no grader reads tool calls: it is the answer as it stands, ungraded."""
+        if any(seat.reads_tool_calls for seat in self.panel):
+            return None
+        return next((c for c in self.candidates if c.tool_calls and c.role != "repair"), None)
 
     def unchanged(self, candidate: Candidate) -> bool:
         """Whether it is a copy of its parent: it is not graded again, its parent's feedback is its own."""
@@ -462,7 +470,7 @@ def _by_grader(feedback: Feedback) -> tuple[str, int]:
 
 
 # The views that a record of each kind leaves as they are: they are handed on, so that planning stays cheap.
-_OF_CANDIDATES = ("candidates", "by_id", "copies", "replaced")
+_OF_CANDIDATES = ("candidates", "by_id", "copies", "replaced", "handed_on")
 _OF_CRITICS = ("_steering", "critics", "scorers", "only_critics")
 _OF_FEEDBACK = ("filled", "scoring", "outcome", "comparisons", "feedback")
 _OF_GRADES = ("feedback", "_standing", "scores")

@@ -29,6 +29,8 @@ USUAL: Mapping[str, tuple[str, ...]] = {
     "context": ("context",),
     "tests": ("tests",),
     "requirements": ("requirements",),
+    "tools": ("tools",),
+    "tool_choice": ("tool_choice",),
 }
 INNER = ("content", "answer", "response", "completion", "text", "value")  # where a response stands in an object
 SPEAKERS: Mapping[str, str] = {
@@ -65,6 +67,8 @@ class Columns:
     context: str | None = None
     tests: str | None = None
     requirements: str | None = None
+    tools: str | None = None
+    tool_choice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,8 @@ class Shape:
             requirements=_requirements(values, names.requirements),
             id=_id(values, names.id),
             metadata=dict(_rest(values, self._used())),
+            tools=_tools(values, names.tools),
+            tool_choice=_tool_choice(values, names.tool_choice),
         )
 
     def _asked(self, values: Mapping[str, Any]) -> tuple[list[Message], str | None]:
@@ -145,6 +151,8 @@ def recognised(sample: Sequence[Mapping[str, Any]], columns: Columns = Columns()
     asked, more = _asked_in(held, columns)
     response = _response_in(held, columns, {asked.prompt, asked.messages, more})
     others = {role: _other_in(held, role, getattr(columns, role)) for role in USUAL}
+    if columns.tool_choice is None and not others["tools"]:
+        others["tool_choice"] = None  # without tools it says nothing
     return Shape(replace(asked, response=response, **others), more)
 
 
@@ -207,7 +215,25 @@ def _is_chat(value: Any) -> bool:
         except (ValueError, RecursionError):
             return False
     messages = isinstance(value, list) and bool(value) and all(isinstance(m, Mapping) for m in value)
-    return messages and all({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys() for m in value)
+    spoken = ({"role", "content"}, {"role", "tool_calls"}, {"from", "value"})
+    return messages and all(any(keys <= m.keys() for keys in spoken) for m in value)
+
+
+def _is_tools(value: Any) -> bool:
+    """Whether it holds tools in OpenAI's form, be it as JSON in a text."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return False
+    return isinstance(value, list) and bool(value) and all(isinstance(tool, Mapping) and "function" in tool for tool in value)
+
+
+def _is_choice(value: Any) -> bool:
+    return isinstance(value, str | Mapping) and bool(value)
+
+
+FITS: Mapping[str, Callable[[Any], bool]] = {"id": _is_id, "system": _is_text, "tools": _is_tools, "tool_choice": _is_choice}
 
 
 def _is_response(value: Any) -> bool:
@@ -250,7 +276,7 @@ def _response_in(held: _Held, columns: Columns, taken: set[str | None]) -> str |
 def _other_in(held: _Held, role: str, stated: str | None) -> str | None:
     if stated is not None:
         return stated or None
-    fits = _is_id if role == "id" else _is_text if role == "system" else _is_texts
+    fits = FITS.get(role, _is_texts)
     return next(iter(held.fitting(USUAL[role], fits, ("input", "output"))), None)
 
 
@@ -348,11 +374,12 @@ def _conversation(value: Any, name: str, *, text: bool) -> tuple[list[Message], 
     return messages, last
 
 
-def _read_json(text: str, name: str) -> Any:
+def _read_json(text: str, name: str | None, what: str = "messages") -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name!r} must be a list of messages, be it as JSON: {error}") from error
+        must = "tool_choice must be a word or an object" if what == "tool_choice" else f"{name!r} must be a list of {what}"
+        raise ValueError(f"{must}, be it as JSON: {error}") from error
 
 
 def _message(message: Any, name: str) -> dict[str, Any]:
@@ -360,9 +387,10 @@ def _message(message: Any, name: str) -> dict[str, Any]:
         raise ValueError(f"{name!r}: a message is an object, got {_short(message)}")
     if "from" in message and "value" in message and "role" not in message:
         message = {"role": _speaker(message["from"], name), "content": message["value"]}
-    if not isinstance(message.get("role"), str) or not isinstance(message.get("content", ABSENT), str | list | None):
+    absent = None if message.get("tool_calls") else ABSENT
+    if not isinstance(message.get("role"), str) or not isinstance(message.get("content", absent), str | list | None):
         raise ValueError(f'{name!r}: a message is {{"role": ..., "content": ...}}, got {_short(message)}')
-    return {key: value for key, value in message.items() if value is not None or key == "content"}
+    return {"content": None} | {key: value for key, value in message.items() if value is not None}
 
 
 def _speaker(name: Any, column: str) -> str:
@@ -403,6 +431,25 @@ def _requirements(values: Mapping[str, Any], name: str | None) -> tuple[str, ...
         return tuple(_known(spec) if len(spec) <= LONGEST_KNOWN else _checked(spec) for spec in value)
     except ConfigError as error:
         raise ValueError(f"{name!r}: {error}") from error
+
+
+def _tools(values: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any]] | None:
+    """Tools in OpenAI's form: a list, or JSON of one."""
+    value = at(values, name) if name else None
+    if value is None or value is ABSENT or value == "":
+        return None
+    found = _read_json(value, name, "tools") if isinstance(value, str) else value
+    if not isinstance(found, list):
+        raise ValueError(f"{name!r} must be a list of tools, got {_short(found)}")
+    return found
+
+
+def _tool_choice(values: Mapping[str, Any], name: str | None) -> Any:
+    """Whether tools must be called: a word, an object, or JSON of one."""
+    value = at(values, name) if name else None
+    if value is None or value is ABSENT or value == "":
+        return None
+    return _read_json(value, name, "tool_choice") if isinstance(value, str) and value.lstrip().startswith("{") else value
 
 
 def _specs(text: str) -> Any:

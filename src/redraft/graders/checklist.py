@@ -143,10 +143,10 @@ class Checklist:
 
         Raises BadResponseError when an answer stays unreadable after one re-ask.
         """
-        if why := await find_no_answer(candidate.text, task):
+        if not candidate.tool_calls and (why := await find_no_answer(candidate.text, task)):
             return no_answer(why)
         questions = await self.questions_for(task, ask)
-        texts = await run_beside(size_of(task, candidate.text), materials, task, candidate, READABLE)
+        texts = await run_beside(size_of(task, candidate.readable), materials, task, candidate, READABLE)
         inquiry = Inquiry(texts, partial(_check, questions), _answers(len(questions)), partial(read, questions=questions))
         feedback, exhibit = await put(inquiry, task, self, ask)
         return exhibit.noted(feedback)

@@ -1,4 +1,4 @@
-"""Plain functions as graders: `(text)`, `(text, task)` or `(text, model)`, sync or async.
+"""Plain functions as graders: `(text)`, `(text, task)`, `(text, model)` or `(text, tool_calls)`, sync or async.
 
 They return a score in [0, 1], a bool, `Feedback`, or `(score, reason)`. Anything else is an error, never a score.
 """
@@ -17,13 +17,14 @@ from ..core.records import Candidate, Feedback, Task
 from ..core.tasks import run_in_thread
 
 MODEL_NAMES = {"model", "llm", "judge", "provider", "client", "ask"}
-TEXT_ONLY, WITH_TASK, WITH_MODEL = "text", "task", "model"
+TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"
 
 
 @dataclass(frozen=True)
 class FunctionGrader:
     """A function that grades. A second parameter named model, llm, judge, provider, client or ask gets the model
-    (`await model(prompt_or_messages) -> str`), any other the `Task`. Sync functions run in a thread.
+    (`await model(prompt_or_messages) -> str`), one named tool_calls the candidate's `ToolCall`s, any other the `Task`. Sync
+    functions run in a thread.
 
     The name says what is handed over, not what becomes of it: a function that was given the model and called it for no grade
     so far counts as one that computes.
@@ -42,7 +43,7 @@ class FunctionGrader:
 
     @cached_property
     def takes(self) -> str:
-        """What the function is handed beside the text: nothing, the task or the model. Raises ConfigError."""
+        """What the function is handed beside the text: nothing, the task, the model or the tool calls. Raises ConfigError."""
         try:
             parameters = inspect.signature(self.function).parameters.values()
         except ValueError:
@@ -56,7 +57,8 @@ class FunctionGrader:
             )
         if len(required) < 2:
             return TEXT_ONLY
-        return WITH_MODEL if positional[1].name in MODEL_NAMES else WITH_TASK
+        second = positional[1].name
+        return WITH_MODEL if second in MODEL_NAMES else WITH_CALLS if second == WITH_CALLS else WITH_TASK
 
     @cached_property
     def is_async(self) -> bool:
@@ -71,9 +73,13 @@ class FunctionGrader:
     def may_ask(self) -> bool:
         return self.takes == WITH_MODEL
 
+    @property
+    def reads_tool_calls(self) -> bool:
+        return self.takes == WITH_CALLS
+
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """What the function says. Raises TypeError or ValueError when that is no grade."""
-        extra = {TEXT_ONLY: (), WITH_TASK: (task,), WITH_MODEL: (ask,)}[self.takes]
+        extra = {TEXT_ONLY: (), WITH_TASK: (task,), WITH_MODEL: (ask,), WITH_CALLS: (candidate.tool_calls,)}[self.takes]
         if self.is_async:
             said = await self.function(candidate.text, *extra)
         else:

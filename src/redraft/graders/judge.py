@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -53,7 +53,9 @@ class Judge:
     braces mean: see `template`); without a rubric the judge then gives one overall score. `model`: what it asks
     (None: the `judge` of the call, or its `model`). Over `max_eval_chars` the middle of a text is left out, visibly, and the
     feedback says so. With `images` the judge is sent the images of the task, where its endpoint takes images; it is
-    told when it does not see them. Raises ConfigError for a bad rubric or template.
+    told when it does not see them. With `reads_tool_calls` candidates that call tools are graded and refined, too, and the judge is
+    shown the calls as data; without it, and without another grader that reads them, they are handed on as they are. Raises
+    ConfigError for a bad rubric or template.
     """
 
     rubric: Rubric | Mapping[str, Any] | str | Path = DEFAULT
@@ -64,6 +66,7 @@ class Judge:
     max_tokens: int | None = 2048
     max_eval_chars: int = 32_768
     images: bool = True
+    reads_tool_calls: bool = field(default=False, compare=False)
 
     wording: ClassVar[tuple[str, ...]] = (
         SYSTEM, CRITERIA, LEVELS, DESCRIBED, EXAMPLES, ANSWER, ROW, DONE, DATA_NOTICE, CONTROL_NOTICE, NOT_SHOWN, NO_ANSWER
@@ -100,10 +103,10 @@ class Judge:
         rubric needs.
         """
         check_needs(self.name, self.needs, task)
-        if why := await find_no_answer(candidate.text, task):
+        if not candidate.tool_calls and (why := await find_no_answer(candidate.text, task)):
             return no_answer(why)
         examples = tuple(text for e in self._rubric.examples for text in (e.task, e.answer))
-        texts = await run_beside(size_of(task, candidate.text), self.materials, task, candidate)
+        texts = await run_beside(size_of(task, candidate.readable), self.materials, task, candidate)
         inquiry = Inquiry(texts, self.prompt, self.schema(), self.read, examples)
         feedback, exhibit = await put(inquiry, task, self, ask)
         return exhibit.noted(feedback)

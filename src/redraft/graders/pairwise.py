@@ -17,7 +17,7 @@ from . import reading
 from .combine import agreed, together, unlike
 from .envelope import CONTROL_NOTICE, DATA_NOTICE
 from .judge import SYSTEM
-from .ranker import BY_CRITERIA, FAIR, Ranker, Verdict, changes, form_of, knockout, shuffle
+from .ranker import BY_CRITERIA, FAIR, Ranker, Verdict, changes, form_of, knockout, said_by, shuffle
 
 WHICH = "Say which of these two answers to the task better serves whoever asked."
 FORM = (
@@ -64,7 +64,7 @@ class Pairwise(Ranker):
 
     async def duel(self, task: Task, first: Candidate, second: Candidate, ask: Ask) -> Comparison:
         """One asking about two candidates in one order. Raises BadResponseError when it stays unreadable after a re-ask."""
-        answers = {"first": first.text, "second": second.text}
+        answers = {"first": said_by(first), "second": said_by(second)}
         return await self.put(task, answers, ask, Verdict(FORM, DUEL, lambda reply: read_duel(reply, first, second)))
 
 

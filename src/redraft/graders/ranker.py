@@ -25,7 +25,7 @@ from .combine import together
 from .envelope import CONTROL_NOTICE, DATA_NOTICE, cut_middle, enclose, fresh_nonce, notice
 from .judge import LONGEST_CHANGE, SYSTEM, check_needs
 from .rubric import READABLE, Rubric
-from .transcript import answer_text, size_of, transcript, user_message
+from .transcript import answer_of, answer_text, size_of, transcript, user_message
 
 ASKED = "Rank these answers to the task from best to worst by how well each serves whoever asked."
 BY_CRITERIA = "Go by these criteria alone:"
@@ -71,7 +71,7 @@ class Ranker:
         return await knockout(field, self.most, self.most, partial(self._rank, task, ask=ask))
 
     async def _rank(self, task: Task, shown: Sequence[Candidate], ask: Ask) -> Comparison:
-        answers = {f"answer-{n}": c.text for n, c in enumerate(shown, 1)}
+        answers = {f"answer-{n}": said_by(c) for n, c in enumerate(shown, 1)}
         return await self.put(task, answers, ask, Verdict(FORM, schema(len(shown)), lambda reply: read(reply, shown)))
 
     async def put(self, task: Task, answers: Mapping[str, str], ask: Ask, verdict: Verdict) -> Comparison:
@@ -183,6 +183,11 @@ def _ties(held: Any, ranking: Sequence[int]) -> list[list[int]]:
     return [group for group in held if len(group) > 1]
 
 
+def said_by(candidate: Candidate) -> str:
+    """The text of a candidate, and its tool calls where it has any."""
+    return answer_of(candidate) if candidate.tool_calls else candidate.text
+
+
 async def shuffle(task: Task, candidates: Sequence[Candidate], look: int) -> list[Candidate]:
     """`shuffled`, where no long text holds the event loop."""
     return await run_beside(size_of(task, *(c.text for c in candidates)), shuffled, task, candidates, look)
@@ -191,7 +196,7 @@ async def shuffle(task: Task, candidates: Sequence[Candidate], look: int) -> lis
 def shuffled(task: Task, candidates: Iterable[Candidate], look: int) -> list[Candidate]:
     """The candidates in an order that depends on nothing but the task, their ids and texts, and the look."""
     field = sorted(candidates, key=lambda c: c.id)
-    content = json.dumps([dict(transcript(task).texts), [[c.id, c.text] for c in field], look])
+    content = json.dumps([dict(transcript(task).texts), [[c.id, *c.substance] for c in field], look])
     seed = sha256(content.encode()).hexdigest()
     return sorted(field, key=lambda c: sha256(f"{seed}:{c.id}".encode()).digest())
 

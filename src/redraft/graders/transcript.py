@@ -53,6 +53,14 @@ def transcript(task: Task) -> Transcript:
     return Transcript({name: text for name, text in texts.items() if text or name == "task"}, tuple(album.parts))
 
 
+def answer_of(candidate: Candidate) -> str:
+    """What a candidate says, in words, and its tool calls, each on a line."""
+    if not candidate.tool_calls:
+        return answer_text(candidate.text)
+    calls = {"tool_calls": [call.as_message_part() for call in candidate.tool_calls]}
+    return Turn("assistant", without_data_urls(candidate.text), tuple(_calls(calls))).body(_heads(()))
+
+
 def answer_text(text: str) -> str:
     """An answer in words: tool calls written as a chat message in JSON are shown as such, anything else as it stands."""
     if text.lstrip().startswith("{") and '"tool_calls"' in text:
@@ -102,7 +110,7 @@ def size_of(task: Task, *answers: str) -> int:
 def materials(task: Task, candidate: Candidate, reads: tuple[str, ...]) -> dict[str, str]:
     """The conversation, those of the task's fields that are read, and the answer, by name."""
     given = {name: getattr(task, name) for name in reads}
-    return {**transcript(task).texts, **{k: v for k, v in given.items() if v}, "answer": answer_text(candidate.text)}
+    return {**transcript(task).texts, **{k: v for k, v in given.items() if v}, "answer": answer_of(candidate)}
 
 
 def exhibited(texts: Mapping[str, str], most: int) -> Exhibit:

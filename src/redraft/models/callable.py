@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import isawaitable, iscoroutinefunction
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction, signature
 from typing import Any
 from uuid import uuid4
 
 from ..contracts import Reply, Request
-from ..core.errors import BadResponseError, ModelError
+from ..core.errors import BadResponseError, ConfigError, ModelError
 from ..core.records import Usage
 from ..core.tasks import run_in_thread
 from ..error_text import error_text
@@ -19,7 +20,8 @@ from .wire import PERHAPS_BILLED
 class CallableModel:
     """A function `(messages) -> text`, async or not (then it runs in a thread); it may also return a Reply.
 
-    What it consumes is unknown. Give it a `name` to have its answers found again in a cache by later runs.
+    One with parameters named `tools` and `tool_choice` is given those of the task, by keyword; for any other, a task with
+    tools is a ConfigError. What it consumes is unknown. Give it a `name` to have its answers found again in a cache by later runs.
     """
 
     def __init__(self, fn: Callable[[list[dict[str, Any]]], Any], name: str | None = None) -> None:
@@ -27,25 +29,46 @@ class CallableModel:
         self.name = name or ("callable" if own == "<lambda>" else own)
         self.identity = f"callable:{name}" if name else f"callable:{self.name}:{uuid4().hex}"
         self._fn = fn
+        self._takes = _keywords(fn)
 
     def __repr__(self) -> str:
         return f"CallableModel({self.name!r})"
 
     async def complete(self, request: Request) -> Reply:
+        offered = self._offered(request)
         try:
-            said = await called(self._fn, [dict(m) for m in request.messages])
+            said = await called(self._fn, [dict(m) for m in request.messages], **offered)
         except ModelError:
             raise
         except Exception as error:  # whatever a foreign function raises is a model that failed
             raise ModelError(f"{self.name} raised {error_text(error)}", usage=PERHAPS_BILLED) from error
         return as_reply(said, self.name, PERHAPS_BILLED)
 
+    def _offered(self, request: Request) -> dict[str, Any]:
+        """The tools of a request as keywords. Raises ConfigError where the function takes none."""
+        if not request.tools:
+            return {name: None for name, needed in self._takes.items() if needed}
+        if "tools" not in self._takes:
+            raise ConfigError(f"the task has tools, and the function {self.name!r} has no parameter `tools`: give it one")
+        offered = {"tools": [dict(tool) for tool in request.tools], "tool_choice": request.tool_choice}
+        return {name: offered[name] for name in self._takes}
 
-async def called(fn: Callable[..., Any], messages: Sequence[Mapping[str, Any]]) -> Any:
+
+def _keywords(fn: Callable[..., Any]) -> dict[str, bool]:
+    """Those of the parameters `tools` and `tool_choice` that a function has, and whether it cannot do without them."""
+    try:
+        parameters = signature(fn).parameters
+    except (ValueError, TypeError):
+        return {}  # a builtin that does not say
+    found = {name: parameters[name] for name in ("tools", "tool_choice") if name in parameters}
+    return {name: p.default is p.empty for name, p in found.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+
+
+async def called(fn: Callable[..., Any], messages: Sequence[Mapping[str, Any]], **more: Any) -> Any:
     """What a function, async or not, makes of the messages."""
     if iscoroutinefunction(fn) or iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004
-        return await fn(messages)
-    said = await run_in_thread(fn, messages)
+        return await fn(messages, **more)
+    said = await run_in_thread(partial(fn, **more) if more else fn, messages)
     return await said if isawaitable(said) else said
 
 

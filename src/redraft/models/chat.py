@@ -32,7 +32,8 @@ class Chat:
     """A model behind an OpenAI-compatible URL.
 
     `key` is sent as bearer token, to this URL and nowhere else, and shown nowhere; it may also stand in the URL as
-    `http://:KEY@host/v1`. `extra_body` is merged into every request; None in it takes a parameter out. With `stream`
+    `http://:KEY@host/v1`. `extra_body` is merged into every request; None in it takes a parameter out. What it says of tools goes
+    into requests that write only, never into those of judges. With `stream`
     the answer is fetched in parts, so that a stalled one is noticed by `timeouts.idle`. `proxy` is a URL, or "env" to
     use what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say; without it there is none.
     """
@@ -83,6 +84,16 @@ class Chat:
         extra = orjson.dumps(self._extra, option=orjson.OPT_SORT_KEYS).decode() if self._extra else ""
         return f"{self.base_url}#{self.name}{extra}"
 
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that `extra_body` offers."""
+        return own_tools(self._extra)
+
+    @property
+    def tool_choice(self) -> Any:
+        """Whether they must be called."""
+        return own_tool_choice(self._extra)
+
     async def complete(self, request: Request) -> Reply:
         """One call, one answer."""
         if self._streams:
@@ -132,7 +143,8 @@ class Chat:
                 under_way.cap = CAP
                 body = b"".join([part async for part in under_way.parts(response)])
                 reply = self.read(response.status, response.headers, body)
-                yield reply.text
+                if reply.text:
+                    yield reply.text
                 yield reply
                 return
             async with aclosing(under_way.parts(response)) as parts, aclosing(_deltas(parts)) as deltas:
@@ -144,7 +156,7 @@ class Chat:
         if self._is_openai:
             schema = unbounded(request.schema) if request.schema else None
             request = replace(request, schema=schema, unsupported=request.unsupported | {"max_tokens"})
-        return without_none(request_body(self.name, request, **more) | self._extra)
+        return without_none(request_body(self.name, request, **more) | extra_for(request, self._extra))
 
     def read(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """The reply in an answer. Raises ModelError for one that is none."""
@@ -210,9 +222,36 @@ def request_body(name: str, request: Request, **more: Any) -> dict[str, Any]:
         limit: request.max_tokens,
         "seed": request.seed,
         "response_format": response_format(request),
+        "tools": list(request.tools) or None,
+        "tool_choice": request.tool_choice,
         **more,
     }
     return {key: value for key, value in asked.items() if key not in request.unsupported}
+
+
+OFFERS = ("tools", "tool_choice", "functions", "function_call")
+OF_TOOLS = (*OFFERS, "parallel_tool_calls")
+"""The parameters of the protocol that are about tools; `functions` and `function_call` are OpenAI's earlier form."""
+
+
+def extra_for(request: Request, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a model's own parameters that a request gets. What is about tools only where it writes; its own tools come first."""
+    left_out = OFFERS if request.writes and request.tools else () if request.writes else OF_TOOLS
+    return {name: value for name, value in extra.items() if name not in left_out}
+
+
+def own_tools(extra: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The tools that a model's own parameters offer."""
+    tools, functions = extra.get("tools"), extra.get("functions")
+    if isinstance(tools, list | tuple) and tools:
+        return tuple(tools)
+    return tuple({"type": "function", "function": f} for f in functions) if isinstance(functions, list | tuple) else ()
+
+
+def own_tool_choice(extra: Mapping[str, Any]) -> Any:
+    """Whether they must be called, by a model's own parameters."""
+    earlier = extra.get("function_call")
+    return extra.get("tool_choice") or ({"type": "function", "function": earlier} if isinstance(earlier, Mapping) else earlier)
 
 
 def response_format(request: Request) -> dict[str, Any] | None:

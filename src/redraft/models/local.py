@@ -17,7 +17,7 @@ from typing import Any
 
 from ..contracts import FORMATS, Reply, Request
 from ..core.errors import ConfigError, ModelError, ModelUnavailableError
-from .chat import mended, request_body, without_none
+from .chat import extra_for, mended, own_tool_choice, own_tools, request_body, without_none
 from .prices import FREE
 from .reading import Pieces, Said, read_reply, refused, shorten
 from .wire import REFUSED
@@ -64,8 +64,18 @@ class LocalModel:
         now = self.path.stat()
         return f"local:{self.path.resolve()}:{now.st_size}:{now.st_mtime_ns}:{self._size[0]}:{sorted(self._extra.items())}"
 
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that `extra_body` offers to requests that write."""
+        return own_tools(self._extra)
+
+    @property
+    def tool_choice(self) -> Any:
+        """Whether they must be called."""
+        return own_tool_choice(self._extra)
+
     async def complete(self, request: Request) -> Reply:
-        asked = mended(without_none(request_body(self.name, request) | self._extra))
+        asked = mended(without_none(request_body(self.name, request) | extra_for(request, self._extra)))
         stop = Event()
         loop = asyncio.get_running_loop()
         try:

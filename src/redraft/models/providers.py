@@ -19,10 +19,10 @@ from ..core.errors import (
     ModelTimeoutError,
     ModelUnavailableError,
 )
-from ..core.records import Message, Usage, text_of
+from ..core.records import Message, ToolCall, Usage, text_of
 from ..ledger import current_entry
-from .chat import mended, without_none
-from .reading import Said, refused, shorten, without_thoughts
+from .chat import extra_for, mended, own_tool_choice, own_tools, without_none
+from .reading import Said, read_tool_calls, refused, shorten, without_thoughts
 from .wire import PERHAPS_BILLED, REFUSED, PerLoop
 
 _INSTALL = "needs pydantic-ai and the vendor's package: pip install 'redraft[providers]'"
@@ -56,6 +56,16 @@ class ProviderModel:
     def identity(self) -> str:
         return f"provider:{self.name}" + (f"{sorted(self._settings.items())}" if self._settings else "")
 
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that the settings' `extra_body` offers to requests that write."""
+        return own_tools(self._settings.get("extra_body") or {})
+
+    @property
+    def tool_choice(self) -> Any:
+        """Whether they must be called."""
+        return own_tool_choice(self._settings.get("extra_body") or {})
+
     async def complete(self, request: Request) -> Reply:
         from pydantic_ai.direct import model_request
 
@@ -79,7 +89,11 @@ class ProviderModel:
     def _asked(self, request: Request) -> Any:
         sampling = {"temperature": request.temperature, "max_tokens": request.max_tokens, "seed": request.seed}
         taken = {key: value for key, value in sampling.items() if key not in request.unsupported}
-        return without_none({"max_retries": 0} | taken | self._settings)
+        own = extra_for(request, self._settings)
+        if own.get("extra_body"):
+            own["extra_body"] = extra_for(request, own["extra_body"])
+        choice = {"tool_choice": _choice(request.tool_choice)} if request.tool_choice is not None else {}
+        return without_none({"max_retries": 0} | taken | own | choice)
 
 
 # ---- to theirs
@@ -117,16 +131,31 @@ def _profile(model: Any, key: str) -> bool:
 
 
 def _messages(request: Request) -> list[Any]:
-    """System and user messages as parts of requests, assistant messages as responses."""
-    from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+    """System and user messages and results of tools as parts of requests, assistant messages as responses."""
+    from pydantic_ai.messages import (
+        ModelRequest,
+        ModelResponse,
+        SystemPromptPart,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )  # fmt: skip
 
     turns: list[Any] = []
+    called: dict[str, str] = {}  # the names of functions, by the ids of their calls
     for message in request.messages:
         role, text = message["role"], mended(text_of(message))
         if role == "assistant":
-            turns.append(ModelResponse(parts=[TextPart(text)]))
+            calls = read_tool_calls(message, None, REFUSED)
+            called |= {call.id: call.name for call in calls}
+            said = [TextPart(text)] if text or not calls else []
+            turns.append(ModelResponse(parts=[*said, *(ToolCallPart(c.name, mended(c.arguments), c.id) for c in calls)]))
             continue
-        part = SystemPromptPart(text) if role in {"system", "developer"} else UserPromptPart(_seen(message, text))
+        if role == "tool" and (id := message.get("tool_call_id")) in called:
+            part: Any = ToolReturnPart(called[id], text, id)
+        else:
+            part = SystemPromptPart(text) if role in {"system", "developer"} else UserPromptPart(_seen(message, text))
         if turns and isinstance(turns[-1], ModelRequest):
             turns[-1] = ModelRequest(parts=[*turns[-1].parts, part])
         else:
@@ -153,9 +182,26 @@ def _parameters(request: Request, *, native: bool) -> Any:
     from pydantic_ai.output import OutputObjectDefinition
 
     if request.format != "json_schema" or request.schema is None or not native:
-        return ModelRequestParameters()
+        return ModelRequestParameters(function_tools=[_definition(tool) for tool in request.tools])
     wanted = OutputObjectDefinition(json_schema=dict(request.schema), name="answer", strict=True)
     return ModelRequestParameters(output_mode="native", output_object=wanted)
+
+
+def _definition(tool: Mapping[str, Any]) -> Any:
+    """A function tool in their form. Raises ConfigError for a tool of another kind."""
+    from pydantic_ai.tools import ToolDefinition
+
+    function = tool.get("function")
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise ConfigError(f"only functions can be offered as tools here, got {shorten(repr(tool), 200)}")
+    schema = dict(function.get("parameters") or {"type": "object", "properties": {}})
+    about = function.get("description")
+    return ToolDefinition(name=function["name"], parameters_json_schema=schema, description=about, strict=function.get("strict"))
+
+
+def _choice(choice: Any) -> Any:
+    """Theirs names a function that must be called in a list."""
+    return [choice["function"]["name"]] if isinstance(choice, Mapping) and "function" in choice else choice
 
 
 # ---- and back
@@ -168,10 +214,18 @@ def _reply(answer: Any) -> Reply:
     finish = getattr(answer, "finish_reason", None)
     if finish == "content_filter":
         raise ContentFilterError("refused, or withheld by a content filter", usage=usage)
-    if not text.strip():
+    calls = _calls(answer, usage)
+    if not text.strip() and not calls:
         kinds = ", ".join(sorted({p.part_kind for p in answer.parts})) or "nothing"
         raise BadResponseError(f"sent no text (finish_reason {finish!r}, parts: {kinds})", retryable=True, usage=usage)
-    return Reply(text, usage, finish, "\n".join(thoughts) or None)
+    return Reply(text if text.strip() else "", usage, finish, "\n".join(thoughts) or None, tool_calls=calls)
+
+
+def _calls(answer: Any, usage: Usage) -> tuple[ToolCall, ...]:
+    """The calls of functions in an answer. Raises BadResponseError for what is no call."""
+    parts = [p for p in answer.parts if p.part_kind == "tool-call"]
+    told = [{"id": p.tool_call_id, "function": {"name": p.tool_name, "arguments": p.args}} for p in parts]
+    return read_tool_calls({"tool_calls": told}, getattr(answer, "finish_reason", None), usage)
 
 
 def _joined(parts: Sequence[Any], kind: str) -> str:

@@ -6,9 +6,11 @@ deserve. The HTTP client and the in-process engine share it.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from ..contracts import Pace, Reply
@@ -22,8 +24,8 @@ from ..core.errors import (
     ModelUnavailableError,
     RateLimitError,
 )
-from ..core.records import Usage
-from ..jsontext import loads, whole_pairs
+from ..core.records import MOST_TOOL_CALLS, ToolCall, Usage
+from ..jsontext import depth, loads, refuse_constant, whole_pairs
 from ..text import utf8_size
 from .wire import CAP, PERHAPS_BILLED, REFUSED, too_large
 
@@ -126,9 +128,10 @@ def _judged(message: Mapping[str, Any], finish: Any, usage: Usage) -> Reply:
     thought = [*thoughts, *(t for t in (_thought(message), inline) if t)]
     finish = finish if isinstance(finish, str) else None
     _check_refusal(message, finish, usage)
-    if not text.strip():
-        raise _empty(message, finish, bool(thought), usage)
-    return Reply(text, usage, finish, "\n".join(thought) or None)
+    calls = read_tool_calls(message, finish, usage)
+    if not text.strip() and not calls:
+        raise _empty(finish, bool(thought), usage)
+    return Reply(text if text.strip() else "", usage, finish, "\n".join(thought) or None, tool_calls=calls)
 
 
 def _thought(message: Mapping[str, Any]) -> str:
@@ -166,18 +169,11 @@ def _check_refusal(message: Mapping[str, Any], finish: str | None, usage: Usage)
         raise ContentFilterError("the answer was withheld by a content filter (finish_reason content_filter)", usage=usage)
 
 
-def _empty(message: Mapping[str, Any], finish: str | None, thought: bool, usage: Usage) -> ModelError:  # noqa: FBT001
-    if calls := message.get("tool_calls"):
-        return _bad(f"asked for a tool in place of an answer: {_tool_names(calls)}", retryable=True, usage=usage)
+def _empty(finish: str | None, thought: bool, usage: Usage) -> ModelError:  # noqa: FBT001
     if thought and finish == "length":
         return _bad("used up its tokens on reasoning: no answer came (raise max_tokens)", retryable=True, usage=usage)
     what = "reasoning but no answer" if thought else "an empty answer"
     return _bad(f"sent {what} (finish_reason {finish!r})", retryable=True, usage=usage)
-
-
-def _tool_names(calls: Any) -> str:
-    functions = (c.get("function") for c in calls if isinstance(c, dict)) if isinstance(calls, list) else ()
-    return shorten(", ".join(str(f.get("name")) for f in functions if isinstance(f, dict)), 100) or "unnamed"
 
 
 def read_usage(usage: Any) -> Usage:
@@ -188,6 +184,142 @@ def read_usage(usage: Any) -> Usage:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+# ---- calls of tools
+
+DEEPEST = 100
+"""Objects and lists inside each other that the arguments of a tool call may hold."""
+LONGEST_NAME = 256
+"""Characters that the name and the id of a tool call may have."""
+
+
+def read_tool_calls(message: Mapping[str, Any], finish: str | None, usage: Usage) -> tuple[ToolCall, ...]:
+    """The tool calls in a message, in OpenAI's form, the earlier `function_call`, and what other servers make of it: arguments as
+    an object, no id. Raises BadResponseError for what is no call.
+
+    A call without an id of its own gets one that is made of what it asks for.
+    """
+    given, earlier = message.get("tool_calls"), message.get("function_call")
+    if not given:
+        given = [{"function": earlier}] if earlier else []
+    if not isinstance(given, list):
+        raise _bad(f"sent {_kind(given)} as tool calls", usage=usage)
+    if len(given) > MOST_TOOL_CALLS:
+        raise _bad(f"sent {len(given)} tool calls; at most {MOST_TOOL_CALLS} are read", usage=usage)
+    calls: list[ToolCall] = []
+    for each in given:
+        call = _tool_call(each, finish, usage)
+        taken = {other.id for other in calls}
+        calls.append(call if call.id and call.id not in taken else ToolCall(call.name, call.arguments, _made_id(call, len(calls))))
+    return tuple(calls)
+
+
+def _tool_call(call: Any, finish: str | None, usage: Usage) -> ToolCall:
+    function = call.get("function") if isinstance(call, dict) else None
+    if isinstance(call, dict) and call.get("type") not in {None, "", "function"}:
+        raise _bad(f"sent a tool call of the type {shorten(repr(call['type']), 60)}; only functions can be called", usage=usage)
+    if not isinstance(function, dict):
+        raise _bad(f"sent a tool call without a function: {shorten(repr(call), 100)}", usage=usage)
+    name, id = function.get("name"), call.get("id")
+    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
+        raise _bad(f"sent a tool call without the name of a function: {shorten(repr(name), 100)}", retryable=True, usage=usage)
+    arguments = _arguments(name, function.get("arguments"), finish, usage)
+    return ToolCall(name, arguments, id if isinstance(id, str) and len(id) <= LONGEST_NAME else "")
+
+
+def _arguments(name: str, given: Any, finish: str | None, usage: Usage) -> str:
+    """The arguments as JSON text; those that are such a text as it stands."""
+    of = f"the arguments of the tool call {shorten(name, 60)!r}"
+    if isinstance(given, str) and given.strip():
+        try:
+            value = json.loads(given, parse_constant=refuse_constant)
+        except (ValueError, RecursionError) as error:
+            if finish == "length":
+                raise _bad(f"was cut off in {of} (raise max_tokens)", retryable=True, usage=usage) from None
+            raise _bad(f"sent no JSON as {of}: {shorten(str(error), 100)}", retryable=True, usage=usage) from None
+    else:
+        value = {} if given is None or isinstance(given, str) else given
+    if not isinstance(value, dict):
+        raise _bad(f"sent {_kind(value)} as {of}; they must be an object", retryable=True, usage=usage)
+    if depth(value) > DEEPEST:
+        raise _bad(f"nested {of} more than {DEEPEST} deep", usage=usage)
+    return given if isinstance(given, str) and given.strip() else json.dumps(value, ensure_ascii=False)
+
+
+def _made_id(call: ToolCall, place: int) -> str:
+    """The id of a call that came without one, or with that of another: the same for the same answer."""
+    asked = json.dumps([place, call.name, call.arguments])
+    return f"call_{sha256(asked.encode()).hexdigest()[:24]}"
+
+
+class CallPieces:
+    """Tool calls put together from the parts of a stream, in the order in which they began.
+
+    A part belongs to the call of its `index`, without one to that of its `id`, else to the last. One with a name and an id that
+    are not those of the call at its index begins another: some servers number every call 0. `add` returns the bytes of text in it.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[dict[str, Any]] = []
+        self._at: dict[Any, dict[str, Any]] = {}
+
+    def add(self, part: Any) -> int:
+        if not isinstance(part, dict):
+            raise _bad(f"sent a stream with {_kind(part)} as a tool call in it")
+        function = part.get("function")
+        if function is not None and not isinstance(function, dict):
+            raise _bad(f"sent a stream with {_kind(function)} as the function of a tool call")
+        call, function = self._call(part, function or {}), function or {}
+        call["type"] = call["type"] or part.get("type")
+        if isinstance(name := function.get("name"), str):
+            call["name"] = call["name"] or name
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            call["parts"].append(arguments)
+        elif arguments is not None:
+            if depth(arguments) > DEEPEST:
+                raise _bad(f"nested the arguments of a tool call more than {DEEPEST} deep")
+            call["whole"] = arguments
+            arguments = json.dumps(arguments)
+        return sum(utf8_size(text) for text in (name, arguments) if isinstance(text, str))
+
+    def _call(self, part: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
+        """The call that a part belongs to; a new one where it begins one."""
+        id = part.get("id") if isinstance(part.get("id"), str) else ""
+        index = part.get("index") if type(part.get("index")) is int else None
+        known = self._at.get(("index", index)) if index is not None else self._at.get(("id", id)) if id else None
+        if known is None and index is None and not id and not (function.get("name") and self._ended):
+            known = self._calls[-1] if self._calls else None
+        if known is not None and id and known["id"] and id != known["id"] and function.get("name"):
+            known = self._at.get(("id", id))
+        if known is None:
+            if len(self._calls) == MOST_TOOL_CALLS:
+                raise _bad(f"sent more than {MOST_TOOL_CALLS} tool calls")
+            known = {"id": "", "type": None, "name": "", "parts": [], "whole": None}
+            self._calls.append(known)
+        known["id"] = known["id"] or id
+        if index is not None:
+            self._at["index", index] = known
+        if id:
+            self._at["id", id] = known
+        return known
+
+    @property
+    def _ended(self) -> bool:
+        """Whether the last call has a name and arguments, so that another name begins another call."""
+        return bool(self._calls and self._calls[-1]["name"] and (self._calls[-1]["parts"] or self._calls[-1]["whole"] is not None))
+
+    def whole(self) -> list[dict[str, Any]]:
+        """The calls as a message holds them."""
+        return [
+            {
+                "id": call["id"],
+                "type": call["type"],
+                "function": {"name": call["name"], "arguments": whole_pairs("".join(call["parts"])) or call["whole"]},
+            }
+            for call in self._calls
+        ]
 
 
 # ---- thinking aloud
@@ -440,7 +572,7 @@ class Pieces:
         self._text: list[str] = []
         self._thoughts: list[str] = []
         self._refusal: list[str] = []
-        self._tools: list[Any] = []
+        self._calls = CallPieces()
         self._half = ""
         self._finish: str | None = None
         self._usage: Any = None
@@ -469,13 +601,13 @@ class Pieces:
         text, self._half = _apart_from_half(self._half + text)
         thoughts.append(_thought(delta))
         refusal = _text(delta.get("refusal"))
-        self._room -= sum(map(utf8_size, (text, refusal, *thoughts)))
+        parts = _list(delta.get("tool_calls")) or [{"index": 0, "function": f} for f in [delta.get("function_call")] if f]
+        self._room -= sum(map(utf8_size, (text, refusal, *thoughts))) + sum(map(self._calls.add, parts))
         if self._room < 0:
             raise too_large()
         self._text.append(text)
         self._thoughts += thoughts
         self._refusal.append(refusal)
-        self._tools += _list(delta.get("tool_calls"))[: TOOLS - len(self._tools)]
         return text
 
     def reply(self) -> Reply:
@@ -487,12 +619,9 @@ class Pieces:
             "content": "".join([*self._text, self._half]),
             "reasoning_content": whole_pairs("".join(self._thoughts)),
             "refusal": "".join(self._refusal),
-            "tool_calls": self._tools,
+            "tool_calls": self._calls.whole(),
         }
         return _judged(message, self._finish, read_usage(self._usage))
-
-
-TOOLS = 100  # calls of tools that are kept of a stream: they are named in an error, and of no other use
 
 
 def _apart_from_half(text: str) -> tuple[str, str]:

@@ -17,8 +17,9 @@ BOUGHT_NOTHING = Usage(calls=1)
 class ScriptedModel:
     """Gives its answers in order: texts, Replies, functions `(messages) -> text`, and exceptions, which it raises.
 
-    `calls` counts the calls, `messages` holds what was sent in each. When the answers run out it raises a ModelError.
-    Its tokens and cost are known: none were bought.
+    `Reply("", tool_calls=(ToolCall("search", '{"q": "rain"}'),))` is an answer that calls a tool. `calls` counts the calls,
+    `messages` holds what was sent in each, `requests` each with all that was asked for. When the answers run out it raises a
+    ModelError. Its tokens and cost are known: none were bought.
     """
 
     price = FREE
@@ -28,6 +29,7 @@ class ScriptedModel:
         self.identity = f"scripted:{name}"
         self.calls = 0
         self.messages: list[list[dict[str, Any]]] = []
+        self.requests: list[Request] = []
         self._had = 0
         self._answers = iter([answers] if isinstance(answers, str) else answers)
 
@@ -37,6 +39,7 @@ class ScriptedModel:
     async def complete(self, request: Request) -> Reply:
         sent = [dict(m) for m in request.messages]
         self.messages.append(sent)
+        self.requests.append(request)
         self.calls += 1
         for answer in self._answers:
             self._had += 1

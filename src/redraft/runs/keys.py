@@ -25,7 +25,7 @@ from ..perform import Cast
 
 UNTOLD = Priors(**dict.fromkeys((f.name for f in fields(Priors)), 0))  # stands for all that a user did not give
 VERSION = 1  # of the key: counts as a part of it
-OF_A_TASK = ("messages", "response", "reference", "context", "tests", "requirements", "metadata")
+OF_A_TASK = ("messages", "response", "reference", "context", "tests", "requirements", "metadata", "tools", "tool_choice")
 
 
 class Keys:
@@ -66,7 +66,10 @@ def _as_asked(plan: Plan, options: Options) -> Plan:
 
 def _graders(desk: Desk, cast: Cast) -> dict[str, str]:
     panel, _ = desk.common()
-    told = {seat.grader: [seat.weight, seat.must, seat.looks, desk.fingerprint(cast, seat.grader)] for seat in panel}
+    told: dict[str, list[Any]] = {}
+    for seat in panel:
+        reads = ["tool_calls"] if seat.reads_tool_calls else []
+        told[seat.grader] = [seat.weight, seat.must, seat.looks, desk.fingerprint(cast, seat.grader), *reads]
     return {f"grader {name}": short(what) for name, what in told.items()}
 
 

@@ -33,6 +33,7 @@ WITH_GOOD = ("unpaired", "prompt-completion", "messages")
 NEAR = 1e-9  # scores closer than this are the same
 
 NO_ANSWER = "no answer"
+CALLS_TOOLS = "the answers call tools"
 NO_SCORE = "no answer has a score"
 TRUNCATED = "the scored answers were cut off"
 EMPTY = "the scored answers are empty"
@@ -236,7 +237,11 @@ def _says_something(_: Trace, candidate: Candidate) -> bool:
     return bool(candidate.text.strip())
 
 
-USABLE = ((NO_SCORE, _has_score), (TRUNCATED, _is_whole), (EMPTY, _says_something))
+def _is_text_alone(_: Trace, candidate: Candidate) -> bool:
+    return not candidate.tool_calls
+
+
+USABLE = ((CALLS_TOOLS, _is_text_alone), (NO_SCORE, _has_score), (TRUNCATED, _is_whole), (EMPTY, _says_something))
 POOLS: Mapping[str, Callable[[list[Answer]], list[Answer]]] = {
     "best-first": lambda answers: answers[:1],
     "best-worst": lambda answers: [min(answers, key=lambda a: (a.score, a.id))],
@@ -402,7 +407,7 @@ def _told(trace: Trace, candidate: Candidate) -> Columns:
         "parent": c.parent,
         "by": c.by,
         "role": c.role,
-        "text": c.text,
+        "text": c.readable,
         "truncated": c.truncated,
         "score": trace.scores[c.id],
         "musts_kept": trace.kept_share(c.id),

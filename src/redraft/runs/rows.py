@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from ..stores.journal import Status
 
 COLUMNS: Mapping[str, type] = {
     "best": str,
+    "tool_calls": str,
     "initial_score": float,
     "best_score": float,
     "score_low": float,
@@ -77,7 +79,7 @@ def came_of(trace: Trace) -> Came:
 
 
 def _status(trace: Trace, stop: StopReason) -> Status:
-    if stop is StopReason.FAILED or not (trace.graded or stop.resumable):
+    if stop is StopReason.FAILED or not (trace.graded or stop.resumable or stop is StopReason.TOOL_CALLS):
         return "failed"
     return "open" if stop.resumable else "done"
 
@@ -88,6 +90,7 @@ def _columns(trace: Trace, stop: StopReason, error: Failure | None) -> dict[str,
     found = diagnosed(trace)
     return {
         "best": trace.best.text if trace.best else None,
+        "tool_calls": calls_as_json(trace),
         "initial_score": next(iter(trace.settled.score_history), None),
         "best_score": trace.score,
         "score_low": low,
@@ -100,6 +103,12 @@ def _columns(trace: Trace, stop: StopReason, error: Failure | None) -> dict[str,
         "error": worded(error) if error else None,
         "broken": "; ".join(broken_musts(trace)) or None if trace.graded else None,
     }
+
+
+def calls_as_json(trace: Trace) -> str | None:
+    """The tool calls of the best answer as JSON, as they stand in an assistant's message; None where there are none."""
+    calls = trace.best.tool_calls if trace.best else ()
+    return json.dumps([call.as_message_part() for call in calls], ensure_ascii=False) if calls else None
 
 
 def worded(error: Failure) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -64,6 +64,14 @@ class Waved:
     @property
     def base_url(self) -> str:
         return self.chat.base_url
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        return self.chat.tools
+
+    @property
+    def tool_choice(self) -> Any:
+        return self.chat.tool_choice
 
 
 @dataclass

@@ -9,13 +9,13 @@ from dataclasses import fields
 from ..contracts import Reply
 from ..core.errors import StoreError
 from ..core.records import Usage
-from ..core.serial import loads, unpack
+from ..core.serial import loads, pack, unpack
 from .database import Database
 from .schema import name_of
 
 AT_ONCE = 1000
-KEPT = tuple(f.name for f in fields(Reply) if f.compare and f.name != "usage")
-"""What is kept of a reply beside its usage: all that makes two replies equal."""
+KEPT = tuple(f.name for f in fields(Reply) if f.compare and f.name not in {"usage", "tool_calls"})
+"""What is kept of a reply beside its usage and its tool calls: all that makes two replies equal."""
 USAGE = tuple(f.name for f in fields(Usage))
 
 
@@ -74,4 +74,6 @@ class Calls(MutableMapping[str, Reply]):
 def _written(reply: Reply) -> str:
     """Like `pack`, at a third of its time: this stands in the way of every call."""
     kept = {name: getattr(reply, name) for name in KEPT}
+    if reply.tool_calls:
+        kept["tool_calls"] = [pack(call) for call in reply.tool_calls]
     return json.dumps({**kept, "usage": {name: getattr(reply.usage, name) for name in USAGE}})

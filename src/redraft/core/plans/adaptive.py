@@ -15,7 +15,7 @@ from ..prompts import advise, first_prompt, open_actions
 from ..records import Candidate, Comparison, Outcome, StopReason, Usage
 from ..steps import Compare, Generate, Grade, Refine, Step, Stop
 from ..trace import Seat, Trace
-from .self_refine import SelfRefine, best_so_far, is_unread
+from .self_refine import SelfRefine, best_so_far, hand_on, is_unread
 
 Unit: TypeAlias = Literal["calls", "tokens", "usd"]
 UNITS: tuple[str, ...] = get_args(Unit)
@@ -77,6 +77,8 @@ class Adaptive:
             raise ConfigError(f"attempts must be a whole number >= 0, got {self.attempts!r}")
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
+        if handing_on := hand_on(trace, self.rules.drafting(trace)):
+            return handing_on
         if not trace.scorers or trace.only_critics or (noisy_among(trace.panel) and not noisy_among(trace.scorers)):
             return self.rules(trace)  # nobody tells a quality, or the scores turn out to be computed and have no noise
         return self.rules.due(trace) or self.looks_due(trace) or self.conclude(trace)
@@ -147,7 +149,7 @@ class Adaptive:
 
     def drafts_anew(self, trace: Trace) -> bool:
         """Whether a new draft may be another text: not beside a given response, nor where a model said the same twice."""
-        drafts = [c.text for c in trace.candidates if c.role == "generate"]
+        drafts = [c.substance for c in trace.candidates if c.role == "generate"]
         return self.fresh and trace.task.response is None and len(set(drafts)) == len(drafts)
 
     def steps(self, trace: Trace, choice: Choice) -> Sequence[Step]:
@@ -232,7 +234,7 @@ class Adaptive:
 def contenders(trace: Trace) -> list[Candidate]:
     """The best by belief, best first; only such as keep as many musts as the best does."""
     best = trace.best
-    field = list({c.text: c for c in reversed(trace.graded)}.values())  # the earliest of those that are alike
+    field = list({c.substance: c for c in reversed(trace.graded)}.values())  # the earliest of those that are alike
     field = [c for c in field if best and trace.kept_share(c.id) == trace.kept_share(best.id)]
     return sorted(field, key=lambda c: (-(trace.scores[c.id] or 0.0), c.id))[:CONTENDERS]
 

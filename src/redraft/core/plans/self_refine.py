@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from ..prompts import advise, first_prompt
 from ..records import Candidate, StopReason
 from ..steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
-from ..stopping import StopRule, done, max_iterations, patience, target
+from ..stopping import StopRule, done, max_iterations, patience, target, tool_calls
 from ..trace import Trace
 
 GIVING_UP = {StopReason.PATIENCE, StopReason.MAX_ITERATIONS}  # not said of candidates that money or time kept from being graded
@@ -29,8 +29,9 @@ def best_so_far(trace: Trace) -> Candidate | None:
 class SelfRefine:
     """Draft `drafts` answers, let the editor repair each (`repairs`), grade them all, refine `parent` until `stop`.
 
-    A candidate is graded as soon as it is there. One that the editor repaired is replaced by its repair before
-    anything is paid for it; a given response is always graded in full, so that gains are measured against it.
+    A candidate is graded as soon as it is there. One that calls tools ends the work as it is, once all first drafts are in,
+    unless a grader reads tool calls. One that the editor repaired is replaced by its repair before anything is paid for it; a
+    given response is always graded in full, so that gains are measured against it.
     """
 
     stop: StopRule = target(0.9) | done() | patience(2) | max_iterations(3)
@@ -43,18 +44,22 @@ class SelfRefine:
             raise ConfigError(f"drafts must be a whole number >= 1, got {self.drafts!r}")
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
-        return self.due(trace) or self.rank(trace) or self.conclude(trace)
+        return hand_on(trace, self.drafting(trace)) or self.due(trace) or self.rank(trace) or self.conclude(trace)
 
     def due(self, trace: Trace) -> Sequence[Step]:
         """What the candidates at hand still lack: the first drafts, their checks, their repairs, their grades."""
-        drafting: list[Generate] = []
-        if trace.task.response is None and len(trace.candidates) < self.drafts:
-            prompt = first_prompt(trace)
-            drafting = trace.lacks(Generate(i, prompt) for i in range(self.drafts))
+        drafting = self.drafting(trace)
         checks = self.grades(trace, trace.candidates, free=True)
         mending = self.mend(trace, checks, drafting=bool(drafting)) if self.repairs else Mending()
         judging = self.grades(trace, [c for c in trace.candidates if c.id not in mending.open], free=False)
         return [*drafting, *checks, *mending.steps, *judging]
+
+    def drafting(self, trace: Trace) -> list[Generate]:
+        """The first drafts that are still to come."""
+        if trace.task.response is not None or len(trace.candidates) >= self.drafts:
+            return []
+        prompt = first_prompt(trace)
+        return trace.lacks(Generate(i, prompt) for i in range(self.drafts))
 
     def grades(self, trace: Trace, candidates: Sequence[Candidate], *, free: bool) -> list[Grade]:
         """The looks that graders of this kind still owe."""
@@ -109,6 +114,15 @@ class SelfRefine:
         return None
 
 
+def hand_on(trace: Trace, drafting: Sequence[Generate]) -> Sequence[Step]:
+    """What is left to do where a candidate that calls tools is handed on: to wait for the other first drafts, then to stop."""
+    if trace.handed_on is None:
+        return []
+    ending = tool_calls()(trace)
+    assert ending
+    return drafting or [Stop(trace.handed_on.id, *ending)]
+
+
 @dataclass(frozen=True, slots=True)
 class Mending:
     """The repairs to make now, and the ids of candidates that are still open or were replaced by a repair."""
@@ -122,7 +136,8 @@ def to_repair(trace: Trace) -> list[Candidate]:
     if any(failure.role == "repair" for failure in trace.failures.values()):
         return []
     seen = {c.parent for c in trace.candidates if c.role == "repair"}
-    return [c for c in trace.candidates if c.id not in seen and not trace.unchanged(c) and is_broken(trace, c)]
+    texts = [c for c in trace.candidates if not c.tool_calls]
+    return [c for c in texts if c.id not in seen and not trace.unchanged(c) and is_broken(trace, c)]
 
 
 def is_unread(trace: Trace) -> bool:

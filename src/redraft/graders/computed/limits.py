@@ -29,13 +29,14 @@ def with_limit(kind: G) -> G:
 
     @wraps(grade)
     async def limited_grade(self: Any, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
-        size = len(candidate.text) + len(task.reference or "") + len(task.context or "")
+        size = len(candidate.readable) + len(task.reference or "") + len(task.context or "")
         if size <= IN_PROCESS or not type(self).__module__.startswith(f"{__package__}."):
             return await grade(self, task, candidate, ask)  # type: ignore[no-any-return]
         read = pack(task if getattr(self, "reads_metadata", False) else replace(task, metadata={}))
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         what = f"{self.name} could not be computed"
-        found: Feedback = unpack(Feedback, await run(_grade, *_place(self), settings, read, candidate.text, what=what, size=size))
+        told = pack(Candidate(0, candidate.text, tool_calls=candidate.tool_calls))
+        found: Feedback = unpack(Feedback, await run(_grade, *_place(self), settings, read, told, what=what, size=size))
         return found
 
     kind.grade = limited_grade  # type: ignore[attr-defined]
@@ -54,7 +55,7 @@ def _place(grader: Any) -> tuple[str, str]:
     return type(grader).__module__, type(grader).__qualname__
 
 
-def _grade(module: str, name: str, settings: dict[str, Any], task: dict[str, Any], text: str) -> dict[str, Any]:
+def _grade(module: str, name: str, settings: dict[str, Any], task: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
     kind = getattr(import_module(module), name)
     grade = kind.grade.__wrapped__
-    return pack(asyncio.run(grade(kind(**settings), unpack(Task, task), Candidate(0, text), None)))
+    return pack(asyncio.run(grade(kind(**settings), unpack(Task, task), unpack(Candidate, told), None)))

@@ -251,5 +251,5 @@ class Answered:
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """1 or 0."""
-        why = await find_no_answer(candidate.text, task)
+        why = None if candidate.tool_calls else await find_no_answer(candidate.text, task)
         return verdict(why is None, f"no answer: {why}" if why else "there is an answer", "Give an answer.")

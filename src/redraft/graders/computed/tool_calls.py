@@ -36,7 +36,8 @@ class ToolCalls:
     made; others are allowed. A call is the expected one when its name is and, with `arguments`, every argument, too.
 
     Expected calls stand in `metadata["tool_calls"]`, else as JSON in `reference`: a list of {"name", "arguments"} or of
-    OpenAI's {"function": {...}}, or an object with such `tool_calls`. The answer holds the same as its whole text, in its
+    OpenAI's {"function": {...}}, or an object with such `tool_calls`. Those made are the calls of the candidate
+    (`Candidate.tool_calls`); of an answer that calls no tools, what its text holds in the same form: as its whole text, in its
     one code fence, or in <tool_call> tags; if it has several fences or other calls outside, it holds none that can be
     read. No call is expected where the list is empty: then 1 is for a text that makes none.
     """
@@ -47,13 +48,14 @@ class ToolCalls:
 
     free = True
     reads_metadata = True
+    reads_tool_calls = True
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """From 0 to 1. Raises ConfigError for a task that expects nothing that can be read."""
-        return await asyncio.to_thread(self._compare, self._expected(task), candidate.text)
+        return await asyncio.to_thread(self._compare, self._expected(task), candidate)
 
     def _expected(self, task: Task) -> list[Call]:
         given = task.metadata.get("tool_calls", MISSING)
@@ -66,9 +68,9 @@ class ToolCalls:
         except ValueError as error:
             raise ConfigError(f"grader {self.name!r} cannot read the expected tool calls: {error}") from None
 
-    def _compare(self, wanted: list[Call], text: str) -> Feedback:
+    def _compare(self, wanted: list[Call], candidate: Candidate) -> Feedback:
         try:
-            made = self._made(text, none_expected=not wanted)
+            made = self._made(candidate, none_expected=not wanted)
         except ValueError as error:
             return Feedback(0.0, f"no tool calls can be read: {error}", ("Answer with the tool calls as one JSON list.",))
         score = _share(made, wanted, self.mode)
@@ -76,7 +78,10 @@ class ToolCalls:
         hint = f"Not expected like this: {', '.join(odd[:10])}." if odd else "Calls are missing or out of order."
         return measured(score, f"{len(made)} tool calls made, {len(wanted)} expected, {score:.0%} in agreement", hint)
 
-    def _made(self, text: str, *, none_expected: bool) -> list[Call]:
+    def _made(self, candidate: Candidate, *, none_expected: bool) -> list[Call]:
+        text = candidate.text
+        if candidate.tool_calls:
+            return self._calls([call.as_message_part() for call in candidate.tool_calls])
         if none_expected and not _LIKE_A_CALL.search(text):
             return []
         return self._calls(_json_in(text))

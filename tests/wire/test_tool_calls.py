@@ -1,0 +1,398 @@
+"""Tools on the wire: what is offered and to whom, and the forms in which servers ask for a call."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import FunctionModel
+
+from redraft import Budget, Judge, Ranker, Task, refine
+from redraft.around.tokens import size_of
+from redraft.contracts import Reply, Request, ToolCall
+from redraft.core.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
+from redraft.core.records import MOST_TOOL_CALLS
+from redraft.models import CallableModel, Chat, connect
+from redraft.models.batches import Batches
+from redraft.models.providers import ProviderModel
+from redraft.models.reading import Pieces, read_reply
+
+from . import fault_server as fs
+
+SEARCH = {
+    "type": "function",
+    "function": {"name": "search", "description": "Look it up.", "parameters": {"type": "object", "properties": {"q": {}}}},
+}
+OWN = {"tools": [SEARCH], "tool_choice": "auto", "parallel_tool_calls": False, "top_p": 0.5}
+FOUND = '{"q": "rain"}'
+CALLED = (ToolCall("search", FOUND, "call_1"),)
+TURNS = (
+    {"role": "user", "content": "Will it rain?"},
+    {"role": "assistant", "content": None, "tool_calls": [fs.call("search", FOUND)]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "yes"},
+)
+
+
+def sent_by(server):
+    """What was asked of the server, of writers and of judges."""
+    bodies = [request.body for request in server.requests]
+    judging = ["one JSON object" in json.dumps(body["messages"]) for body in bodies]
+    return [b for b, j in zip(bodies, judging) if not j], [b for b, j in zip(bodies, judging) if j]
+
+
+# ---- who is offered tools
+
+
+@pytest.mark.parametrize("where", ["task", "extra_body", "functions"])
+@pytest.mark.parametrize("graders", [None, [Judge(), Ranker()], "checklist"])
+async def test_tools_reach_the_writer_only(faults, where, graders):
+    """Be they the task's or the model's own, also where one model writes and judges: no judge's request says a word of them."""
+    drawn = {"questions": [{"question": "Is it clear?", "weight": 1}]}
+    answers = {"answers": [{"answer": "partial", "evidence": "", "change": "c"}], "done": False}
+    verdict = '{"reason": "r", "change": [], "ranking": [1], "done": false}'
+
+    def judge(body):
+        text = json.dumps(body["messages"])
+        if "Rank these" in text:
+            return verdict
+        if graders == "checklist":
+            return json.dumps(answers if "partial" in text and "evidence" in text else drawn)
+        return '{"criteria": {"truth": {"evidence": "", "change": "c", "score": 4}}, "done": false}'
+
+    faults.says(fs.taking(writer=lambda body: f"A text {len(body['messages'])}.", judge=judge))
+    own = {"functions": [SEARCH["function"]], "function_call": "auto"} if where == "functions" else OWN
+    model = Chat("m", faults.url, extra_body={} if where == "task" else own)
+    task = Task("Say it.", tools=[SEARCH], tool_choice="auto") if where == "task" else "Say it."
+    try:
+        await refine(task, model, graders, max_iterations=1, target_score=1)
+    except Exception:  # noqa: BLE001, S110  (what a judge says does not matter here)
+        pass
+    writing, judging = sent_by(faults)
+    assert writing and judging
+    assert all((body["tools"], body["tool_choice"]) == ([SEARCH], "auto") for body in writing)
+    if where == "extra_body":
+        assert all(body["parallel_tool_calls"] is False and body["top_p"] == 0.5 for body in writing)
+        assert all(body["top_p"] == 0.5 for body in judging)
+    hidden = {"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"}
+    assert not any(hidden & body.keys() for body in judging)
+
+
+async def test_the_tasks_tools_go_before_those_of_the_model(faults):
+    """Only the task's are offered then; what else the parameters say still holds."""
+    faults.says(fs.good("x"))
+    other = {"type": "function", "function": {"name": "other"}}
+    model = Chat("m", faults.url, extra_body={**OWN, "tools": [other]})
+    await refine(Task("Say it.", tools=[SEARCH]), model, "words:0-9", max_iterations=0)
+    body = faults.requests[0].body
+    assert (body["tools"], body["parallel_tool_calls"]) == ([SEARCH], False)
+    assert "tool_choice" not in body
+
+
+@pytest.mark.parametrize("text", ["", "I think so."])
+async def test_who_was_offered_no_tools_calls_none(faults, text):
+    """A model that calls a tool all the same: its text counts where it has one, else it is asked again, then that is an error."""
+    faults.says(fs.good(text or None, "tool_calls", tool_calls=[fs.call("search")]))
+    model = Chat("m", faults.url)
+    if text:
+        result = await refine("Say it.", model, "words:0-9", max_iterations=0)
+        assert (result.value, result.tool_calls) == (text, ())
+    else:
+        with pytest.raises(BadResponseError, match="asked for a tool in place of an answer: search"):
+            await refine("Say it.", model, "words:0-9", retries=1, max_iterations=0)
+        assert len(faults.requests) == 2
+
+
+async def test_turns_with_tools_go_through_as_they_are(faults):
+    """Calls and their results in a conversation reach the writer unchanged, be the content of a call null or not there."""
+    faults.says(fs.good("Yes."))
+    bare = [TURNS[0], {k: v for k, v in TURNS[1].items() if k != "content"}, TURNS[2]]
+    for turns in (TURNS, bare):
+        await refine(Task(turns), Chat("m", faults.url), "words:0-9", max_iterations=0)
+    assert [request.body["messages"] for request in faults.requests] == [list(TURNS)] * 2
+
+
+REFUSALS = {
+    "Ollama": fs.error(400, "registry.ollama.ai/library/gemma3:latest does not support tools"),
+    "vLLM": fs.error(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+    "OpenRouter": fs.error(404, "No endpoints found that support tool use."),
+    "Groq": fs.error(400, "`tool calling` is not supported with this model"),
+    "OpenAI": fs.error(400, "Unsupported parameter: 'tools' is not supported with this model.", param="tools"),
+    "llama.cpp": fs.error(500, "tools param requires --jinja flag"),
+}
+
+
+@pytest.mark.parametrize("server", REFUSALS)
+@pytest.mark.parametrize("own", [False, True])
+async def test_an_endpoint_that_takes_no_tools_is_an_error_that_says_so(faults, server, own):
+    """They are not left out in silence, and no retry is made."""
+    faults.says(REFUSALS[server])
+    model = Chat("m", faults.url, extra_body={"tools": [SEARCH]} if own else {})
+    with pytest.raises(ModelError, match="refuses the tools"):
+        await refine("Say it." if own else Task("Say it.", tools=[SEARCH]), model, "words:0-9", max_iterations=0)
+    assert len(faults.requests) == 1
+
+
+def test_tools_and_calls_count_in_a_prompt():
+    """The estimate of a prompt's tokens knows of tools, and of calls in the conversation."""
+    plain = Request(({"role": "user", "content": "x"},))
+    offered = Request(plain.messages, tools=(SEARCH,))
+    assert size_of(offered).bytes - size_of(plain).bytes >= len(json.dumps(SEARCH))
+    called = Request((*plain.messages, {**TURNS[1], "content": ""}))
+    silent = Request((*plain.messages, {"role": "assistant", "content": ""}))
+    assert size_of(called).bytes - size_of(silent).bytes >= len(FOUND)
+
+
+async def test_a_budget_knows_of_tools(faults):
+    """Tools that do not fit into the tokens that are left are not sent."""
+    faults.says(fs.good("x"))
+    large = {"type": "function", "function": {"name": "search", "description": "word " * 4000}}
+    for task, model in (
+        (Task("Say it.", tools=[large]), Chat("m", faults.url)),
+        ("x", Chat("m", faults.url, extra_body={"tools": [large]})),
+    ):
+        with pytest.raises(Exception, match="budget"):
+            await refine(task, model, "words:0-9", budget=Budget(tokens=2000), max_iterations=0)
+    assert faults.requests == []
+
+
+# ---- how servers ask for a call
+
+FORMS = {
+    "OpenAI": dict(content=None, finish="tool_calls", tool_calls=[fs.call("search", FOUND)]),
+    "finished by stop": dict(content="", finish="stop", tool_calls=[fs.call("search", FOUND)]),
+    "earlier": dict(content=None, finish="function_call", function_call={"name": "search", "arguments": FOUND}),
+    "an object (Ollama)": dict(
+        content="", tool_calls=[{"id": "call_1", "function": {"name": "search", "arguments": {"q": "rain"}}}]
+    ),
+    "no type": dict(content=None, tool_calls=[{"id": "call_1", "function": {"name": "search", "arguments": FOUND}}]),
+    "null type": dict(content=None, tool_calls=[fs.call("search", FOUND) | {"type": None}]),
+    "no id": dict(content=None, tool_calls=[{"type": "function", "function": {"name": "search", "arguments": FOUND}}]),
+    "null id": dict(content=None, tool_calls=[fs.call("search", FOUND, None)]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_each_form_of_a_call_is_read(faults, form, ask):
+    """Whatever servers make of OpenAI's form, the same call is read, and has an id."""
+    faults.says(fs.good(**FORMS[form]))
+    reply = await Chat("m", faults.url).complete(ask(tools=(SEARCH,)))
+    (call,) = reply.tool_calls
+    assert (reply.text, call.name, call.arguments, call.parsed) == ("", "search", FOUND, {"q": "rain"})
+    assert call.id == ("call_1" if "id" not in form and form != "earlier" else call.id) != ""
+
+
+@pytest.mark.parametrize("given", [None, "", {}])
+async def test_a_call_without_arguments_has_none(faults, given, ask):
+    """Null, nothing and an empty object are the same."""
+    faults.says(fs.good(None, tool_calls=[fs.call("now", given)]))
+    reply = await Chat("m", faults.url).complete(ask())
+    assert reply.tool_calls[0].parsed == {}
+
+
+async def test_ids_are_each_calls_own(faults, ask):
+    """Calls without an id, or with the same one, are told apart, and the same answer gives the same ids again."""
+    same = [fs.call("search", FOUND, "x"), fs.call("search", FOUND, "x"), fs.call("search", FOUND, None)]
+    faults.says(fs.good(None, tool_calls=same))
+    one, two = [(await Chat("m", faults.url).complete(ask())).tool_calls for _ in range(2)]
+    assert one == two
+    assert len({call.id for call in one}) == 3
+
+
+def delta(*calls, finish=None, **more):
+    return fs.chunk(finish=finish, **({"tool_calls": list(calls)} if calls else {}), **more)
+
+
+def part(index=None, id=None, name=None, arguments=None, **more):
+    function = {k: v for k, v in (("name", name), ("arguments", arguments)) if v is not None}
+    found = {"index": index, "id": id, "function": function or None, **more}
+    return {k: v for k, v in found.items() if v is not None}
+
+
+END = fs.chunk(finish="tool_calls")
+TWO = [("search", FOUND), ("now", "{}")]
+STREAMS = {
+    "OpenAI": [
+        delta(part(0, "a", "search", "", type="function")), delta(part(0, arguments='{"q": ')), delta(part(0, arguments='"rain"}')),
+        delta(part(1, "b", "now", "")), delta(part(1, arguments="{}")),
+    ],
+    "mixed": [
+        delta(part(0, "a", "search", ""), part(1, "b", "now", "")), delta(part(1, arguments="{"), part(0, arguments='{"q": ')),
+        delta(part(0, arguments='"rain"}'), part(1, arguments="}")),
+    ],
+    "whole": [delta(part(0, "a", "search", FOUND)), delta(part(1, "b", "now", "{}"))],
+    "all in one": [delta(part(0, "a", "search", FOUND), part(1, "b", "now", "{}"))],
+    "no index": [delta(part(None, "a", "search", '{"q": ')), delta(part(arguments='"rain"}')), delta(part(None, "b", "now", "{}"))],
+    "no index, no id": [delta(part(None, None, "search", FOUND)), delta(part(None, None, "now", "{}"))],
+    "index 0 for all": [delta(part(0, "a", "search", FOUND)), delta(part(0, "b", "now", "{}"))],
+    "the id in every part": [
+        delta(part(0, "a", "search", '{"q": ')), delta(part(0, "a", arguments='"rain"}')), delta(part(1, "b", "now", "{}"))
+    ],
+    "the name in every part": [
+        delta(part(0, "a", "search", '{"q": ')), delta(part(0, "a", "search", '"rain"}')), delta(part(1, "b", "now", "{}"))
+    ],
+    "objects": [delta(part(0, "a", "search", {"q": "rain"})), delta(part(1, "b", "now", {}))],
+    "words beside it": [fs.chunk("Let me see."), delta(part(0, "a", "search", FOUND)), delta(part(1, "b", "now", "{}"))],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", STREAMS)
+async def test_calls_are_put_together_from_a_stream(faults, form, ask):
+    """By their index, their id or their order; the id may stand in the first part only."""
+    faults.says(fs.closing(fs.sse(*STREAMS[form], END)))
+    reply = await Chat("m", faults.url, stream=True).complete(ask())
+    assert [(call.name, json.dumps(call.parsed)) for call in reply.tool_calls] == TWO
+    assert reply.text == ("Let me see." if form == "words beside it" else "")
+    assert len({call.id for call in reply.tool_calls}) == 2
+
+
+async def test_the_earlier_form_in_a_stream(faults, ask):
+    """`function_call` comes in parts, too."""
+    parts = [fs.chunk(function_call={"name": "search", "arguments": '{"q": '}), fs.chunk(function_call={"arguments": '"rain"}'})]
+    faults.says(fs.closing(fs.sse(*parts, fs.chunk(finish="function_call"))))
+    reply = await Chat("m", faults.url, stream=True).complete(ask())
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [("search", FOUND)]
+
+
+HALF = delta(part(0, "a", "search", '{"q": "ra'))
+BAD_STREAMS = {
+    "no end": (fs.sse(HALF), True, "without a finish_reason"),
+    "cut off": (fs.sse(HALF, fs.chunk(finish="length")), True, "raise max_tokens"),
+    "not whole": (fs.sse(HALF, END), True, "no JSON"),
+    "no name": (fs.sse(delta(part(0, "a", None, "{}")), END), True, "without the name"),
+    "an odd part": (fs.sse(delta(7), END), False, "a number as a tool call"),
+    "an odd function": (fs.sse(delta({"index": 0, "function": "search"}), END), False, "as the function of a tool call"),
+    "too many": (fs.sse(*(delta(part(n, str(n), "f", "{}")) for n in range(MOST_TOOL_CALLS + 1)), END), False, "more than 128"),
+    "too long": (fs.sse(delta(part(0, "a", "f", "")), *[delta(part(0, arguments=" " * 2**20))] * 9, END), False, "8 MiB"),
+    "too deep": (fs.sse(delta(part(0, "a", "f", json.loads('{"q":' + "[" * 300 + "]" * 300 + "}"))), END), False, "deep"),
+}
+
+
+@pytest.mark.parametrize("form", BAD_STREAMS)
+async def test_a_stream_without_whole_calls_is_an_error(faults, form, ask):
+    """Cut in the middle of arguments, endless or odd: never half a call."""
+    raw, retryable, words = BAD_STREAMS[form]
+    faults.says(fs.closing(raw))
+    with pytest.raises(BadResponseError, match=words) as caught:
+        await Chat("m", faults.url, stream=True).complete(ask())
+    assert caught.value.retryable is retryable
+
+
+@given(
+    st.lists(st.tuples(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.dictionaries(st.text(), st.text(max_size=9))), max_size=5),
+    st.integers(1, 7),
+)
+def test_a_stream_and_a_whole_answer_are_read_alike(calls, size):
+    """However the arguments are cut into parts."""
+    told = [fs.call(name, json.dumps(given), f"id{n}") for n, (name, given) in enumerate(calls)]
+    pieces = Pieces()
+    for n, call in enumerate(told):
+        arguments = call["function"]["arguments"]
+        pieces.add(delta(part(n, call["id"], call["function"]["name"], "")))
+        for at in range(0, len(arguments), size):
+            pieces.add(delta(part(n, arguments=arguments[at : at + size])))
+    pieces.add(fs.chunk("fine", "stop"))
+    whole = read_reply(fs.completion("fine", usage=None, tool_calls=told))
+    assert pieces.reply() == whole
+    assert [(call.name, call.parsed) for call in whole.tool_calls] == calls
+
+
+# ---- other ways to a model
+
+
+async def test_functions_take_tools_by_keyword():
+    """One that has a parameter for them; for any other, a task with tools is an error that names it."""
+    seen = []
+
+    def agent(messages, tools=None, tool_choice="unset"):
+        seen.append((tools, tool_choice))
+        return Reply("", tool_calls=CALLED)
+
+    task = Task("Say it.", tools=[SEARCH], tool_choice="required")
+    result = await refine(task, agent, "words:0-9")
+    assert result.tool_calls == CALLED
+    assert seen == [([SEARCH], "required")]
+    assert (await CallableModel(agent).complete(Request(TURNS))).tool_calls == CALLED
+    assert seen[1:] == [(None, "unset")]
+    with pytest.raises(ConfigError, match="'plain' has no parameter `tools`"):
+        await refine(task, connect(plain), "words:0-9")
+
+
+def plain(messages):
+    return "x"
+
+
+async def test_vendors_are_offered_tools_and_asked_for_them():
+    """Through pydantic-ai: definitions and the choice go out, calls and results of a conversation are told as theirs, calls come back."""
+    seen = []
+
+    def answer(messages, info):
+        seen.append((messages, info))
+        return ModelResponse(parts=[TextPart("Let me see."), ToolCallPart("search", {"q": "rain"}, "call_1")])
+
+    model = ProviderModel(FunctionModel(answer, model_name="fn"))
+    named = {"type": "function", "function": {"name": "search"}}
+    reply = await model.complete(Request(TURNS, tools=(SEARCH,), tool_choice=named, writes=True))
+    assert (reply.text, reply.tool_calls) == ("Let me see.", CALLED)
+    ((messages, info),) = seen
+    (offered,) = info.function_tools
+    function = SEARCH["function"]
+    assert (offered.name, offered.description, offered.parameters_json_schema) == (
+        function["name"], function["description"], function["parameters"],
+    )  # fmt: skip
+    assert info.model_settings["tool_choice"] == ["search"]
+    kinds = [type(p) for m in messages for p in m.parts]
+    assert kinds[1:] == [ToolCallPart, ToolReturnPart]
+    (result,) = messages[2].parts
+    assert (result.tool_name, result.tool_call_id, result.content) == ("search", "call_1", "yes")
+
+
+async def test_a_vendors_own_tools_are_for_the_writer():
+    """What stands in its settings about tools does not reach judges."""
+    seen = []
+
+    def answer(messages, info):
+        seen.append(info)
+        return ModelResponse(parts=[TextPart("fine")])
+
+    settings = {"extra_body": {"tools": [SEARCH], "k": 1}, "parallel_tool_calls": True}
+    model = ProviderModel(FunctionModel(answer, model_name="fn"), settings=settings)
+    assert model.tools == (SEARCH,)
+    await model.complete(Request(TURNS[:1]))
+    assert seen[0].model_settings["extra_body"] == {"k": 1}
+    assert "parallel_tool_calls" not in seen[0].model_settings
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_lines_of_a_providers_batch_say_the_same(stream):
+    """The writer's line offers tools, that of a judge none."""
+    batches = Batches(Chat("m", extra_body=OWN, stream=stream))
+    writing, judging = (json.loads(batches.line("k", Request(TURNS, writes=writes)))["body"] for writes in (True, False))
+    assert (writing["tools"], "tools" in judging, judging["top_p"]) == ([SEARCH], False, 0.5)
+
+
+# ---- a server that nobody here wrote
+
+
+async def test_the_real_server_takes_tools_and_their_turns(plain_server):
+    """llama.cpp takes tools, calls and results in a conversation, and the turns that ask for a better call."""
+    model = connect(plain_server)
+    named = {"type": "function", "function": {"name": "search"}}
+    offered = Request(TURNS, max_tokens=8, tools=(SEARCH,), tool_choice=named, writes=True)
+    assert (await model.complete(offered)).text
+    with pytest.raises(ModelError, match="tool"):
+        await model.complete(Request(TURNS, max_tokens=8, tools=({"type": "function", "function": {}},), writes=True))
+    call = Reply("", tool_calls=CALLED)
+
+    def graded(text, tool_calls):
+        return (0.2, "too narrow") if tool_calls else 1.0
+
+    async def writer(messages, tools=None):
+        asked = Request(tuple(messages), max_tokens=8, tools=tuple(tools))
+        return call if len(messages) == len(TURNS) else await model.complete(asked)
+
+    result = await refine(Task(TURNS, tools=[SEARCH]), writer, graded, max_iterations=1)
+    assert [bool(c.tool_calls) for c in result.trace.candidates] == [True, False]
+    assert result.score == 1
