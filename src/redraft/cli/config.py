@@ -88,8 +88,9 @@ class Configured(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Carry it out, unless a file chooses what needs consent. Raises ConfigError."""
-        from .consent import check
+        from .consent import check, trusted_folders
 
+        trusted_folders()  # a mistake there is said in any case
         for layer, keys in used_layers(ctx):
             if layer.folder is not None:
                 check(layer.folder, sensitive(layer.table, layer.folder, layer.folder), keys, layer.where)

@@ -122,15 +122,12 @@ def _model(name: str, visit: Visit) -> str:
 
 
 def _spec(spec: str, visit: Visit) -> str:
-    from ..requirements import KINDS
+    from ..requirements import KINDS, reads_file
 
     name, _, argument = spec.partition(":")
-    kind = KINDS.get(name.strip())
-    if kind is None:
+    if name.strip() not in KINDS:
         return _grader(spec, name.strip(), argument, visit)
-    if kind.reads_files and argument.strip() and not argument.strip().startswith("{"):
-        return f"{name}:{visit('path', argument.strip())}"
-    return spec
+    return f"{name}:{visit('path', argument.strip())}" if reads_file(spec) else spec
 
 
 def _grader(spec: str, name: str, argument: str, visit: Visit) -> str:
