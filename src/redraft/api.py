@@ -41,7 +41,8 @@ async def refine(
 ) -> Result:
     """Answer a task as well as the settings allow, and return the best answer with all that led to it.
 
-    `task`: a prompt, chat messages, a `Task`, or a `Trace` to be continued, whose requirements name no files. `model`: a name such as
+    `task`: a prompt, chat messages, a `Task`, or a `Trace` to be continued, whose
+    requirements name no files to read. `model`: a name such as
     "openai:gpt-4o-mini", a Model, or a callable `(messages) -> str`; None looks for one (see `redraft models`), and
     works with the editor alone where there is none; False looks for none. `graders`: a name, a requirement's spec, a
     function, a Grader, or a list of them; None is the LLM judge. `judge`: the model that LLM graders ask; None: `model`.
