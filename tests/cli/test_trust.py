@@ -117,6 +117,14 @@ def test_a_trace_of_a_stranger_chooses_nothing_sensitive_without_consent(world, 
     world.is_refused(*world("run", "--resume", "t.jsonl", *more), world.stranger / "t.jsonl")
 
 
+def test_requirements_among_the_settings_of_a_trace_need_consent(world):
+    """They go before those of its task."""
+    task = Task("Say it", requirements=["words:1-9"])
+    settings = world.settings({"model": "openai:m", "require": ["json_schema:{outside}/schema.json"]})
+    (world.stranger / "t.jsonl").write_text(json.dumps(Trace(task, settings=settings).header()) + "\n")
+    world.is_refused(*world("run", "--resume", "t.jsonl"), world.stranger / "t.jsonl")
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -283,11 +291,11 @@ def test_consent_cannot_come_with_the_folder(world, monkeypatch):
     """Where REDRAFT_HOME lies in the folder, neither consent nor a configuration in it is the user's own."""
     monkeypatch.setenv("REDRAFT_HOME", "own")
     world.write({"model": "{url}"})
-    world("trust", ".", "--yes")
-    code, _, err = world.run()
-    assert (code, world.server.calls) == (2, 0) and "REDRAFT_HOME" in err
+    for given in (world("trust", ".", "--yes"), world.run()):
+        assert given[0] == 2 and "REDRAFT_HOME" in given[2]
     (world.stranger / "own").mkdir(exist_ok=True)
     (world.stranger / "own" / "config.toml").write_text(toml({"model": world.server.model}))
+    world.write({"target": 0.5})
     code, _, err = world.run()
     assert (code, world.server.calls) == (2, 0) and "config.toml" in err
 
@@ -350,7 +358,7 @@ def test_files_of_settings_lie_beside_the_file_that_names_them(world):
     """Also those in the names of graders, from any folder of the repository."""
     (world.stranger / ".git").mkdir()
     (world.stranger / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')
-    world.write({"grader": ["jury:judge:rubric.toml,judge:rubric.toml"]})
+    world.write({"grader": ["jury:judge:rubric.toml,judge:rubric.toml"], "rubric": "rubric.toml"})
     below = world.stranger / "below"
     below.mkdir()
     os.chdir(below)

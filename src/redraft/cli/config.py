@@ -230,7 +230,7 @@ def checked(table: Mapping[str, Any], params: Iterable[click.Parameter], where: 
     for given, value in table.items():
         key = given.replace("_", "-")
         if key in known:
-            values[known[key].name or key] = _relative(key, _typed(known[key], value, f"{where}: {given}"), beside)
+            values[known[key].name or key] = _typed(known[key], _relative(key, value, beside), f"{where}: {given}")
         elif key not in every:
             raise _unknown(where, given, every)
     return values
@@ -292,9 +292,9 @@ def _fits(value: Any, wanted: tuple[type, ...]) -> bool:
 
 def _relative(key: str, value: Any, beside: str) -> Any:
     """A file that a setting names lies beside the file that names it."""
-    if beside == "." or not isinstance(value, str | list):
-        return value
-    return [rebased(key, each, beside) for each in value] if isinstance(value, list) else rebased(key, value, beside)
+    if isinstance(value, list):
+        return [_relative(key, each, beside) for each in value]
+    return rebased(key, value, beside) if isinstance(value, str) and beside != "." else value
 
 
 def found_beside(spec: str, folder: str) -> str:

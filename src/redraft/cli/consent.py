@@ -60,18 +60,20 @@ def check(place: Path, settings: tuple[Sensitive, ...], used: set[str], where: s
     folder = place.resolve().parent if is_trace else place.resolve()
     if any(folder.is_relative_to(trusted) for trusted in trusted_folders()):
         return
-    kept = home() / "trust"
-    planted = could_be_planted(kept, folder)
-    if planted or not _is_kept(kept, consent_to(place, settings, is_trace=is_trace)):
-        raise ConfigError(f"{where} chooses {'; '.join(s.shown for s in chosen)}. {_what_to_do(place, planted=planted)}")
+    refuse_planted(folder)
+    if not _is_kept(home() / "trust", consent_to(place, settings, is_trace=is_trace)):
+        shown = "; ".join(s.shown for s in chosen)
+        command = f"redraft trust {shlex.quote(str(place.resolve()))}"
+        raise ConfigError(f"{where} chooses {shown}. If you trust its author, allow it once with: {command}")
 
 
-def _what_to_do(place: Path, *, planted: bool) -> str:
-    if planted:
-        return (
-            f"Consent would be kept in {home()}, which lies in that folder: name another REDRAFT_HOME, or the folder in {VARIABLE}"
+def refuse_planted(folder: Path) -> None:
+    """Raises ConfigError where consent to the settings of a folder would be kept in that folder: it could come with it."""
+    if could_be_planted(home() / "trust", folder):
+        raise ConfigError(
+            f"consent would be kept in {home()}, which lies in {folder.resolve()}: "
+            f"name another folder in REDRAFT_HOME, or trust this one by {VARIABLE}"
         )
-    return f"If you trust its author, allow it once with: redraft trust {shlex.quote(str(place.resolve()))}"
 
 
 def trusted_folders() -> list[Path]:

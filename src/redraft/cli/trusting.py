@@ -32,6 +32,7 @@ def ask(named: str, *, yes: bool) -> int:
     if not yes and not click.confirm("Allow this?"):
         _say("nothing was allowed")
         return FAILED
+    consent.refuse_planted(place if place.is_dir() else place.parent)
     consent.keep(consent.consent_to(place, settings, is_trace=place.is_file()))
     _say(f"allowed; `redraft trust --revoke {shlex.quote(named)}` takes it back")
     return OK

@@ -195,7 +195,9 @@ def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting]
 
 def chosen_in(trace: Trace, path: Path) -> tuple[Sensitive, ...]:
     """The settings of a trace in a file that need consent. Raises ConfigError."""
-    return sensitive({**trace.settings, "require": trace.task.requirements}, path.resolve().parent, Path.cwd())
+    given = trace.settings.get("require", ())  # goes before what the task requires
+    required = [*trace.task.requirements, *(given if isinstance(given, list | tuple) else ())]
+    return sensitive({**trace.settings, "require": required}, path.resolve().parent, Path.cwd())
 
 
 def taken_up(trace: Trace, typed: Mapping[str, Any]) -> Trace:
