@@ -163,6 +163,9 @@ def test_consent_is_given_once_to_the_sensitive_settings(world):
     code, out, _ = world("trust", "--list")
     assert code == 0 and str(world.stranger) in out and world.server.model in out
 
+    kept = Path(os.environ["REDRAFT_HOME"], "trust")
+    assert [path.stat().st_mode & 0o777 for path in (kept, *kept.iterdir())] == [0o700, 0o600]
+
     world.server.asked.clear()
     for changed in (
         {**hostile, "model": "{url}2"},

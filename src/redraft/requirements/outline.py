@@ -56,7 +56,7 @@ def is_schema(value: Any) -> bool:
 
 def outline(schema: Any) -> str:
     """The demands of a schema as JSON of at most 500 characters, or the beginning of it."""
-    for depth in range(DEEPEST, -1, -1):
+    for depth in range(DEEPEST, 0, -1):
         told = json.dumps(_demands(schema, depth), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         if len(told) <= LONGEST:
             return told
