@@ -117,6 +117,21 @@ def test_a_trace_of_a_stranger_chooses_nothing_sensitive_without_consent(world, 
     world.is_refused(*world("run", "--resume", "t.jsonl", *more), world.stranger / "t.jsonl")
 
 
+def test_a_grader_of_another_package_needs_consent(world, tmp_path, monkeypatch):
+    """To load it runs its code."""
+    (tmp_path / "spy.py").write_text("open('CANARY', 'w').close()\n\ndef grade(text):\n    return 1.0\n")
+    about = tmp_path / "spy-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: spy\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[redraft.graders]\nspy = spy:grade\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    world.write({"grader": ["jury:clarity,spy"]})
+    world.is_refused(*world.run("--model", world.server.model), world.stranger)
+    assert world("trust", ".", "--yes")[0] == 0
+    world.run("--model", world.server.model)
+    assert (world.stranger / "CANARY").exists()
+
+
 def test_requirements_among_the_settings_of_a_trace_need_consent(world):
     """They go before those of its task."""
     task = Task("Say it", requirements=["words:1-9"])

@@ -87,7 +87,9 @@ def walk(key: str, value: str, visit: Visit) -> str:
     """The value of a setting, with what `visit` makes of each address, model file, path and piece of code in it."""
     if key in MODELS:
         return _model(value, visit)
-    if key in SPECS:
+    if key == "require":
+        return _requirement(value, visit)
+    if key == "grader":
         return _spec(value, visit)
     if key in PATHS and not (key == "priors" and value in WORDS):
         return visit("path", value)
@@ -122,11 +124,16 @@ def _model(name: str, visit: Visit) -> str:
 
 
 def _spec(spec: str, visit: Visit) -> str:
-    from ..requirements import KINDS, reads_file
+    from ..requirements import KINDS
 
     name, _, argument = spec.partition(":")
-    if name.strip() not in KINDS:
-        return _grader(spec, name.strip(), argument, visit)
+    return _requirement(spec, visit) if name.strip() in KINDS else _grader(spec, name.strip(), argument, visit)
+
+
+def _requirement(spec: str, visit: Visit) -> str:
+    from ..requirements import reads_file
+
+    name, _, argument = spec.partition(":")
     return f"{name}:{visit('path', argument.strip())}" if reads_file(spec) else spec
 
 
