@@ -24,7 +24,7 @@ def ask(named: str, *, yes: bool) -> int:
     if not settings:
         _say(f"{where} chooses nothing that needs consent")
         return OK
-    click.echo(f"{plain(where)} chooses:")
+    click.echo(f"{_line(where)} chooses:")
     for setting in settings:
         click.echo(f"  {setting.shown}")
     if not yes and not sys.stdin.isatty():
@@ -53,9 +53,9 @@ def take_back(named: str) -> int:
 def show_all() -> int:
     """All that was consented to; the exit code."""
     for _, given in consent.all_kept():
-        click.echo(f"{plain(given.place)}{' (a trace)' if given.is_trace else ''}")
-        for line in given.shown:
-            click.echo(f"  {plain(str(line))}")
+        click.echo(f"{_line(given.place)}{' (a trace)' if given.is_trace else ''}")
+        for shown in given.shown:
+            click.echo(f"  {_line(str(shown))}")
     return OK
 
 
@@ -73,4 +73,9 @@ def chosen_by(named: str) -> tuple[Path, str, tuple[Sensitive, ...]]:
 
 
 def _say(text: str) -> None:
-    click.echo(f"redraft: {' '.join(plain(text).split())}", err=True)
+    click.echo(f"redraft: {_line(text)}", err=True)
+
+
+def _line(text: str) -> str:
+    """A text in one line, with nothing that could drive a terminal."""
+    return " ".join(plain(text).split())
