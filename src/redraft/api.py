@@ -24,6 +24,7 @@ from .core.trace import Trace
 from .models import find
 from .options import Options, Settings
 from .perform import door
+from .requirements import parse, reads_file
 from .reservations import Reservations
 from .result import Result, concluded
 from .sync import run_sync
@@ -40,7 +41,8 @@ async def refine(
 ) -> Result:
     """Answer a task as well as the settings allow, and return the best answer with all that led to it.
 
-    `task`: a prompt, chat messages, a `Task`, or a `Trace` to be continued. `model`: a name such as
+    `task`: a prompt, chat messages, a `Task`, or a `Trace` to be continued, whose
+    requirements name no files to read. `model`: a name such as
     "openai:gpt-4o-mini", a Model, or a callable `(messages) -> str`; None looks for one (see `redraft models`), and
     works with the editor alone where there is none; False looks for none. `graders`: a name, a requirement's spec, a
     function, a Grader, or a list of them; None is the LLM judge. `judge`: the model that LLM graders ask; None: `model`.
@@ -154,7 +156,7 @@ async def chosen(model: Any) -> Any:
 def job_for(given: Given, desk: Desk, moment: float | None = None) -> Job:
     """One refinement at a desk, to be over at a moment of the monotonic clock. Raises ConfigError."""
     options = desk.options
-    trace = given if isinstance(given, Trace) else Trace(_task(given))
+    trace = _as_found(given) if isinstance(given, Trace) else Trace(_with_files(_task(given)))
     response = trace.task.response
     if desk.writer is None and response is None and not trace.candidates:
         raise ConfigError(NO_MODEL)
@@ -210,6 +212,20 @@ def _task(given: str | Iterable[Message] | Task) -> Task:
         return Task(given)
     except ValueError as error:
         raise ConfigError(f"task: {error}") from error
+
+
+def _with_files(task: Task) -> Task:
+    """The task with what is in the files that its requirements name: so its trace has all that it needs."""
+    if not any(map(reads_file, task.requirements)):
+        return task
+    return replace(task, requirements=tuple(parse(spec).spec if reads_file(spec) else spec for spec in task.requirements))
+
+
+def _as_found(trace: Trace) -> Trace:
+    """A trace that reads no files: whoever wrote it may not choose some here. Raises ConfigError."""
+    for spec in filter(reads_file, trace.task.requirements):
+        parse(spec, files=False)
+    return trace
 
 
 def reconsidered(trace: Trace, plan: Plan) -> Trace:

@@ -15,7 +15,22 @@ import click
 
 from .. import __version__
 
-COMMANDS = ("run", "best", "grade", "batch", "runs", "export", "show", "demo", "models", "graders", "validate", "rubric", "priors")
+COMMANDS = (
+    "run",
+    "best",
+    "grade",
+    "batch",
+    "runs",
+    "export",
+    "show",
+    "demo",
+    "models",
+    "graders",
+    "validate",
+    "rubric",
+    "priors",
+    "trust",
+)
 
 EPILOG = """\b
 Examples:

@@ -20,6 +20,7 @@ from .batch import COLUMNS
 from .choosing import DRAFTS
 from .exits import FAILED, HINTS, INTERRUPTED, OK, complain
 from .metrics import served
+from .origins import announce
 from .wishes import budget_of, canonical, chosen_graders, model_found, model_named, settings_of
 
 MISSED = 3  # some rows have no result, or one that breaks a must
@@ -80,6 +81,7 @@ async def wished(typed: Mapping[str, Any]) -> Run:
             "no model was found, so the built-in editor repairs what form allows", "`redraft models` shows where it was looked for"
         )
     judge = model_named(typed["judge"]) or None
+    announce(model, judge)
     graders = graders_of(typed, judges=bool(judge or (model and typed["mode"] != "grade")))
     inputs = typed["inputs"]
     return Run.of(inputs[0] if len(inputs) == 1 else list(inputs), typed["output"], model or False, graders, judge, **asked(typed))

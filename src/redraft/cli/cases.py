@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import tomllib
@@ -13,6 +14,7 @@ from typing import Any
 from ..core.errors import ConfigError
 from ..core.records import Task
 from .config import found_beside
+from .sensitive import sensitive
 
 PLACE = Path("examples", "demo")
 KEYS = {"title": str, "prompt": str, "response": str, "require": list}
@@ -68,6 +70,8 @@ def _case(path: Path) -> Case:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from error
     _check(path, table)
+    if outside := sensitive({"rubric": table["response"], "require": table["require"]}, path.parent, path.parent):
+        raise ConfigError(f"{path}: a case reads files beside it only, and {json.dumps(outside[0].value)} is elsewhere")
     beside = os.path.relpath(path.parent)
     require = tuple(found_beside(spec, beside) for spec in table["require"])
     return Case(path, table["title"], table["prompt"].strip(), Path(beside, table["response"]), require)

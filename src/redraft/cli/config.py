@@ -1,20 +1,28 @@
-"""Defaults from `redraft.toml`, or `[tool.redraft]` in pyproject.toml, in this folder or above it within a repository.
+"""Defaults from files: `redraft.toml`, or `[tool.redraft]` in pyproject.toml, in this folder or above it within a repository,
+or the file that --config names instead; beneath it the user's own configuration.
 
 A key is the name of an option that is a `Setting`. Keys of services have no place here: they are read from the
-environment only, by the model that they belong to. Command line and environment go before files.
+environment only, by the model that they belong to. Command line and environment go before files. What a file that was
+found in a folder may not choose without consent is in `sensitive`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from .sensitive import rebased, sensitive
+
 SECRETS = ("key", "token", "secret", "password", "authorization", "headers")
+FILES = ("redraft.toml", "pyproject.toml")
+MOST = 1024 * 1024  # bytes of a file with settings
+LAYERS, HELP = "redraft.layers", "redraft.help"  # of a context's `meta`
 
 
 class Setting(click.Option):
@@ -22,7 +30,7 @@ class Setting(click.Option):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if not self.multiple:
+        if not self.multiple and self.envvar is None:
             self.envvar = f"REDRAFT_{self.key.replace('-', '_').upper()}"
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
@@ -37,60 +45,181 @@ class Setting(click.Option):
         return max(self.opts, key=len).lstrip("-")
 
 
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The defaults of one file by parameter name. `folder` is where it was found; None: the user chose the file."""
+
+    where: str
+    values: Mapping[str, Any]
+    table: Mapping[str, Any]
+    folder: Path | None = None
+
+
+def _use_files(ctx: click.Context, param: click.Parameter, given: str | None) -> None:
+    """Takes the defaults of a command from files before its other options are read."""
+    if not ctx.resilient_parsing and not ctx.meta.get(HELP):
+        ctx.meta[LAYERS] = layers = layers_for(ctx.command.params, Path.cwd(), given)
+        ctx.default_map = {name: value for layer in layers for name, value in layer.values.items()}
+
+
+def _config_option() -> click.Option:
+    return click.Option(
+        ["--config"],
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=_use_files,
+        help="Settings from FILE (TOML) instead of this folder's redraft.toml.",
+    )
+
+
 class Configured(click.Command):
     """A command whose settings have defaults in files."""
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        if not {"-h", "--help"} & set(args):  # help is there for people whose file is broken
-            extra["default_map"] = defaults(self.params, Path.cwd())
-        return super().make_context(info_name, args, parent, **extra)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(_config_option())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; help is there for people whose file is broken."""
+        ctx.meta[HELP] = bool({"-h", "--help"} & set(args))
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Carry it out, unless a file chooses what needs consent. Raises ConfigError."""
+        from .consent import check, trusted_folders
+
+        trusted_folders()  # a mistake there is said in any case
+        for layer, keys in used_layers(ctx):
+            if layer.folder is not None:
+                check(layer.folder, sensitive(layer.table, layer.folder, layer.folder), keys, layer.where)
+        return super().invoke(ctx)
 
     @property
     def settings(self) -> list[Setting]:
         return [p for p in self.params if isinstance(p, Setting)]
 
 
-def defaults(params: Iterable[click.Parameter], folder: Path) -> dict[str, Any]:
-    """The defaults that the nearest file sets, by parameter name. Raises ConfigError."""
-    found = nearest(folder)
-    if found is None:
-        return {}
-    path, table = found
-    return checked(table, params, os.path.relpath(path, folder), beside=os.path.relpath(path.parent, folder))
+def used_layers(ctx: click.Context) -> list[tuple[Layer, set[str]]]:
+    """The files that this command takes settings from, and the keys that it takes: neither typed, nor in the environment."""
+    layers: list[Layer] = ctx.meta.get(LAYERS, [])
+    keys = {
+        str(p.name): p.key
+        for p in ctx.command.params
+        if isinstance(p, Setting) and ctx.get_parameter_source(str(p.name)) is ParameterSource.DEFAULT_MAP
+    }
+    used = [(layer, {keys.pop(name) for name in keys.keys() & layer.values.keys()}) for layer in reversed(layers)]
+    return [(layer, taken) for layer, taken in used if taken]
+
+
+def layers_for(params: Iterable[click.Parameter], folder: Path, given: str | None = None) -> list[Layer]:
+    """The files with settings for `folder`, those that go before others last; `given` takes the place of a found one.
+
+    Raises ConfigError for what cannot be read as settings.
+    """
+    layers = []
+    if table := user_table(folder):
+        layers.append(_layer(user_file(), table, params, folder))
+    if given:
+        layers.append(_layer(Path(given), _settings_in(Path(given), _whole(Path(given))), params, folder))
+    elif found := nearest(folder):
+        layers.append(_layer(*found, params, folder, found[0].parent))
+    return layers
+
+
+def _layer(
+    path: Path, table: Mapping[str, Any], params: Iterable[click.Parameter], folder: Path, place: Path | None = None
+) -> Layer:
+    where = os.path.relpath(path, folder) if place else str(path)
+    return Layer(where, checked(table, params, where, beside=os.path.relpath(path.absolute().parent, folder)), table, place)
+
+
+def user_file() -> Path:
+    """The user's own configuration: config.toml in REDRAFT_HOME, else in the folder that the system has for such files."""
+    if own := os.environ.get("REDRAFT_HOME"):
+        return Path(own, "config.toml")
+    base = os.environ.get("XDG_CONFIG_HOME") or os.environ.get("APPDATA")
+    return Path(base or os.path.expanduser("~/.config"), "redraft", "config.toml")  # noqa: PTH111  (it never raises)
+
+
+def user_table(folder: Path) -> Mapping[str, Any] | None:
+    """The user's own settings; None where there are none. Raises ConfigError, also where `folder` could have brought them along."""
+    from ..core.errors import ConfigError
+    from .consent import could_be_planted
+
+    own = user_file()
+    if not os.path.lexists(own):
+        return None
+    if could_be_planted(own, _searched(folder)[-1]):
+        raise ConfigError(f"{own} lies in the current folder and is not taken for your own: name another REDRAFT_HOME")
+    table: Mapping[str, Any] = _settings_in(own, _contents(own))
+    return table
 
 
 def nearest(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """The first file with our settings, from `folder` up to the root of its repository; outside one, in `folder` alone."""
-    above = [folder, *folder.parents]
-    roots = [i for i, place in enumerate(above) if (place / ".git").exists()]
-    for place in above[: roots[0] + 1 if roots else 1]:
-        own = place / "redraft.toml"
-        if own.is_file():
-            return own, _read(own)
-        shared = place / "pyproject.toml"
-        if shared.is_file() and (table := _tool_table(shared)) is not None:
+    """The first file with our settings, from `folder` up to the root of its repository; outside one, in `folder` alone.
+
+    Raises ConfigError for one that cannot be read.
+    """
+    for place in _searched(folder):
+        own, shared = (place / name for name in FILES)
+        if os.path.lexists(own):
+            return own, _settings_in(own, _contents(own))
+        data = _contents(shared) if shared.is_file() else b""
+        if b"tool.redraft" in data and (table := _settings_in(shared, data)) is not None:
             return shared, table
     return None
 
 
-def _tool_table(path: Path) -> Mapping[str, Any] | None:
-    if b"tool.redraft" not in path.read_bytes():
-        return None
-    table = _read(path).get("tool", {}).get("redraft")
-    return table if isinstance(table, Mapping) else None
+def _searched(folder: Path) -> list[Path]:
+    """The folder, and those above it in its repository."""
+    above = [folder, *folder.parents]
+    roots = [i for i, place in enumerate(above) if (place / ".git").exists()]
+    return above[: roots[0] + 1 if roots else 1]
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _contents(path: Path) -> bytes:
+    """What a regular file of no more than a sensible size holds. Raises ConfigError."""
+    from ..core.errors import ConfigError
+    from ..textfiles import regular_bytes
+
+    try:
+        return regular_bytes(path, MOST)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as settings: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _whole(path: Path) -> bytes:
+    """The same of a file that the user named, which may be a pipe."""
+    from ..core.errors import ConfigError
+    from ..textfiles import small_bytes
+
+    try:
+        return small_bytes(path, MOST)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--config: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _settings_in(path: Path, data: bytes) -> Any:
+    """The table with our settings in the contents of a file; None for a pyproject.toml without one. Raises ConfigError."""
     import tomllib
 
     from ..core.errors import ConfigError
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        table: Any = tomllib.loads(data.decode("utf-8"))
+    except RecursionError:
+        raise ConfigError(f"{path}: it is nested too deep") from None
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
+    if path.name != "pyproject.toml":
+        return table
+    tools = table.get("tool")
+    ours = tools.get("redraft") if isinstance(tools, dict) else None
+    if ours is not None and not isinstance(ours, dict):
+        raise ConfigError(f"{path}: [tool.redraft] must be a table, got {ours!r:.80}")
+    return ours
 
 
 def checked(table: Mapping[str, Any], params: Iterable[click.Parameter], where: str, *, beside: str = ".") -> dict[str, Any]:
@@ -101,7 +230,7 @@ def checked(table: Mapping[str, Any], params: Iterable[click.Parameter], where: 
     for given, value in table.items():
         key = given.replace("_", "-")
         if key in known:
-            values[known[key].name or key] = _relative(key, _typed(known[key], value, f"{where}: {given}"), beside)
+            values[known[key].name or key] = _typed(known[key], _relative(key, value, beside), f"{where}: {given}")
         elif key not in every:
             raise _unknown(where, given, every)
     return values
@@ -163,19 +292,11 @@ def _fits(value: Any, wanted: tuple[type, ...]) -> bool:
 
 def _relative(key: str, value: Any, beside: str) -> Any:
     """A file that a setting names lies beside the file that names it."""
-    if beside == ".":
-        return value
-    if key == "rubric" or (key == "priors" and value not in {"shipped", "learned"}):
-        return str(Path(beside, value))
-    return [found_beside(spec, beside) for spec in value] if key in {"require", "grader"} else value
+    if isinstance(value, list):
+        return [_relative(key, each, beside) for each in value]
+    return rebased(key, value, beside) if isinstance(value, str) and beside != "." else value
 
 
 def found_beside(spec: str, folder: str) -> str:
     """A requirement's spec; the file that it reads, if it reads one, is taken from `folder`."""
-    from ..requirements import KINDS
-
-    name, colon, argument = spec.partition(":")
-    kind = KINDS.get(name.strip())
-    if not colon or kind is None or not kind.reads_files or argument.strip().startswith("{"):
-        return spec
-    return f"{name}:{Path(folder, argument.strip())}"
+    return rebased("require", spec, folder)

@@ -25,6 +25,7 @@ from ..validation.page import shown
 from . import files
 from .exits import FAILED, OK, complain
 from .measuring import UNPROVEN, columns_of, say_what_was_read
+from .origins import announce
 from .wishes import budget_of, model_found, model_named, prices_of
 
 
@@ -54,7 +55,9 @@ async def _induced(cases: list[Any], start: Rubric, typed: Mapping[str, Any]) ->
         raise ConfigError("a model must propose the criteria and none was found: give --model; `redraft models` tells more")
     limits = {name: typed[name] for name in ("max_in_flight", "deadline", "timeout")}
     options = Options(budget=budget_of(typed), prices=prices_of(typed), cache={}, **limits)
-    desk = Desk(options, writer, None, model_named(typed["judge"]) or None)
+    judge = model_named(typed["judge"]) or None
+    announce(writer, judge)
+    desk = Desk(options, writer, None, judge)
     try:
         return await Induction(desk, cases, start, typed["rounds"], _tell).run()
     finally:

@@ -29,6 +29,7 @@ from ..validation.judging import Judged
 from ..validation.labelled import Labelled, read_cases, read_verdicts
 from ..validation.report import Reading
 from .exits import FAILED, INTERRUPTED, OK, complain
+from .origins import announce
 from .wishes import budget_of, model_found, prices_of
 
 UNPROVEN = 3
@@ -113,7 +114,9 @@ def say_what_was_read(labelled: Labelled) -> None:
 async def _live(data: Data, typed: Mapping[str, Any], shelf: cards.Shelf) -> Validated:
     limits = {name: typed[name] for name in ("max_in_flight", "deadline", "timeout")}
     options = Options(budget=budget_of(typed), prices=prices_of(typed), **limits)
-    desk = Desk(options, None, _grader(typed), await model_found(typed["judge"] or typed["model"]))
+    model = await model_found(typed["judge"] or typed["model"])
+    announce(model)
+    desk = Desk(options, None, _grader(typed), model)
     attacks = read_attacks(typed["attacks"]) if typed["attacks"] else []
     with _progress(len(data.cases) * typed["looks"] + len(attacks), typed) as told:
         live = Live(typed["looks"], attacks, typed["afresh"], told)

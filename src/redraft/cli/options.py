@@ -59,6 +59,7 @@ grading = group(
     setting(
         "--trust",
         type=click.Choice(["check", "require"]),
+        envvar="REDRAFT_GRADER_TRUST",
         help="Warn of graders that no card shows to be better than chance, or refuse them (see `redraft validate`).",
     ),
     setting("--cards", type=click.Path(file_okay=False), metavar="DIR", help="Where the cards are. Default: the user's own."),

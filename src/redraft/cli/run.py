@@ -34,7 +34,10 @@ Exit codes:
 \b
 Defaults come from the environment (REDRAFT_MODEL, REDRAFT_TARGET,
 REDRAFT_MAX_ITERATIONS ...), then from redraft.toml or [tool.redraft] in
-pyproject.toml, whose keys are the names of the options.
+pyproject.toml, whose keys are the names of the options, or from --config
+FILE in their place; then from config.toml in your own folder. What was found
+in a folder or a trace needs consent to choose hosts, code or files elsewhere:
+redraft trust --help tells more.
 """
 
 

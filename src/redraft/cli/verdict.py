@@ -16,9 +16,10 @@ from ..result import Result, shown
 from ..sync import run_sync
 from .exits import exit_code
 from .live import console
+from .origins import announce
 from .progress import tally
 from .story import Teller, seated
-from .wishes import budget_of, chosen_graders, model_named, new_task, prices_of
+from .wishes import budget_of, chosen_graders, model_found, model_named, new_task, prices_of
 
 
 def judge(typed: Mapping[str, Any]) -> int:
@@ -44,10 +45,13 @@ async def _graded(task: Task, typed: Mapping[str, Any]) -> Result:
         **{name: typed[name] for name in ("deadline", "timeout", "trust", "cards")},
     }
     if task.requirements and graders is None and typed["judge"] is None:
+        announce()
         return await refine(task, model=False, **options)
     if graders is None and "none" in asked:
         raise ConfigError("there is nothing to grade with: give --require SPEC, --grader NAME or a --model to judge")
-    return await refine(task, model_named(typed["model"]), graders, model_named(typed["judge"]) or None, **options)
+    model, judge = await model_found(typed["model"]), model_named(typed["judge"]) or None
+    announce(model, judge)
+    return await refine(task, model or False, graders, judge, **options)
 
 
 def _data(result: Result) -> dict[str, Any]:

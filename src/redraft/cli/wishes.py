@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,10 +27,13 @@ from ..requirements import KINDS, parse
 from ..stores.priors import priors_in, read_priors
 from . import files
 from .config import Setting, checked
+from .consent import check
 from .options import price_of
+from .origins import TRACE
+from .sensitive import Sensitive, sensitive
 
 NO_PROMPT = "Improve this text."  # what is asked for when only a response is given
-SECRET = re.compile(r"(?<=://)[^/@#]*@|\?[^#]*")
+SECRET = re.compile(r"(?<=://)[^/?#]*@|\?[^#]*")
 
 
 WORDS = ("shipped", "learned")
@@ -175,7 +179,10 @@ def _kept(spec: str) -> str:
 
 
 def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting], trace: Trace, where: str) -> dict[str, Any]:
-    """What was typed, completed by the settings of the trace; environment and files come after those. Raises ConfigError."""
+    """What was typed, completed by the settings of the trace in the file `where`; environment and files come after those.
+
+    Raises ConfigError, also for settings that need consent and have none.
+    """
     held = {"require": list(trace.task.requirements), **trace.settings}
     packed, believed = held.pop("rubric", None), held.pop("priors", None)
     known = {p.key for p in params}
@@ -190,7 +197,17 @@ def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting]
         unset = {str(p.name): () if p.multiple else None for p in params if p.key in AS_IT_WAS}
         values = {**unset, **values}
     fresh = {name for name in values if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}
+    if fresh and trace.settings:
+        ctx.meta[TRACE] = where
+    check(Path(where), chosen_in(trace, Path(where)), {p.key for p in params if p.name in fresh}, where, is_trace=True)
     return {**typed, **{name: values[name] for name in fresh}}
+
+
+def chosen_in(trace: Trace, path: Path) -> tuple[Sensitive, ...]:
+    """The settings of a trace in a file that need consent. Raises ConfigError."""
+    given = trace.settings.get("require", ())  # goes before what the task requires
+    required = [*trace.task.requirements, *(given if isinstance(given, list | tuple) else ())]
+    return sensitive({**trace.settings, "require": required}, path.resolve().parent, Path.cwd())
 
 
 def taken_up(trace: Trace, typed: Mapping[str, Any]) -> Trace:

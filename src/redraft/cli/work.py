@@ -27,9 +27,11 @@ from ..sync import run_sync
 from ..text import plain
 from . import files, lines
 from .config import Configured
+from .consent import keep_for_trace
 from .exits import INTERRUPTED, complain, exit_code
+from .origins import announce
 from .progress import Progress, Watcher, tally, verdict
-from .wishes import Wish, new_task, recalled, remembered, taken_up, wish
+from .wishes import Wish, chosen_in, new_task, recalled, remembered, taken_up, wish
 
 
 def refine(ctx: click.Context, typed: dict[str, Any]) -> int:
@@ -71,6 +73,8 @@ def carry_out(ctx: click.Context, typed: dict[str, Any], watch: Watch) -> Result
             given = taken_up(given, typed)
         else:
             given = Trace(new_task(typed), settings=remembered(typed, params))
+            if typed["trace"]:
+                keep_for_trace(typed["trace"], chosen_in(given, Path(typed["trace"])))
         asked = wish(typed, given, store=store, on_record=watch.record, on_step=watch.step)
         return run_sync(watched(asked, watch))
 
@@ -83,6 +87,7 @@ async def watched(asked: Wish, watch: Watch) -> Result:
         complain(
             "no model was found, so the built-in editor repairs what form allows", "`redraft models` shows where it was looked for"
         )
+    announce(job.desk.writer, job.desk.judge)
     watch.begin(job.trace)
     _tell_of_priors(job, watch)
     try:

@@ -118,10 +118,11 @@ def _open(feedback: Feedback) -> Iterator[str]:
 
 def _lines(grader: str, wishes: Sequence[str]) -> Iterator[str]:
     said = [wish for wish in wishes if wish] or ["not fully met yet"]
+    name = grader.partition(":{")[0]  # JSON in a grader's name, such as a whole schema, is nothing to be told
     if len(said) == 1:
-        yield f"- {grader}: {said[0]}"
+        yield f"- {name}: {said[0]}"
     else:
-        yield f"- {grader}:"
+        yield f"- {name}:"
         yield from (f"  - {wish}" for wish in said)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
+from ..textfiles import small_text
 from .template import Template
 
 SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
@@ -268,7 +269,7 @@ def _is_text(value: Any) -> bool:
 def read_words(path: str | Path, what: str) -> str:
     """The text of a file. Raises ConfigError naming it."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return small_text(path)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError(f"{what} {str(path)!r} cannot be read: {error}") from error
 

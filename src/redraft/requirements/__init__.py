@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from . import case, content, data, language, layout, lengths, marks
-from .spec import KINDS, Kind, kind, parse
+from .spec import KINDS, Kind, kind, parse, reads_file
 
 _MODULES = (lengths, content, case, marks, layout, data, language)  # imported for the kinds they register
 
-__all__ = ["KINDS", "Kind", "kind", "parse"]
+__all__ = ["KINDS", "Kind", "kind", "parse", "reads_file"]

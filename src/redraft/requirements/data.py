@@ -14,14 +14,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from ..contracts import Check, Edit
 from ..core.errors import ComputeLimitError, ConfigError
 from ..jsontext import refuse_constant
+from ..textfiles import small_text
 from .content import TIMEOUT
+from .outline import is_schema, outline
 from .spec import encodable, kind, no_argument
 
 MENDED = 100_000  # characters; a longer text is not mended
@@ -132,7 +133,7 @@ class JsonSchema:
 
     @property
     def demand(self) -> str:
-        return f"JSON that follows the schema {self.schema if len(self.schema) <= 500 else self.schema[:500] + '...'}"
+        return f"JSON that follows the schema {outline(json.loads(self.schema))}"
 
     def check(self, text: str) -> Check:
         """Whether it follows the schema. Raises ComputeLimitError when its patterns together take longer than half a second."""
@@ -219,19 +220,22 @@ def _coerced(value: Any, type_: Any) -> Any:
 def json_schema(argument: str) -> JsonSchema:
     if not argument:
         raise ConfigError("it needs a JSON schema, or a file that holds one, after the colon")
-    source = argument if argument.startswith("{") else _content(argument)
+    inline = argument.startswith("{")
+    source, where = (argument, "the schema") if inline else (_content(argument), f"the schema file {argument!r}")
     try:
         schema = json.loads(source, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the schema is no JSON: {error}") from None
+        raise ConfigError(f"{where} is no JSON: {error}") from None
     if not isinstance(schema, dict):
-        raise ConfigError(f"a schema is a JSON object, got {type(schema).__name__}")
+        raise ConfigError(f"a schema is a JSON object, got {type(schema).__name__}" + ("" if inline else f" in {argument!r}"))
+    if not inline and not is_schema(schema):
+        raise ConfigError(f"{where} is not a JSON Schema: none of its keys is a keyword such as type, properties or items")
     return JsonSchema(canonical(schema))
 
 
 def _content(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return small_text(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"the schema file {path!r} cannot be read: {error}") from None
 

@@ -61,8 +61,15 @@ def parse(spec: str, *, files: bool = True) -> Requirement:
     return _read(KINDS[name], spec, argument.strip(), files=files)
 
 
+def reads_file(spec: str) -> bool:
+    """Whether a spec names a file that is read."""
+    name, _, argument = str(spec).partition(":")
+    kind, argument = KINDS.get(name.strip()), argument.strip()
+    return kind is not None and kind.reads_files and bool(argument) and not argument.startswith("{")
+
+
 def _read(chosen: Kind, spec: str, argument: str, *, files: bool) -> Requirement:
-    if chosen.reads_files and not files and not argument.startswith("{"):
+    if not files and reads_file(spec):
         raise ConfigError(f"requirement {_short(spec)} would read a file, which is not allowed here; give it inline")
     try:
         return chosen.parser(argument)

@@ -1,0 +1,453 @@
+"""Settings that were found in a folder or in a trace: what they may not choose without consent, and how consent is given."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from redraft import Task, Trace
+from redraft.cli import main
+from redraft.cli.config import Setting
+from redraft.models.names import PREFIXES, VENDORS
+
+from .chat_server import writer_and_judge
+
+HOSTILE = {  # settings, with {url} for a server and {outside} for a folder elsewhere
+    "model at an address": {"model": "{url}"},
+    "judge at an address": {"judge": "{url}"},
+    "address after a provider": {"model": "ollama:{url}"},
+    "address without a known scheme": {"judge": "openai://127.0.0.1/v1#m"},
+    "model file": {"model": "local:m.gguf"},
+    "judge's model file": {"judge": "local:m.gguf"},
+    "grader at an address": {"grader": ["embedding:{url}"]},
+    "grader at an address in a jury": {"grader": ["clarity", "jury:clarity,embedding:{url}"]},
+    "jury in a jury": {"grader": ["jury:jury:judge:{outside}/rubric.toml"]},
+    "code in a file": {"grader": ["evil.py:grade"]},
+    "code in a module": {"grader": ["evil:Grader"]},
+    "code in a file elsewhere": {"grader": ["{outside}/evil.py:grade"]},
+    "reward at an address": {"grader": ["reward:{url}"]},
+    "rubric of a judge": {"grader": ["judge:{outside}/rubric.toml"]},
+    "rubric of a judge above": {"grader": ["judge:../outside/rubric.toml"]},
+    "questions elsewhere": {"grader": ["checklist:{outside}/rubric.toml"]},
+    "schema elsewhere": {"require": ["words:1-9", "json_schema:{outside}/schema.json"]},
+    "schema above": {"require": ["json_schema:../outside/schema.json"]},
+    "schema as a grader": {"grader": ["json_schema:{outside}/schema.json"]},
+    "schema behind a link": {"require": ["json_schema:link.json"]},
+    "rubric elsewhere": {"rubric": "{outside}/rubric.toml"},
+    "rubric behind a link": {"rubric": "folder/rubric.toml"},
+    "priors elsewhere": {"priors": "{outside}/priors.json"},
+    "cards elsewhere": {"cards": "{outside}"},
+}
+IN_TRACES = [name for name, table in HOSTILE.items() if "rubric" not in table]  # there a rubric stands itself
+
+
+def toml(table):
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+
+
+def filled(table, **values):
+    return json.loads(json.dumps(table).replace("{url}", values["url"]).replace("{outside}", str(values["outside"])))
+
+
+class World:
+    """A stranger's folder, a folder beside it with what is not the stranger's business, and a server that counts."""
+
+    def __init__(self, folder, server, monkeypatch, capsys):
+        self.server, self.capsys = server, capsys
+        self.outside = folder / "outside"
+        self.stranger = folder / "stranger's"
+        self.outside.mkdir()
+        self.stranger.mkdir()
+        (self.outside / "schema.json").write_text('{"type": "string", "const": "CANARY"}')
+        (self.outside / "rubric.toml").write_text('[criteria]\nc = "CANARY"\n')
+        (self.outside / "priors.json").write_text("CANARY")
+        (self.outside / "evil.py").write_text("open('CANARY', 'w')\n")
+        (self.stranger / "evil.py").write_text("open('CANARY', 'w')\n")
+        (self.stranger / "link.json").symlink_to("../outside/schema.json")
+        (self.stranger / "folder").symlink_to(self.outside)
+        monkeypatch.chdir(self.stranger)
+
+    def settings(self, table):
+        return filled(table, url=self.server.model, outside=self.outside)
+
+    def __call__(self, *args):
+        code = main([str(arg) for arg in args])
+        out, err = self.capsys.readouterr()
+        return code, out, err
+
+    def write(self, table, name="redraft.toml"):
+        head = "[tool.redraft]\n" if name == "pyproject.toml" else ""
+        (self.stranger / name).write_text(head + toml(self.settings(table)))
+
+    def write_trace(self, table, name="t.jsonl"):
+        settings = self.settings(table)
+        task = Task("Say it", requirements=settings.pop("require", ["words:1-9"]))
+        (self.stranger / name).write_text(json.dumps(Trace(task, settings=settings).header()) + "\n")
+
+    def run(self, *args):
+        return self("run", "Say it", "--max-iterations", "0", *args)
+
+    def is_refused(self, code, out, err, place):
+        assert (code, out) == (2, "") and f"redraft trust {shlex.quote(str(place))}" in err, err
+        assert self.server.calls == 0 and "CANARY" not in err
+        assert not (self.stranger / "CANARY").exists() and not (self.outside / "CANARY").exists()
+
+
+@pytest.fixture
+def world(tmp_path, serve, monkeypatch, capsys):
+    return World(tmp_path, serve(writer_and_judge(["fine"], [5])), monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("place", ["redraft.toml", "pyproject.toml"])
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_file_in_a_folder_chooses_nothing_sensitive_without_consent(world, kind, place):
+    """Nothing is sent, read or run; exit 2 names the command that allows it."""
+    world.write(HOSTILE[kind], place)
+    more = [] if "model" in HOSTILE[kind] else ["--model", world.server.model]
+    world.is_refused(*world.run(*more), world.stranger)
+
+
+@pytest.mark.parametrize("kind", IN_TRACES)
+def test_a_trace_of_a_stranger_chooses_nothing_sensitive_without_consent(world, kind):
+    """The same of the settings and requirements of a trace that is resumed."""
+    world.write_trace(HOSTILE[kind])
+    more = [] if "model" in HOSTILE[kind] else ["--model", world.server.model]
+    world.is_refused(*world("run", "--resume", "t.jsonl", *more), world.stranger / "t.jsonl")
+
+
+def test_a_grader_of_another_package_needs_consent(world, tmp_path, monkeypatch):
+    """To load it runs its code."""
+    (tmp_path / "spy.py").write_text("open('CANARY', 'w').close()\n\ndef grade(text):\n    return 1.0\n")
+    about = tmp_path / "spy-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: spy\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[redraft.graders]\nspy = spy:grade\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    world.write({"grader": ["jury:clarity,spy"]})
+    world.is_refused(*world.run("--model", world.server.model), world.stranger)
+    assert world("trust", ".", "--yes")[0] == 0
+    world.run("--model", world.server.model)
+    assert (world.stranger / "CANARY").exists()
+
+
+def test_requirements_among_the_settings_of_a_trace_need_consent(world):
+    """They go before those of its task."""
+    task = Task("Say it", requirements=["words:1-9"])
+    settings = world.settings({"model": "openai:m", "require": ["json_schema:{outside}/schema.json"]})
+    (world.stranger / "t.jsonl").write_text(json.dumps(Trace(task, settings=settings).header()) + "\n")
+    world.is_refused(*world("run", "--resume", "t.jsonl"), world.stranger / "t.jsonl")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("best", "Say it"),
+        ("grade", "Say it", "--response", "evil.py"),
+        ("batch", "rows.jsonl", "-o", "out.jsonl"),
+        ("validate", "rows.jsonl", "--grader", "clarity"),
+        ("rubric", "--from", "rows.jsonl"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_asks_for_consent(world, command):
+    """All that read settings from files."""
+    world.write({"model": "{url}"})
+    (world.stranger / "rows.jsonl").write_text('{"prompt": "a", "response": "b", "label": 1}\n')
+    world.is_refused(*world(*command), world.stranger)
+    assert not (world.stranger / "out.jsonl").exists()
+
+
+def test_learning_from_a_trace_needs_consent_too(world):
+    """`priors learn` makes the graders that a trace names."""
+    world.write_trace({"model": "openai:m", "grader": ["judge:{outside}/rubric.toml"]})
+    world.is_refused(*world("priors", "learn", "t.jsonl"), world.stranger / "t.jsonl")
+
+
+def test_consent_is_given_once_to_the_sensitive_settings(world):
+    """To edit a target asks nothing again, to change a host or a file does; it can be listed and taken back."""
+    hostile = {"model": "{url}", "require": ["json_schema:{outside}/schema.json"]}
+    world.write({**hostile, "target": 0.5})
+    code, out, _ = world("trust", ".", "--yes")
+    assert code == 0 and world.server.model in out and str(world.outside / "schema.json") in out
+    assert world.run()[0] == 3 and world.server.calls > 0  # it is not CANARY
+    assert "CANARY" in str(world.server.asked)
+    world.write({**hostile, "target": 0.6, "patience": 7})
+    assert world.run()[0] == 3
+    code, out, _ = world("trust", "--list")
+    assert code == 0 and str(world.stranger) in out and world.server.model in out
+
+    kept = Path(os.environ["REDRAFT_HOME"], "trust")
+    assert [path.stat().st_mode & 0o777 for path in (kept, *kept.iterdir())] == [0o700, 0o600]
+
+    world.server.asked.clear()
+    for changed in (
+        {**hostile, "model": "{url}2"},
+        {**hostile, "judge": "{url}"},
+        {**hostile, "require": [f"json_schema:{world.outside}/./other.json"]},
+    ):
+        world.write(changed)
+        world.is_refused(*world.run(), world.stranger)
+    world.write(hostile)
+    assert world("trust", "--revoke", ".")[0] == 0
+    world.is_refused(*world.run(), world.stranger)
+    assert world("trust", "--revoke", ".")[0] == 2
+
+
+def test_a_link_that_is_turned_elsewhere_asks_again(world):
+    """What is consented to is where a path leads."""
+    world.write({"require": ["json_schema:link.json"]})
+    assert world("trust", ".", "--yes")[0] == 0
+    (world.outside / "more.json").write_text('{"const": "CANARY"}')
+    (world.stranger / "link.json").unlink()
+    (world.stranger / "link.json").symlink_to("../outside/more.json")
+    world.is_refused(*world.run("--model", world.server.model), world.stranger)
+
+
+def test_a_trace_is_resumed_after_consent(world):
+    """Wherever it is moved to afterwards; settings that are typed need none."""
+    world.write_trace({"model": "{url}", "target": 0.7})
+    world.is_refused(*world("run", "--resume", "t.jsonl"), world.stranger / "t.jsonl")
+    assert world("trust", "t.jsonl", "--yes")[0] == 0
+    (world.stranger / "t.jsonl").rename(world.stranger / "u.jsonl")
+    code, out, err = world("run", "--resume", "u.jsonl")
+    assert (code, out) == (0, "fine\n") and "settings from u.jsonl; model at http://127.0.0.1:" in err
+
+    world.write_trace({"model": "http://127.0.0.1:9/v1#other"})
+    assert world("run", "--resume", "t.jsonl", "--model", world.server.model)[:2] == (0, "fine\n")
+
+
+def test_own_traces_go_on_without_consent(world):
+    """What this user ran may be resumed; not with an address more."""
+    rubric = ("--grader", f"judge:{world.outside / 'rubric.toml'}", "--model", world.server.model)
+    (world.stranger / "redraft.toml").write_text("target = 0.5\n")
+    world.server.answer = lambda messages, n: "no JSON"
+    world.run(*rubric, "--trace", "t.jsonl")
+    assert world.server.calls
+    before = world.server.calls
+    world("run", "--resume", "t.jsonl")
+    assert world.server.calls > before
+    world.server.asked.clear()
+    head, *rest = (world.stranger / "t.jsonl").read_text().splitlines()
+    changed = json.loads(head)
+    changed["settings"]["judge"] = "http://127.0.0.1:9/v1#spy"
+    (world.stranger / "t.jsonl").write_text("\n".join([json.dumps(changed), *rest, ""]))
+    world.is_refused(*world("run", "--resume", "t.jsonl"), world.stranger / "t.jsonl")
+
+
+@pytest.mark.parametrize(
+    "way", ["typed", "environment", "config file", "own configuration", "REDRAFT_TRUST", "REDRAFT_TRUST above"]
+)
+def test_what_the_user_chose_needs_no_consent(world, monkeypatch, tmp_path, way):
+    """The command line, the environment, --config FILE, the user's own configuration, and folders that REDRAFT_TRUST names."""
+    typed = ()
+    if way == "typed":
+        world.write({"model": "http://127.0.0.1:9/v1#spy"})
+        typed = ("--model", world.server.model)
+    elif way == "environment":
+        world.write({"model": "http://127.0.0.1:9/v1#spy"})
+        monkeypatch.setenv("REDRAFT_MODEL", world.server.model)
+    elif way == "config file":
+        world.write({"model": "http://127.0.0.1:9/v1#spy"})
+        (tmp_path / "mine.toml").write_text(toml({"model": world.server.model}))
+        typed = ("--config", tmp_path / "mine.toml")
+    elif way == "own configuration":
+        world.write({"target": 0.8})
+        Path(os.environ["REDRAFT_HOME"], "config.toml").write_text(toml({"model": world.server.model, "target": 0.2}))
+    else:
+        world.write({"model": "{url}"})
+        trusted = world.stranger if way == "REDRAFT_TRUST" else tmp_path
+        monkeypatch.setenv("REDRAFT_TRUST", os.pathsep.join(["/nowhere", str(trusted)]))
+    code, out, err = world.run(*typed, "--trace", "t.jsonl")
+    assert (code, out) == (0, "fine\n"), err
+    target = json.loads((world.stranger / "t.jsonl").read_text().splitlines()[0])["settings"]["target"]
+    assert target == (0.8 if way == "own configuration" else 0.9)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"model": "openai:gpt-4o-mini", "judge": "anthropic:claude-sonnet-4-5"},
+        {"grader": ["clarity", "jury:clarity,honesty", "exact:case=false", "embedding:openai:text-embedding-3-small"]},
+        {"require": ["contains:http://x", "regex://", "json_schema:schema.json", 'json_schema:{"type":"object"}']},
+        {"rubric": "rubric.toml", "cards": "cards", "priors": "learned"},
+        {"grader": ["judge:rubric.toml", "checklist:./rubric.toml"]},
+        {"target": 0.5, "price": ["http://x=1,2"]},
+    ],
+    ids=lambda table: "+".join(table),
+)
+def test_harmless_settings_need_no_consent(world, table):
+    """Named providers, requirements, and files within the folder."""
+    (world.stranger / "rubric.toml").write_text('[criteria]\nc = "good"\n')
+    (world.stranger / "schema.json").write_text('{"type": "string"}')
+    world.write(table)
+    code, _, err = world("trust", ".", "--yes")
+    assert code == 0 and "nothing that needs consent" in err
+
+
+def test_every_setting_and_every_kind_of_model_is_classed():
+    """A setting that holds a text is a model, a spec, a path or harmless; a model is a named provider or needs consent."""
+    from importlib import import_module
+
+    from redraft.cli.sensitive import MODELS, PATHS, SPECS
+
+    harmless = {"trust", "gain-per", "price", "durability", "on-duplicate"}
+    named = {"openai:", "ollama:", "lmstudio:", "llamacpp:", "vllm:", *(f"{v}:" for v in VENDORS)}
+    for name in ("run", "best", "grade", "batch", "validate", "rubric"):
+        for p in getattr(import_module(f"redraft.cli.{name}"), name).params:
+            if (
+                isinstance(p, Setting)
+                and not p.is_flag
+                and p.type.name in {"text", "choice", "path", "file", "directory", "_priced"}
+            ):
+                assert p.key in {*MODELS, *SPECS, *PATHS} | harmless or p.key.endswith("-col"), p.key
+    assert set(PREFIXES) == named | {"local:", "http://", "https://"}
+
+
+def test_consent_cannot_come_with_the_folder(world, monkeypatch):
+    """Where REDRAFT_HOME lies in the folder, neither consent nor a configuration in it is the user's own."""
+    monkeypatch.setenv("REDRAFT_HOME", "own")
+    world.write({"model": "{url}"})
+    for given in (world("trust", ".", "--yes"), world.run()):
+        assert given[0] == 2 and "REDRAFT_HOME" in given[2]
+    (world.stranger / "own").mkdir(exist_ok=True)
+    (world.stranger / "own" / "config.toml").write_text(toml({"model": world.server.model}))
+    world.write({"target": 0.5})
+    code, _, err = world.run()
+    assert (code, world.server.calls) == (2, 0) and "config.toml" in err
+
+
+def test_what_is_consented_to_is_shown_plainly(world):
+    """No control sequences, no passwords, and the host that is really asked."""
+    table = {"model": "http://evil.example?@openai.com/v1#m", "grader": ["embedding:http://u:hunter22@h/v1?key=hunter22#e"]}
+    world.write({**table, "judge": "http://h/\u001b[2Jv1#m\u202e", "rubric": "/\u001b]0;x\u0007/etc\n/passwd.toml"})
+    code, out, err = world("trust", ".")
+    assert code == 2 and "--yes" in err
+    assert "http://evil.example#m" in out and "hunter22" not in out
+    assert not {"\x1b", "\x07", "\u202e"} & set(out) and len(out.splitlines()) == 5
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_terminal_is_asked(world, monkeypatch, answer):
+    """Without --yes a person answers."""
+    ours, theirs = os.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    world.write({"model": "{url}"})
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        code, out, _ = world("trust", ".")
+    os.close(ours)
+    assert code == (0 if answer == "y" else 1) and world.server.model in out
+    assert world.run()[0] == (0 if answer == "y" else 2)
+
+
+FILES = {
+    "huge": (lambda path: path.write_text("#" * 2_000_000), "larger than"),
+    "deep": (lambda path: path.write_text("a = " + "[" * 100_000), "redraft.toml"),
+    "not UTF-8": (lambda path: path.write_bytes(b'model = "\xff"\n'), "utf-8"),
+    "a pipe": (os.mkfifo, "no regular file"),
+    "a folder": (os.mkdir, "redraft.toml"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
+    "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "No such file"),
+    "a link to itself": (lambda path: path.symlink_to(path.name), "redraft.toml"),
+    "no table of ours": (lambda path: path.write_text("[[model]]\n"), "model must be"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_strange_file_is_an_error_that_names_it(world, kind):
+    """At once, whatever it is; it is never passed over."""
+    make, said = FILES[kind]
+    make(world.stranger / "redraft.toml")
+    code, _, err = world.run("--model", "none")
+    assert code == 2 and "redraft.toml" in err and said in err
+
+
+def test_a_pipe_that_a_setting_names_is_not_waited_for(world):
+    """It could keep the command waiting for ever."""
+    os.mkfifo(world.stranger / "pipe.toml")
+    world.write({"rubric": "pipe.toml"})
+    code, _, err = world.run("--model", world.server.model)
+    assert (code, world.server.calls) == (2, 0) and "pipe.toml" in err
+
+
+def test_files_of_settings_lie_beside_the_file_that_names_them(world):
+    """Also those in the names of graders, from any folder of the repository."""
+    (world.stranger / ".git").mkdir()
+    (world.stranger / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')
+    world.write({"grader": ["jury:judge:rubric.toml,judge:rubric.toml"], "rubric": "rubric.toml"})
+    below = world.stranger / "below"
+    below.mkdir()
+    os.chdir(below)
+    world.server.answer = lambda messages, n: "fine"
+    world.run("--model", world.server.model)
+    assert "warmth" in str(world.server.asked)
+
+
+def test_the_variable_of_the_grader_gate_is_another(world, monkeypatch):
+    """REDRAFT_TRUST names folders: what used to be a value of --trust there is a mistake, not a folder."""
+    monkeypatch.setenv("REDRAFT_TRUST", "require")
+    code, _, err = world.run("--model", "none", "--require", "words:1-9")
+    assert code == 2 and "REDRAFT_GRADER_TRUST=require" in err
+    monkeypatch.delenv("REDRAFT_TRUST")
+    monkeypatch.setenv("REDRAFT_GRADER_TRUST", "require")
+    code, _, err = world.run("--model", world.server.model)
+    assert code == 2 and "redraft validate" in err
+
+
+def test_every_run_says_where_settings_came_from(world):
+    """Once, with the host, and without what is secret in its address; nothing where all was typed."""
+    world.write({"target": 0.8})
+    address = world.server.model.replace("://", "://me:hunter22@").replace("#", "?key=hunter22#")
+    _, _, err = world.run("--model", address)
+    host = world.server.model.partition("#")[0]
+    assert err.count(f"settings from redraft.toml; model at {host}\n") == 1 and "hunter22" not in err
+    _, _, err = world("grade", "x", "--response", "evil.py", "--require", "words:1-9")
+    assert "settings from" not in err  # there is no target here
+    (world.stranger / "redraft.toml").unlink()
+    assert "settings from" not in world.run("--model", world.server.model)[2]
+
+
+def test_a_case_of_the_demo_reads_files_beside_it_only(world):
+    """A stranger's case shows no file from elsewhere."""
+    for response, require in (("../outside/schema.json", "words:1-9"), ("evil.py", "json_schema:link.json")):
+        table = {"title": "x", "prompt": "y", "response": response, "require": [require]}
+        (world.stranger / "case.toml").write_text(toml(table))
+        code, out, err = world("demo", ".")
+        assert code == 2 and "case.toml" in err and "CANARY" not in out + err
+
+
+DOCKER = {"auths": {"https://index.docker.io/v1/": {"auth": "CANARY"}}, "credsStore": "desktop"}
+SCHEMA = {
+    "type": "object",
+    "title": "CANARY",
+    "x-internal": {"note": "CANARY"},
+    "$comment": "CANARY",
+    "default": {"name": "CANARY"},
+    "properties": {
+        "name": {"type": "string", "maxLength": 9, "description": "CANARY", "examples": ["CANARY"]},
+        "kind": {"enum": ["a", "b"]},
+    },
+    "required": ["name"],
+}
+
+
+@pytest.mark.parametrize(
+    "body", [DOCKER, {}, {"$schema": "https://json.schemastore.org/package", "token": "CANARY"}, [1], "CANARY"]
+)
+def test_a_file_that_is_no_schema_is_refused(world, body):
+    """Its text goes nowhere, not even into the error."""
+    (world.stranger / "config.json").write_text(json.dumps(body))
+    code, _, err = world.run("--model", world.server.model, "--require", "json_schema:config.json")
+    assert (code, world.server.calls) == (2, 0) and "config.json" in err and "CANARY" not in err
+
+
+@pytest.mark.parametrize("way", [["--require"], ["--grader"]], ids=["require", "grader"])
+def test_prompts_tell_what_a_schema_demands_and_no_more(world, way):
+    """Neither the first prompt nor one for a refinement quotes what demands nothing."""
+    (world.stranger / "schema.json").write_text(json.dumps(SCHEMA))
+    world("run", "Say it", "--model", world.server.model, *way, "json_schema:schema.json", "--max-iterations", "1", "--no-editor")
+    said = str(world.server.asked)
+    assert world.server.calls > 1 and "maxLength" in said and '"required":["name"]' in said
+    assert "CANARY" not in said
