@@ -182,9 +182,14 @@ def secrets_in_url(url: str) -> Iterator[str]:
         raw = [parts.password or parts.username or ""]
     except ValueError:
         return
-    raw += [value for name, value in parse_qsl(parts.query) if SECRET_NAME.search(name) or _RANDOM.fullmatch(value)]
+    raw += [value for name, value in parse_qsl(parts.query) if is_secret(name, value)]
     for value in filter(None, raw):
         yield from {value, unquote(value)}
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a parameter of a URL is a secret, by its name or by its looks."""
+    return bool(SECRET_NAME.search(name) or _RANDOM.fullmatch(value))
 
 
 def secrets_in_headers(headers: Mapping[str, str]) -> Iterator[str]:

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import orjson
 
 from ..contracts import FORMATS, Reply, Request
-from ..core.errors import ConfigError, ModelError, ModelUnavailableError
+from ..core.errors import ConfigError, ModelError
 from ..ledger import current_entry
 from ..masking import Mask, MaskedStream, answer_mask, secrets_in_headers, secrets_in_url, without_traces
-from .endpoint_url import CHAT, clean_key, endpoint, endpoint_shown, url_below, warn_of_plain_http
+from .endpoint_url import CHAT, clean_key, endpoint, query_mark, redirected, url_below, warn_of_plain_http
 from .reading import Events, Pieces, Said, Spoken, parsed, read_pace, read_refusal, read_reply, refused
-from .wire import CAP, REFUSED, Route, Timeouts, exchange, fetch, masked_headers
+from .wire import CAP, Route, Timeouts, exchange, fetch, masked_headers
 
 __all__ = ["Chat", "Timeouts"]
 
@@ -85,9 +85,9 @@ class Chat:
 
     @property
     def identity(self) -> str:
-        """Endpoint, model and extra parameters; never the key."""
+        """Endpoint, model and extra parameters; never the key. Of a query it holds a short hash, without what is secret in it."""
         extra = orjson.dumps(self._extra, option=orjson.OPT_SORT_KEYS).decode() if self._extra else ""
-        return f"{self.base_url}#{self.name}{extra}"
+        return f"{self.base_url}{query_mark(self._base)}#{self.name}{extra}"
 
     async def complete(self, request: Request) -> Reply:
         """One call, one answer."""
@@ -164,9 +164,7 @@ class Chat:
     def refusal(self, status: int, headers: Mapping[str, str], said: Said) -> ModelError:
         """The error that a status of 300 and more stands for."""
         if status < 400:
-            to = endpoint_shown(headers.get("Location", ""))
-            why = "redirects are not followed, so that a key stays where it belongs"
-            return ModelUnavailableError(f"status {status} sends us to {to}: {why}", status=status, usage=REFUSED)
+            return redirected(status, headers.get("Location", ""))
         return refused(status, said, headers)
 
     def told(self, error: ModelError) -> ModelError:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 import warnings
+from hashlib import sha256
 from ipaddress import ip_address
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, ModelError, ModelUnavailableError
+from ..masking import is_secret
 from .reading import shorten
+from .wire import REFUSED
 
 CHAT = "/chat/completions"
 _LOCAL_NAMES = (".localhost", ".local", ".lan", ".home.arpa", ".internal", ".test")
@@ -42,6 +45,18 @@ def with_version(url: str) -> str:
     """A base URL; one that names a host alone means `/v1` there."""
     parts = urlsplit(url.strip())
     return url if parts.path.strip("/") else parts._replace(path="/v1").geturl()
+
+
+def query_mark(base: SplitResult) -> str:
+    """What tells endpoints apart that differ in their query only: a short hash of what in it is no secret; "" for none."""
+    open_to_see = [pair for pair in parse_qsl(base.query) if not is_secret(*pair)]
+    return f"?{sha256(repr(open_to_see).encode()).hexdigest()[:8]}" if open_to_see else ""
+
+
+def redirected(status: int, location: str) -> ModelError:
+    """The error for a redirect."""
+    why = "redirects are not followed, so that a key stays where it belongs"
+    return ModelUnavailableError(f"status {status} sends us to {endpoint_shown(location)}: {why}", status=status, usage=REFUSED)
 
 
 def endpoint_shown(url: str) -> str:
