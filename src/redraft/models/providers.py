@@ -27,7 +27,7 @@ from ..masking import Mask, answer_mask, secrets_in_environment, secrets_in_url,
 from .chat import mended, without_none
 from .endpoint_url import redirected
 from .reading import Said, refused, shorten, without_thoughts
-from .vendor_clients import restrict, secrets_of
+from .vendor_clients import mask_logs, restrict, secrets_of
 from .wire import PERHAPS_BILLED, REFUSED, PerLoop
 
 _INSTALL = "needs pydantic-ai and the vendor's package: pip install 'redraft[providers]'"
@@ -55,6 +55,7 @@ class ProviderModel:
         first = self._made()
         secrets = {*secrets_of(first), *secrets_in_url(proxy or "")}
         self._mask, self._answers = Mask(secrets), answer_mask(secrets)
+        mask_logs(secrets)
         self.provider, self.model_name = str(first.system), str(first.model_name)
         self.name = spec if isinstance(spec, str) else f"{self.provider}:{self.model_name}"
         self._native = _profile(first, "supports_json_schema_output")

@@ -5,13 +5,18 @@ The policy is the one of `wire`: redirects are not followed, and no proxy is use
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..core.errors import ConfigError
-from ..masking import SECRET_NAME, secrets_in_environment, secrets_in_headers, secrets_in_url
+from ..masking import SECRET_NAME, Mask, secrets_in_environment, secrets_in_headers, secrets_in_url
 
+LOGGERS = {
+    *("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "google_genai", "groq", "mistralai", "cohere"),
+    *("huggingface_hub", "botocore", "boto3", "urllib3", "pydantic_ai"),
+}
 DEPTH, MOST = 6, 2000  # how far, and at how many objects, is looked below a model
 
 
@@ -75,6 +80,37 @@ def secrets_of(model: Any) -> set[str]:
             elif callable(reveal := getattr(inner, "get_secret_value", None)):
                 found.add(str(reveal()))
     return found
+
+
+class _MaskedRecords(logging.Filter):
+    """Masks what vendors' packages log: their loggers show headers of responses at DEBUG."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._secrets: set[str] = set()
+        self._mask = Mask(())
+
+    def learn(self, secrets: set[str]) -> None:
+        if not secrets <= self._secrets:
+            self._secrets |= secrets
+            self._mask = Mask(self._secrets)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if (masked := self._mask(message)) is not message:
+            record.msg, record.args = masked, None
+        return True
+
+
+_RECORDS = _MaskedRecords()
+
+
+def mask_logs(secrets: set[str]) -> None:
+    """Mask secrets in what the loggers of vendors' packages and of their HTTP clients record."""
+    _RECORDS.learn(secrets)
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in LOGGERS:
+            logging.getLogger(name).addFilter(_RECORDS)
 
 
 def _secrets_in(name: str, value: str) -> Iterator[str]:
