@@ -38,7 +38,7 @@ def assert_hidden(text, secret=KEY):
 
 def chunked(text, field="content", **end):
     """A stream with an event for each character."""
-    return fs.sse(*(fs.chunk(**({"text": c} if field == "content" else {field: c})) for c in text), fs.chunk("", "stop"), **end)
+    return fs.closing(fs.sse(*(fs.chunk(**({"text": c} if field == "content" else {field: c})) for c in text), fs.chunk("", "stop"), **end))
 
 
 PLACES = {
@@ -71,9 +71,9 @@ PLACES = {
     "stream": chunked,
     "stream of thoughts": lambda k: chunked(k, "reasoning_content"),
     "stream of refusals": lambda k: chunked(f"{'w' * 290} {k}", "refusal"),
-    "error in a stream": lambda k: fs.sse(fs.chunk("a"), {"error": {"message": f"{'v' * 290} {k}"}}),
-    "event": lambda k: fs.sse(f"event: {k}\ndata: {k}\n\n".encode()),
-    "stream that ends": lambda k: fs.sse(fs.chunk(f"so {k}"), done=False),
+    "error in a stream": lambda k: fs.closing(fs.sse(fs.chunk("a"), {"error": {"message": f"{'v' * 290} {k}"}})),
+    "event": lambda k: fs.closing(fs.sse(f"event: {k}\ndata: {k}\n\n".encode())),
+    "stream that ends": lambda k: fs.closing(fs.sse(fs.chunk(f"so {k}"), done=False)),
 }
 
 CLIENTS = {
