@@ -65,7 +65,7 @@ def endpoint_shown(url: str) -> str:
     host, slash, path = rest.partition("/")
     shown = f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else url.rpartition("@")[2]
     shown = re.split(r"[?#]", shown)[0]
-    return shorten(shown if "@" not in shown else f"{shown.partition('@')[0].rpartition('/')[0]}/...", 200)
+    return shorten(f"{scheme}{slashes}..." if "@" in shown else shown, 200)  # (what stands before an @ may be a password)
 
 
 def model_shown(spec: str) -> str:

@@ -226,7 +226,7 @@ def _failure(error: Exception, timeout: float, mask: Mask) -> ModelError | None:
         case theirs.UserError():
             return ModelError(words, usage=REFUSED)
         case theirs.ModelHTTPError():
-            return _http(error, mask)
+            return _redirected(error, mask) or _http(error, mask)
         case TimeoutError():
             return ModelTimeoutError(f"still waiting for an answer after {timeout:.3g} s", usage=PERHAPS_BILLED)
         case theirs.UnexpectedModelBehavior() if "ContentFilter" in type(error).__name__:
@@ -234,20 +234,29 @@ def _failure(error: Exception, timeout: float, mask: Mask) -> ModelError | None:
         case theirs.UnexpectedModelBehavior():
             return BadResponseError(words, retryable=True, usage=PERHAPS_BILLED)
         case theirs.AgentRunError():
-            return _unreached(error, words)
+            return _redirected(error, mask) or _unreached(error, words)
     if type(error).__module__ == "builtins" and not isinstance(error, UnicodeError):
         return None
     return BadResponseError(f"{type(error).__name__}: {words}", retryable=True, usage=PERHAPS_BILLED)
 
 
 def _http(error: Any, mask: Mask) -> ModelError:
-    headers = getattr(error, "headers", None) or {}
-    if 300 <= error.status_code < 400:
-        return redirected(error.status_code, mask(headers.get("location", "")))
+    headers = getattr(error, "headers", None)
     failure = refused(error.status_code, Said(mask.within(error.body if error.body is not None else str(error))), headers)
     if failure.retryable and failure.retry_after is None:
         failure.retry_after = getattr(error, "retry_after", None)
     return failure
+
+
+def _redirected(error: BaseException | None, mask: Mask) -> ModelError | None:
+    """The error for a redirect, which their clients keep as the cause; None where there was none."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        status = getattr(response, "status_code", None)
+        if isinstance(status, int) and 300 <= status < 400:
+            return redirected(status, mask(str(getattr(response, "headers", {}).get("location", ""))))
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _unreached(error: Exception, words: str) -> ModelError:
