@@ -236,4 +236,5 @@ def _starred(text: S, stars: S, spans: Iterable[tuple[int, int]]) -> S:
         if start > end or not parts:
             parts += [text[end:start], stars]
         end = max(end, stop)
-    return type(text)().join([*parts, text[end:]])
+    parts.append(text[end:])
+    return type(text)().join(parts)  # type: ignore[arg-type]

@@ -38,7 +38,9 @@ def assert_hidden(text, secret=KEY):
 
 def chunked(text, field="content", **end):
     """A stream with an event for each character."""
-    return fs.closing(fs.sse(*(fs.chunk(**({"text": c} if field == "content" else {field: c})) for c in text), fs.chunk("", "stop"), **end))
+    return fs.closing(
+        fs.sse(*(fs.chunk(**({"text": c} if field == "content" else {field: c})) for c in text), fs.chunk("", "stop"), **end)
+    )
 
 
 PLACES = {

@@ -27,18 +27,23 @@ def by_vendor(url):
     return ProviderModel(OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key=KEY)))
 
 
-CLIENTS = {"ours": lambda url: Chat("m", url, key=KEY), "streaming": lambda url: Chat("m", url, key=KEY, stream=True), "vendor": by_vendor}
+CLIENTS = {
+    "ours": lambda url: Chat("m", url, key=KEY),
+    "streaming": lambda url: Chat("m", url, key=KEY, stream=True),
+    "vendor": by_vendor,
+}
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_redirects_are_not_followed(faults, ask, client):
     """A server that sends us elsewhere is named, without what its address holds; nobody is asked there."""
+    model = CLIENTS[client](faults.url)
     async with fs.FaultServer() as elsewhere:
         elsewhere.says(fs.good())
         for status in (301, 302, 303, 307, 308):
             faults.says(fs.http(b"", status, Location=f"{elsewhere.url}/chat/completions?key={KEY}"))
             with pytest.raises(ModelUnavailableError, match="redirects are not followed") as caught:
-                await CLIENTS[client](faults.url).complete(ask())
+                await model.complete(ask())
             assert caught.value.status == status
             assert elsewhere.host in str(caught.value)
             assert "?" not in str(caught.value)
@@ -53,7 +58,11 @@ async def test_proxies_of_the_environment_are_not_used(faults, ask, monkeypatch,
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://u:{PW}@{proxy.host}")
         model = CLIENTS[client](faults.url)
-        faults.says(fs.sse(fs.chunk("direct", "stop")) if client == "streaming" else fs.http(fs.completion("direct") | {"model": "m", "created": 1}))
+        faults.says(
+            fs.sse(fs.chunk("direct", "stop"))
+            if client == "streaming"
+            else fs.http(fs.completion("direct") | {"model": "m", "created": 1})
+        )
         assert (await model.complete(ask())).text == "direct"
         assert proxy.requests == []
 
@@ -97,7 +106,9 @@ def test_a_query_stays_behind_the_path(named):
 
 def test_endpoints_that_differ_in_their_query_are_told_apart():
     """By a short hash of what is no secret; a new key leaves the name as it is."""
-    one, other, again = (connect(f"http://host/v1?deployment={d}&sig={k}#m").identity for d, k in (("a", "1"), ("b", "1"), ("a", "2")))
+    one, other, again = (
+        connect(f"http://host/v1?deployment={d}&sig={k}#m").identity for d, k in (("a", "1"), ("b", "1"), ("a", "2"))
+    )
     assert one == again != other
 
 
@@ -170,7 +181,16 @@ def test_a_key_over_plain_http(host, warned):
     assert [host in str(w.message) and KEY not in str(w.message) for w in seen] == [True] * warned
 
 
-BAD_IMAGES = ["file:///etc/passwd", "ftp://h/x.png", "gopher://h", "javascript:alert(1)", "/etc/passwd", "pixel.png", "//h/x.png", ""]
+BAD_IMAGES = [
+    "file:///etc/passwd",
+    "ftp://h/x.png",
+    "gopher://h",
+    "javascript:alert(1)",
+    "/etc/passwd",
+    "pixel.png",
+    "//h/x.png",
+    "",
+]
 
 
 @pytest.mark.parametrize("url", BAD_IMAGES)

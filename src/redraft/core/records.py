@@ -153,7 +153,7 @@ def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
         return [{"role": "user", "content": prompt}]
     if not isinstance(prompt, Iterable) or isinstance(prompt, Mapping):
         raise ValueError(f"a task is a prompt or a list of messages, got {prompt!r}")
-    messages = []
+    messages: list[dict[str, Any]] = []
     for message in prompt:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
             raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r}')
