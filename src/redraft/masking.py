@@ -237,4 +237,4 @@ def _starred(text: S, stars: S, spans: Iterable[tuple[int, int]]) -> S:
             parts += [text[end:start], stars]
         end = max(end, stop)
     parts.append(text[end:])
-    return type(text)().join(parts)  # type: ignore[arg-type]
+    return type(text)().join(parts)
