@@ -24,7 +24,7 @@ from .graders.identity import fingerprint
 from .graders.judge import check_needs
 from .graders.seating import as_seated
 from .models import connect
-from .models.chat import endpoint_shown
+from .models.endpoint_url import endpoint_shown
 from .models.prices import Price, price_of
 from .options import Options
 from .perform import Cast, Line, Sampling

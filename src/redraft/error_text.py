@@ -1,17 +1,20 @@
 """What people read of an exception in code of theirs: its kind, its words, and the line that raised it.
 
-Our own errors say all that is to be said. Paths are cut to the file's name: a message may be stored and shown.
+Our own errors say all that is to be said. Paths are cut to the file's name and the keys of the environment are masked: a
+message may be stored and shown.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, FrameType
 
 from .core.errors import RedraftError
+from .masking import Mask, secrets_in_environment
 
 PACKAGE = __name__.partition(".")[0]
 OURS = str(Path(__file__).parent)
@@ -24,7 +27,8 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, RedraftError):
         return str(error)
     kind = type(error).__name__
-    words = str(error) or ("cancelled before it ended" if isinstance(error, asyncio.CancelledError) else "")
+    masked = Mask(secrets_in_environment(os.environ))(str(error))
+    words = masked or ("cancelled before it ended" if isinstance(error, asyncio.CancelledError) else "")
     return f"{kind}: {words}{_place(error)}" if words else f"{kind}{_place(error)}"
 
 

@@ -66,3 +66,37 @@ def test_a_server_that_repeats_the_key_in_its_errors(tmp_path, rows, serve, stat
     assert ended.code == code, ended.err
     assert "you came with" in ended.err + ended.out + (tmp_path / "out.jsonl").read_text()
     assert_nowhere(everywhere(tmp_path, ended))
+
+
+@pytest.mark.parametrize("status, code", [(400, 3), (401, 1)])
+def test_a_key_in_the_query_of_a_url(tmp_path, rows, serve, status, code):
+    """As gateways and Azure want it: sent with every request, and kept nowhere."""
+    server = serve("--refuse", status)
+    url, _, name = server.model.partition("#")
+    ended = run(batch(rows, tmp_path / "out.jsonl", f"{url}?code={KEY}#{name}", "--json"))
+    assert ended.code == code, ended.err
+    assert_nowhere(everywhere(tmp_path, ended))
+
+
+def test_a_trace_keeps_the_address_without_its_secrets(tmp_path, serve):
+    """And so does everything that is said of the run."""
+    server = serve()
+    url, _, name = server.model.partition("#")
+    secret = f"{url.replace('://', f'://u:{KEY}@')}?sig={KEY}#{name}"
+    trace = tmp_path / "run.json"
+    command = [sys.executable, "-m", "redraft", "run", "Say hello."]
+    first = run([*command, "--model", secret, "--judge", secret, "--trace", str(trace), "--json", "--max-iterations", "0"])
+    assert first.code == 0, first.err
+    assert url.split("?")[0] in trace.read_text()
+    assert_nowhere(everywhere(tmp_path, first))
+
+
+@pytest.mark.parametrize(
+    "model", ["http://127.0.0.1:9/v1?key={key}", "ollama:http://u:{key}@127.0.0.1:9/v1#m", "http://127.0.0.1:9#m?key={key}"]
+)
+def test_what_is_looked_for_shows_no_key(tmp_path, model):
+    """`redraft models` shows where, and not with what."""
+    for name in ("REDRAFT_MODEL", "OPENAI_BASE_URL"):
+        for more in ([], ["--json"]):
+            ended = run([sys.executable, "-m", "redraft", "models", *more], **{name: model.format(key=KEY)})
+            assert_nowhere(everywhere(tmp_path, ended))

@@ -260,6 +260,7 @@ def _unknown(where: str, key: str, known: list[str]) -> Exception:
 def _typed(setting: Setting, value: Any, where: str) -> Any:
     """A value of the setting's type: nothing is coerced but a whole number to a fraction."""
     from ..core.errors import ConfigError
+    from ..masking import secrets_in_url
 
     wanted, name = _type_of(setting)
     rows = value if setting.multiple else [value]
@@ -269,7 +270,7 @@ def _typed(setting: Setting, value: Any, where: str) -> Any:
         converted = [setting.type.convert(row, setting, None) for row in rows]
     except click.BadParameter as error:
         raise ConfigError(f"{where}: {error.message}") from error
-    if setting.key in {"model", "judge"} and "@" in str(value).partition("//")[2].partition("/")[0]:
+    if setting.key in {"model", "judge"} and any(secrets_in_url(str(value).partition("#")[0])):
         raise ConfigError(f"{where}: an address here holds no user and no key: they are read from the environment only")
     return converted if setting.multiple else converted[0]
 

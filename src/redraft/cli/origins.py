@@ -31,7 +31,7 @@ def notice(message: str) -> None:
 
 def place_of(model: Any) -> str:
     """Where a model is asked: an address without user info and query, a provider, or this machine."""
-    from ..models.chat import endpoint_shown
+    from ..models.endpoint_url import endpoint_shown
     from ..models.names import LOCAL_SERVERS, openai_url, server_url
 
     if not isinstance(model, str):

@@ -6,7 +6,6 @@ A header holds settings, never secrets: an address goes in without user, passwor
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from ..core.records import NOTHING, Task, Usage, checked_tools
 from ..core.trace import Trace
 from ..graders import Judge, Rubric
 from ..models import find
+from ..models.endpoint_url import model_shown
 from ..options import Options
 from ..requirements import KINDS, parse
 from ..stores.priors import priors_in, read_priors
@@ -33,7 +33,6 @@ from .origins import TRACE
 from .sensitive import Sensitive, sensitive
 
 NO_PROMPT = "Improve this text."  # what is asked for when only a response is given
-SECRET = re.compile(r"(?<=://)[^/?#]*@|\?[^#]*")
 
 
 WORDS = ("shipped", "learned")
@@ -163,7 +162,7 @@ def remembered(typed: Mapping[str, Any], params: list[Setting]) -> dict[str, Any
         held["grader"] = [_kept(spec) for spec in held["grader"]]
     for name in ("model", "judge"):
         if name in held:
-            held[name] = SECRET.sub("", held[name])
+            held[name] = model_shown(held[name])
     if isinstance(held.get("rubric"), str):
         held["rubric"] = Rubric.load(held["rubric"]).as_data()
     if isinstance(priors := priors_of(typed) if "priors" in held else None, Priors):
@@ -175,7 +174,7 @@ def _kept(spec: str) -> str:
     """A grader as a trace keeps it: as it was typed; a requirement as it says itself what it is."""
     if spec.partition(":")[0] in KINDS:
         return parse(spec).spec
-    return SECRET.sub("", spec) if "://" in spec else spec
+    return model_shown(spec)
 
 
 def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting], trace: Trace, where: str) -> dict[str, Any]:

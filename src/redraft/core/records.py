@@ -222,6 +222,10 @@ class Task:
         return next((text_of(m) for m in reversed(self.messages) if m["role"] == "user"), "")
 
 
+ADDRESSES = {"image_url", "video_url", "audio_url", "file_url", "url", "uri"}
+"""The fields of a message's parts in which an address stands: a text, or an object with such a field."""
+
+
 def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
     """Chat messages from a prompt, or a checked copy of the messages given.
 
@@ -231,15 +235,33 @@ def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
         return [{"role": "user", "content": prompt}]
     if not isinstance(prompt, Iterable) or isinstance(prompt, Mapping):
         raise ValueError(f"a task is a prompt or a list of messages, got {prompt!r}")
-    messages = []
+    messages: list[dict[str, Any]] = []
     for message in prompt:
         calls = isinstance(message, Mapping) and (message.get("tool_calls") or message.get("function_call"))
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not ("content" in message or calls):
             raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r}')
+        _check_addresses(message.get("content"), f"messages[{len(messages)}].content")
         messages.append({**message, "content": message.get("content")})
     if not messages:
         raise ValueError("a task needs at least one message, got none")
     return messages
+
+
+def _check_addresses(value: Any, where: str) -> None:
+    """Raises ValueError for an address of an image, or of another file, in a message that is no http(s) or data: URL."""
+    if isinstance(value, list | tuple):
+        for n, part in enumerate(value):
+            _check_addresses(part, f"{where}[{n}]")
+    elif isinstance(value, Mapping) and value.get("type") != "text":
+        for name, inner in value.items():
+            if name in ADDRESSES and isinstance(inner, str) and not inner.lower().startswith(("http://", "https://", "data:")):
+                raise ValueError(f"{where}.{name}: an image is an http(s): or data: URL, got {_short_url(inner)!r}")
+            if isinstance(inner, Mapping):
+                _check_addresses(inner, f"{where}.{name}")
+
+
+def _short_url(url: str) -> str:
+    return url if len(url) <= 80 else f"{url[:79]}…"
 
 
 def text_of(message: Message) -> str:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 from uuid import uuid4
 
 import orjson
@@ -147,10 +147,10 @@ class Batches:
                 under_way.cap = MOST
                 async with aclosing(under_way.parts(response)) as parts:
                     if response.status != 200:
-                        body = b"".join([part async for part in parts])
+                        body = route.mask.raw(b"".join([part async for part in parts]))
                         raise self._refused(response.status, response.headers, body)
                     async for line in _lines(parts):
-                        if found := read_line(line):
+                        if found := read_line(route.mask.raw(line)):
                             yield found
         except ModelError as error:
             raise self._told(error) from None
@@ -182,11 +182,8 @@ class Batches:
         return error
 
     def _route(self, path: str, timeouts: Timeouts = SHORT) -> Route:
-        route: Route = self.chat.route
-        at, wanted = urlsplit(route.url), urlsplit(path)
-        query = "&".join(filter(None, (at.query, wanted.query)))
-        url = at._replace(path=at.path.removesuffix("/chat/completions") + wanted.path, query=query).geturl()
-        return replace(route, url=url, timeouts=timeouts)
+        below, _, query = path.partition("?")
+        return replace(self.chat.route_to(below, query), timeouts=timeouts)
 
     def _batch(self, data: Mapping[str, Any]) -> Batch:
         id, status = data.get("id"), data.get("status")

@@ -6,26 +6,29 @@ take: those are wrapped around it. What it raises is a ModelError with all that 
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import orjson
 
 from ..contracts import FORMATS, Reply, Request
-from ..core.errors import ConfigError, ModelError, ModelUnavailableError
+from ..core.errors import ConfigError, ModelError
 from ..ledger import current_entry
-from .reading import Events, Pieces, Said, Spoken, parsed, read_pace, read_refusal, read_reply, refused, shorten
-from .wire import CAP, REFUSED, Route, Timeouts, exchange, fetch
+from ..masking import Mask, MaskedStream, answer_mask, secrets_in_headers, secrets_in_url, without_traces
+from .endpoint_url import CHAT, clean_key, endpoint, query_mark, redirected, url_below, warn_of_plain_http
+from .reading import Events, Pieces, Said, Spoken, parsed, read_pace, read_refusal, read_reply, refused
+from .wire import CAP, Route, Timeouts, exchange, fetch, masked_headers
 
 __all__ = ["Chat", "Timeouts"]
 
 OPENAI = "https://api.openai.com/v1"
-_SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECASE)
+NO_KEY = (
+    " (no key was sent: give one in the address, http://:KEY@HOST/v1#NAME; one given so is not kept with a run, so give it again)"
+)
 
 
 class Chat:
@@ -61,10 +64,13 @@ class Chat:
         self._key = clean_key(key or in_url)
         self._extra = dict(extra_body or {})
         self._streams = stream
-        self._secrets = _secrets(self._key, headers, proxy, at.query)
         self._is_openai = at.hostname == urlsplit(OPENAI).hostname
-        url = at._replace(path=f"{at.path}/chat/completions").geturl()
-        self.route = Route(url, _headers(self._key, headers), timeouts, proxy)
+        secrets = _secrets(self._key, headers or {}, proxy, base_url)
+        self._mask = Mask(secrets)
+        self._base = at
+        self.route = Route(url_below(at, CHAT), _headers(self._key, headers), timeouts, proxy, answer_mask(secrets))
+        if secrets:
+            warn_of_plain_http(at)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
@@ -80,9 +86,9 @@ class Chat:
 
     @property
     def identity(self) -> str:
-        """Endpoint, model and extra parameters; never the key."""
+        """Endpoint, model and extra parameters; never the key. Of a query it holds a short hash, without what is secret in it."""
         extra = orjson.dumps(self._extra, option=orjson.OPT_SORT_KEYS).decode() if self._extra else ""
-        return f"{self.base_url}#{self.name}{extra}"
+        return f"{self.base_url}{query_mark(self._base)}#{self.name}{extra}"
 
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
@@ -119,8 +125,7 @@ class Chat:
 
     async def models(self) -> list[str]:
         """The names of the models this endpoint says it serves."""
-        url = self.route.url.replace("/chat/completions", "/models")
-        route = replace(self.route, url=url)
+        route = self.route_to("/models")
         try:
             status, headers, body = await fetch(route)
             if status >= 300:
@@ -141,15 +146,19 @@ class Chat:
         async with exchange(self.route, "POST", _sendable(asked), stream=True, entry=entry) as (under_way, response):
             if response.status != 200 or not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                 under_way.cap = CAP
-                body = b"".join([part async for part in under_way.parts(response)])
-                reply = self.read(response.status, response.headers, body)
+                body = self.route.mask.raw(b"".join([part async for part in under_way.parts(response)]))
+                reply = self.read(response.status, masked_headers(response.headers, self.route.mask), body)
                 if reply.text:
                     yield reply.text
                 yield reply
                 return
-            async with aclosing(under_way.parts(response)) as parts, aclosing(_deltas(parts)) as deltas:
+            async with aclosing(under_way.parts(response)) as parts, aclosing(_deltas(parts, self.route.mask)) as deltas:
                 async for delta in deltas:
                     yield _paced(delta, response.headers) if isinstance(delta, Reply) else delta
+
+    def route_to(self, path: str, query: str = "") -> Route:
+        """The route to another path below the base URL, with the same headers, limits and secrets."""
+        return replace(self.route, url=url_below(self._base, path, query))
 
     def body(self, request: Request, **more: Any) -> dict[str, Any]:
         """The body of the call, as an object."""
@@ -167,15 +176,19 @@ class Chat:
     def refusal(self, status: int, headers: Mapping[str, str], said: Said) -> ModelError:
         """The error that a status of 300 and more stands for."""
         if status < 400:
-            to = endpoint_shown(headers.get("Location", ""))
-            why = "redirects are not followed, so that a key stays where it belongs"
-            return ModelUnavailableError(f"status {status} sends us to {to}: {why}", status=status, usage=REFUSED)
+            return redirected(status, headers.get("Location", ""))
         return refused(status, said, headers)
 
     def told(self, error: ModelError) -> ModelError:
-        """The error with the model and the host in front, and no secret in it, whoever put it there."""
-        error.args = (hidden(f"{self.name} at {self.host}: {error}", self._secrets),)
-        return error
+        """The error with the model and the host in front, and no secret in it or behind it, whoever put it there."""
+        unkeyed = "" if error.status != 401 or self._mask else NO_KEY
+        error.args = (f"{self.name} at {self.host}: {error}{unkeyed}",)
+        return self.masked(error)
+
+    def masked(self, error: ModelError) -> ModelError:
+        """The error without the secrets of this endpoint, and without what it was raised from."""
+        error.args = (self._mask(str(error)),)
+        return without_traces(error)
 
 
 def _paced(reply: Reply, headers: Mapping[str, str]) -> Reply:
@@ -184,22 +197,23 @@ def _paced(reply: Reply, headers: Mapping[str, str]) -> Reply:
     return replace(reply, pace=pace) if pace else reply
 
 
-async def _deltas(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[str | Reply, None]:
-    """The texts in a stream of events, and the Reply they make."""
-    events, pieces, spoken = Events(), Pieces(), Spoken()
+async def _deltas(parts: AsyncGenerator[bytes, None], mask: Mask) -> AsyncGenerator[str | Reply, None]:
+    """The texts in a stream of events, and the Reply they make; both masked, for a secret may be spread over many events."""
+    events, pieces, spoken, masked = Events(), Pieces(), Spoken(), MaskedStream(mask)
     async for part in parts:
-        found = events.feed(part)
+        found = [(name, mask.raw(data)) for name, data in events.feed(part)]
         for text in _texts(found, pieces, spoken):
-            yield text
+            if shown := masked.add(text):
+                yield shown
         if any(data.strip() == b"[DONE]" for _, data in found):
             break
     else:
-        for text in _texts(events.end(), pieces, spoken):
-            yield text
+        for text in _texts([(name, mask.raw(data)) for name, data in events.end()], pieces, spoken):
+            yield masked.add(text)
     reply = pieces.reply()
-    if rest := spoken.rest():
+    if rest := masked.add(spoken.rest()) + masked.rest():
         yield rest
-    yield reply
+    yield replace(reply, text=mask(reply.text), reasoning=reply.reasoning and mask(reply.reasoning)) if mask else reply
 
 
 def _texts(found: list[tuple[str, bytes]], pieces: Pieces, spoken: Spoken) -> list[str]:
@@ -278,45 +292,7 @@ def model_names(data: Any) -> list[str] | None:
     return [entry["id"] for entry in entries]
 
 
-# ---- addresses and keys
-
-
-def endpoint(base_url: str) -> tuple[SplitResult, str | None]:
-    """A base URL without its user info, and the key that stood there. Raises ConfigError for what is no such URL."""
-    try:
-        parts = urlsplit(base_url.strip())
-        host, _ = parts.hostname, parts.port
-        (host or "").encode("idna")
-    except ValueError:
-        raise ConfigError("a base URL is http(s)://host:port/v1: this one cannot be read") from None
-    if parts.scheme not in {"http", "https"} or not host:
-        raise ConfigError(f"a base URL is http(s)://host:port/v1, got {endpoint_shown(base_url)!r}")
-    path = parts.path.rstrip("/").removesuffix("/chat/completions")
-    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2].lower(), path=path, fragment="")
-    return bare, unquote(parts.password or parts.username or "") or None
-
-
-def endpoint_shown(url: str) -> str:
-    """A URL as it may be shown: no user info, no query."""
-    scheme, slashes, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    shown = f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else url.rpartition("@")[2]
-    return shorten(re.split(r"[?#]", shown)[0], 200)
-
-
-def clean_key(key: str | None) -> str | None:
-    """A key without the white space that files leave around it. Raises ConfigError for what no header can carry."""
-    key = (key or "").strip()
-    if not key.isascii() or not key.isprintable():
-        raise ConfigError("the API key has characters in it that no key has (it is not shown here)")
-    return key or None
-
-
-def hidden(text: str, secrets: Iterable[str | None]) -> str:
-    """The text with stars in place of secrets."""
-    for secret in filter(None, secrets):
-        text = text.replace(secret, "***")
-    return text
+# ---- keys
 
 
 def _headers(key: str | None, given: Mapping[str, str] | None) -> dict[str, str]:
@@ -328,13 +304,10 @@ def _headers(key: str | None, given: Mapping[str, str] | None) -> dict[str, str]
     return headers | dict(given or {})
 
 
-def _secrets(key: str | None, headers: Mapping[str, str] | None, proxy: str | None, query: str) -> list[str]:
-    """All that must not appear in a message, longest first."""
-    found = {key or "", (urlsplit(proxy).password or "") if proxy else ""}
-    found |= {value for name, value in (headers or {}).items() if _SECRET_NAME.search(name)}
-    found |= {value for name, value in parse_qsl(query) if _SECRET_NAME.search(name)}
-    found |= {value.rpartition(" ")[2] for value in found}
-    return sorted((s for s in found if len(s) > 3), key=len, reverse=True)
+def _secrets(key: str | None, headers: Mapping[str, str], proxy: str | None, base_url: str) -> set[str]:
+    """All that must not appear in anything that is shown or kept."""
+    found = {key or "", *secrets_in_headers(headers), *secrets_in_url(base_url), *secrets_in_url(proxy or "")}
+    return found - {""}
 
 
 # ---- bodies

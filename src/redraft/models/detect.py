@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 from ..contracts import Model
 from ..core.errors import AuthenticationError, ConfigError, ModelError
-from .chat import OPENAI, Chat, endpoint, endpoint_shown, hidden, model_names
-from .names import connect, key_for, openai_url, server_url
+from .chat import OPENAI, Chat, model_names
+from .endpoint_url import endpoint_shown
+from .names import connect, key_for, openai_url, proxy_to, server_url
 from .reading import parsed, read_refusal, refused, shorten
 from .wire import Route, Timeouts, fetch
 
@@ -112,7 +113,7 @@ async def _named(env: Mapping[str, str], *, checked: bool) -> _Seen:
     if not name:
         return [Place("REDRAFT_MODEL", found=False, note="set it to a model, such as ollama:llama3.2")], None
     if checked and name.startswith(("http://", "https://")) and "#" not in name:
-        seen = await _asked("REDRAFT_MODEL", name, "is that the address?", NEAR, key=None)
+        seen = await _asked("REDRAFT_MODEL", name, "is that the address?", NEAR, key=None, proxy=proxy_to(name, env))
         return [replace(seen, found=False, chosen=None, note=seen.note or "add the name of one: URL#NAME")], None
     try:
         model = connect(name, env=env)
@@ -143,7 +144,8 @@ async def _hosted(env: Mapping[str, str]) -> _Seen:
         return [Place(where, found=False, note="set OPENAI_API_KEY")], None
     if url == OPENAI and not env.get("OPENAI_API_KEY"):
         return [Place(where, found=False, note="set OPENAI_API_KEY")], None
-    place = await _asked(where, url, "set OPENAI_BASE_URL to an endpoint that answers", FAR, key=key_for(url, env))
+    needs, proxy = "set OPENAI_BASE_URL to an endpoint that answers", proxy_to(url, env)
+    place = await _asked(where, url, needs, FAR, key=key_for(url, env), proxy=proxy)
     if not place.chosen and url == OPENAI and not place.note.startswith("status 4"):
         place = Place(where, found=True, names=PREFERRED[:1], note=place.note, chosen=PREFERRED[0])
     return [place], connect(f"openai:{place.chosen}", env=env) if place.chosen else None
@@ -176,14 +178,14 @@ async def _listening(url: str) -> bool:
     return True
 
 
-async def _asked(where: str, url: str, needs: str, timeouts: Timeouts, *, key: str | None) -> Place:
+async def _asked(where: str, url: str, needs: str, timeouts: Timeouts, *, key: str | None, proxy: str | None = None) -> Place:
     """The place with the models that the endpoint lists, or with what is wrong with it."""
     try:
-        names, ours = await _listed(url, timeouts, key)
+        names, ours = await _listed(url, timeouts, key, proxy)
     except AuthenticationError as error:
-        return Place(where, found=False, note=f"{hidden(str(error), [key])}; it wants a key (http://:KEY@host:port/v1#NAME)")
+        return Place(where, found=False, note=f"{error}; it wants a key (http://:KEY@host:port/v1#NAME)")
     except ModelError as error:
-        return Place(where, found=False, note=f"{hidden(str(error), [key])}; {needs}")
+        return Place(where, found=False, note=f"{error}; {needs}")
     if ours:
         return Place(where, found=False, note="this is Redraft's own gateway, no model")
     chosen = choose(names)
@@ -192,10 +194,16 @@ async def _asked(where: str, url: str, needs: str, timeouts: Timeouts, *, key: s
     )
 
 
-async def _listed(url: str, timeouts: Timeouts, key: str | None) -> tuple[list[str], bool]:
-    at, _ = endpoint(url)
-    headers = {"Accept-Encoding": "gzip"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    status, came_with, body = await fetch(Route(at._replace(path=f"{at.path}/models").geturl(), headers, timeouts))
+async def _listed(url: str, timeouts: Timeouts, key: str | None, proxy: str | None) -> tuple[list[str], bool]:
+    asked = Chat("-", url, key=key, timeouts=timeouts, proxy=proxy)
+    try:
+        return await _read_list(asked.route_to("/models"))
+    except ModelError as error:
+        raise asked.masked(error) from None
+
+
+async def _read_list(route: Route) -> tuple[list[str], bool]:
+    status, came_with, body = await fetch(route)
     if status != 200:
         raise refused(status, read_refusal(body))
     data = parsed(body, came_with.get("Content-Type", ""))

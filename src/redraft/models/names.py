@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from ..contracts import Model
 from ..core.errors import ConfigError
 from .callable import CallableModel
-from .chat import OPENAI, Chat, endpoint, endpoint_shown
+from .chat import OPENAI, Chat
+from .endpoint_url import endpoint, endpoint_shown, is_nearby, model_shown, with_version
 
 LOCAL_SERVERS = {
     "ollama": "http://127.0.0.1:11434",
@@ -67,6 +68,7 @@ PREFIXES = ("openai:", *(f"{name}:" for name in LOCAL_SERVERS), "local:", "http:
 def connect(model: Any, *, env: Mapping[str, str] | None = None, **options: Any) -> Model:
     """A Model from its name, from a function `(messages) -> text`, or as it is. `options` go to whatever is made.
 
+    What is made of a name goes through the proxy of REDRAFT_PROXY, unless `proxy` is among the options.
     Raises ConfigError for a name that says nothing, before anything is sent.
     """
     if isinstance(model, str):
@@ -82,30 +84,49 @@ def _named(spec: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
     prefix, colon, name = spec.partition(":")
     if not colon or not name:
         raise _unknown(spec)
-    if name.startswith("//"):
-        return _at_url(spec, env, options)
-    if prefix == "openai":
-        return _openai(name, env, options)
-    if prefix in LOCAL_SERVERS:
-        return _chat(name, server_url(prefix, env), env, options)
     if prefix == "local":
         from .local import LocalModel
 
         return LocalModel(name, **options)
+    if name.startswith("//"):
+        return _at_url(spec, env, options)
+    if "://" in name:
+        raise _address_after(prefix, name)
+    if prefix == "openai":
+        return _openai(name, env, options)
+    if prefix in LOCAL_SERVERS:
+        return _chat(name, server_url(prefix, env), env, options)
     if prefix in VENDORS:
         from .providers import ProviderModel
 
-        return ProviderModel(spec, **options)
+        return ProviderModel(spec, **{"proxy": env.get("REDRAFT_PROXY", "").strip() or None} | options)
     raise _unknown(spec)
+
+
+def proxy_to(url: str, env: Mapping[str, str]) -> str | None:
+    """The proxy of REDRAFT_PROXY, which may be "env"; None for a host on this machine or on a private network."""
+    return None if is_nearby(endpoint(url)[0].hostname or "") else env.get("REDRAFT_PROXY", "").strip() or None
+
+
+def _address_after(prefix: str, name: str) -> ConfigError:
+    """The error for `ollama:http://host/v1#NAME`."""
+    address, _, named = model_shown(name).partition("#")
+    return ConfigError(
+        f"after {prefix}: stands the name of a model, not an address, got {address!r}: write {address}#{named or 'NAME'}"
+        + (", or set OLLAMA_HOST" if prefix == "ollama" else "")
+    )
 
 
 def _at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
     url, _, name = spec.partition("#")
-    at, _ = endpoint(url)
+    endpoint(url)
+    if "?" in name:
+        shown = endpoint_shown(url)
+        raise ConfigError(f"the query of an address stands before the name of the model: {shown}?QUERY#NAME")
     if not name:
         shown = endpoint_shown(url)
         raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models` lists the names)")
-    return _chat(name, url if at.path else f"{url.rstrip('/')}/v1", env, options)
+    return _chat(name, with_version(url), env, options)
 
 
 def _openai(name: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
@@ -116,7 +137,8 @@ def _openai(name: str, env: Mapping[str, str], options: dict[str, Any]) -> Model
 
 
 def _chat(name: str, url: str, env: Mapping[str, str], options: dict[str, Any]) -> Chat:
-    return Chat(name, **{"base_url": url, "key": key_for(options.get("base_url", url), env)} | options)
+    url = options.get("base_url", url)
+    return Chat(name, **{"base_url": url, "key": key_for(url, env), "proxy": proxy_to(url, env)} | options)
 
 
 def openai_url(env: Mapping[str, str]) -> str:

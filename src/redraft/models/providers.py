@@ -7,7 +7,9 @@ off, as ours are wrapped around every model alike.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..contracts import Format, Reply, Request
@@ -21,29 +23,47 @@ from ..core.errors import (
 )
 from ..core.records import Message, ToolCall, Usage, text_of
 from ..ledger import current_entry
+from ..masking import Mask, answer_mask, secrets_in_environment, secrets_in_url, without_traces
 from .chat import extra_for, mended, own_tool_choice, own_tools, without_none
+from .endpoint_url import redirected
 from .reading import Said, read_tool_calls, refused, shorten, without_thoughts
+from .vendor_clients import mask_logs, restrict, secrets_of
 from .wire import PERHAPS_BILLED, REFUSED, PerLoop
 
 _INSTALL = "needs pydantic-ai and the vendor's package: pip install 'redraft[providers]'"
+FETCHING = ("pydantic_ai.models.google", "pydantic_ai.models.bedrock", "pydantic_ai.models.cohere")
+"""Where pydantic-ai downloads an image by its address, to send its bytes, or may."""
 RENAMED = {"gemini": "google", "google-gla": "google", "google-vertex": "google-cloud", "grok": "xai"}
 
 
 class ProviderModel:
     """A vendor's model, as "anthropic:claude-..." or as an object of pydantic-ai's. Keys come from the vendor's variables.
 
-    A schema is asked for natively where the model knows how, else it is left to the words of the request.
+    A schema is asked for natively where the model knows how, else it is left to the words of the request. `proxy` is a URL,
+    or "env" to use what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say; without it there is none. Redirects are not followed. An
+    object that was given an HTTP client of yours keeps it as it is.
     """
 
-    def __init__(self, spec: Any, *, timeout: float = 600.0, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, spec: Any, *, timeout: float = 600.0, settings: Mapping[str, Any] | None = None, proxy: str | None = None
+    ) -> None:
         self._spec = _renamed(spec) if isinstance(spec, str) else spec
         self._timeout = timeout
         self._settings = dict(settings or {})
-        self._models = PerLoop(lambda: _inferred(self._spec), _closed)
-        first = _inferred(self._spec)
+        self._proxy = proxy
+        self._models = PerLoop(self._made, _closed)
+        first = self._made()
+        secrets = {*secrets_of(first), *secrets_in_url(proxy or "")}
+        self._mask, self._answers = Mask(secrets), answer_mask(secrets)
+        mask_logs(secrets)
         self.provider, self.model_name = str(first.system), str(first.model_name)
         self.name = spec if isinstance(spec, str) else f"{self.provider}:{self.model_name}"
         self._native = _profile(first, "supports_json_schema_output")
+
+    def _made(self) -> Any:
+        made = _inferred(self._spec)
+        restrict(made, self._proxy, ours=isinstance(self._spec, str))
+        return made
 
     @property
     def formats(self) -> tuple[Format, ...]:
@@ -74,17 +94,24 @@ class ProviderModel:
             async with asyncio.timeout(self._timeout):
                 answer = await model_request(
                     model,
-                    _messages(request),
+                    _messages(request, model),
                     model_settings=self._asked(request),
                     model_request_parameters=_parameters(request, native=self._native),
                 )
-            return _reply(answer)
+            return self._masked(_reply(answer))
         except Exception as error:
-            failure = _failure(error, self._timeout)
+            failure = _failure(error, self._timeout, self._mask)
             if failure is None:
                 raise
-            failure.args = (f"{self.name}: {failure}",)
-            raise failure from None
+        failure.args = (self._mask(f"{self.name}: {failure}"),)
+        raise without_traces(failure)
+
+    def _masked(self, reply: Reply) -> Reply:
+        mask = self._answers
+        finish, reasoning = reply.finish, reply.reasoning
+        calls = tuple(ToolCall(mask(c.name), mask(c.arguments), c.id and mask(c.id)) for c in reply.tool_calls)
+        reply = replace(reply, text=mask(reply.text), finish=finish and mask(finish), reasoning=reasoning and mask(reasoning))
+        return replace(reply, tool_calls=calls)
 
     def _asked(self, request: Request) -> Any:
         sampling = {"temperature": request.temperature, "max_tokens": request.max_tokens, "seed": request.seed}
@@ -113,9 +140,13 @@ def _inferred(spec: Any) -> Any:
     try:
         return infer_model(spec)
     except ImportError as error:
-        raise ConfigError(f"{spec!r} {_INSTALL} ({shorten(str(error), 120)})") from None
+        raise ConfigError(f"{spec!r} {_INSTALL} ({shorten(_said(error), 120)})") from None
     except (UserError, ValueError) as error:
-        raise ConfigError(f"{spec!r}: {shorten(str(error))}") from None
+        raise ConfigError(f"{spec!r}: {shorten(_said(error))}") from None
+
+
+def _said(error: Exception) -> str:
+    return Mask(secrets_in_environment(os.environ))(str(error))
 
 
 async def _closed(model: Any) -> None:
@@ -130,7 +161,7 @@ def _profile(model: Any, key: str) -> bool:
     return bool(profile.get(key) if isinstance(profile, Mapping) else getattr(profile, key, False))
 
 
-def _messages(request: Request) -> list[Any]:
+def _messages(request: Request, model: Any) -> list[Any]:
     """System and user messages and results of tools as parts of requests, assistant messages as responses."""
     from pydantic_ai.messages import (
         ModelRequest,
@@ -155,7 +186,7 @@ def _messages(request: Request) -> list[Any]:
         if role == "tool" and (id := message.get("tool_call_id")) in called:
             part: Any = ToolReturnPart(called[id], text, id)
         else:
-            part = SystemPromptPart(text) if role in {"system", "developer"} else UserPromptPart(_seen(message, text))
+            part = SystemPromptPart(text) if role in {"system", "developer"} else UserPromptPart(_seen(message, text, model))
         if turns and isinstance(turns[-1], ModelRequest):
             turns[-1] = ModelRequest(parts=[*turns[-1].parts, part])
         else:
@@ -163,13 +194,16 @@ def _messages(request: Request) -> list[Any]:
     return turns
 
 
-def _seen(message: Message, text: str) -> Any:
-    """The text of a message, and its images where it has any. Raises BadResponseError for an image that is none."""
+def _seen(message: Message, text: str, model: Any) -> Any:
+    """The text of a message, and its images where it has any. Raises BadResponseError for an image that cannot be sent."""
     from pydantic_ai.messages import BinaryContent, ImageUrl
 
     content = message["content"]
     parts = [part["image_url"] for part in content if "image_url" in part] if isinstance(content, list | tuple) else []
     urls = [str(part.get("url", "")) if isinstance(part, Mapping) else str(part) for part in parts]
+    if type(model).__module__.startswith(FETCHING) and not all(url.startswith("data:") for url in urls):
+        why = "this vendor takes images as data only, and an address in a task is never fetched from here: give a data: URL"
+        raise BadResponseError(f"an image of the task cannot be sent: {why}", status=400, usage=REFUSED)
     try:
         images = [BinaryContent.from_data_uri(url) if url.startswith("data:") else ImageUrl(url=url) for url in urls]
     except ValueError as error:
@@ -237,46 +271,56 @@ def _usage(usage: Any) -> Usage:
     return Usage(calls=1, input_tokens=usage.input_tokens or None, output_tokens=usage.output_tokens or None, cost=None)
 
 
-def _failure(error: Exception, timeout: float) -> ModelError | None:
-    """The typed error for one of theirs; None for what is none of theirs."""
+def _failure(error: Exception, timeout: float, mask: Mask) -> ModelError | None:
+    """The typed error for one of theirs, with what they say masked; None for what is none of theirs."""
     from pydantic_ai import exceptions as theirs
 
+    words = shorten(mask(str(error)))
     match error:
         case ModelError():
             return error
         case theirs.UserError():
-            return ModelError(shorten(str(error)), usage=REFUSED)
+            return ModelError(words, usage=REFUSED)
         case theirs.ModelHTTPError():
-            return _http(error)
+            return _redirected(error, mask) or _http(error, mask)
         case TimeoutError():
             return ModelTimeoutError(f"still waiting for an answer after {timeout:.3g} s", usage=PERHAPS_BILLED)
+        case theirs.UnexpectedModelBehavior() if "ContentFilter" in type(error).__name__:
+            return ContentFilterError(words, usage=PERHAPS_BILLED)
         case theirs.UnexpectedModelBehavior():
-            return _unexpected(error)
+            return BadResponseError(words, retryable=True, usage=PERHAPS_BILLED)
         case theirs.AgentRunError():
-            return _unreached(error)
-    return None
+            return _redirected(error, mask) or _unreached(error, words)
+    if type(error).__module__ == "builtins" and not isinstance(error, UnicodeError):
+        return None
+    return BadResponseError(f"{type(error).__name__}: {words}", retryable=True, usage=PERHAPS_BILLED)
 
 
-def _http(error: Any) -> ModelError:
-    said = Said(error.body if error.body is not None else str(error))
-    failure = refused(error.status_code, said, getattr(error, "headers", None))
+def _http(error: Any, mask: Mask) -> ModelError:
+    headers = getattr(error, "headers", None)
+    failure = refused(error.status_code, Said(mask.within(error.body if error.body is not None else str(error))), headers)
     if failure.retryable and failure.retry_after is None:
         failure.retry_after = getattr(error, "retry_after", None)
     return failure
 
 
-def _unexpected(error: Exception) -> ModelError:
-    if "ContentFilter" in type(error).__name__:
-        return ContentFilterError(shorten(str(error)), usage=PERHAPS_BILLED)
-    return BadResponseError(shorten(str(error)), retryable=True, usage=PERHAPS_BILLED)
+def _redirected(error: BaseException | None, mask: Mask) -> ModelError | None:
+    """The error for a redirect, which their clients keep as the cause; None where there was none."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        status = getattr(response, "status_code", None)
+        if isinstance(status, int) and 300 <= status < 400:
+            return redirected(status, mask(str(getattr(response, "headers", {}).get("location", ""))))
+        error = error.__cause__ or error.__context__
+    return None
 
 
-def _unreached(error: Exception) -> ModelError:
+def _unreached(error: Exception, words: str) -> ModelError:
     kind = ModelTimeoutError if "Timeout" in type(error).__name__ else ModelUnavailableError
     if _never_left(error):
         current_entry().watch()
-        return kind(shorten(str(error)), retryable=True)
-    return kind(shorten(str(error)), retryable=True, usage=PERHAPS_BILLED)
+        return kind(words, retryable=True)
+    return kind(words, retryable=True, usage=PERHAPS_BILLED)
 
 
 def _never_left(error: BaseException | None) -> bool:

@@ -2,7 +2,8 @@
 
 It knows nothing of models: not what is asked, not what an answer should look like. It raises a ModelError for what
 the network did, and hands over whatever status came. Redirects are not followed, cookies not kept, and no proxy is
-used that was not configured, so that what goes out goes to the host it was meant for and to no other.
+used that was not configured, so that what goes out goes to the host it was meant for and to no other. What comes in is
+masked before anybody reads it: a server may echo the key it was sent.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from ..core.errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
 from ..core.records import NOTHING, Usage
 from ..ledger import Entry, unknown_usage
+from ..masking import NO_SECRETS, Mask, without_traces
 
 if TYPE_CHECKING:
     import aiohttp
@@ -49,12 +51,16 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a request goes and how long it may take. `proxy` is a URL, "env" for what the environment says, or None."""
+    """Where a request goes and how long it may take. `proxy` is a URL, "env" for what the environment says, or None.
+
+    `mask` knows the secrets that go with it.
+    """
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeouts: Timeouts = Timeouts()
     proxy: str | None = field(default=None, repr=False)
+    mask: Mask = field(default=NO_SECRETS, repr=False)
 
 
 T = TypeVar("T")
@@ -156,7 +162,8 @@ class Exchange:
                 decode(b"")
             finally:
                 response.close()
-        return response.status, response.headers, parts[0] if len(parts) == 1 else b"".join(parts)
+        body = self.route.mask.raw(parts[0] if len(parts) == 1 else b"".join(parts))
+        return response.status, masked_headers(response.headers, self.route.mask), body
 
     async def _send(self, method: str, body: Sendable) -> aiohttp.ClientResponse:
         from .outgoing import outgoing
@@ -169,7 +176,7 @@ class Exchange:
             headers=self.route.headers,
             allow_redirects=False,
             timeout=_connect_timeout(self.route.timeouts.connect),
-            proxy=_proxy_for(self.route),
+            proxy=proxy_for(self.route.proxy, self.route.url),
         )
 
     def _leaves(self) -> None:
@@ -202,7 +209,7 @@ class Exchange:
 
     def failure(self, error: Exception) -> ModelError:
         """The typed error for what the network did."""
-        failure = self._late(error) if isinstance(error, TimeoutError) else _broken(error)
+        failure = self._late(error) if isinstance(error, TimeoutError) else _broken(error, self.route.mask)
         if not self.left:
             failure.usage = NOTHING
         return failure
@@ -228,14 +235,24 @@ def _connect_timeout(seconds: float) -> aiohttp.ClientTimeout:
     return _LIMITS[seconds]
 
 
-def _proxy_for(route: Route) -> str | None:
-    if route.proxy != "env":
-        return route.proxy
+def proxy_for(proxy: str | None, url: str) -> str | None:
+    """The proxy that requests to a URL go through: the one that is configured, with "env" the one of the environment."""
+    if proxy != "env":
+        return proxy
     from urllib.parse import urlsplit
     from urllib.request import getproxies, proxy_bypass
 
-    to = urlsplit(route.url)
+    to = urlsplit(url)
     return None if proxy_bypass(to.hostname or "") else getproxies().get(to.scheme)
+
+
+def masked_headers(headers: Mapping[str, str], mask: Mask) -> Mapping[str, str]:
+    """The headers of a response without the secrets that its server echoes in them."""
+    if not mask or all(mask(value) is value for value in headers.values()):
+        return headers
+    from multidict import CIMultiDict
+
+    return CIMultiDict((name, mask(value)) for name, value in headers.items())
 
 
 def too_large(cap: int = CAP) -> ModelError:
@@ -288,10 +305,10 @@ def _decoder(response: aiohttp.ClientResponse, cap: int) -> Any:
     raise BadResponseError(f"sent a body in the encoding {coding[:20]!r}, which was not asked for", usage=PERHAPS_BILLED)
 
 
-def _broken(error: Exception) -> ModelError:
+def _broken(error: Exception, mask: Mask) -> ModelError:
     import aiohttp
 
-    what = reason(error)
+    what = reason(error, mask)
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
             return ModelUnavailableError(f"no safe (TLS) connection: {what}")
@@ -306,11 +323,11 @@ def _broken(error: Exception) -> ModelError:
     return ModelUnavailableError(f"the connection broke: {what}", retryable=True, usage=PERHAPS_BILLED)
 
 
-def reason(error: BaseException) -> str:
-    """An error of the operating system or of a library in one short line."""
+def reason(error: BaseException, mask: Mask = NO_SECRETS) -> str:
+    """An error of the operating system or of a library in one short line, masked."""
     inner = getattr(error, "os_error", None) or getattr(error, "certificate_error", None) or error
     text = getattr(inner, "strerror", None) or getattr(inner, "message", None) or str(inner) or type(inner).__name__
-    return " ".join(str(text).split())[:200]
+    return " ".join(mask(str(text)).split())[:200]
 
 
 @asynccontextmanager
@@ -321,15 +338,17 @@ async def exchange(
     import aiohttp
 
     under_way = Exchange(route, stream=stream, entry=entry)
-    response = None
+    response = failure = None
     try:
         response = await under_way.open(method, body)
         yield under_way, response
     except (aiohttp.ClientError, OSError) as error:
-        raise under_way.failure(error) from None
+        failure = under_way.failure(error)
     finally:
         if response is not None:
             response.close()
+    if failure is not None:
+        raise without_traces(failure)
 
 
 async def fetch(route: Route, method: str = "GET", body: Sendable = None, *, entry: Entry | None = None) -> Whole:
@@ -343,4 +362,5 @@ async def fetch(route: Route, method: str = "GET", body: Sendable = None, *, ent
     try:
         return await under_way.whole(method, body)
     except (aiohttp.ClientError, OSError) as error:
-        raise under_way.failure(error) from None
+        failure = under_way.failure(error)
+    raise without_traces(failure)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum, hypot, isfinite
 from typing import Any
 
@@ -13,8 +12,9 @@ import orjson
 from ...contracts import Ask
 from ...core.errors import BadResponseError, ConfigError, ModelError
 from ...core.records import Candidate, Feedback, Task
-from ...models.chat import Chat, endpoint, endpoint_shown, mended
-from ...models.names import VENDORS, connect, key_for
+from ...models.chat import Chat, mended
+from ...models.endpoint_url import model_shown
+from ...models.names import VENDORS, connect
 from ...models.reading import parsed, read_refusal
 from ...models.wire import PERHAPS_BILLED, fetch
 from .views import measured, reference_of
@@ -44,7 +44,7 @@ class Embedding:
         embedder(self.endpoint)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({endpoint_shown(self.endpoint.partition('#')[0])!r})"
+        return f"{type(self).__name__}({model_shown(self.endpoint)!r})"
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """max(0, cosine)."""
@@ -67,26 +67,28 @@ def embedder(named: str) -> Embedder:
     """The client of an endpoint, by the name of a model on it. Raises ConfigError."""
     known = None if named.partition(":")[0] in {*VENDORS, "local"} else connect(named)
     if not isinstance(known, Chat):
-        raise ConfigError(f"embedding needs an OpenAI-compatible endpoint (openai:NAME, http://host:port/v1#NAME), got {named!r}")
-    given = named.strip().partition("#")[0]
-    url = given if "://" in given and endpoint(given)[0].path else known.base_url
-    return Embedder(known.name, url, key=key_for(given if "://" in given else url, os.environ))
+        shown = model_shown(named)
+        raise ConfigError(f"embedding needs an OpenAI-compatible endpoint (openai:NAME, http://host:port/v1#NAME), got {shown!r}")
+    return Embedder(known)
 
 
-class Embedder(Chat):
-    """The client of an endpoint that makes vectors of texts."""
+@dataclass(frozen=True)
+class Embedder:
+    """The client of an endpoint that makes vectors of texts; `chat` knows where it is and how it is asked."""
+
+    chat: Chat
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """A vector for each text, in their order. One call. Raises ModelError."""
-        route = replace(self.route, url=self.route.url.replace("/chat/completions", "/embeddings"))
-        asked = {"model": self.name, "input": mended(list(texts)), "encoding_format": "float"}
+        route = self.chat.route_to("/embeddings")
+        asked = {"model": self.chat.name, "input": mended(list(texts)), "encoding_format": "float"}
         try:
             status, headers, body = await fetch(route, "POST", orjson.dumps(asked))
             if status >= 300:
-                raise self.refusal(status, headers, read_refusal(body))
+                raise self.chat.refusal(status, headers, read_refusal(body))
             return vectors(parsed(body, headers.get("Content-Type", "")), len(texts))
         except ModelError as error:
-            raise self.told(error) from None
+            raise self.chat.told(error) from None
 
 
 def vectors(data: Any, count: int) -> list[list[float]]:

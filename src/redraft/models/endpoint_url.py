@@ -1,0 +1,109 @@
+"""Base URLs of endpoints: reading one, the key in it, the URLs below it, and how one is shown.
+
+A base URL is `http(s)://[USER:KEY@]HOST[:PORT][/PATH][?QUERY]`. The key is sent to that host only; the query goes with every
+request. Both are secret, whatever is in them: what is shown is the scheme, the host, the port and the path.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from hashlib import sha256
+from ipaddress import ip_address
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from ..core.errors import ConfigError, ModelError, ModelUnavailableError
+from ..masking import is_secret
+from .reading import shorten
+from .wire import REFUSED
+
+CHAT = "/chat/completions"
+_LOCAL_NAMES = (".localhost", ".local", ".lan", ".home.arpa", ".internal", ".test")
+
+
+def endpoint(base_url: str) -> tuple[SplitResult, str | None]:
+    """A base URL without its user info, and the key that stood there. Raises ConfigError for what is no such URL."""
+    try:
+        parts = urlsplit(base_url.strip())
+        host, _ = parts.hostname, parts.port
+        (host or "").encode("idna")
+    except ValueError:
+        raise ConfigError("a base URL is http(s)://host:port/v1: this one cannot be read") from None
+    if parts.scheme not in {"http", "https"} or not host:
+        raise ConfigError(f"a base URL is http(s)://host:port/v1, got {endpoint_shown(base_url)!r}")
+    path = parts.path.rstrip("/").removesuffix(CHAT)
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2].lower(), path=path, fragment="")
+    return bare, unquote(parts.password or parts.username or "") or None
+
+
+def url_below(base: SplitResult, path: str, query: str = "") -> str:
+    """The URL of a path below a base URL; the base's query is kept, before one of its own."""
+    return base._replace(path=base.path + path, query="&".join(filter(None, (base.query, query)))).geturl()
+
+
+def with_version(url: str) -> str:
+    """A base URL; one that names a host alone means `/v1` there."""
+    parts = urlsplit(url.strip())
+    return url if parts.path.strip("/") else parts._replace(path="/v1").geturl()
+
+
+def query_mark(base: SplitResult) -> str:
+    """What tells endpoints apart that differ in their query only: a short hash of what in it is no secret; "" for none."""
+    open_to_see = [pair for pair in parse_qsl(base.query) if not is_secret(*pair)]
+    return f"?{sha256(repr(open_to_see).encode()).hexdigest()[:8]}" if open_to_see else ""
+
+
+def redirected(status: int, location: str) -> ModelError:
+    """The error for a redirect."""
+    why = "redirects are not followed, so that a key stays where it belongs"
+    return ModelUnavailableError(f"status {status} sends us to {endpoint_shown(location)}: {why}", status=status, usage=REFUSED)
+
+
+def endpoint_shown(url: str) -> str:
+    """A URL as it may be shown anywhere: scheme, host, port and path, on one line; no user info, no query, no fragment."""
+    scheme, slashes, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    shown = f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else url.rpartition("@")[2]
+    shown = re.split(r"[?#]", shown)[0]
+    return shorten(f"{scheme}{slashes}..." if "@" in shown else shown, 200)  # (what stands before an @ may be a password)
+
+
+def model_shown(spec: str) -> str:
+    """The name of a model, or of anything that may hold an address, as it may be shown and kept: without the secrets in it.
+
+    `embedding:http://u:pw@host/v1?key=K#m` becomes `embedding:http://host/v1#m`.
+    """
+    before, slashes, rest = spec.partition("://")
+    if not slashes:
+        return spec
+    address, mark, name = rest.partition("#")
+    return f"{before}{endpoint_shown(f'://{address}')}{mark}{name.partition('?')[0]}"
+
+
+def clean_key(key: str | None) -> str | None:
+    """A key without the white space that files leave around it. Raises ConfigError for what no header can carry."""
+    key = (key or "").strip()
+    if not key.isascii() or not key.isprintable():
+        raise ConfigError("the API key has characters in it that no key has (it is not shown here)")
+    return key or None
+
+
+def warn_of_plain_http(at: SplitResult) -> None:
+    """Warn, once for each host, of a key that goes over the internet without encryption."""
+    if at.scheme == "http" and not is_nearby(at.hostname or ""):
+        warnings.warn(
+            f"a key is sent to {at.netloc} over plain http, where anybody on the way can read it: use https", stacklevel=3
+        )
+
+
+def is_nearby(host: str) -> bool:
+    """Whether a host is this machine or on a private network, as far as its name or number says: nothing is looked up.
+
+    Nearby are loopback, private and link-local addresses, names without a dot (as containers have), and names that end in
+    .localhost, .local, .lan, .home.arpa, .internal or .test.
+    """
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return "." not in host.rstrip(".") or host.rstrip(".").endswith(_LOCAL_NAMES)
+    return address.is_loopback or address.is_private or address.is_link_local

@@ -1,0 +1,217 @@
+"""Where requests go: addresses and their secrets, proxies, redirects, and addresses of images. One policy for all clients."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pytest
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from redraft import Task
+from redraft.core.errors import ConfigError, ModelError, ModelUnavailableError
+from redraft.core.records import text_of
+from redraft.datasets import recognised
+from redraft.models import Chat, connect, find
+from redraft.models.endpoint_url import endpoint_shown, model_shown
+from redraft.models.providers import ProviderModel
+
+from . import fault_server as fs
+
+KEY = "sk-canary-5f2d9c81e7a6"
+PW = "pw5f2d9c81"
+
+
+def by_vendor(url):
+    return ProviderModel(OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key=KEY)))
+
+
+CLIENTS = {
+    "ours": lambda url: Chat("m", url, key=KEY),
+    "streaming": lambda url: Chat("m", url, key=KEY, stream=True),
+    "vendor": by_vendor,
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_redirects_are_not_followed(faults, ask, client):
+    """A server that sends us elsewhere is named, without what its address holds; nobody is asked there."""
+    model = CLIENTS[client](faults.url)
+    async with fs.FaultServer() as elsewhere:
+        elsewhere.says(fs.good())
+        for status in (301, 302, 303, 307, 308):
+            faults.says(fs.http(b"", status, Location=f"{elsewhere.url}/chat/completions?key={KEY}"))
+            with pytest.raises(ModelUnavailableError, match="redirects are not followed") as caught:
+                await model.complete(ask())
+            assert caught.value.status == status
+            assert elsewhere.host in str(caught.value)
+            assert "?" not in str(caught.value)
+        assert elsewhere.requests == []
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_proxies_of_the_environment_are_not_used(faults, ask, monkeypatch, client):
+    """No client of ours, and none of a vendor, sends a request to where HTTP_PROXY points."""
+    async with fs.FaultServer() as proxy:
+        proxy.says(fs.http(fs.completion("from the proxy") | {"model": "m", "created": 1}))
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://u:{PW}@{proxy.host}")
+        model = CLIENTS[client](faults.url)
+        faults.says(
+            fs.sse(fs.chunk("direct", "stop"))
+            if client == "streaming"
+            else fs.http(fs.completion("direct") | {"model": "m", "created": 1})
+        )
+        assert (await model.complete(ask())).text == "direct"
+        assert proxy.requests == []
+
+
+@pytest.mark.parametrize("switch", ["url", "env"])
+@pytest.mark.parametrize("named", ["http://model.example/v1#m", "deepseek:m"])
+async def test_a_configured_proxy_is_used(ask, monkeypatch, named, switch):
+    """REDRAFT_PROXY is the switch for every model that is named: the URL of a proxy, or "env"."""
+    monkeypatch.setenv("DEEPSEEK_API_KEY", KEY)
+    async with fs.FaultServer() as proxy:
+        proxy.says(fs.http(fs.completion("from the proxy") | {"model": "m", "created": 1}))
+        monkeypatch.setenv("REDRAFT_PROXY", proxy.url.removesuffix("/v1") if switch == "url" else "env")
+        for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, f"http://{proxy.host}" if switch == "env" else "http://127.0.0.1:9")
+        model = connect(named)
+        if named.startswith("http"):
+            assert (await model.complete(ask())).text == "from the proxy"
+        else:  # over https: the proxy is asked for a tunnel, and this one has none
+            with pytest.raises(ModelError):
+                await model.complete(ask())
+            assert [r.method for r in proxy.requests][:1] == ["CONNECT"]
+        assert proxy.requests
+
+
+ADDRESSES = {
+    "http://host?key=K#m": "http://host/v1/chat/completions?key=K",
+    "http://host/?key=K#m": "http://host/v1/chat/completions?key=K",
+    "http://host/v1?a=1&code=K#m": "http://host/v1/chat/completions?a=1&code=K",
+    "http://host/v1/chat/completions?key=K#m": "http://host/v1/chat/completions?key=K",
+    "http://host:8080#m": "http://host:8080/v1/chat/completions",
+}
+
+
+@pytest.mark.parametrize("named", ADDRESSES)
+def test_a_query_stays_behind_the_path(named):
+    """The query of an address goes with every request, and is part of nothing that is shown."""
+    model = connect(named)
+    assert model.route.url == ADDRESSES[named]
+    assert "K" not in f"{model!r} {model.name} {model.base_url} {model.host} {model.identity}"
+
+
+def test_endpoints_that_differ_in_their_query_are_told_apart():
+    """By a short hash of what is no secret; a new key leaves the name as it is."""
+    one, other, again = (
+        connect(f"http://host/v1?deployment={d}&sig={k}#m").identity for d, k in (("a", "1"), ("b", "1"), ("a", "2"))
+    )
+    assert one == again != other
+
+
+WRONG = [
+    f"ollama:http://u:{PW}@h/v1#m",
+    f"openai:http://u:{PW}@h/v1",
+    f"anthropic:https://h/v1?key={PW}#m",
+    f"http://h/v1#m?key={PW}",
+    f"http://u:{PW}@h/v1",
+    f"http://u:a/{PW}@h/v1#m",
+    f"http:/u:{PW}@h/v1#m",
+    f"u:{PW}@h/v1#m",
+    f"h/v1?key={PW}#m",
+    f"htp://u:{PW}@h/v1?key={PW}#m",
+    f"http://u:{PW}@h:port/v1#m",
+]
+
+
+@pytest.mark.parametrize("named", WRONG)
+def test_an_address_that_cannot_be_is_refused_without_its_secrets(named):
+    """Whatever is wrong with it, the error shows no password and no query."""
+    with pytest.raises(ConfigError) as caught:
+        connect(named)
+    assert PW not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["REDRAFT_MODEL", "OPENAI_BASE_URL"])
+@pytest.mark.parametrize("end", ["", "#m"])
+async def test_looking_for_models_shows_no_secret(faults, name, end):
+    """Neither what was looked at nor what is said of it, whatever the server answers."""
+    for answer in (fs.models("m"), fs.error(401, f"bad {PW}"), fs.error(404, f"{'x' * 290} {PW}"), fs.http(f"{PW} {{".encode())):
+        faults.says(answer)
+        for url in (f"{faults.url}?key={PW}", f"{faults.url.replace('://', f'://u:{PW}@')}?sig={PW}&code={PW}"):
+            found = await find({name: url + (end if name == "REDRAFT_MODEL" else "")}, servers=(), everywhere=True)
+            assert PW not in f"{found} {found!r}"
+
+
+@pytest.mark.parametrize(
+    "url, shown",
+    [
+        ("https://u:p@host:8443/v1/x?key=1#m", "https://host:8443/v1/x"),
+        ("http://u:p@ss@host/v1", "http://host/v1"),
+        ("http://u:a/b@host/v1", "http://..."),
+        ("//u:p@host", "host"),
+    ],
+)
+def test_an_address_as_it_is_shown(url, shown):
+    """Scheme, host, port and path."""
+    assert endpoint_shown(url) == shown
+
+
+def test_a_name_that_holds_an_address_as_it_is_kept():
+    """What a trace keeps names the endpoint and the model, without the secrets."""
+    assert model_shown("embedding:http://u:p@ss@host/v1?key=K#m") == "embedding:http://host/v1#m"
+    assert model_shown("hf.co/someone/model:Q4@x") == "hf.co/someone/model:Q4@x"
+
+
+@pytest.mark.parametrize(
+    "host, warned",
+    [("models.example.com", True), ("8.8.8.8", True), ("127.0.0.1", False), ("[::1]", False), ("10.0.0.3", False)]
+    + [("192.168.1.2", False), ("ollama", False), ("gpu.local", False), ("localhost", False)],
+)
+def test_a_key_over_plain_http(host, warned):
+    """To a host of the internet it draws a warning that names the host; without a key, with TLS or nearby it does not."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        Chat("m", f"http://{host}:8080/v1", key=KEY)
+        Chat("m", f"http://{host}:8080/v1")
+        Chat("m", f"https://{host}:8080/v1", key=KEY)
+    assert [host in str(w.message) and KEY not in str(w.message) for w in seen] == [True] * warned
+
+
+BAD_IMAGES = [
+    "file:///etc/passwd",
+    "ftp://h/x.png",
+    "gopher://h",
+    "javascript:alert(1)",
+    "/etc/passwd",
+    "pixel.png",
+    "//h/x.png",
+    "",
+]
+
+
+@pytest.mark.parametrize("url", BAD_IMAGES)
+@pytest.mark.parametrize("form", ["object", "text", "video"])
+def test_an_image_that_is_no_web_address_is_refused(url, form):
+    """Where a task is made, of a row as well: the error names the field, and nobody fetches anything."""
+    part = {
+        "object": {"type": "image_url", "image_url": {"url": url}},
+        "text": {"type": "input_image", "image_url": url},
+        "video": {"type": "video_url", "video_url": {"url": url}},
+    }[form]
+    messages = [{"role": "user", "content": [{"type": "text", "text": "see", "url": "x"}, part]}]
+    with pytest.raises(ValueError, match=r"messages\[0\]\.content\[1\]\..*http\(s\)"):
+        Task(messages)
+    row = json.loads(json.dumps({"messages": messages}))
+    with pytest.raises(ValueError, match=r"content\[1\]"):
+        recognised([row]).task(row)
+
+
+def test_an_image_on_the_web_and_one_in_the_task():
+    """Are passed on as they are."""
+    for url in ("https://h/x.png", "HTTP://h/x.png", "data:image/png;base64,iVBORw0KGgo="):
+        task = Task([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
+        assert text_of(task.messages[0]) == ""
