@@ -13,10 +13,14 @@ from typing import Any
 
 import orjson
 
+from ..jsontext import depth
 from .errors import StoreError
 from .records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, Record, Slot, StopReason, Task, Usage
+from .shapes import checks_of
 
 SCHEMA = 1
+DEEPEST = 200
+"""Levels of JSON that are read: far more than what we write has, and far fewer than Python recurses."""
 KINDS: dict[str, type] = {
     "candidate": Candidate,
     "feedback": Feedback,
@@ -56,9 +60,19 @@ def _plain(value: Any) -> Any:
 def unpack(cls: type, data: Mapping[str, Any]) -> Any:
     """The dataclass that `pack` wrote. Raises StoreError when the data do not make one."""
     try:
-        return cls(**{name: RESTORE.get(name, _same)(value) for name, value in data.items()})
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise StoreError(f"not a {cls.__name__}: {error} (in {json.dumps(data)[:200]})") from error
+        held = {name: RESTORE.get(name, _same)(value) for name, value in _object(data).items()}
+        _check_types(cls, held)
+        return cls(**held)
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise StoreError(f"not a {cls.__name__}: {error} (in {str(data)[:200]})") from error
+
+
+def _check_types(cls: type, held: Mapping[str, Any]) -> None:
+    """Raise ValueError for a field of another type than its class says. `Task` checks its messages itself."""
+    checks = checks_of(cls)
+    for name, value in held.items():
+        if name in checks and not checks[name](value) and not (cls is Task and name == "messages"):
+            raise ValueError(f"{name} cannot be {value!r:.80}")
 
 
 def _same(value: Any) -> Any:
@@ -66,6 +80,8 @@ def _same(value: Any) -> Any:
 
 
 def _slot(value: Any) -> Slot:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"a slot is a list, got {value!r:.80}")
     return tuple(_slot(v) if isinstance(v, list) else v for v in value)
 
 
@@ -74,8 +90,14 @@ def _pair(value: Any) -> tuple[Any, Any]:
     return one, other
 
 
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"expected an object, got {value!r:.80}")
+    return value
+
+
 def _vote(data: Mapping[str, Any]) -> Any:
-    return unpack(Comparison if "ranking" in data else Failure if "of" in data else Feedback, data)
+    return unpack(Comparison if "ranking" in _object(data) else Failure if "of" in data else Feedback, data)
 
 
 RESTORE: dict[str, Any] = {
@@ -117,12 +139,24 @@ def task_from_json(data: Mapping[str, Any]) -> Task:
 
 def loads(text: str) -> dict[str, Any]:
     """A JSON object. Raises StoreError for anything else."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"not JSON: {error} (in {text[:200]!r})") from error
+    data = value_from_json(text)
     if not isinstance(data, dict):
         raise StoreError(f"expected a JSON object, got {text[:200]!r}")
+    return data
+
+
+def value_from_json(text: Any) -> Any:
+    """The value in a text of JSON, nested at most `DEEPEST` levels. Raises StoreError for anything else."""
+    if not isinstance(text, str):
+        raise StoreError(f"not JSON: it is no text (in {str(text)[:200]})")
+    try:
+        data = json.loads(text)
+        if text.count("[") + text.count("{") > DEEPEST and depth(data) > DEEPEST:
+            raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+    except RecursionError:
+        raise StoreError(f"not JSON: it is nested deeper than {DEEPEST} levels (in {text[:200]!r})") from None
+    except ValueError as error:
+        raise StoreError(f"not JSON: {error} (in {text[:200]!r})") from error
     return data
 
 

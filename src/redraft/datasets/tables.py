@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
-from .drafts import BUFFER, Draft
+from ..stores.files import Draft
+from .drafts import BUFFER
 from .early import close_quietly
 from .values import line_of
 

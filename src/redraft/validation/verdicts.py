@@ -15,6 +15,7 @@ from typing import Any, Self
 from ..core.errors import StoreError
 from ..core.records import StopReason, Usage
 from ..stores import LockedLines
+from ..stores.files import make_folder
 from .cases import Verdict
 from .judging import Judged
 
@@ -31,7 +32,7 @@ class VerdictFile:
         self.path, self.about = path, {"redraft_verdicts": SCHEMA, **about}
         self.known: dict[tuple[str, int], Judged] = {}
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             there = path.exists() and path.stat().st_size > 0
         except OSError as error:
             raise StoreError(f"verdicts {str(path)!r} cannot be kept: {error.strerror}") from error
