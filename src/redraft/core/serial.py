@@ -80,8 +80,8 @@ def _same(value: Any) -> Any:
 
 
 def _slot(value: Any) -> Slot:
-    if not isinstance(value, list | tuple):
-        raise TypeError(f"a slot is a list, got {value!r:.80}")
+    if not isinstance(value, list | tuple) or any(isinstance(v, dict) for v in value):
+        raise TypeError(f"a slot is a list of texts, numbers and lists, got {value!r:.80}")
     return tuple(_slot(v) if isinstance(v, list) else v for v in value)
 
 

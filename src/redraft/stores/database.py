@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core.errors import StoreError
 from .lock import PathLock
-from .schema import check, connect, end_after, explained, inspect, is_new, name_of, open_reader, open_writer
+from .schema import check, check_owner, connect, end_after, explained, inspect, is_new, name_of, open_reader, open_writer
 from .writer import Step, Write, Writer
 
 READING = 120.0  # seconds that a statement may take which reads
@@ -31,6 +31,7 @@ class Database:
         self._writer: Writer | None = None
         with ExitStack() as opened:
             if not read_only:
+                check_owner(path)
                 opened.callback(PathLock(path, name_of(path)).close)
             check(path)
             written = None if read_only else opened.enter_context(closing(open_writer(path, durability)))

@@ -160,6 +160,15 @@ def beside(path: Path, ending: str) -> Path:
     return real(path).with_name(f"{real(path).name}{ending}")
 
 
+def check_owner(path: Path) -> None:
+    """Raise StoreError for a file that another user put where everybody may write: what we write there is for our eyes."""
+    try:
+        if path.exists() and is_planted(real(path)):
+            raise StoreError(f"{name_of(path)} belongs to another user, in a folder where everybody may write: name another file")
+    except OSError as error:
+        raise explained(path, error) from error
+
+
 def _check_beside(path: Path, ending: str) -> None:
     """SQLite takes what lies beside a file for its own; we never leave a rollback journal there."""
     file = beside(path, ending)
