@@ -243,6 +243,7 @@ RECORDS = {
     "a slot that is none": '{"kind": "failure", "of": 5, "role": "r", "error": "e"}',
     "a nested slot": '{"kind": "failure", "of": [{"a": []}], "role": "r", "error": "e"}',
     "a ranking of texts": '{"kind": "comparison", "ranking": ["a", {}]}',
+    "ties of others": '{"kind": "comparison", "ranking": [0], "ties": [[7, 8]]}',
     "an unknown reason": '{"kind": "outcome", "best": 0, "reason": "evil"}',
     "an unknown field": '{"kind": "outcome", "best": 0, "reason": "done", "evil": 1}',
     "a belief in pieces": '{"kind": "outcome", "best": 0, "reason": "done", "believed": [[0]]}',
@@ -279,6 +280,22 @@ def test_a_hostile_header_is_named(tmp_path, line):
     with pytest.raises(StoreError, match="t.jsonl', line 1: ") as caught:
         read_trace(path)
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("parents", [(0,), (1, 0), (None, 7), (None, 2, 1)], ids=str)
+def test_a_candidate_made_from_none_is_refused(tmp_path, parents):
+    """Itself, one another, or one that is not there: whoever follows them would not come to an end."""
+    path = tmp_path / "t.jsonl"
+    candidates = [record_to_json(Candidate(i, "a", parent)) for i, parent in enumerate(parents)]
+    path.write_text("\n".join([HEADER, *candidates, ""]))
+    with pytest.raises(StoreError, match=r"t.jsonl': candidate \d was made from candidate \d, which is not before it"):
+        read_trace(path)
+    with Journal(tmp_path / "j") as journal:
+        journal.note("r")
+        journal.begin("r", "x", 0, "k", {}, Trace(Task("q")).header())
+        journal.append("r", "x", 0, candidates)
+        with pytest.raises(StoreError, match="j', row 'x': candidate"):
+            journal.trace("r", "x")
 
 
 @pytest.mark.parametrize(("size", "said"), [(2**27 + 100, "line 2 is longer than 134,217,728 bytes"), (2**40, "line 2 is longer")])

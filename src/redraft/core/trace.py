@@ -447,7 +447,18 @@ class Trace:
         records, since = data.get("records", []), data.get("since", 0)
         if not isinstance(records, list) or type(since) is not int:
             raise StoreError(f"records must be a list and since a whole number, got {records!r:.80} and {since!r:.80}")
-        return replace(trace, records=tuple(record_from_json(json.dumps(r)) for r in records), since=since)
+        return replace(trace.with_records([record_from_json(json.dumps(r)) for r in records]), since=since)
+
+    def with_records(self, records: Iterable[Record]) -> Trace:
+        """The same with records that were read after it. Raises StoreError for a candidate made from one that is not before it."""
+        grown = replace(self, records=(*self.records, *records))
+        known: set[int] = set()
+        for record in grown.records:
+            if isinstance(record, Candidate):
+                if record.parent is not None and record.parent not in known:
+                    raise StoreError(f"candidate {record.id} was made from candidate {record.parent}, which is not before it")
+                known.add(record.id)
+        return grown
 
 
 def _highest(ids: Iterable[int], merit: Callable[[int], float | None]) -> list[int]:

@@ -293,8 +293,7 @@ class Journal:
         if not lines:
             return None
         try:
-            trace = Trace.from_header(loads(lines[0]))
-            return replace(trace, records=tuple(map(record_from_json, lines[1:])))
+            return Trace.from_header(loads(lines[0])).with_records(map(record_from_json, lines[1:]))
         except StoreError as error:
             raise StoreError(f"{name_of(self.path)}, row {note.id!r:.80}: {error}") from error
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from io import BufferedReader
 from itertools import count
 from pathlib import Path
@@ -79,7 +78,11 @@ def read_trace(path: str | Path) -> Trace:
         trace = Trace.from_json(lines[0]) if "records" in head else Trace.from_header(head)
     except StoreError as error:
         raise StoreError(f"trace {str(path)!r}, line 1: {error}") from error
-    return replace(trace, records=(*trace.records, *(_record(path, n, line) for n, line in enumerate(lines[1:], 2))))
+    records = [_record(path, n, line) for n, line in enumerate(lines[1:], 2)]
+    try:
+        return trace.with_records(records)
+    except StoreError as error:
+        raise StoreError(f"trace {str(path)!r}: {error}") from error
 
 
 def _lines(path: str | Path, file: IO[bytes]) -> Iterator[str]:
