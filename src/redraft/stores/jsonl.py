@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from io import BufferedReader
 from itertools import count
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -68,7 +69,7 @@ def read_trace(path: str | Path) -> Trace:
     """
     try:
         with open_regular(path) as raw, BufferedReader(raw) as file:
-            lines = [*_lines(path, file)]
+            lines = [*bounded_lines(file, f"trace {str(path)!r}", MOST)]
     except OSError as error:
         raise StoreError(f"trace {str(path)!r} cannot be read: {error.strerror or error}") from error
     if not lines:
@@ -85,21 +86,24 @@ def read_trace(path: str | Path) -> Trace:
         raise StoreError(f"trace {str(path)!r}: {error}") from error
 
 
-def _lines(path: str | Path, file: IO[bytes]) -> Iterator[str]:
-    """The lines of a trace but for a torn one, which may end within a character."""
+def bounded_lines(file: IO[bytes], name: str, most: float = inf) -> Iterator[str]:
+    """The lines of a file but for a torn one, which may end within a character.
+
+    Raises StoreError for a line over 128 MiB and once there are more than `most` bytes. `name` is how errors call the file.
+    """
     read = 0
     for n in count(1):
         line = file.readline(MOST_IN_LINE + 1)
         read += len(line)
-        if len(line) > MOST_IN_LINE or read > MOST:
-            what = f"line {n} is longer than {MOST_IN_LINE:,}" if len(line) > MOST_IN_LINE else f"it is larger than {MOST:,}"
-            raise StoreError(f"trace {str(path)!r} cannot be read: {what} bytes")
+        if len(line) > MOST_IN_LINE or read > most:
+            what = f"line {n} is longer than {MOST_IN_LINE:,}" if len(line) > MOST_IN_LINE else f"it is larger than {most:,}"
+            raise StoreError(f"{name} cannot be read: {what} bytes")
         if not line or (n > 1 and not line.endswith(b"\n")):
             return
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
-            raise StoreError(f"trace {str(path)!r} cannot be read: line {n}: {error}") from error
+            raise StoreError(f"{name} cannot be read: line {n}: {error}") from error
 
 
 def _record(path: str | Path, n: int, line: str) -> Record:
