@@ -6,18 +6,19 @@ Texts survive as they are, lone surrogates and NUL included: JSON's own escapes 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias, get_type_hints
 
 import orjson
 
 from ..jsontext import depth
 from .errors import StoreError
 from .records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, Record, Slot, StopReason, Task, Usage
-from .shapes import checks_of
+from .shapes import LARGEST, NUMBERS, Check, check_of, passing
 
+Restored: TypeAlias = tuple[Callable[[Any], Any] | None, frozenset[type], Check]
 SCHEMA = 1
 DEEPEST = 200
 """Levels of JSON that are read: far more than what we write has, and far fewer than Python recurses."""
@@ -60,19 +61,28 @@ def _plain(value: Any) -> Any:
 def unpack(cls: type, data: Mapping[str, Any]) -> Any:
     """The dataclass that `pack` wrote. Raises StoreError when the data do not make one."""
     try:
-        held = {name: RESTORE.get(name, _same)(value) for name, value in _object(data).items()}
-        _check_types(cls, held)
+        restored, held = _restored(cls), {}
+        for name, value in _object(data).items():
+            restore, passes, fits = restored.get(name, UNKNOWN)
+            held[name] = whole = value if restore is None else restore(value)
+            kind = whole.__class__
+            if (kind in NUMBERS and not -LARGEST <= whole < LARGEST) if kind in passes else not fits(whole):
+                raise ValueError(f"{name} cannot be {whole!r:.80}")
         return cls(**held)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise StoreError(f"not a {cls.__name__}: {error} (in {str(data)[:200]})") from error
 
 
-def _check_types(cls: type, held: Mapping[str, Any]) -> None:
-    """Raise ValueError for a field of another type than its class says. `Task` checks its messages itself."""
-    checks = checks_of(cls)
-    for name, value in held.items():
-        if name in checks and not checks[name](value) and not (cls is Task and name == "messages"):
-            raise ValueError(f"{name} cannot be {value!r:.80}")
+@cache
+def _restored(kind: Any) -> dict[str, Restored]:
+    """How each field of a dataclass is restored (None: as it is), the classes that it may have then, and what else it may be."""
+    hints = get_type_hints(kind)
+    if kind is Task:  # which checks its messages itself
+        hints["messages"] = Any
+    return {
+        name: (RESTORE.get(name, None if held in PLAIN_TYPES else _same), passing(held), check_of(held))
+        for name, held in hints.items()
+    }
 
 
 def _same(value: Any) -> Any:
@@ -129,6 +139,10 @@ def record_from_json(line: str) -> Record:
         raise StoreError(f"not a record of any known kind ({', '.join(KINDS)}): {line[:200]!r}")
     record: Record = unpack(cls, data)
     return record
+
+
+PLAIN_TYPES = (str, int, float, bool, str | None, int | None, float | None, bool | None)
+UNKNOWN: Restored = (_same, frozenset(), lambda _: True)
 
 
 def task_from_json(data: Mapping[str, Any]) -> Task:

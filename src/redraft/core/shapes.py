@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
-from math import isfinite
 from typing import Any, TypeAlias
 
 Check: TypeAlias = Callable[[Any], bool]
 LARGEST = 2**63
+NUMBERS = (float, int)
 PLAIN: dict[Any, Check] = {
     Any: lambda _: True,
     None: lambda v: v is None,
     type(None): lambda v: v is None,
     bool: lambda v: isinstance(v, bool),
-    int: lambda v: isinstance(v, int) and not isinstance(v, bool) and -LARGEST <= v < LARGEST,
-    float: lambda v: isinstance(v, int | float) and not isinstance(v, bool) and isfinite(v) and -LARGEST <= v < LARGEST,
+    int: lambda v: v.__class__ is int and -LARGEST <= v < LARGEST,
+    float: lambda v: v.__class__ in NUMBERS and -LARGEST <= v < LARGEST,  # NaN is not between them
     str: lambda v: isinstance(v, str),
 }
 
@@ -46,6 +46,16 @@ def check_of(kind: Any) -> Check:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return lambda v: v in set(kind)
     return _instance_of(kind) if isinstance(kind, type) and is_dataclass(kind) else PLAIN[Any]
+
+
+def passing(kind: Any) -> frozenset[type]:
+    """The classes whose values are of a type; of numbers it is left to check that they are not beyond `LARGEST`."""
+    if typing.get_origin(kind) in {typing.Union, types.UnionType}:
+        return frozenset().union(*map(passing, typing.get_args(kind)))
+    kind = type(None) if kind is None else kind
+    if kind is float:
+        return frozenset(NUMBERS)
+    return frozenset({kind} if kind in {str, bool, int, type(None)} or (isinstance(kind, type) and is_dataclass(kind)) else ())
 
 
 def checks_of(kind: type) -> Mapping[str, Check]:
