@@ -13,7 +13,6 @@ from typing import Any, TypeAlias, get_type_hints
 
 import orjson
 
-from ..jsontext import depth
 from .errors import StoreError
 from .records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, Record, Slot, StopReason, Task, Usage
 from .shapes import LARGEST, NUMBERS, Check, check_of, passing
@@ -165,13 +164,22 @@ def value_from_json(text: Any) -> Any:
         raise StoreError(f"not JSON: it is no text (in {str(text)[:200]})")
     try:
         data = json.loads(text)
-        if text.count("[") + text.count("{") > DEEPEST and depth(data) > DEEPEST:
+        if text.count("[") + text.count("{") > DEEPEST and _is_deep(data):
             raise ValueError(f"it is nested deeper than {DEEPEST} levels")
     except RecursionError:
         raise StoreError(f"not JSON: it is nested deeper than {DEEPEST} levels (in {text[:200]!r})") from None
     except ValueError as error:
         raise StoreError(f"not JSON: {error} (in {text[:200]!r})") from error
     return data
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether more than `DEEPEST` objects and lists stand inside each other."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [v for v in level if isinstance(v, dict | list)]
+        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
+    return bool(level)
 
 
 def check_version(data: Mapping[str, Any]) -> None:
