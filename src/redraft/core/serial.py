@@ -176,10 +176,10 @@ def value_from_json(text: Any) -> Any:
 def _is_deep(value: Any) -> bool:
     """Whether more than `DEEPEST` objects and lists stand inside each other."""
     level = [value]
-    for _ in range(DEEPEST + 1):
+    for _ in range(DEEPEST):
         level = [v for v in level if isinstance(v, dict | list)]
         level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
-    return bool(level)
+    return any(isinstance(v, dict | list) for v in level)
 
 
 def check_version(data: Mapping[str, Any]) -> None:
