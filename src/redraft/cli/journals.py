@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +20,7 @@ from ..core.errors import ConfigError, StoreError
 from ..core.trace import Trace
 from ..runs.asked import named_after
 from ..runs.report import OF_PURSE, purse_and_priors
+from ..stores.files import Draft
 from ..stores.journal import Journal, RowNote, RunNote, Status
 from ..stores.salvage import salvage
 from .batchview import counted, say
@@ -190,18 +191,19 @@ def _written(output: str) -> Iterator[TextIO]:
     if output == "-":
         yield sys.stdout
         return
-    target = Path(os.path.realpath(output))
-    if target.exists() and not target.is_file():  # a device or a pipe
+    target = Path(output)
+    if target.exists() and not target.is_file() and not target.is_dir():  # a device or a pipe
         with target.open("w", encoding="utf-8") as file:
             yield file
         return
-    draft = target.with_name(f".{target.name}.tmp")
+    draft = Draft(target)
     try:
-        with draft.open("w", encoding="utf-8") as file:
-            yield file
-        draft.replace(target)
+        text = TextIOWrapper(draft.file, "utf-8")
+        yield text
+        text.detach()
+        draft.publish()
     finally:
-        draft.unlink(missing_ok=True)
+        draft.abandon()
 
 
 def forget(run: str | None, older_than: float | None, named: str | None, *, yes: bool) -> int:

@@ -6,7 +6,9 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from ..core.serial import loads
 from ..core.trace import Trace
 from ..options import Options
 from ..stores import Journal, RunNote, read_trace
+from ..stores.files import open_regular
+from ..stores.jsonl import bounded_lines
 from ..stores.priors import Kept, Pair, Shelf
 from .batchview import counted, say
 from .believed import draw
@@ -103,11 +107,11 @@ class Lessons:
 
     def read(self, name: str) -> None:
         """Take in a trace, the traces that were exported from a run, or a journal. Raises StoreError, ConfigError."""
-        with Path(name).open("rb") as file:
+        with _opened(name) as file:
             head = file.readline(1 << 24)
         if head.startswith(JOURNAL):
             self._journal(name)
-        elif b'"trace"' in head and "trace" in loads(head.decode("utf-8", "replace")):
+        elif b'"trace"' in head and _is_exported(head):
             self._take(self._told(None, name), _exported(name), name)
         else:
             trace = read_trace(name)
@@ -179,13 +183,26 @@ def unfit(trace: Trace, pair: Pair) -> str:
     return ""
 
 
+def _opened(name: str) -> BufferedReader:
+    try:
+        return BufferedReader(open_regular(name))
+    except OSError as error:
+        raise StoreError(f"{name} cannot be read: {error.strerror}") from error
+
+
+def _is_exported(line: bytes) -> bool:
+    with suppress(StoreError):
+        return "trace" in loads(line.decode("utf-8", "replace"))
+    return False
+
+
 def _exported(name: str) -> Iterator[Trace]:
     """The traces that `redraft runs export` wrote. Raises StoreError."""
-    with Path(name).open(encoding="utf-8") as file:
-        for n, text in enumerate(file, 1):
+    with _opened(name) as file:
+        for n, text in enumerate(bounded_lines(file, name), 1):
             try:
                 row = loads(text)
                 if row.get("status") == "done":
                     yield Trace.from_json(json.dumps(row.get("trace")))
-            except (StoreError, UnicodeDecodeError) as error:
+            except StoreError as error:
                 raise StoreError(f"{name}, line {n}: {error}") from error

@@ -424,6 +424,8 @@ class Comparison:
         for name in ("ranking", "actions", "shown", "votes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "ties", tuple(tuple(sorted(group)) for group in self.ties))
+        if not {id for group in self.ties for id in group} <= set(self.ranking):
+            raise ValueError(f"ties are of candidates in the ranking {list(self.ranking)!r}, got {self.ties!r}")
 
     @property
     def slot(self) -> Slot:

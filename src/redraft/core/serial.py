@@ -6,17 +6,21 @@ Texts survive as they are, lone surrogates and NUL included: JSON's own escapes 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias, get_type_hints
 
 import orjson
 
 from .errors import StoreError
 from .records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, Record, Slot, StopReason, Task, ToolCall, Usage
+from .shapes import LARGEST, NUMBERS, Check, check_of, passing
 
+Restored: TypeAlias = tuple[Callable[[Any], Any] | None, frozenset[type], Check]
 SCHEMA = 1
+DEEPEST = 200
+"""Levels of JSON that are read: far more than what we write has, and far fewer than Python recurses."""
 KINDS: dict[str, type] = {
     "candidate": Candidate,
     "feedback": Feedback,
@@ -56,9 +60,28 @@ def _plain(value: Any) -> Any:
 def unpack(cls: type, data: Mapping[str, Any]) -> Any:
     """The dataclass that `pack` wrote. Raises StoreError when the data do not make one."""
     try:
-        return cls(**{name: RESTORE.get(name, _same)(value) for name, value in data.items()})
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise StoreError(f"not a {cls.__name__}: {error} (in {json.dumps(data)[:200]})") from error
+        restored, held = _restored(cls), {}
+        for name, value in _object(data).items():
+            restore, passes, fits = restored.get(name, UNKNOWN)
+            held[name] = whole = value if restore is None else restore(value)
+            kind = whole.__class__
+            if (kind in NUMBERS and not -LARGEST <= whole < LARGEST) if kind in passes else not fits(whole):
+                raise ValueError(f"{name} cannot be {whole!r:.80}")
+        return cls(**held)
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise StoreError(f"not a {cls.__name__}: {error} (in {str(data)[:200]})") from error
+
+
+@cache
+def _restored(kind: Any) -> dict[str, Restored]:
+    """How each field of a dataclass is restored (None: as it is), the classes that it may have then, and what else it may be."""
+    hints = get_type_hints(kind)
+    if kind is Task:  # which checks its messages itself
+        hints["messages"] = Any
+    return {
+        name: (RESTORE.get(name, None if held in PLAIN_TYPES else _same), passing(held), check_of(held))
+        for name, held in hints.items()
+    }
 
 
 def _same(value: Any) -> Any:
@@ -66,6 +89,8 @@ def _same(value: Any) -> Any:
 
 
 def _slot(value: Any) -> Slot:
+    if not isinstance(value, list | tuple) or any(isinstance(v, dict) for v in value):
+        raise TypeError(f"a slot is a list of texts, numbers and lists, got {value!r:.80}")
     return tuple(_slot(v) if isinstance(v, list) else v for v in value)
 
 
@@ -74,8 +99,14 @@ def _pair(value: Any) -> tuple[Any, Any]:
     return one, other
 
 
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"expected an object, got {value!r:.80}")
+    return value
+
+
 def _vote(data: Mapping[str, Any]) -> Any:
-    return unpack(Comparison if "ranking" in data else Failure if "of" in data else Feedback, data)
+    return unpack(Comparison if "ranking" in _object(data) else Failure if "of" in data else Feedback, data)
 
 
 RESTORE: dict[str, Any] = {
@@ -110,6 +141,10 @@ def record_from_json(line: str) -> Record:
     return record
 
 
+PLAIN_TYPES = (str, int, float, bool, str | None, int | None, float | None, bool | None)
+UNKNOWN: Restored = (_same, frozenset(), lambda _: True)
+
+
 def task_from_json(data: Mapping[str, Any]) -> Task:
     """The task in a header."""
     task: Task = unpack(Task, data)
@@ -118,13 +153,34 @@ def task_from_json(data: Mapping[str, Any]) -> Task:
 
 def loads(text: str) -> dict[str, Any]:
     """A JSON object. Raises StoreError for anything else."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"not JSON: {error} (in {text[:200]!r})") from error
+    data = value_from_json(text)
     if not isinstance(data, dict):
         raise StoreError(f"expected a JSON object, got {text[:200]!r}")
     return data
+
+
+def value_from_json(text: Any) -> Any:
+    """The value in a text of JSON, nested at most `DEEPEST` levels. Raises StoreError for anything else."""
+    if not isinstance(text, str):
+        raise StoreError(f"not JSON: it is no text (in {str(text)[:200]})")
+    try:
+        data = json.loads(text)
+        if text.count("[") + text.count("{") > DEEPEST and _is_deep(data):
+            raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+    except RecursionError:
+        raise StoreError(f"not JSON: it is nested deeper than {DEEPEST} levels (in {text[:200]!r})") from None
+    except ValueError as error:
+        raise StoreError(f"not JSON: {error} (in {text[:200]!r})") from error
+    return data
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether more than `DEEPEST` objects and lists stand inside each other."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [v for v in level if isinstance(v, dict | list)]
+        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
+    return any(isinstance(v, dict | list) for v in level)
 
 
 def check_version(data: Mapping[str, Any]) -> None:

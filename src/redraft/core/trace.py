@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from .errors import StoreError
 from .records import (
     NOTHING,
     Candidate,
@@ -434,8 +435,12 @@ class Trace:
     def from_header(cls, data: Mapping[str, Any]) -> Trace:
         """A trace without records. Raises StoreError for a foreign or unknown format."""
         check_version(data)
-        panel = tuple(unpack(Seat, seat) for seat in data.get("panel", ()))
-        return cls(task_from_json(data.get("task", {})), panel, settings=data.get("settings", {}))
+        panel, settings = data.get("panel", []), data.get("settings", {})
+        if not isinstance(panel, list) or not all(isinstance(seat, Mapping) for seat in panel):
+            raise StoreError(f"the panel must be a list of objects, got {panel!r:.80}")
+        if not isinstance(settings, Mapping):
+            raise StoreError(f"the settings must be an object, got {settings!r:.80}")
+        return cls(task_from_json(data.get("task", {})), tuple(unpack(Seat, seat) for seat in panel), settings=settings)
 
     def to_json(self) -> str:
         """The whole trace as one JSON document, the schema version inside."""
@@ -447,8 +452,21 @@ class Trace:
         """The trace that `to_json` wrote. Raises StoreError for anything else, and for an unknown schema version."""
         data = loads(text)
         trace = cls.from_header(data)
-        records = tuple(record_from_json(json.dumps(r)) for r in data.get("records", ()))
-        return replace(trace, records=records, since=data.get("since", 0))
+        records, since = data.get("records", []), data.get("since", 0)
+        if not isinstance(records, list) or type(since) is not int:
+            raise StoreError(f"records must be a list and since a whole number, got {records!r:.80} and {since!r:.80}")
+        return replace(trace.with_records([record_from_json(json.dumps(r)) for r in records]), since=since)
+
+    def with_records(self, records: Iterable[Record]) -> Trace:
+        """The same with records that were read after it. Raises StoreError for a candidate made from one that is not before it."""
+        grown = replace(self, records=(*self.records, *records))
+        known: set[int] = set()
+        for record in grown.records:
+            if isinstance(record, Candidate):
+                if record.parent is not None and record.parent not in known:
+                    raise StoreError(f"candidate {record.id} was made from candidate {record.parent}, which is not before it")
+                known.add(record.id)
+        return grown
 
 
 def _highest(ids: Iterable[int], merit: Callable[[int], float | None]) -> list[int]:

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any
 
 from ..core.errors import ConfigError
+from ..stores.files import PUBLIC, Draft, open_kept
 from .early import close_quietly
 from .rows import ZSTD
 
@@ -34,8 +35,8 @@ class InPlace:
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.safe = 0
         resume = resume and path.exists()
-        self._file: FileIO = path.open("r+b" if resume else "wb", buffering=0)
-        self._old: IO[bytes] | None = path.open("rb", buffering=BUFFER) if resume else None
+        self._file: FileIO = open_kept(path, os.O_RDWR if resume else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC)
+        self._old: IO[bytes] | None = BufferedReader(open_kept(path, os.O_RDONLY), BUFFER) if resume else None
         self._buffer = bytearray()
         self._buffered = 0  # lines
         self._end = 0  # bytes that are safe
@@ -133,27 +134,6 @@ class Stream:
     def abandon(self) -> None:
         if not self._keep_open:
             close_quietly(self._file)
-
-
-class Draft:
-    """A hidden file beside `path`, which takes its place when it is published."""
-
-    def __init__(self, path: Path) -> None:
-        self._target = Path(os.path.realpath(path))
-        self.path = self._target.with_name(f".{self._target.name}.part")
-        self.file: IO[bytes] = self.path.open("wb", buffering=BUFFER)
-
-    def publish(self) -> None:
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
-        with suppress(FileNotFoundError):
-            self.path.chmod(self._target.stat().st_mode & 0o7777)
-        self.path.replace(self._target)
-
-    def abandon(self) -> None:
-        close_quietly(self.file)
-        self.path.unlink(missing_ok=True)
 
 
 class Packed:

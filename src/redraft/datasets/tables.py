@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
-from .drafts import BUFFER, Draft
+from ..stores.files import Draft
+from .drafts import BUFFER
 from .early import close_quietly
 from .values import line_of
 
@@ -89,7 +90,7 @@ class Separated:
     def __init__(self, path: Path, delimiter: str) -> None:
         self.safe = 0
         self._delimiter = delimiter
-        self._kept, self._draft = Kept(path.parent), Draft(path)
+        self._draft, self._kept = Draft(path), Kept(path.parent)
         self._columns: dict[str, None] = {}
 
     def packed(self, values: Mapping[str, Any]) -> bytes:
@@ -140,7 +141,7 @@ class Parquet:
             raise ConfigError(f"{str(path)!r} is Parquet: pip install 'redraft[parquet]'") from error
         self.safe = 0
         self._say = say
-        self._kept, self._draft = Kept(path.parent), Draft(path)
+        self._draft, self._kept = Draft(path), Kept(path.parent)
 
     def packed(self, values: Mapping[str, Any]) -> bytes:
         """A row, and which of its texts were dates and the like."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import BufferedWriter, TextIOWrapper
 from itertools import islice, takewhile
-from pathlib import Path
 from time import monotonic
 from typing import IO, Any, ClassVar, NamedTuple
 
@@ -36,6 +37,7 @@ from ..datasets.values import merged, names_for
 from ..datasets.writing import Output
 from ..models.prices import FREE
 from ..options import Options
+from ..stores.files import PUBLIC, open_kept
 from ..stores.journal import Journal, RowNote
 from ..stores.priors import Kept, Shelf
 from .asked import Asked
@@ -610,7 +612,8 @@ class Refused:
         """Write one down. Raises StoreError."""
         try:
             if self._file is None:
-                self._file = Path(self.path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  (closed with the run)
+                file = open_kept(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC)
+                self._file = TextIOWrapper(BufferedWriter(file), "utf-8", line_buffering=True)
             self._file.write(json.dumps({"place": bad.place, "message": bad.message}) + "\n")
         except OSError as error:
             raise StoreError(f"errors file {self.path!r} cannot be written: {error.strerror}") from error

@@ -23,6 +23,7 @@ from ..core.errors import ConfigError, StoreError
 from ..core.trace import Trace
 from ..datasets.writing import Output, ending_of, open_output
 from ..stores import write_whole
+from ..stores.files import draft_folder, resolved
 from .card import CONFIGS, MARK, card_text
 from .pairs import Columns, Example, LeftOut, Lesson, Prompt, Recipe, provenance_of
 
@@ -107,36 +108,37 @@ def export(
 @contextmanager
 def drafted(files: Mapping[str, str]) -> Iterator[dict[str, Output]]:
     """Files to write into, which take their names together at the end; after an error nothing is left of them."""
-    drafts = {side: _draft_of(Path(file)) for side, file in files.items()}
+    drafts: dict[str, Path] = {}
     try:
-        with ExitStack() as stack:
-            yield {side: stack.enter_context(open_output(draft or files[side])) for side, draft in drafts.items()}
-        for side, draft in drafts.items():
-            if draft:
+        with ExitStack() as folders:
+            drafts |= {side: draft for side, file in files.items() if (draft := _draft_of(file, folders))}
+            with ExitStack() as stack:
+                yield {side: stack.enter_context(open_output(drafts.get(side, file))) for side, file in files.items()}
+            for side, draft in drafts.items():
                 _publish(draft, Path(os.path.realpath(files[side])))
     except StoreError as error:
-        if not any(drafts.values()) or not isinstance(error.__cause__, OSError):
+        if not drafts or not isinstance(error.__cause__, OSError):
             raise
         names, why = ", ".join(files.values()), error.__cause__.strerror or error.__cause__
         raise StoreError(f"{names} cannot be written: {why}; what was there before is as it was") from error
-    finally:
-        for draft in filter(None, drafts.values()):
-            draft.unlink(missing_ok=True)
 
 
-def _draft_of(file: Path) -> Path | None:
+def _draft_of(file: str, folders: ExitStack) -> Path | None:
     """Where a file is written until it is whole; None for stdout, pipes and devices."""
-    target = Path(os.path.realpath(file))
-    if str(file) == "-" or (target.exists() and not target.is_file()):
+    if file == "-" or (Path(file).exists() and not Path(file).is_file()):
         return None
-    ending_of(file)
-    return target.with_name(f".{os.getpid()}.{target.name}")
+    ending_of(Path(file))
+    try:
+        target = resolved(file)
+        return folders.enter_context(draft_folder(target)) / target.name
+    except OSError as error:
+        raise StoreError(f"{file} cannot be written: {error.strerror}") from error
 
 
 def _publish(draft: Path, target: Path) -> None:
     try:
         with suppress(FileNotFoundError):
-            draft.chmod(target.stat().st_mode & 0o7777)
+            draft.chmod(target.stat().st_mode & 0o777)
         draft.replace(target)
     except OSError as error:
         raise StoreError(f"{target} cannot be written: {error.strerror}") from error

@@ -11,7 +11,7 @@ from ..core.errors import StoreError
 from ..core.records import Usage
 from ..core.serial import loads, pack, unpack
 from .database import Database
-from .schema import name_of
+from .schema import damaged, name_of
 
 AT_ONCE = 1000
 KEPT = tuple(f.name for f in fields(Reply) if f.compare and f.name not in {"usage", "tool_calls"})
@@ -51,6 +51,8 @@ class Calls(MutableMapping[str, Reply]):
         self._database.flush()
         last = 0
         while found := self._database.read("SELECT call, key FROM calls WHERE call > ? ORDER BY call LIMIT ?", last, AT_ONCE):
+            if found[-1][0] <= last:
+                raise damaged(self._database.path, "its calls are out of order")
             yield from (key for _, key in found)
             last = found[-1][0]
 
@@ -68,6 +70,8 @@ class Calls(MutableMapping[str, Reply]):
         if (write := self._database.pending(key)) is not None:
             return str(write.value) if write.value is not None else None
         found = self._database.read("SELECT reply FROM calls WHERE key = ?", key)
+        if found and not isinstance(found[0][0], str):
+            raise damaged(self._database.path, f"call {key}: its reply is no text")
         return found[0][0] if found else None
 
 

@@ -13,8 +13,11 @@ from typing import Any
 
 from ..core.errors import StoreError
 from .lock import PathLock
-from .schema import check, connect, explained, inspect, is_new, name_of, open_reader, open_writer
+from .schema import check, check_owner, connect, end_after, explained, inspect, is_new, name_of, open_reader, open_writer
 from .writer import Step, Write, Writer
+
+READING = 120.0  # seconds that a statement may take which reads
+MOST_READ = 2**30  # bytes of text that it may find
 
 
 class Database:
@@ -28,10 +31,12 @@ class Database:
         self._writer: Writer | None = None
         with ExitStack() as opened:
             if not read_only:
+                check_owner(path)
                 opened.callback(PathLock(path, name_of(path)).close)
             check(path)
             written = None if read_only else opened.enter_context(closing(open_writer(path, durability)))
             self._reader = opened.enter_context(closing(open_reader(path)))
+            self._restart_clock = end_after(self._reader, READING)
             if written:  # whose thread ends before what it reads from is closed
                 self._writer = Writer(written, self._explained)
                 opened.callback(self._writer.close)
@@ -42,11 +47,12 @@ class Database:
         return self._writer.trouble if self._writer else None
 
     def read(self, sql: str, *values: Any) -> list[Any]:
-        """All rows that a statement finds."""
+        """All rows that a statement finds. Raises StoreError where they are too large, or finding them takes too long."""
+        self._restart_clock()
         try:
-            return self._reader.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            raise explained(self.path, error) from error
+            return bounded(self._reader.execute(sql, values))
+        except (sqlite3.Error, OverflowError) as error:
+            raise explained(self.path, error, what="read") from error
 
     def write(self, key: Hashable, *steps: Step, value: Any = None) -> None:
         """Queue statements that belong together, see `Write`."""
@@ -90,3 +96,16 @@ class Database:
         except StoreError:
             done = "all"
         return explained(self.path, error, done)
+
+
+def bounded(found: sqlite3.Cursor) -> list[Any]:
+    """All rows of a cursor. Raises OverflowError where they hold too much."""
+    rows, size = [], 0
+    for row in found:
+        rows.append(row)
+        for value in row:
+            if value.__class__ is str or value.__class__ is bytes:
+                size += len(value)
+        if size > MOST_READ:
+            raise OverflowError(f"what is asked for is larger than {MOST_READ // 2**20} MiB")
+    return rows

@@ -18,11 +18,13 @@ from typing import Any, Literal, Self, TypeAlias
 
 from ..contracts import Reply
 from ..core.errors import ConfigError, StoreError
-from ..core.serial import loads, record_from_json
+from ..core.serial import loads, record_from_json, value_from_json
+from ..core.shapes import Check, check_of
 from ..core.trace import Trace
+from .about import misfit
 from .calls import Calls
 from .database import Database
-from .schema import PLACES, Durability, name_of
+from .schema import PLACES, Durability, damaged, name_of
 from .writer import Step
 
 Status: TypeAlias = Literal["open", "done", "failed"]
@@ -75,6 +77,16 @@ class RowNote:
     result: Mapping[str, Any] | None
 
 
+ROW: Mapping[str, Check] = {
+    "id": check_of(str),
+    "n": check_of(int),
+    "key": check_of(str),
+    "parts": check_of(Mapping[str, str]),
+    "status": lambda v: v in STATUSES,
+    "result": check_of(Mapping[str, Any] | None),
+}
+
+
 class Journal:
     """The journal in a file, which one process at a time may write and any number may read.
 
@@ -89,11 +101,10 @@ class Journal:
         self.path = Path(path)
         self._database = Database(self.path, durability, create=create, read_only=read_only)
         try:
-            found = self._database.read(RUNS)
+            self._runs = dict(map(self._known_run, self._database.read(RUNS)))
         except StoreError:
             self._database.close()
             raise
-        self._runs = {json.loads(name): _Run(number, json.loads(about), begun) for number, name, about, begun, _ in found}
         self._stamped: dict[str, float] = {}
         self.calls: MutableMapping[str, Reply] = Calls(self._database)
 
@@ -148,7 +159,7 @@ class Journal:
         """Those of the rows that the run has, by id. Meant for some hundred ids at a time."""
         self._database.settle((run, id) for id in ids)
         found = self._database.read(KNOWN, json.dumps(run), json.dumps([json.dumps(id) for id in ids]))
-        return {note.id: note for _, note in map(_row_note, found)}
+        return {note.id: note for _, note in map(self._row_note, found)}
 
     def begin(  # noqa: PLR0917
         self, run: str, id: str, n: int, key: str, parts: Mapping[str, str], header: Mapping[str, Any], serial: int | None = None
@@ -197,7 +208,7 @@ class Journal:
         """All that is recorded of a row."""
         self._database.settle([(run, id)])
         found = self._database.read(f"{ROWS} AND id = ?", json.dumps(run), json.dumps(id))
-        return self._trace(*_row_note(found[0])) if found else None
+        return self._trace(*self._row_note(found[0])) if found else None
 
     def traces(self, run: str, serial: int | None = None) -> Iterator[tuple[RowNote, Trace]]:
         """The rows met in that going or later, with their traces, in the order of the input.
@@ -208,7 +219,9 @@ class Journal:
         since = serial if serial is not None else _going(known.about, "whole") if known else 0
         last = (-1, -1)
         while found := self._database.read(ONWARD, json.dumps(run), *last, since):
-            for row, note in map(_row_note, found):
+            for row, note in map(self._row_note, found):
+                if (note.n, row) <= last:
+                    raise damaged(self.path, "its rows are out of order")
                 last = (note.n, row)
                 if trace := self._trace(row, note):
                     yield note, trace
@@ -237,20 +250,52 @@ class Journal:
             raise StoreError(f"{name_of(self.path)} has no run {run!r}: note it first")
         return self._runs[run].number
 
+    def _known_run(self, found: tuple[Any, ...]) -> tuple[str, _Run]:
+        """A run by its name. Raises StoreError for what none has noted."""
+        number, name, about, begun, changed = found
+        said = self._read("run", number, name, str)
+        known: Mapping[str, Any] = self._read(f"run {said!r}", "about", about, Mapping[str, Any])
+        if (wrong := misfit(known)) or not isinstance(begun, str) or not isinstance(changed, str):
+            problem = f"{wrong} cannot be {known[wrong]!r:.80}" if wrong else f"it cannot have begun {begun!r:.80}"
+            raise damaged(self.path, f"run {said!r:.80}: {problem}")
+        return said, _Run(number, known, begun)
+
+    def _read(self, what: str, which: Any, text: Any, kind: Any) -> Any:
+        """The value of a text. Raises StoreError for one of another type."""
+        try:
+            value = value_from_json(text)
+        except StoreError as error:
+            raise damaged(self.path, f"{what}, {which}: {error}") from error
+        if not check_of(kind)(value):
+            raise damaged(self.path, f"{what}, {which}: it cannot be {value!r:.80}")
+        return value
+
     def _run_note(self, number: int, name: str, about: str, begun: str, changed: str) -> RunNote:
-        known = json.loads(about)
-        counted = dict(self._database.read(COUNTED, number, _going(known, "whole")))
-        return RunNote(json.loads(name), known, begun, changed, {s: counted.get(s, 0) for s in STATUSES})
+        said, run = self._known_run((number, name, about, begun, changed))
+        counted = dict(self._database.read(COUNTED, number, _going(run.about, "whole")))
+        return RunNote(said, run.about, begun, changed, {s: counted.get(s, 0) for s in STATUSES})
+
+    def _row_note(self, found: tuple[Any, ...]) -> tuple[int, RowNote]:
+        """A row by its number. Raises StoreError for what was never written so."""
+        row, id, n, key, parts, status, result = found
+        try:
+            held = value_from_json(id), value_from_json(parts), result and value_from_json(result)
+        except StoreError as error:
+            raise damaged(self.path, f"row {row}: {error}") from error
+        note = RowNote(held[0], n, key, held[1], status, held[2])
+        for name, fits in ROW.items():
+            if not fits(value := getattr(note, name)):
+                raise damaged(self.path, f"row {row}: its {name} cannot be {value!r:.80}")
+        return row, note
 
     def _trace(self, row: int, note: RowNote) -> Trace | None:
         lines = [line for (line,) in self._database.read(LINES, row * PLACES, (row + 1) * PLACES)]
         if not lines:
             return None
         try:
-            trace = Trace.from_header(loads(lines[0]))
-            return replace(trace, records=tuple(map(record_from_json, lines[1:])))
+            return Trace.from_header(loads(lines[0])).with_records(map(record_from_json, lines[1:]))
         except StoreError as error:
-            raise StoreError(f"{name_of(self.path)}, row {note.id!r}: {error}") from error
+            raise StoreError(f"{name_of(self.path)}, row {note.id!r:.80}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +305,6 @@ class _Run:
     number: int
     about: Mapping[str, Any]
     begun: str
-
-
-def _row_note(found: tuple[Any, ...]) -> tuple[int, RowNote]:
-    row, id, n, key, parts, status, result = found
-    return row, RowNote(json.loads(id), n, key, json.loads(parts), status, result and json.loads(result))
 
 
 def _going(about: Mapping[str, Any], name: str) -> int:

@@ -6,22 +6,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Iterator
+from io import BufferedReader
+from itertools import count
+from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from ..core.errors import StoreError
 from ..core.records import Record
 from ..core.serial import loads, record_from_json, record_to_json
 from ..core.trace import Trace
+from .files import open_regular
 from .lines import LockedLines
+
+MOST_IN_LINE = 2**27  # bytes of a line that is read: an answer has 8 MiB at most, and escapes make it six times as long
+MOST = 2**29  # bytes of a trace that is read
 
 
 class JsonlStore:
     """Appends to `path`. A file that holds something is only continued with `resume`. Raises StoreError.
 
-    The file is locked while it is open: a second process is told so instead of mixing its lines in.
+    A new file is for its owner alone. It is locked while it is open: a second process is told so instead of mixing its lines in.
     """
 
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
@@ -55,26 +62,52 @@ class JsonlStore:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """The trace in a file, or in a JSON document that `Trace.to_json` wrote. A torn last line is left out. Raises StoreError."""
+    """The trace in a file, or in a JSON document that `Trace.to_json` wrote. A torn last line is left out.
+
+    Raises StoreError, which names the line, for anything else: also for what is no file, for a line over 128 MiB and for a
+    file over 512 MiB.
+    """
     try:
-        text = Path(path).read_bytes().decode("utf-8", "strict")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"trace {str(path)!r} cannot be read: {error}") from error
-    *lines, torn = text.split("\n")
-    if not lines and torn:
-        lines = [torn]
+        with open_regular(path) as raw, BufferedReader(raw) as file:
+            lines = [*bounded_lines(file, f"trace {str(path)!r}", MOST)]
+    except OSError as error:
+        raise StoreError(f"trace {str(path)!r} cannot be read: {error.strerror or error}") from error
     if not lines:
         raise StoreError(f"trace {str(path)!r} is empty")
     try:
         head = loads(lines[0])
         trace = Trace.from_json(lines[0]) if "records" in head else Trace.from_header(head)
     except StoreError as error:
-        raise StoreError(f"{str(path)!r}: {error}") from error
-    return replace(trace, records=(*trace.records, *(_record(path, n, line) for n, line in enumerate(lines[1:], 2))))
+        raise StoreError(f"trace {str(path)!r}, line 1: {error}") from error
+    records = [_record(path, n, line) for n, line in enumerate(lines[1:], 2)]
+    try:
+        return trace.with_records(records)
+    except StoreError as error:
+        raise StoreError(f"trace {str(path)!r}: {error}") from error
+
+
+def bounded_lines(file: IO[bytes], name: str, most: float = inf) -> Iterator[str]:
+    """The lines of a file but for a torn one, which may end within a character.
+
+    Raises StoreError for a line over 128 MiB and once there are more than `most` bytes. `name` is how errors call the file.
+    """
+    read = 0
+    for n in count(1):
+        line = file.readline(MOST_IN_LINE + 1)
+        read += len(line)
+        if len(line) > MOST_IN_LINE or read > most:
+            what = f"line {n} is longer than {MOST_IN_LINE:,}" if len(line) > MOST_IN_LINE else f"it is larger than {most:,}"
+            raise StoreError(f"{name} cannot be read: {what} bytes")
+        if not line or (n > 1 and not line.endswith(b"\n")):
+            return
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{name} cannot be read: line {n}: {error}") from error
 
 
 def _record(path: str | Path, n: int, line: str) -> Record:
     try:
         return record_from_json(line)
     except StoreError as error:
-        raise StoreError(f"{str(path)!r}, line {n}: {error}") from error
+        raise StoreError(f"trace {str(path)!r}, line {n}: {error}") from error

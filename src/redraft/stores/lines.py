@@ -11,25 +11,32 @@ from pathlib import Path
 from typing import Self
 
 from ..core.errors import StoreError
+from .files import locked, open_private
+
+PIECE = 2**20  # bytes that are read at a time
 
 
 class LockedLines:
     """Appends lines to `path`, which is locked while it is open: a second process is told so. Raises StoreError.
 
-    `what` is how errors call the file. With `resume` a file that is there is continued, its torn last line cut off.
+    `what` is how errors call the file. A new file is for its owner alone. With `resume` a file that is there is continued,
+    its torn last line cut off.
     """
 
     def __init__(self, path: str | Path, what: str, *, resume: bool = False) -> None:
         self.path, self._what = Path(path), what
         try:
-            self._file: FileIO = self.path.open("r+b" if resume else "ab", buffering=0)
+            self._file: FileIO = open_private(self.path, os.O_RDWR if resume else os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
             raise StoreError(f"{self.name} cannot be written: {error.strerror}") from error
         try:
-            _lock(self._file, self.name)
+            if not locked(self._file):
+                raise StoreError(f"{self.name} is held by another process (this one is {os.getpid()})")
             if resume:
-                self._file.seek(_whole_lines(self._file))
-                self._file.truncate()
+                self._file.truncate(self._file.seek(_whole_lines(self._file)))
+        except OSError as error:
+            self._file.close()
+            raise StoreError(f"{self.name} cannot be written: {error.strerror}") from error
         except StoreError:
             self._file.close()
             raise
@@ -67,16 +74,11 @@ class LockedLines:
 
 def _whole_lines(file: FileIO) -> int:
     """How many bytes of a file are whole lines."""
-    file.seek(0)
-    return file.read().rfind(b"\n") + 1
-
-
-def _lock(file: FileIO, name: str) -> None:
-    try:
-        import fcntl
-    except ImportError:  # not on Windows: there a second writer is not noticed
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise StoreError(f"{name} is held by another process (this one is {os.getpid()})") from error
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - PIECE)
+        file.seek(start)
+        if found := file.read(end - start).rfind(b"\n") + 1:
+            return start + found
+        end = start
+    return 0

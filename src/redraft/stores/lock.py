@@ -1,6 +1,7 @@
 """One process at a time: a locked file beside another, which says who holds it.
 
-The lock goes with its process, however that ends; what is left of the file then is no obstacle.
+The lock goes with its process, however that ends; what is left of the file then is no obstacle. It gets its name when it is
+signed and locked already, so that a file of that name which is not so signed is another program's and stays as it is.
 """
 
 from __future__ import annotations
@@ -8,72 +9,112 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from ..core.errors import StoreError
+from .files import AT_ONCE, PRIVATE, is_planted, locked, new_beside, open_file, open_new, remove_left, resolved, stands_at
+
+SIGNED = ("pid", "host", "command", "since")
+MOST = 10_000  # bytes in a file: far more than one has
 
 
 class PathLock:
     """Holds the file that `path` means, links followed, by a lock on a file beside it that ends in .lock.
 
-    Raises StoreError that names the holder where another process has it.
+    Raises StoreError that names the holder where another process has it, and for a file of that name which is no such lock.
 
     `what` is how errors call the file.
     """
 
     def __init__(self, path: Path, what: str) -> None:
-        held = Path(os.path.realpath(path))
-        self.path, self._what = held.with_name(f"{held.name}.lock"), what
+        self.path, self._what = Path(f"{path}.lock"), what
         try:
+            held = resolved(path)
+            self.path = held.with_name(f"{held.name}.lock")
             self._file = self._take()
         except OSError as error:
             raise StoreError(f"{what} cannot be locked: {str(self.path)!r}: {error.strerror}") from error
 
     def _take(self) -> FileIO:
         while True:
-            file = self.path.open("a+b", buffering=0)
-            try:
-                self._lock(file)
-                if self._stands(file):
-                    _sign(file)
-                    return file
-            except BaseException:
-                file.close()
-                raise
+            if file := self._made():
+                return file
+            self._remove_left()
+
+    def _made(self) -> FileIO | None:
+        """A new lock; None where there is one."""
+        remove_left(self.path)
+        draft, file = new_beside(self.path, PRIVATE)
+        try:
+            file.write(_signature())
+            os.link(draft, self.path)
+        except FileExistsError:
             file.close()
+            return None
+        except OSError:  # a file system without links to files: for a moment the lock is there and not signed yet
+            file.close()
+            return self._made_in_place()
+        finally:
+            draft.unlink(missing_ok=True)
+        return file
 
-    def _lock(self, file: FileIO) -> None:
+    def _made_in_place(self) -> FileIO | None:
         try:
-            import fcntl
-        except ImportError:  # not on Windows: there a second process is not noticed
+            file = open_new(self.path)
+        except FileExistsError:
+            return None
+        locked(file)
+        file.write(_signature())
+        return file
+
+    def _remove_left(self) -> None:
+        """Remove a lock whose holder has ended. Raises StoreError for one that is held, and for what is none of ours."""
+        try:
+            if self.path.is_symlink() or is_planted(self.path):
+                raise self._foreign()
+            file = open_file(self.path, os.O_RDWR | AT_ONCE)
+        except FileNotFoundError:  # it was let go
             return
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreError(f"{self._what} is held by {_holder(file)}: wait for its end, or name another file") from error
+        with file:
+            signed = self._signed(file)
+            if not locked(file):
+                raise StoreError(f"{self._what} is held by {_holder(signed)}: wait for its end, or name another file")
+            if stands_at(file, self.path):
+                self.path.unlink()
 
-    def _stands(self, file: FileIO) -> bool:
-        """Whether the file is still the one at its path: who held it may have removed it in between."""
-        with suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(file.fileno()), self.path.stat())
-        return False
+    def _signed(self, file: FileIO) -> dict[str, Any]:
+        """What a lock says of its holder. Raises StoreError where it is none of ours."""
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            with suppress(ValueError, RecursionError):
+                data = json.loads(file.read(MOST))
+                if isinstance(data, dict) and sorted(data) == sorted(SIGNED):
+                    return data
+        raise self._foreign()
+
+    def _foreign(self) -> StoreError:
+        return StoreError(
+            f"{self._what} cannot be locked: {str(self.path)!r} is there and is no lock of Redraft; it was left as it is: name "
+            "another file, or move that one away"
+        )
 
     def close(self) -> None:
         """Let go."""
         if not self._file.closed:
             with suppress(OSError):
-                self.path.unlink()
+                if stands_at(self._file, self.path):
+                    self.path.unlink()
             self._file.close()
 
 
-def _sign(file: FileIO) -> None:
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    file.truncate(0)
-    file.write(json.dumps(dict(pid=os.getpid(), host=socket.gethostname(), command=_command(), since=since)).encode())
+def _signature() -> bytes:
+    values = os.getpid(), socket.gethostname(), _command(), datetime.now(UTC).isoformat(timespec="seconds")
+    return json.dumps(dict(zip(SIGNED, values, strict=True))).encode()
 
 
 def _command() -> str:
@@ -81,12 +122,7 @@ def _command() -> str:
     return " ".join((Path(sys.argv[0]).name, *(word for word in sys.argv[1:2] if word.isalpha()))) if sys.argv else ""
 
 
-def _holder(file: FileIO) -> str:
-    try:
-        file.seek(0)
-        told = json.loads(file.read(10_000))
-        pid, host, command, since = (told[name] for name in ("pid", "host", "command", "since"))
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
+def _holder(signed: dict[str, Any]) -> str:
+    pid, host, command, since = (signed[name] for name in SIGNED)
     who = "this process" if (pid, host) == (os.getpid(), socket.gethostname()) else f"process {pid} on {host}"
     return f"{who} ({command}, since {since})"

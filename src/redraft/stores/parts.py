@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 from ..contracts import Reply
 from ..core.errors import StoreError
 from .calls import Calls
+from .database import bounded
 from .journal import Journal
+from .lock import PathLock
 from .schema import PLACES, beside, connect, explained, is_new, name_of
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ def absorb(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]:
     The part stays as it is: taken over once more it changes nothing. Raises StoreError for one that cannot be read, or is
     held by somebody.
     """
+    if path.is_symlink():
+        raise StoreError(f"{name_of(path)}, a part of {name_of(journal.path)}, is a link: remove it, or name another journal")
     if is_new(path):
         return {}
     with held(partial(Journal, path, create=False)) as part:
@@ -101,13 +105,16 @@ def _take(connection: sqlite3.Connection, numbers: str, name: str, statements: t
         for sql in statements:
             connection.execute(sql, (last, upto))
         connection.execute("COMMIT")
+        if upto <= last:
+            raise StoreError(f"a part of a journal is damaged: its {name}s are out of order")
         last = upto
 
 
 def remove(path: Path) -> None:
     """Delete a part."""
-    for file in (path, *(beside(path, ending) for ending in ("-wal", "-shm", ".lock"))):
-        file.unlink(missing_ok=True)
+    with closing(PathLock(path, name_of(path))):
+        for file in (path, *(beside(path, ending) for ending in ("-wal", "-shm"))):
+            file.unlink(missing_ok=True)
 
 
 def settled(journal: Journal) -> None:
@@ -135,7 +142,7 @@ class Still:
     def read(self, sql: str, *values: Any) -> list[Any]:
         """All rows that a statement finds."""
         try:
-            return self._connection.execute(sql, values).fetchall()
+            return bounded(self._connection.execute(sql, values))
         except sqlite3.Error as error:
             raise explained(self.path, error) from error
 

@@ -19,6 +19,7 @@ from typing import Any, Self
 from ..core.errors import ConfigError, StoreError
 from ..core.priors import Priors
 from ..core.serial import loads
+from .files import make_folder, open_regular
 from .home import home
 from .whole import write_whole
 
@@ -163,8 +164,8 @@ class Shelf:
         """Keep it, in the place of what was kept of the pair before; the file. Raises StoreError where that cannot be."""
         path = self.place(kept.pair)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(str(path), json.dumps(kept.as_data(), indent=2) + "\n")
+            make_folder(self.folder)
+            write_whole(path, json.dumps(kept.as_data(), indent=2) + "\n", private=True, follow=False)
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error.strerror}") from error
         return path
@@ -208,7 +209,7 @@ def _kept_in(path: Path) -> Kept:
 def _object_in(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises StoreError."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MOST + 1)
         if len(data) > MOST:
             raise ValueError(f"it is larger than {MOST:,} bytes")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from io import TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 from ..core.errors import StoreError
-from .schema import PLACES, connect, explained, name_of, wal_of
+from ..core.serial import value_from_json
+from .database import bounded
+from .files import Draft, open_regular
+from .schema import CHECKING, PLACES, TABLES, connect, end_after, explained, name_of, wal_of
 
 AT_ONCE = 100
 FARTHEST = 2**62
@@ -24,6 +27,8 @@ COLUMNS = {
     "calls": "call, key, reply",
 }
 """What is read of each table; the first is its place in it."""
+DECLARED = "SELECT name, sql FROM sqlite_master WHERE name IN ('runs', 'rows', 'lines', 'calls')"
+READING = 10.0  # seconds that reading some rows may take
 IN_JSON = {"name", "about", "id", "parts", "result", "line", "reply"}
 
 
@@ -38,34 +43,49 @@ def salvage(path: str | Path, out: str | Path, *, overwrite: bool = False) -> di
     source, target = Path(path), Path(out)
     if target.exists() and (not overwrite or target.samefile(source)):
         raise StoreError(f"{str(out)!r} exists already: name another file")
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with (
-            TemporaryDirectory() as folder,
-            draft.open("x", encoding="utf-8") as file,
-            closing(connect(_copied(source, Path(folder)), "mode=rw")) as connection,
-        ):
-            connection.row_factory = sqlite3.Row
-            counts = {table: _save(connection, table, file) for table in COLUMNS}
-        if not any(counts.values()):
-            raise StoreError(f"nothing can be read of {name_of(source)}")
-        draft.replace(target)
+        draft = Draft(target)
+        try:
+            with TemporaryDirectory() as folder, closing(connect(_copied(source, Path(folder)), "mode=rw")) as connection:
+                connection.row_factory = sqlite3.Row
+                text = TextIOWrapper(draft.file, "utf-8")
+                counts = {table: _save(connection, table, text) for table in _tables(source, connection)}
+                text.detach()
+            if not any(counts.values()):
+                raise StoreError(f"nothing can be read of {name_of(source)}")
+            draft.publish()
+        finally:
+            draft.abandon()
     except sqlite3.Error as error:
         raise explained(source, error) from error
     except OSError as error:
         raise StoreError(f"{name_of(source)} cannot be saved to {str(out)!r}: {error.strerror or error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
     return counts
 
 
 def _copied(source: Path, folder: Path) -> Path:
     """A copy, with what was committed last beside it."""
     copy = folder / "journal"
-    shutil.copyfile(source, copy)
-    if wal_of(source).exists():
-        shutil.copyfile(wal_of(source), wal_of(copy))
+    for file, its_copy in ((source, copy), (wal_of(source), wal_of(copy))):
+        if file == source or file.exists():
+            with open_regular(file) as held, its_copy.open("wb") as written:
+                shutil.copyfileobj(held, written, 2**20)
     return copy
+
+
+def _tables(source: Path, connection: sqlite3.Connection) -> list[str]:
+    """The tables that can be read. Raises StoreError for one that is not as we made it: reading it could do anything."""
+    end_after(connection, CHECKING)
+    with closing(sqlite3.connect(":memory:")) as memory:
+        memory.executescript(TABLES)
+        ours = dict(memory.execute(DECLARED).fetchall())
+    try:
+        found = dict(connection.execute(DECLARED).fetchall())
+    except sqlite3.DatabaseError:
+        return []
+    if foreign := [name for name, sql in found.items() if sql != ours[name]]:
+        raise StoreError(f"nothing can be saved of {name_of(source)}: its {foreign[0]!r} is not the table of a journal")
+    return [name for name in COLUMNS if name in found]
 
 
 def _save(connection: sqlite3.Connection, table: str, file: TextIO) -> int:
@@ -80,23 +100,31 @@ def _readable(connection: sqlite3.Connection, select: str, place: str) -> Iterat
     """The rows of a table in order; where one cannot be read, ever longer stretches are left out until one can."""
     sql = f"{select} WHERE {place} >= ? ORDER BY {place} LIMIT ?"
     here, at_once, left_out = 0, AT_ONCE, 1
+    restart = end_after(connection, READING)
     while here < FARTHEST:
+        restart()
         try:
-            found = connection.execute(sql, (here, at_once)).fetchall()
-        except sqlite3.DatabaseError:
-            if at_once == 1:
-                here, left_out = here + left_out, left_out * 2
+            found = bounded(connection.execute(sql, (here, at_once)))
+            broken = any(row[0] < here for row in found)
+        except (sqlite3.DatabaseError, OverflowError) as error:
+            if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
+                raise
+            broken = True
+        if broken:
+            here, left_out = (here + left_out, left_out * 2) if at_once == 1 else (here, left_out)
             at_once = 1
-            continue
-        if not found:
+        elif found:
+            yield from found
+            here, left_out = found[-1][0] + 1, 1
+        else:
             return
-        yield from found
-        here, left_out = found[-1][0] + 1, 1
 
 
 def _told(name: str, value: Any) -> Any:
     """What a text says; where it is torn, the text itself."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
     try:
-        return json.loads(value) if name in IN_JSON and value else value
-    except ValueError:
+        return value_from_json(value) if name in IN_JSON and value else value
+    except StoreError:
         return value

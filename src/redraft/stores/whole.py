@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
+from .files import Draft
 
-def write_whole(path: str, text: str) -> None:
-    """Write a file so that whoever reads it sees all of the old or all of the new text."""
-    target = Path(os.path.realpath(path))
+
+def write_whole(path: str | Path, text: str, *, private: bool = False, follow: bool = True) -> None:
+    """Write a file so that whoever reads it sees all of the old or all of the new text. Raises OSError.
+
+    `private` and `follow` are those of `Draft`.
+    """
     data = text.encode("utf-8", "replace")
-    if target.exists() and not target.is_file():  # a device or a pipe
-        target.write_bytes(data)
+    if follow and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():  # a device or a pipe
+        Path(path).write_bytes(data)
         return
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    draft = Draft(path, private=private, follow=follow)
     try:
-        with draft.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileNotFoundError):
-            draft.chmod(target.stat().st_mode & 0o7777)
-        draft.replace(target)
+        draft.file.write(data)
+        draft.publish()
     finally:
-        draft.unlink(missing_ok=True)
+        draft.abandon()

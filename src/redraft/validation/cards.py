@@ -10,17 +10,21 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import StoreError
+from ..core.serial import loads, unpack
+from ..core.shapes import checks_of
 from ..stores import write_whole
+from ..stores.files import make_folder, open_regular
 from ..stores.home import home
 from .estimates import ClassRates, Measure
 
 SCHEMA = 1
+MOST = 2**24  # bytes of a card that are read
 RECORDED = "recorded"  # stands for the fingerprint where recorded outputs were measured
 
 
@@ -69,16 +73,18 @@ class Card:
     def from_json(cls, text: str, where: str) -> Card:
         """The card that `to_json` wrote. Raises StoreError for anything else."""
         try:
-            data = json.loads(text)
+            data = loads(text)
             if data.pop("redraft_card") != SCHEMA:
                 raise ValueError(f"this release reads cards of schema {SCHEMA}")
-            data["headline"] = Measure(**data["headline"])
+            data["headline"] = unpack(Measure, data["headline"])
             for name in ("measures", "groups"):
-                data[name] = tuple(Measure(**row) for row in data[name])
-            data["rates"] = tuple(ClassRates(**row) for row in data["rates"])
-            known = {f.name for f in fields(cls)}
-            return cls(**{k: v for k, v in data.items() if k in known})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+                data[name] = tuple(unpack(Measure, row) for row in data[name])
+            data["rates"] = tuple(unpack(ClassRates, row) for row in data["rates"])
+            held = {name: data[name] for name in checks_of(cls).keys() & data.keys()}
+            if wrong := next((name for name, value in held.items() if not checks_of(cls)[name](value)), None):
+                raise ValueError(f"{wrong} cannot be {held[wrong]!r:.80}")
+            return cls(**held)
+        except (StoreError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise StoreError(f"{where} is no card of a grader: {error}") from error
 
 
@@ -128,7 +134,11 @@ class Shelf:
 
 def _card_in(path: Path) -> Card | None:
     try:
-        return Card.from_json(path.read_text(encoding="utf-8"), str(path))
+        with open_regular(path) as file:
+            data = file.read(MOST + 1)
+        if len(data) > MOST:
+            raise StoreError(f"it is larger than {MOST:,} bytes")
+        return Card.from_json(data.decode(), str(path))
     except (OSError, UnicodeDecodeError, StoreError) as error:
         warnings.warn(f"a card is left out: {path}: {error}", stacklevel=2)
         return None
@@ -166,8 +176,8 @@ class Standing:
 def write_card_file(path: Path, text: str) -> None:
     """Write a file of a card, folder and all. Raises StoreError where it cannot be."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(str(path), text)
+        make_folder(path.parent)
+        write_whole(path, text, follow=False)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}; the verdicts are kept, the same command goes on") from error
 

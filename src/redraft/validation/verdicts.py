@@ -14,7 +14,9 @@ from typing import Any, Self
 
 from ..core.errors import StoreError
 from ..core.records import StopReason, Usage
+from ..core.serial import loads, unpack
 from ..stores import LockedLines
+from ..stores.files import make_folder
 from .cases import Verdict
 from .judging import Judged
 
@@ -31,7 +33,7 @@ class VerdictFile:
         self.path, self.about = path, {"redraft_verdicts": SCHEMA, **about}
         self.known: dict[tuple[str, int], Judged] = {}
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             there = path.exists() and path.stat().st_size > 0
         except OSError as error:
             raise StoreError(f"verdicts {str(path)!r} cannot be kept: {error.strerror}") from error
@@ -50,14 +52,14 @@ class VerdictFile:
         text = self.path.read_bytes().decode("utf-8", "replace")
         for n, line in enumerate(text.splitlines(), 1):
             try:
-                data = json.loads(line)
-                if n == 1 and data != self.about:
-                    raise StoreError(f"{self._lines.name} are of another grader or other data: {line[:200]}")
-                if n > 1:
-                    judged = _judged(data)
-                    self.known[judged.case, judged.look] = judged
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                data = loads(line)
+                judged = _judged(data) if n > 1 else None
+            except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
                 raise StoreError(f"{self._lines.name}, line {n}: not a line of verdicts: {error}") from error
+            if judged:
+                self.known[judged.case, judged.look] = judged
+            elif data != self.about:
+                raise StoreError(f"{self._lines.name} are of another grader or other data: {line[:200]}")
 
     def keep(self, judged: Judged) -> None:
         """Keep what a grader said. What the world kept it from saying is not kept, and will be asked again."""
@@ -81,7 +83,7 @@ def _judged(data: Mapping[str, Any]) -> Judged:
     """The line that `keep` wrote."""
     ends = data["ends"] and StopReason(data["ends"])
     verdicts = tuple(_verdict(**v) for v in data["verdicts"])
-    return Judged(str(data["case"]), int(data["look"]), verdicts, Usage(**data["usage"]), data["lost"], ends)
+    return Judged(str(data["case"]), int(data["look"]), verdicts, unpack(Usage, data["usage"]), data["lost"], ends)
 
 
 def _verdict(*, scores: list[Any], shown: list[int], places: list[int] | None, **others: Any) -> Verdict:

@@ -1,0 +1,127 @@
+"""The program among files that are not its own: it names them and leaves them as they are."""
+
+import json
+import os
+import sqlite3
+import stat
+from contextlib import closing
+
+import pytest
+
+from redraft.stores import Journal
+
+ROWS = '{"id": "a", "prompt": "Say it", "response": "One, two"}\n'
+BATCH = ("batch", "in.jsonl", "--model", "none", "--require", "no_commas")
+LOCK = 'version = 1\nrequires-python = ">=3.11"\n'
+
+
+def modes(folder):
+    return {p.name: stat.S_IMODE(p.stat().st_mode) for p in folder.iterdir()}
+
+
+def test_a_journal_named_uv_spares_uv_lock(redraft):
+    """The lock file of another program is neither overwritten nor deleted; the error names it and what to do."""
+    (redraft.folder / "in.jsonl").write_text(ROWS)
+    (redraft.folder / "uv.lock").write_text(LOCK)
+    done = redraft(*BATCH, "-o", "out.jsonl", "--journal", "uv")
+    assert done.returncode == 1, done.err
+    assert "uv.lock' is there and is no lock of Redraft; it was left as it is: name another file" in done.err
+    assert (redraft.folder / "uv.lock").read_text() == LOCK
+    assert redraft(*BATCH, "-o", "out.jsonl", "--journal", "other").returncode in {0, 3}
+    assert (redraft.folder / "uv.lock").read_text() == LOCK
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
+def test_journals_are_private_and_outputs_follow_the_umask(redraft, umask):
+    """Whatever the umask is: what was asked and answered is for its owner; what was named is as any program writes it."""
+    (redraft.folder / "in.jsonl").write_text(f"{ROWS}nonsense\n")
+    (redraft.folder / "in.txt").write_text("a")
+    before = os.umask(umask)
+    try:
+        for output in ("out.jsonl", "out.csv", "out.jsonl.gz"):
+            done = redraft(*BATCH, "-o", output)
+            assert done.returncode == 3, done.err
+        assert redraft("runs", "export", "out-jsonl", "--journal", "out.jsonl.journal", "-o", "traces.jsonl").returncode == 0
+        done = redraft(
+            "run",
+            "Say it",
+            "--model",
+            "none",
+            "--response",
+            "in.txt",
+            "--require",
+            "no_commas",
+            "--trace",
+            "t.jsonl",
+            "-o",
+            "t.txt",
+        )
+        assert done.returncode == 0, done.err
+    finally:
+        os.umask(before)
+    found = modes(redraft.folder)
+    private = {name for name in found if name.endswith(".journal") or name == "t.jsonl"}
+    assert {found[name] for name in private} == {0o600}
+    assert {found[name] for name in found.keys() - private - {"in.jsonl", "in.txt"}} == {0o666 & ~umask}
+    assert {"out.jsonl", "out.csv", "out.jsonl.gz", "out.jsonl.errors.jsonl", "traces.jsonl", "t.txt"} <= found.keys()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can plant another user's link")
+def test_an_errors_file_is_no_way_out(redraft):
+    """Nobody named that file: another user's link there is refused, and what it leads to stays."""
+    shared, precious = redraft.folder / "shared", redraft.folder / "precious"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    precious.touch()
+    (redraft.folder / "in.jsonl").write_text(f"{ROWS}nonsense\n")
+    os.symlink(precious, shared / "out.jsonl.errors.jsonl")
+    os.lchown(shared / "out.jsonl.errors.jsonl", 65534, 65534)
+    done = redraft(*BATCH, "-o", "shared/out.jsonl")
+    assert done.returncode == 1, done.err
+    assert "errors.jsonl' is a link of another user" in done.err
+    assert precious.read_bytes() == b""
+
+
+def test_a_hostile_journal_is_refused_by_every_command(redraft):
+    """In a line that names it, and without a traceback."""
+    path = redraft.folder / "out.jsonl.journal"
+    with Journal(path) as journal:
+        journal.note("out-jsonl")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TRIGGER evil AFTER INSERT ON rows BEGIN DELETE FROM calls; END")
+    (redraft.folder / "in.jsonl").write_text(ROWS)
+    for command in (
+        (*BATCH, "-o", "out.jsonl"),
+        ("runs", "--journal", path),
+        ("runs", "show", "out-jsonl"),
+        ("runs", "export", "out-jsonl", "-o", "-", "--journal", path),
+        ("runs", "prune", "out-jsonl", "--yes", "--journal", path),
+        ("export", "out-jsonl", "-o", "pairs.jsonl", "--format", "preference", "--journal", path),
+        ("priors", "learn", path),
+    ):
+        done = redraft(*command)
+        assert done.returncode in {1, 2}, (command, done.err)
+        assert "holds what no journal has, the trigger 'evil'" in done.err, (command, done.err)
+        assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"kind": "candidate", "id": ["0"], "text": "a"}',
+        f'{{"kind": {"[" * 50_000}',
+        '{"kind": "candidate", "id": 0, "text": "a", "parent": 0}',
+    ],
+    ids=["a list", "deep", "its own parent"],
+)
+def test_a_hostile_trace_is_refused_by_every_command(redraft, record):
+    """In a line that names it, and without a traceback."""
+    (redraft.folder / "t.jsonl").write_text(f"{json.dumps({'redraft': 1, 'task': {'messages': 'q'}})}\n{record}\n")
+    for command in (
+        ("show", "t.jsonl"),
+        ("run", "--resume", "t.jsonl", "--model", "none"),
+        ("priors", "learn", "t.jsonl", "t.jsonl"),
+    ):
+        done = redraft(*command)
+        assert done.returncode in {1, 2}, (command, done.err)
+        assert "t.jsonl" in done.err and "Traceback" not in done.err, (command, done.err)
