@@ -170,7 +170,9 @@ def _reply(answer: Any) -> Reply:
         raise ContentFilterError("refused, or withheld by a content filter", usage=usage)
     if not text.strip():
         kinds = ", ".join(sorted({p.part_kind for p in answer.parts})) or "nothing"
-        raise BadResponseError(f"sent no text (finish_reason {finish!r}, parts: {kinds})", retryable=True, usage=usage)
+        error = BadResponseError(f"sent no text (finish_reason {finish!r}, parts: {kinds})", retryable=True, usage=usage)
+        error.empty = True
+        raise error
     return Reply(text, usage, finish, "\n".join(thoughts) or None)
 
 
