@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from redraft.core.records import Candidate, Feedback, Outcome, StopReason, Task
 from redraft.core.trace import Seat, Trace
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, RedraftError
 from redraft.runs.export import Provenance, export
 from redraft.runs.pairs import FORMATS, Lesson, LeftOut, Recipe, types_of
 
@@ -493,9 +493,12 @@ def test_a_path_that_cannot_be(tmp_path, name, recipe):
 
 
 def test_a_run_that_gives_nothing_says_so(tmp_path):
-    """An empty file, and the reasons."""
-    rows, numbers = exported(tmp_path, [trace(0.5, 0.5)])
-    assert (rows, numbers.train, numbers.left_out) == ([], 0, {"no better answer": 1})
+    """No file, nor a folder, and the reasons with their counts: an empty file is one that nobody can load."""
+    for name in ("out.jsonl", "data"):
+        with pytest.raises(RedraftError, match=r"none of the 2 rows of run .* gives an example: 2 x no better answer"):
+            export(numbered([trace(0.5, 0.5)] * 2), tmp_path / name, Recipe(), RUN)
+    assert not list(tmp_path.glob("*.jsonl"))
+    assert not list(tmp_path.glob("*/*"))
 
 
 def test_an_example_is_made_or_left_out():

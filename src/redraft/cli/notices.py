@@ -67,7 +67,8 @@ def say(event: str, message: str, hint: str = "") -> None:
 
     message = " ".join(plain(message).split())
     if are_json():
-        emit(event, message=message, **({"hint": hint} if hint else {}))
+        about = {"message": message, "hint": hint} if hint else {"message": message}
+        emit(event, stdout=False, **about)
     else:
         click.echo("\n".join([f"redraft: {message}", *([f"         {hint}"] if hint else [])]), err=True)
 

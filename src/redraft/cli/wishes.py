@@ -141,7 +141,8 @@ def budget_of(typed: Mapping[str, Any], used: Usage = NOTHING) -> Budget | None:
                 f"--budget-{name} {limit:g}: it is not known what the trace has spent of it so far, since an endpoint did not say; "
                 "limit the calls by --budget-calls, or leave it out"
             )
-    return Budget(**{name: limit if limit is None else max(0, limit - (spent[name] or 0)) for name, limit in limits.items()})
+    left: dict[str, Any] = {n: limit if limit is None else max(0, limit - (spent[n] or 0)) for n, limit in limits.items()}
+    return Budget(**left)
 
 
 def _amounts(usage: Usage) -> dict[str, float | None]:

@@ -205,6 +205,7 @@ class Report:
         )
         lines = [
             rows + (f" ({self.kept:,} of them before)" if self.kept else ""),
+            self._again,
             self._scores(),
             "stopped: " + ", ".join(f"{why} {n:,}" for why, n in stops.items()) if stops else "",
             "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
@@ -214,6 +215,14 @@ class Report:
             self._paid(),
         ]
         return list(filter(None, lines))
+
+    @property
+    def _again(self) -> str:
+        """That nothing was done, since all was done before; and what to do where that is not what was meant."""
+        if self.ended or not self.kept or self.kept < self.rows:
+            return ""
+        failed = "; --retry failed does those again that failed" if self.failed else ""
+        return f"all rows were finished before, so nothing was done{failed}; another output begins a new run"
 
     def _scores(self) -> str:
         if self.uplift is None or self.mean_first is None or self.mean_best is None:

@@ -289,7 +289,7 @@ class Run:
     def _files(self, opened: AsyncExitStack, known: Mapping[str, Any], columns: Sequence[str]) -> tuple[Output | Nowhere, Refused]:
         """The output, and the file for rows that cannot be read; that of an earlier run is gone."""
         asked = self.asked
-        if known.get("errors") == asked.errors:
+        if known.get("errors") == asked.errors or lists_errors(Path(asked.errors)):
             Path(asked.errors).unlink(missing_ok=True)
         refused = Refused(asked.errors)
         opened.callback(refused.close)
