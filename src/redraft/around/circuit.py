@@ -1,6 +1,7 @@
 """Whether an endpoint is down: many failures in a row, with no answer between. While it is, one call at a time probes.
 
-Where there is reason to doubt that it is there, it is looked at in the same way, at once and without a word. It knows when to probe, and says so; who probes, and who waits meanwhile, is the gate's business.
+Where there is reason to doubt that it is there, it is looked at in the same way, at once and without a word. It knows when to
+probe, and says so; who probes, and who waits meanwhile, is the gate's business.
 """
 
 from __future__ import annotations

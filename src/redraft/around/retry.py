@@ -12,8 +12,7 @@ from ..core.errors import BadResponseError, ModelError, ModelTimeoutError
 from ..core.records import NOTHING
 from ..text import duration, moment_in
 
-
-POISON = 3
+POISON = 3  # calls of one request that may time out while its endpoint answers others
 
 
 def retry(

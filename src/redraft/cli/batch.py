@@ -31,7 +31,8 @@ Everything is kept in a journal beside OUT as it arrives: the same command goes 
 where it was cut short, by whatever, and pays for nothing twice. Rows whose input or
 settings changed are done again, the others are not; --explain says why beforehand. Ctrl-C once
 finishes what is in flight, twice ends at once. Progress goes to stderr: a live view
-in a terminal, else a JSON line every few seconds; with --json, JSON lines to stdout.
+in a terminal, else JSON objects, one a line, and nothing else; with --json, JSON lines to
+stdout. With -o - nothing is kept, so such a run cannot go on, unless --journal is given.
 
 \b
 Exit codes:
@@ -120,7 +121,7 @@ class Lined(Sectioned):
     "--journal",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Where all is kept. Default: OUT.journal; with -o -: nowhere.",
+    help="Where all is kept. Default: OUT.journal.",
 )
 @click.option("--name", metavar="NAME", help="What the run is called in its journal. Default: after OUT.")
 @options.setting(

@@ -125,19 +125,21 @@ class Engine:
         """Do the work; where a file of the run is deleted, moved or replaced meanwhile, the run ends."""
         with suppress(StoreError):
             await self.journal.committed()
-        journal, output = self.asked.journal, self.asked.output
-        self._files.add("journal", journal)
-        self._files.add("journal", journal.with_name(f"{journal.name}-wal"))
-        if output not in {None, STDOUT}:
-            folder = Path(os.path.realpath(output)).parent
-            self._files.add("output's folder", folder)
-            if self.output.in_place:
-                self._files.add("output", Path(output))
+        self._add_files()
         watching = asyncio.ensure_future(self._watch_files())
         try:
             await work
         finally:
             await cancel_and_wait([watching])
+
+    def _add_files(self) -> None:
+        journal, output = self.asked.journal, self.asked.output
+        self._files.add("journal", journal)
+        self._files.add("journal", journal.with_name(f"{journal.name}-wal"))
+        if output not in {None, STDOUT}:
+            self._files.add("output's folder", Path(str(output)).resolve().parent)
+            if self.output.in_place:
+                self._files.add("output", Path(str(output)))
 
     async def _watch_files(self) -> None:
         while not self._lost:
