@@ -69,7 +69,7 @@ async def test_rows_that_are_never_answered_fail_and_the_run_goes_on(tmp_path, s
     errors = [row["error"] for row in rows[good_rows:]]
     assert all(error.startswith("ModelTimeoutError: ") for error in errors)
     assert all("while the endpoint answered others" in error for error in errors)
-    assert seconds < 25
+    assert seconds < 60
     asked = [messages for messages in server.asked if "poison" in messages[-1]["content"]]
     assert len(asked) <= 10 * poison
 
