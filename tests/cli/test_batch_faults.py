@@ -12,7 +12,7 @@ from redraft import batch
 from redraft.errors import ConfigError
 from redraft.runs import Limits
 
-from .chat_server import verdict
+from .chat_server import is_judging, verdict
 
 
 def table(path, prompts):
@@ -281,8 +281,8 @@ def test_the_command_ends_with_1_when_its_output_is_deleted(redraft, serve):
 @pytest.mark.parametrize("most", [20_000, 200_000])
 def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
     """Whether the output or the journal finds no more room: exit code 1, the path, and the same command goes on."""
-    table(tmp_path / "in.jsonl", [f"say {i} {'x' * 2000}" for i in range(120)])
-    server = serve(lambda messages, n: "y" * 2000)
+    table(tmp_path / "in.jsonl", [f"say {i} {'x' * 2000}" for i in range(60)])
+    server = serve(lambda messages, n: verdict(5) if is_judging(messages) else "y" * 2000)
     command = [sys.executable, "-m", "redraft", "batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model]
     command += ["--max-iterations", "0", "--require", "words:1-9000"]
     limited = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); sys.argv = {command[2:]!r}; runpy.run_module('redraft', run_name='__main__')"
@@ -293,7 +293,7 @@ def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
     assert len(errors) == 1 and "out.jsonl" in errors[0]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert len(read(tmp_path / "out.jsonl")) == 120
+    assert len(read(tmp_path / "out.jsonl")) == 60
 
 
 # ---- what is said
@@ -405,13 +405,13 @@ async def test_a_list_of_prompts_is_refused_at_once(tmp_path):
 
 def test_a_budget_of_tokens_that_are_unknown_is_refused(redraft, serve):
     """A trace whose endpoint did not say what it used has spent an unknown amount, not nothing."""
-    server = serve(
-        lambda messages, n: b'{"choices": [{"message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}]}'
-    )
-    first = redraft(
-        "run", "Say it", "--model", server.model, "--require", "words:5-9", "--max-iterations", "0", "--trace", "t.jsonl"
-    )
-    assert first.returncode in {0, 3}, first.err
+
+    def silent(messages, n):
+        content = verdict(3) if is_judging(messages) else "fine"
+        return json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
+
+    first = redraft("run", "Say it", "--model", serve(silent).model, "--max-iterations", "0", "--trace", "t.jsonl")
+    assert first.returncode == 0, first.err
     done = redraft("run", "--resume", "t.jsonl", "--max-iterations", "1", "--budget-tokens", "1000")
     assert done.returncode == 2
     assert "--budget-tokens 1000: it is not known" in done.err
