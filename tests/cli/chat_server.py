@@ -8,7 +8,11 @@ from aiohttp import web
 
 
 class ChatServer:
-    """`answer(messages, n)` gives the n-th reply: text, the fields of a message, a status, or a status with a message; `hold(n)` keeps call n waiting."""
+    """`answer(messages, n)` gives the n-th reply: text, the fields of a message, a status, a status with a message, bytes (a
+    body), or None: none ever comes.
+
+    `hold(n)` keeps call n waiting.
+    """
 
     def __init__(self, answer):
         self.answer = answer
@@ -69,6 +73,10 @@ class ChatServer:
         if gate := self._held.get(n):
             await gate.wait()
         said = self.answer(body["messages"], n)
+        if said is None:
+            await self._end.wait()
+        if isinstance(said, bytes):
+            return web.Response(body=said, content_type="text/html" if said.startswith(b"<") else "application/json")
         if isinstance(said, int):
             said = said, f"no, {said}"
         if isinstance(said, tuple):

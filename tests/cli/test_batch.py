@@ -34,6 +34,10 @@ def events(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
+def messages(text):
+    return [event.get("message", "") for event in events(text)]
+
+
 @pytest.fixture
 def batch(redraft, serve):
     """Runs `redraft batch in.jsonl -o out.jsonl` against a server, which it hands over."""
@@ -104,7 +108,7 @@ def test_rows_that_fail_or_cannot_be_read_are_told_apart_and_stop_nothing(batch)
     assert "in.jsonl:3" in (batch.folder / "out.jsonl.errors.jsonl").read_text()
     assert "2 done, 1 failed, 1 unreadable" in done.err
     assert "1 row could not be read, listed in out.jsonl.errors.jsonl:" in done.err
-    assert re.search(r"^redraft: in\.jsonl:3: \S", done.err, re.MULTILINE)
+    assert any(re.match(r"in\.jsonl:3: \S", message) for message in messages(done.err))
 
 
 def test_of_many_unreadable_rows_the_first_are_named(batch):
@@ -113,7 +117,7 @@ def test_of_many_unreadable_rows_the_first_are_named(batch):
     done = batch("--errors", "bad.jsonl")
     assert done.returncode == 3, done.err
     assert "5 rows could not be read, listed in bad.jsonl:" in done.err and "2 more" in done.err
-    assert len(re.findall(r"^redraft: in\.jsonl:\d: ", done.err, re.MULTILINE)) == 3
+    assert sum(bool(re.match(r"in\.jsonl:\d: ", message)) for message in messages(done.err)) == 3
 
 
 def test_a_result_that_breaks_a_requirement_is_no_success(redraft):
@@ -129,7 +133,7 @@ def test_a_rehearsal_shows_what_would_be_done_and_does_nothing(batch):
     write_rows(batch.folder, 6, prompt=f"Say it {EVIL}")
     done = batch("--dry-run", "--price", "tiny=1,2")
     assert done.returncode == 0, done.err
-    assert "6 rows" in done.err and 'prompt from "prompt"' in done.err
+    assert "6 rows" in done.err and any('prompt from "prompt"' in message for message in messages(done.err))
     assert done.out.count("sample") == 3 and "markup" in done.out
     assert re.search(r"calls +likely \d+ \(between 12 and 48\)", done.out)
     assert re.search(r"cost +likely 0\.\d+ \(between 0\.\d+ and 0\.\d+\) USD", done.out)
@@ -152,16 +156,18 @@ def test_programs_get_json_lines(batch):
     assert (told[-1]["event"], told[-1]["done"], told[-1]["ended"]) == ("report", 6, "")
     assert (told[-2]["done"], told[-2]["total"]) == (6, 6)
     assert 0.4 < told[-2]["mean_first"] < told[-2]["mean_best"] < 1.0
-    assert not events(done.err)
+    assert {event["event"] for event in events(done.err)} == {"notice"}
     assert events(batch().err)[-1]["kept"] == 6
 
 
 def test_rows_to_stdout(redraft, serve):
-    """-o - writes the rows alone to stdout; it needs a journal that is named."""
+    """-o - writes the rows alone to stdout; without a journal that is named nothing is kept, which is said."""
     write_rows(redraft.folder, 3)
     ours = ("batch", "in.jsonl", "-o", "-", "--model", serve(answer).model, "--json")
-    refused = redraft(*ours)
-    assert refused.returncode == 2 and "--journal" in refused.err
+    alone = redraft(*ours)
+    assert alone.returncode == 0 and "--journal FILE keeps one" in alone.err
+    assert [json.loads(line)["id"] for line in alone.out.splitlines()] == ["q0", "q1", "q2"]
+    assert [p.name for p in redraft.folder.iterdir()] == ["in.jsonl"]
     done = redraft(*ours, "--journal", "j.journal")
     assert done.returncode == 0, done.err
     assert [json.loads(line)["id"] for line in done.out.splitlines()] == ["q0", "q1", "q2"]
@@ -212,7 +218,13 @@ def test_told_to_end_it_finishes_what_is_in_flight(redraft, serve, told):
     server.release()
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and err.count(b"the same command goes on from here") == 1
-    assert err.count(b"interrupted") == 1
+    told = events(err.decode())
+    assert len(told) == len(err.splitlines())
+    assert [event["message"] for event in told if event["event"] == "error"] == ["interrupted"]
+    assert (told[-1]["event"], told[-1]["state"]) == ("report", "interrupted")
+    last = [event for event in told if event["event"] == "progress"][-1]
+    assert last["state"] == "interrupted" and last["cut"] >= 1
+    assert (last["rows_per_s"] or 0) < 20, "a row that was cut short is none that ended"
     assert server.calls == 5
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model)
     assert done.returncode == 0, done.err

@@ -1,6 +1,7 @@
 """`redraft export`: training data from a run; what is in it is tested in tests/runs."""
 
 import json
+import re
 
 import pytest
 
@@ -73,10 +74,26 @@ def test_a_card_says_what_was_read(ran):
 
 
 def test_what_was_left_out_is_counted(ran):
-    """By reason, and never in silence."""
-    done = ran("export", "out.jsonl", "-o", "pairs.jsonl", "--style", "standard", "--pairs", "best-worst", "--min-margin", "1")
+    """By reason, and never in silence: three answers had no commas to begin with, so there is nothing worse to set against them."""
+    rows = [*ROWS[:5], *({**row, "response": "One and two"} for row in ROWS[5:])]
+    (ran.folder / "some.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    ran("batch", "some.jsonl", "-o", "mixed.jsonl", "--model", "none", "--require", "no_commas")
+    done = ran("export", "mixed.jsonl", "-o", "pairs.jsonl")
     assert done.returncode == 0
-    assert "8 examples" in done.err or "left out because" in done.err
+    assert "5 examples from 5 rows of 8" in done.err
+    assert re.search(r"only one scored answer +3$", done.err, re.MULTILINE), done.err
+
+
+@pytest.mark.parametrize("output", ["pairs.jsonl", "folder", "-"])
+def test_an_export_without_an_example_is_an_error_that_says_why(ran, output):
+    """Exit code 1, the reasons with counts, and no file: an empty one cannot be loaded."""
+    before = {p.name for p in ran.folder.rglob("*") if p.is_file()}
+    (ran.folder / "some.jsonl").write_text("".join(f'{{"prompt": "p{i}", "response": "fine {i}"}}\n' for i in range(3)))
+    ran("batch", "some.jsonl", "-o", "fine.jsonl", "--model", "none", "--require", "no_commas")
+    done = ran("export", "fine.jsonl", "-o", output)
+    assert (done.returncode, done.out) == (1, "")
+    assert "none of the 3 rows of run 'fine-jsonl' gives an example: 3 x only one scored answer" in done.err
+    assert {p.name for p in ran.folder.rglob("*") if p.is_file()} - before == {"some.jsonl", "fine.jsonl", "fine.jsonl.journal"}
 
 
 @pytest.mark.parametrize(

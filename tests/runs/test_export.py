@@ -1,6 +1,7 @@
 """Training data out of a run: right pairs, nothing twice, sides that stay, files that the trainers' libraries load."""
 
 import json
+from contextlib import suppress
 import random
 import subprocess
 import sys
@@ -8,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from redraft.core.records import Candidate, Feedback, Outcome, StopReason, Task
 from redraft.core.trace import Seat, Trace
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, RedraftError
 from redraft.runs.export import Provenance, export
 from redraft.runs.pairs import FORMATS, Lesson, LeftOut, Recipe, types_of
 
@@ -247,9 +248,18 @@ runs = st.lists(
 )
 
 
+def any_examples(traces, **recipe):
+    for one in traces:
+        with suppress(LeftOut):
+            if Lesson(one, Recipe(**recipe)).examples():
+                return True
+    return False
+
+
 @given(runs, st.sampled_from([0.0, 0.1, 0.25]), st.sampled_from(["best-first", "best-worst", "all"]))
 def test_every_pair_is_a_pair(tmp_path_factory, traces, margin, pairs):
     """Chosen scored more by the margin, is another text, whole and without a broken must; no pair twice; every row is counted."""
+    assume(any_examples(traces, pairs=pairs, min_margin=margin))
     rows, numbers = exported(tmp_path_factory.mktemp("x"), traces, pairs=pairs, min_margin=margin)
     sources = {f"row {i}": t for i, t in enumerate(traces)}
     seen = set()
@@ -269,6 +279,10 @@ def test_every_pair_is_a_pair(tmp_path_factory, traces, margin, pairs):
 def test_nothing_stands_twice(tmp_path_factory, traces, format):
     """A run that is exported together with itself gives what it gives alone; what was seen before is counted."""
     folder = tmp_path_factory.mktemp("x")
+    if not any_examples(traces, format=format):
+        with pytest.raises(RedraftError, match="nothing was written"):
+            exported(folder, [*traces, *traces], format=format)
+        return
     once, first = exported(folder, traces, format=format)
     twice, both = exported(folder, [*traces, *traces], format=format)
     assert twice == once
@@ -493,9 +507,12 @@ def test_a_path_that_cannot_be(tmp_path, name, recipe):
 
 
 def test_a_run_that_gives_nothing_says_so(tmp_path):
-    """An empty file, and the reasons."""
-    rows, numbers = exported(tmp_path, [trace(0.5, 0.5)])
-    assert (rows, numbers.train, numbers.left_out) == ([], 0, {"no better answer": 1})
+    """No file, nor a folder, and the reasons with their counts: an empty file is one that nobody can load."""
+    for name in ("out.jsonl", "data"):
+        with pytest.raises(RedraftError, match=r"none of the 2 rows of run .* gives an example: 2 x no better answer"):
+            export(numbered([trace(0.5, 0.5)] * 2), tmp_path / name, Recipe(), RUN)
+    assert not list(tmp_path.glob("*.jsonl"))
+    assert not list(tmp_path.glob("*/*"))
 
 
 def test_an_example_is_made_or_left_out():

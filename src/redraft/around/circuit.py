@@ -1,6 +1,7 @@
 """Whether an endpoint is down: many failures in a row, with no answer between. While it is, one call at a time probes.
 
-It knows when to probe, and says so; who probes, and who waits meanwhile, is the gate's business.
+Where there is reason to doubt that it is there, it is looked at in the same way, at once and without a word. It knows when to
+probe, and says so; who probes, and who waits meanwhile, is the gate's business.
 """
 
 from __future__ import annotations
@@ -38,7 +39,13 @@ class Circuit:
         self._pause = FIRST
         self._next = 0.0
         self._error = ""
-        self._told = False
+        self._told = self._in_doubt = False
+        self.found_down = 0
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it is open for a better reason than doubt."""
+        return self.is_open and not self._in_doubt
 
     @property
     def down_for(self) -> float:
@@ -53,25 +60,37 @@ class Circuit:
         """A probe goes out. Only now it is told that the endpoint is down: the others may have been answered meanwhile."""
         self._next = self._clock() + self._pause
         self._pause = min(2 * self._pause, LAST)
-        if not self._told:
+        if not (self._told or self._in_doubt):
             self._told = True
             self._say(f"down since {self.since}: {self._error}; probing")
 
-    def failed(self, error: ModelError) -> None:
+    def failed(self, error: ModelError, *, probe: bool = False) -> None:
         """One more failure in the row."""
         self._failures += 1
         self._error = str(error)
+        if probe:
+            self._in_doubt = False
+            self.found_down += 1
         if not self.is_open and self._failures >= self._enough:
-            self.is_open, self._told, self._pause = True, False, FIRST
-            self._opened, self.since = self._clock(), moment_in()
-            self._next = self._opened + FIRST
+            self._open(FIRST)
+
+    def doubt(self, error: ModelError) -> None:
+        """Open until it is known whether the endpoint is there; a probe is due now."""
+        self._failures += 1
+        self._error, self._in_doubt = str(error), True
+        self._open(0.0)
+
+    def _open(self, wait: float) -> None:
+        self.is_open, self._told, self._pause = True, False, FIRST
+        self._opened, self.since = self._clock(), moment_in()
+        self._next = self._opened + wait
 
     def alive(self) -> bool:
         """The endpoint answered. True when that ends an outage."""
         if not self._failures:
             return False
         was_open, seconds = self.is_open, self.down_for
-        self.is_open, self._failures = False, 0
+        self.is_open, self._failures, self._in_doubt = False, 0, False
         if was_open and self._told:
             self._say(f"back after {duration(seconds)}")
         return was_open

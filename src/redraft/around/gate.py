@@ -4,6 +4,10 @@ All that calls to an endpoint must agree on stands here: the number in flight (`
 (`rates`), whether it is down (`circuit`), the pause it asked for, and one queue in the order of coming, so that a call
 that is tried again goes to the back. It knows nothing of rows, budgets or retries. What a gate itself asks again
 (after an outage, after a very long Retry-After) never was a failure to those outside.
+
+Whether an endpoint is down is never found out by the call that failed, which may be what it cannot answer: while it may be
+down, whoever is let in asks a very short question in place of his own (`probe_of`). A call that timed out while nobody was
+answered has that asked at once. Where the endpoint answers, the fault is the call's own (`ModelTimeoutError.its_own`).
 """
 
 from __future__ import annotations
@@ -35,10 +39,17 @@ BUSY = frozenset({429, 503, 529})
 
 @dataclass(slots=True)
 class Place:
-    """A call's place in the gate: since which era of the window, and for how many tokens, by estimate."""
+    """A call's place in the gate: since which era of the window, and for how many tokens, by estimate.
+
+    `beside` is how many were in flight then, this one included, and `answers` how many had been answered. `probe`: only a probe
+    may be asked.
+    """
 
     era: int
     tokens: float
+    beside: int = 1
+    answers: int = 0
+    probe: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +106,8 @@ class Gate:
         self._alarm_at = inf
         self._watching = 0
         self._news = asyncio.Event()
+        self._answers = 0
+        self._most_answered = 1  # calls in flight at once of which one was answered
 
     # ---- what can be seen from outside
 
@@ -121,7 +134,7 @@ class Gate:
         """
         if self._stopped:
             return f"stopped: {self._stopped}"
-        if self._circuit.is_open:
+        if self._circuit.is_down:
             return f"down since {self._circuit.since}"
         return self._pause_told if self._paused_until > self._clock() else ""
 
@@ -166,7 +179,9 @@ class Gate:
     def succeeded(self, place: Place, reply: Reply) -> None:
         """The call was answered."""
         self.in_flight -= 1
-        self._window.succeeded(place.era)
+        if not place.probe:
+            self._window.succeeded(place.era)
+            self._most_answered = max(self._most_answered, place.beside)
         self._settle(place, reply.usage)
         self._alive()
         if reply.pace and (wait := reply.pace.wait) > 0:
@@ -180,6 +195,30 @@ class Gate:
         again = False if its_own else self._judged(place, error)
         self._let_in()
         return again
+
+    def probed(self, place: Place, error: ModelError) -> bool:
+        """The probe failed. Whether whoever asked it is to come in again: always, but where nobody is told of an outage's end."""
+        self.in_flight -= 1
+        self._settle(place, error.usage)
+        if is_fatal(error) or is_outage(error):
+            again = self._judged(place, error)
+        else:
+            self._alive()
+            self._asked_to_wait(error)
+            again = True
+        self._let_in()
+        return again
+
+    @property
+    def outage_probes(self) -> int:
+        """How many probes found the endpoint down."""
+        return self._circuit.found_down
+
+    def answers_others(self, place: Place) -> bool:
+        """Whether calls were answered since this one was let in, and once with as many in flight: it is not too much for the
+        endpoint.
+        """
+        return self._answers > place.answers and place.beside <= self._most_answered
 
     def dropped(self) -> None:
         """The call was cancelled, or broke: that says nothing about the endpoint."""
@@ -198,7 +237,10 @@ class Gate:
         parked = self._asked_to_wait(error)
         if not is_outage(error):
             return parked
-        self._circuit.failed(error)
+        if isinstance(error, ModelTimeoutError) and not self._circuit.is_open and self._answers == place.answers:
+            self._circuit.doubt(error)
+            return True
+        self._circuit.failed(error, probe=place.probe)
         if self._circuit.down_for >= self._outage:
             return self._stop(error)
         return self._circuit.is_open or parked
@@ -221,6 +263,7 @@ class Gate:
         return True
 
     def _alive(self) -> None:
+        self._answers += 1
         if self._circuit.alive():
             self._ease(self._clock(), EASE)
 
@@ -263,11 +306,11 @@ class Gate:
         if self._easing:
             self._easing -= 1
             self._next = max(self._next, self._clock()) + self._gap
-        if self._circuit.is_open:
+        if probe := self._circuit.is_open:
             self._circuit.probe()
         if self._rates:
             self._rates.take(tokens)
-        return Place(self._window.era, tokens)
+        return Place(self._window.era, tokens, self.in_flight, self._answers, probe)
 
     def _let_in(self) -> None:
         """Let in whoever may go, first come first; see to it that the next is let in when it is time."""
@@ -320,29 +363,78 @@ def gated(call: Call, gate: Gate) -> Call:
 
     async def repeated(request: Request, again: Callable[[Usage], Awaitable[Request]] | None) -> Reply:
         tokens = estimate(request, None)["tokens"] if gate.counts_tokens else 0.0
-        spent = NOTHING
+        spent, late = NOTHING, Late(gate)
         while True:
             place = await gate.enter(tokens)
+            if not place.probe and late.is_its_own:
+                gate.dropped()
+                raise late.with_usage(spent)
             try:
-                reply = await call(request)
+                reply = await call(probe_of(request) if place.probe else request)
             except ModelError as error:
-                if not gate.failed(place, error, its_own=_its_own(error, request, formats)):
+                own = not place.probe and _its_own(error, request, formats)
+                if not (gate.probed(place, error) if place.probe else gate.failed(place, error, its_own=own)):
+                    late.mark(place, error)
                     error.usage = (spent + error.usage).of_one_answer()
                     raise
+                if not place.probe:
+                    late.note(place, error)
                 used = error.usage
             except BaseException:
                 gate.dropped()
                 raise
             else:
-                formats.add(request.format)
                 gate.succeeded(place, reply)
-                return reply if spent is NOTHING else replace(reply, usage=(spent + reply.usage).of_one_answer())
+                if not place.probe:
+                    formats.add(request.format)
+                    return reply if spent is NOTHING else replace(reply, usage=(spent + reply.usage).of_one_answer())
+                if late.is_its_own:
+                    raise late.with_usage(spent + reply.usage)
+                used = reply.usage
             if again:
                 request = await again(used)
             else:
                 spent += used
 
     return passed
+
+
+def probe_of(request: Request) -> Request:
+    """The shortest question there is, with nothing of a request but the parameters that it leaves out."""
+    return Request(({"role": "user", "content": "Hi"},), max_tokens=1, unsupported=request.unsupported)
+
+
+@dataclass(slots=True)
+class Late:
+    """A call that was not answered in time, while it is found out whether its endpoint is there."""
+
+    gate: Gate
+    error: ModelError | None = None
+    _place: Place | None = None
+    _probes: int = 0
+
+    def note(self, place: Place, error: ModelError) -> None:
+        """The call failed; it comes in again."""
+        self._place, self._probes = place, self.gate.outage_probes
+        self.error = error if isinstance(error, ModelTimeoutError) else None
+
+    @property
+    def is_its_own(self) -> bool:
+        """Whether it timed out, and the endpoint was there when it was asked next."""
+        return self.error is not None and self._probes == self.gate.outage_probes
+
+    def mark(self, place: Place, error: ModelError) -> None:
+        """Say with the error whether the endpoint answers others."""
+        if isinstance(error, ModelTimeoutError) and not place.probe:
+            error.its_own = self.gate.answers_others(place)
+
+    def with_usage(self, usage: Usage) -> ModelError:
+        """The error, to be raised; what the call has used since is `usage`."""
+        assert self.error is not None
+        assert self._place is not None
+        self.mark(self._place, self.error)
+        self.error.usage = usage.of_one_answer()
+        return self.error
 
 
 def is_busy(error: ModelError) -> bool:

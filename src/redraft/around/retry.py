@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from ..contracts import Call, Reply, Request
-from ..core.errors import BadResponseError, ModelError
+from ..core.errors import BadResponseError, ModelError, ModelTimeoutError
 from ..core.records import NOTHING
 from ..text import duration, moment_in
+
+POISON = 3  # calls of one request that may time out while its endpoint answers others
 
 
 def retry(
@@ -26,20 +28,23 @@ def retry(
     """Repeat a call that failed with a retryable ModelError, up to `attempts` times in all.
 
     Waits follow full jitter: uniform in [0, min(cap, base * 2**n)] seconds, on top of what the server asked
-    for. A server that asks for more than `longest` seconds is not waited for. An unreadable answer is asked for once more
-    only. What failed attempts consumed is added to the reply, or to the error that is raised in the end.
+    for. A server that asks for more than `longest` seconds is not waited for. An empty answer is asked for once more
+    only, and a call that times out while its endpoint answers others `POISON` times in all. What failed attempts consumed is
+    added to the reply, or to the error that is raised in the end.
     """
 
     async def retried(request: Request) -> Reply:
-        spent = NOTHING
+        spent, its_own = NOTHING, 0
         for attempt in range(attempts):
             try:
                 reply = await call(request)
             except ModelError as error:
                 spent += error.usage
                 error.usage = spent.of_one_answer()
-                if attempt + 1 >= attempts or not _worth_it(error, attempt, longest):
+                its_own += isinstance(error, ModelTimeoutError) and error.its_own
+                if attempt + 1 >= attempts or its_own >= POISON or not _worth_it(error, attempt, longest):
                     _tell_wait(error, longest)
+                    _tell_own(error, its_own)
                     raise
                 await sleep((error.retry_after or 0.0) + chance() * min(cap, base * 2**attempt))
             else:
@@ -50,7 +55,7 @@ def retry(
 
 
 def _worth_it(error: ModelError, attempt: int, longest: float) -> bool:
-    if isinstance(error, BadResponseError) and attempt >= 1:
+    if isinstance(error, BadResponseError) and error.empty and attempt >= 1:
         return False
     return error.retryable and (error.retry_after or 0.0) <= longest
 
@@ -60,3 +65,10 @@ def _tell_wait(error: ModelError, longest: float) -> None:
     if error.retry_after and error.retry_after > longest:
         wait = f"the endpoint asks to wait {duration(error.retry_after)}, until {moment_in(error.retry_after)}"
         error.args = (f"{error} ({wait})",)
+
+
+def _tell_own(error: ModelError, its_own: int) -> None:
+    """Have the error say how often the call timed out although its endpoint was there."""
+    if its_own:
+        often = "once" if its_own == 1 else f"{its_own} times"
+        error.args = (f"{error} (it timed out {often} while the endpoint answered others)",)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from . import options
+from . import notices, options
 from .sections import Sectioned
 
 EPILOG = """\b
@@ -31,7 +31,8 @@ Everything is kept in a journal beside OUT as it arrives: the same command goes 
 where it was cut short, by whatever, and pays for nothing twice. Rows whose input or
 settings changed are done again, the others are not; --explain says why beforehand. Ctrl-C once
 finishes what is in flight, twice ends at once. Progress goes to stderr: a live view
-in a terminal, else a JSON line every few seconds; with --json, JSON lines to stdout.
+in a terminal, else JSON objects, one a line, and nothing else; with --json, JSON lines to
+stdout. With -o - nothing is kept, so such a run cannot go on, unless --journal is given.
 
 \b
 Exit codes:
@@ -101,14 +102,28 @@ pace = options.group(
 )
 
 
-@click.command(cls=Sectioned, epilog=EPILOG, sections=SECTIONS)
+class Lined(Sectioned):
+    """A command whose stderr is a JSON object a line where no terminal shows it, errors in its arguments included."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Decide how lines are written before anything can be wrong."""
+        notices.write_json_lines()
+        return super().make_context(*args, **kwargs)
+
+
+@click.command(cls=Lined, epilog=EPILOG, sections=SECTIONS)
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 @click.option("--output", "-o", type=click.Path(), metavar="OUT", help="Write the rows there.")
 @click.option("--unordered", is_flag=True, help="Write rows as they are finished, not in the order of the input.")
 @click.option(
     "--errors", type=click.Path(dir_okay=False), metavar="FILE", help="Rows that cannot be read. Default: OUT.errors.jsonl."
 )
-@click.option("--journal", type=click.Path(dir_okay=False), metavar="FILE", help="Where all is kept. Default: OUT.journal.")
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Where all is kept. Default: OUT.journal.",
+)
 @click.option("--name", metavar="NAME", help="What the run is called in its journal. Default: after OUT.")
 @options.setting(
     "--durability",
@@ -191,8 +206,6 @@ def _check(typed: dict[str, Any]) -> None:
     for name, engine in OF_ENGINES.items():
         if typed[name] and typed["engine"] != engine:
             raise click.UsageError(f"--{name.replace('_', '-')} goes with --engine {engine}")
-    if typed["output"] == "-" and not typed["journal"]:
-        raise click.UsageError("-o - writes to stdout, which has no place for a journal: give --journal FILE")
     if typed["output"] not in (None, "-"):
         from .files import check_writable
 

@@ -7,6 +7,9 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..core.errors import RedraftError
@@ -16,9 +19,10 @@ from ..models import connect
 from ..result import error_data
 from ..runs import Limits, Progress, Report, Run
 from . import batchview as view
+from . import notices
 from .batch import COLUMNS
 from .choosing import DRAFTS
-from .exits import FAILED, HINTS, INTERRUPTED, OK, complain
+from .exits import FAILED, HINTS, INTERRUPTED, OK
 from .metrics import served
 from .origins import announce
 from .wishes import budget_of, canonical, chosen_graders, model_found, model_named, settings_of
@@ -34,34 +38,46 @@ def carry_out(typed: Mapping[str, Any]) -> int:
     try:
         ended = asyncio.run(_carried_out(typed))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        complain("interrupted; what was finished is kept", f"{GOES_ON} from here")
+        kept = _resumable(typed)
+        notices.error("interrupted" + ("; what was finished is kept" if kept else ""), f"{GOES_ON} from here" if kept else "")
         return INTERRUPTED
     except RedraftError as error:
         if typed["as_json"]:
-            view.tell("error", error_data(error), stdout=_to_stdout(typed))
+            notices.emit("error", stdout=_to_stdout(typed), **error_data(error))
         raise
     return OK if ended is None else _concluded(*ended, typed)
 
 
 async def _carried_out(typed: Mapping[str, Any]) -> tuple[Report, str] | None:
     """The report of the run, and where unreadable rows are listed; None when it was only rehearsed."""
-    run = await wished(typed)
-    _check_prices(run)
+    run = wished(typed)
 
     def now() -> Progress:
         return run.progress
 
     with ExitStack() as around:
+        if not _resumable(typed):
+            folder = around.enter_context(TemporaryDirectory(prefix="redraft-"))
+            run.asked = replace(run.asked, journal=Path(folder, "journal"))
+            if not typed["dry_run"]:
+                view.say(
+                    "rows go to stdout and no journal is kept, so a run that is cut short begins anew; --journal FILE keeps one"
+                )
         if typed["metrics"] is not None and not typed["dry_run"]:
             where = around.enter_context(served(typed["metrics"], lambda: now().as_data()))
             view.say(f"numbers for Prometheus: {where}")
         if typed["dry_run"]:
+            await run.check_rows(list_errors=False)
+            await seat(run, typed)
             preview = await run.prepare(explain=typed["explain"])
             view.announce(preview, explain=typed["explain"])
             view.rehearse(preview, as_json=typed["as_json"])
             return None
         run.say = around.enter_context(view.eyes(as_json=typed["as_json"], stdout=_to_stdout(typed))(now))
         around.enter_context(_heeding(run, run.say))
+        await run.check_rows()
+        if not run.stopped:
+            await seat(run, typed)
         return await run.go(), run.asked.errors
 
 
@@ -73,18 +89,24 @@ def _check_prices(run: Run) -> None:
             view.say(f"--price {name}: no model of this run is called so; there is {', '.join(sorted(names))}")
 
 
-async def wished(typed: Mapping[str, Any]) -> Run:
-    """The run that was typed. Raises ConfigError."""
+def wished(typed: Mapping[str, Any]) -> Run:
+    """The run that was typed, without its models. Raises ConfigError."""
+    graders_of(typed, judges=True)
+    inputs = typed["inputs"]
+    return Run.of(inputs[0] if len(inputs) == 1 else list(inputs), typed["output"], False, **asked(typed))
+
+
+async def seat(run: Run, typed: Mapping[str, Any]) -> None:
+    """Give the run its models and graders. Raises ConfigError."""
     model = await model_found(typed["model"])
     if model is None and typed["model"] is None and typed["mode"] != "grade":
-        complain(
+        notices.warning(
             "no model was found, so the built-in editor repairs what form allows", "`redraft models` shows where it was looked for"
         )
-    judge = model_named(typed["judge"]) or None
-    announce(model, judge)
-    graders = graders_of(typed, judges=bool(judge or (model and typed["mode"] != "grade")))
-    inputs = typed["inputs"]
-    return Run.of(inputs[0] if len(inputs) == 1 else list(inputs), typed["output"], model or False, graders, judge, **asked(typed))
+    run.model, run.judge = model or False, model_named(typed["judge"]) or None
+    announce(model, run.judge)
+    run.graders = graders_of(typed, judges=bool(run.judge or (model and typed["mode"] != "grade")))
+    _check_prices(run)
 
 
 def graders_of(typed: Mapping[str, Any], *, judges: bool) -> list[Any] | None:
@@ -109,6 +131,11 @@ def asked(typed: Mapping[str, Any]) -> dict[str, Any]:
         "budget": budget_of(typed),
         "limits": Limits(typed["start_in_flight"], typed["min_in_flight"], typed["rpm"], typed["tpm"], typed["outage"]),
     }
+
+
+def _resumable(typed: Mapping[str, Any]) -> bool:
+    """Whether a journal is kept: where rows go to stdout, only one that was named."""
+    return bool(typed["output"] != "-" or typed["journal"])
 
 
 def _to_stdout(typed: Mapping[str, Any]) -> bool:
@@ -148,16 +175,18 @@ def _heeding(run: Run, say: Callable[[str], None]) -> Iterator[None]:
 
 def _concluded(report: Report, errors: str, typed: Mapping[str, Any]) -> int:
     """Say how it went; the exit code."""
-    if typed["as_json"]:
-        view.tell("report", report.as_data(), stdout=_to_stdout(typed))
-    else:
-        view.conclude(report)
-        if report.bad:
-            view.list_unreadable(report.bad, errors)
     if report.ended:
         why = report.ended if report.ended == "interrupted" else f"cut short: {report.ended}"
         message = "" if report.message == report.ended else report.message
-        complain(f"{why}{f': {message}' if message else ''}", "" if GOES_ON in message else advice(report.ended, message, typed))
+        hint = "" if GOES_ON in message else advice(report.ended, message, typed)
+        notices.error(f"{why}{f': {message}' if message else ''}", hint)
+    if report.bad:
+        view.list_unreadable(report.bad, errors)
+    if typed["as_json"]:
+        notices.emit("report", stdout=_to_stdout(typed), **view.reported(report))
+    else:
+        view.conclude(report)
+    if report.ended:
         return INTERRUPTED if report.ended == "interrupted" else FAILED
     missed = (report.failed, report.bad, report.cut, report.not_started, report.broken)
     return MISSED if any(missed) else OK
@@ -165,6 +194,8 @@ def _concluded(report: Report, errors: str, typed: Mapping[str, Any]) -> int:
 
 def advice(ended: str, message: str, typed: Mapping[str, Any]) -> str:
     """How a run that was cut short goes on."""
+    if not _resumable(typed):
+        return HINTS.get(message.partition(":")[0], "")
     match ended:
         case "budget":
             given = [f"--budget-{name}" for name in ("usd", "calls", "tokens") if typed[f"budget_{name}"] is not None]

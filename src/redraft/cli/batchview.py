@@ -28,6 +28,7 @@ from rich.text import Text
 from ..result import shown
 from ..runs.progress import price_told
 from ..text import plain
+from . import notices
 from .live import console, line
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ SAMPLE = 1200  # characters of a message that are shown beforehand
 
 def say(text: str) -> None:
     """One line on stderr."""
-    click.echo(f"redraft: {' '.join(plain(text).split())}", err=True)
+    notices.notice(text)
 
 
 def counted(n: int, what: str) -> str:
@@ -127,7 +128,7 @@ def ticking(now: Now, *, stdout: bool) -> Iterator[Say]:
         seen = now()
         if seen.state != state or monotonic() - told >= EVERY:
             state, told = seen.state, monotonic()
-            tell("progress", seen.as_data(), stdout=stdout)
+            notices.emit("progress", stdout=stdout, **seen.as_data())
 
     with _looking(look):
         yield say
@@ -148,13 +149,6 @@ def _looking(look: Callable[[], None]) -> Iterator[None]:
     finally:
         work.cancel()
         look()
-
-
-def tell(event: str, data: Mapping[str, Any], *, stdout: bool) -> None:
-    """One JSON line, out at once. When whoever reads has had enough of it the run goes on."""
-    text = json.dumps({"event": event, **data}, default=str)
-    with suppress(BrokenPipeError):
-        click.echo(text, err=not stdout)
 
 
 def drawn(p: Progress) -> RenderableType:
@@ -260,21 +254,29 @@ def _span(span: Sequence[float], likely: float | None, digits: int = 0) -> str:
 
 def conclude(report: Report) -> None:
     """How it went, on stderr."""
+    if notices.are_json():
+        notices.emit("report", **reported(report), summary=report.summary())
+        return
     for said in filter(None, report.summary()):
         say(said)
     if len(report.by_iteration) > 1:
         console(stderr=True).print(_iterations(report))
 
 
+def reported(report: Report) -> dict[str, Any]:
+    """A report as plain data, with the state that the run was left in."""
+    return {"state": report.ended or "finished", **report.as_data()}
+
+
 def list_unreadable(count: int, errors: str) -> None:
     """Where the rows are listed that could not be read, and why the first of them could not."""
-    say(f"{counted(count, 'row')} could not be read, listed in {errors}:")
+    notices.warning(f"{counted(count, 'row')} could not be read, listed in {errors}:")
     with suppress(OSError, ValueError, KeyError, TypeError), Path(errors).open(encoding="utf-8") as file:
         for text in islice(file, FIRST):
             row = json.loads(text)
-            say(f"  {row['place']}: {row['message']}")
+            notices.warning(f"{row['place']}: {row['message']}")
     if count > FIRST:
-        say(f"  and {count - FIRST:,} more")
+        notices.warning(f"and {count - FIRST:,} more")
 
 
 def _iterations(report: Report) -> Table:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import notices
+
 if TYPE_CHECKING:
     from ..core.errors import RedraftError
     from ..result import Result
@@ -44,6 +46,11 @@ def exit_code(result: Result) -> int:
 
 def guarded(invoke: Callable[[], Any]) -> int:
     """The exit code of a command, whatever happens in it; `--debug` or REDRAFT_DEBUG adds the traceback."""
+    with notices.for_people():
+        return _guarded(invoke)
+
+
+def _guarded(invoke: Callable[[], Any]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warned
@@ -52,10 +59,10 @@ def guarded(invoke: Callable[[], Any]) -> int:
     except BrokenPipeError:
         return _pipe_closed()
     except (KeyboardInterrupt, click.Abort):
-        complain("interrupted")
+        notices.error("interrupted")
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        _show_usage_error(error)
         return USAGE
     except Exception as error:  # noqa: BLE001  (whatever it is, people see one line)
         if os.environ.get("REDRAFT_DEBUG"):
@@ -64,9 +71,17 @@ def guarded(invoke: Callable[[], Any]) -> int:
     return code if isinstance(code, int) else OK
 
 
+def _show_usage_error(error: click.ClickException) -> None:
+    if not notices.are_json():
+        error.show()
+        return
+    context = getattr(error, "ctx", None)
+    notices.error(error.format_message(), f"`{context.command_path} --help` says more" if context else "")
+
+
 def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
     """What the library warns of, as people read it here."""
-    complain(str(message))
+    notices.warning(str(message))
 
 
 def _trace_back() -> None:
@@ -74,7 +89,10 @@ def _trace_back() -> None:
 
     from ..text import plain
 
-    click.echo(plain(format_exc()), err=True)
+    if notices.are_json():
+        notices.emit("traceback", text=plain(format_exc()))
+    else:
+        click.echo(plain(format_exc()), err=True)
 
 
 def _told(error: Exception) -> int:
@@ -82,12 +100,12 @@ def _told(error: Exception) -> int:
     from ..core.errors import ConfigError, RedraftError
 
     if isinstance(error, OSError):
-        complain(f"{error.filename or 'output'}: {error.strerror or error}")
+        notices.error(f"{error.filename or 'output'}: {error.strerror or error}")
         return FAILED
     if not isinstance(error, RedraftError):
-        complain(f"{type(error).__name__}: {error}", "this should not happen; --debug shows where it did")
+        notices.error(f"{type(error).__name__}: {error}", "this should not happen; --debug shows where it did")
         return FAILED
-    complain(str(error) or type(error).__name__, _hint(error))
+    notices.error(str(error) or type(error).__name__, _hint(error))
     return USAGE if isinstance(error, ConfigError) else FAILED
 
 
@@ -102,10 +120,7 @@ def _hint(error: RedraftError) -> str:
 
 def complain(message: str, hint: str = "") -> None:
     """One line on stderr, and another with what to do next."""
-    from ..text import plain
-
-    lines = [f"redraft: {' '.join(plain(message).split())}", *([f"         {hint}"] if hint else [])]
-    click.echo("\n".join(lines), err=True)
+    notices.warning(message, hint)
 
 
 def _pipe_closed() -> int:

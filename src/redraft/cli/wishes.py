@@ -140,12 +140,21 @@ def priors_of(typed: Mapping[str, Any]) -> Priors | str | None:
 
 
 def budget_of(typed: Mapping[str, Any], used: Usage = NOTHING) -> Budget | None:
-    """What may still be spent: a budget covers a whole trace, whatever it was interrupted by."""
+    """What may still be spent: a budget covers a whole trace, whatever it was interrupted by.
+
+    Raises ConfigError where it is not known what the trace has spent of it.
+    """
     limits = {name: typed[f"budget_{name}"] for name in ("usd", "calls", "tokens")}
     if all(limit is None for limit in limits.values()):
         return None
     spent = _amounts(used)
-    left: dict[str, Any] = {n: limit if limit is None else max(0, limit - (spent.get(n) or 0)) for n, limit in limits.items()}
+    for name, limit in limits.items():
+        if limit is not None and spent[name] is None:
+            raise ConfigError(
+                f"--budget-{name} {limit:g}: it is not known what the trace has spent of it so far, since an endpoint did not say; "
+                "limit the calls by --budget-calls, or leave it out"
+            )
+    left: dict[str, Any] = {n: limit if limit is None else max(0, limit - (spent[n] or 0)) for n, limit in limits.items()}
     return Budget(**left)
 
 

@@ -90,13 +90,16 @@ class ContentFilterError(ModelError):
 
 
 class BadResponseError(ModelError):
-    """An answer came that is no answer: broken JSON, an HTML page, nothing at all."""
+    """An answer came that is no answer: broken JSON, an HTML page, nothing at all. `empty`: it was read, and says nothing."""
+
+    empty = False
 
 
 class ModelTimeoutError(ModelError):
-    """No answer, or no further part of one, in time."""
+    """No answer, or no further part of one, in time. `its_own`: the endpoint answered other calls meanwhile."""
 
     retryable = True
+    its_own = False
 
 
 class ModelUnavailableError(ModelError):

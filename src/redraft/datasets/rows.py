@@ -177,7 +177,8 @@ def _lines(file: IO[bytes]) -> Iterator[_Line]:
 
 def _encoding_of(data: bytes) -> str:
     utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
-    return f"it may be {'UTF-16' if utf16 else 'Latin-1 or Windows-1252'}: convert the file to UTF-8"
+    kind, name = ("UTF-16", "UTF-16") if utf16 else ("Latin-1 or Windows-1252", "WINDOWS-1252")
+    return f"it may be {kind}: convert the file to UTF-8, by `iconv -f {name} -t UTF-8 FILE > NEW`"
 
 
 def _skip_line(file: IO[bytes], data: bytes) -> None:

@@ -171,10 +171,25 @@ def _sequence(items: Sequence[Any], spool: _Spool) -> Source:
     """Rows that are in memory already, or several sources."""
     if not items or not all(isinstance(item, str | Path) for item in items):
         return Source(f"{len(items)} rows", partial(_given, items))
+    if prompts := [item for item in items if isinstance(item, str) and not _may_be_source(item)]:
+        raise ConfigError(
+            f"a list of texts is read as a list of files, and {prompts[0][:80]!r} is none: give prompts as rows, "
+            '[{"prompt": ...}, ...], or to `refine_many`'
+        )
     sources = [_opened(item, spool) for item in items]
     plain = all(Path(item).is_file() for item in items)
     said = f"{len(items)} files" if plain else ", ".join(s.said for s in sources)
     return Source(said, partial(_chained, [s.read for s in sources]), tuple(path for s in sources for path in s.paths))
+
+
+def _may_be_source(name: str) -> bool:
+    """Whether a text in a list means a file, a folder, a glob, stdin or, said so by "hf:", a dataset."""
+    if name == "-" or name.startswith("hf:"):
+        return True
+    with suppress(OSError, ValueError):
+        if Path(name).exists():
+            return True
+    return not re.search(r"\s", name) and (is_table(name) or glob.has_magic(name) or "/" in name)
 
 
 def _chained(reads: Iterable[Read], on_error: OnError) -> Iterator[Row]:

@@ -116,6 +116,11 @@ class Output:
     def waiting(self) -> int:
         return self._early.waiting
 
+    @property
+    def in_place(self) -> bool:
+        """Whether rows are written to the file itself, not to one that takes its place at the end."""
+        return isinstance(self._sink, InPlace)
+
     def put(self, n: int, values: Mapping[str, Any]) -> None:
         """Write row n, and those that waited for it. Raises ValueError for a row that was put before."""
         if self._trouble:

@@ -80,5 +80,7 @@ def as_reply(said: Any, name: str, usage: Usage) -> Reply:
         raise BadResponseError(f"{name} returned {type(said).__name__}, expected text: {said!r:.100}", usage=usage)
     text, thought = without_thoughts(said)
     if not text.strip():
-        raise BadResponseError(f"{name} returned an empty answer", retryable=True, usage=usage)
+        error = BadResponseError(f"{name} returned an empty answer", retryable=True, usage=usage)
+        error.empty = True
+        raise error
     return Reply(text, usage, reasoning=thought or None)

@@ -251,7 +251,9 @@ def _reply(answer: Any) -> Reply:
     calls = _calls(answer, usage)
     if not text.strip() and not calls:
         kinds = ", ".join(sorted({p.part_kind for p in answer.parts})) or "nothing"
-        raise BadResponseError(f"sent no text (finish_reason {finish!r}, parts: {kinds})", retryable=True, usage=usage)
+        error = BadResponseError(f"sent no text (finish_reason {finish!r}, parts: {kinds})", retryable=True, usage=usage)
+        error.empty = True
+        raise error
     return Reply(text if text.strip() else "", usage, finish, "\n".join(thoughts) or None, tool_calls=calls)
 
 

@@ -58,7 +58,7 @@ def parsed(body: bytes, content_type: str = "") -> Any:
     try:
         return loads(body)
     except ValueError as error:
-        raise BadResponseError(_no_json(body, content_type, str(error)), retryable=not _html(body), usage=PERHAPS_BILLED) from None
+        raise BadResponseError(_no_json(body, content_type, str(error)), retryable=True, usage=PERHAPS_BILLED) from None
 
 
 def _html(body: bytes) -> bool:
@@ -101,7 +101,7 @@ def read_reply(data: Any) -> Reply:
     return _judged(message, choice.get("finish_reason"), read_usage(data.get("usage")))
 
 
-def _bad(what: str, *, retryable: bool = False, usage: Usage = PERHAPS_BILLED) -> ModelError:
+def _bad(what: str, *, retryable: bool = True, usage: Usage = PERHAPS_BILLED) -> BadResponseError:
     return BadResponseError(what, retryable=retryable, usage=usage)
 
 
@@ -113,7 +113,7 @@ def _kind(value: Any) -> str:
 def _no_choices(data: Mapping[str, Any], choices: Any) -> ModelError:
     if data.get("error"):
         said = Said(data)
-        return _bad(f"sent an error in place of an answer: {said.text}", retryable=said.status in TRANSIENT)
+        return _bad(f"sent an error in place of an answer: {said.text}", retryable=said.status is None or said.status in TRANSIENT)
     if choices == []:
         return _bad("sent an answer with an empty list of choices")
     if "choices" in data:
@@ -130,7 +130,9 @@ def _judged(message: Mapping[str, Any], finish: Any, usage: Usage) -> Reply:
     _check_refusal(message, finish, usage)
     calls = read_tool_calls(message, finish, usage)
     if not text.strip() and not calls:
-        raise _empty(finish, bool(thought), usage)
+        error = _empty(finish, bool(thought), usage)
+        error.empty = True
+        raise error
     return Reply(text if text.strip() else "", usage, finish, "\n".join(thought) or None, tool_calls=calls)
 
 
@@ -169,7 +171,7 @@ def _check_refusal(message: Mapping[str, Any], finish: str | None, usage: Usage)
         raise ContentFilterError("the answer was withheld by a content filter (finish_reason content_filter)", usage=usage)
 
 
-def _empty(finish: str | None, thought: bool, usage: Usage) -> ModelError:  # noqa: FBT001
+def _empty(finish: str | None, thought: bool, usage: Usage) -> BadResponseError:  # noqa: FBT001
     if thought and finish == "length":
         return _bad("used up its tokens on reasoning: no answer came (raise max_tokens)", retryable=True, usage=usage)
     what = "reasoning but no answer" if thought else "an empty answer"

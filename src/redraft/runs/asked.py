@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -140,11 +142,27 @@ class Asked:
                     f"journal {str(self.journal)!r} has a run {self.name!r} already, which writes {known['output']!r}: give this "
                     "one another name (--name)"
                 )
+            if what == "errors" and lists_errors(Path(name)):
+                continue
             if (known or {}).get(what) != name and Path(name).is_file() and Path(name).stat().st_size:
                 raise ConfigError(
                     f"{what} {name!r} is there already, and journal {str(self.journal)!r} has no run {self.name!r} that wrote it: "
                     "name another file, or remove this one"
                 )
+
+    def check_places(self) -> None:
+        """Raises ConfigError for an output or a journal in a folder that is not there, or cannot be written."""
+        for what, name in {"output": self.output, "journal": str(self.journal)}.items():
+            if name in {None, STDOUT}:
+                continue
+            place = Path(str(name))
+            folder = place.absolute().parent
+            if place.is_dir():
+                raise ConfigError(f"{what} {name!r} is a folder: name a file")
+            if not folder.is_dir():
+                raise ConfigError(f"{what} {name!r} cannot be written: there is no folder {str(folder)!r}")
+            if not place.exists() and not os.access(folder, os.W_OK):
+                raise ConfigError(f"{what} {name!r} cannot be written: folder {str(folder)!r} is not writable")
 
     @property
     def plan(self) -> Plan | None:
@@ -155,6 +173,16 @@ class Asked:
 def _one_of(name: str, value: Any, allowed: Collection[str]) -> None:
     if value not in allowed:
         raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def lists_errors(path: Path) -> bool:
+    """Whether a file is a list of rows that could not be used, as a run writes it."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(2**20))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and first.keys() == {"place", "message"}
 
 
 def named_after(file: str) -> str:

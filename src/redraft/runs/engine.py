@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BufferedWriter, TextIOWrapper
 from itertools import islice, takewhile
+from pathlib import Path
 from time import monotonic
 from typing import IO, Any, ClassVar, NamedTuple
 
@@ -40,7 +41,7 @@ from ..options import Options
 from ..stores.files import PUBLIC, open_kept
 from ..stores.journal import Journal, RowNote
 from ..stores.priors import Kept, Shelf
-from .asked import Asked
+from .asked import STDOUT, Asked
 from .endpoints import ROW, Endpoints
 from .entries import Entry, Survey, Table
 from .keys import Keys, key_of
@@ -49,11 +50,14 @@ from .progress import Progress
 from .report import Report, Tally, report_of
 from .rows import COLUMNS, Came, came_of, failed, not_started
 from .schooling import LEAST, Schooling, taught
+from .watch import Loss, Watch, free_place
 
 CHUNK = 64  # rows read at a time
 MOST_ROWS = 2  # rows under way, in terms of the most calls in flight
 MOST_WAITING = 200_000  # rows that may wait for an earlier one to be written
 
+LOOK = 1.0  # seconds between two looks at whether the files are still there
+UNASKED = {"fatal", "outage"}  # after these ends a row without an answer was not tried
 MARKING = {"budget", "deadline"}  # after these ends the rows that are left are marked as not started
 
 
@@ -79,6 +83,8 @@ class Engine:
     market: Market | None = field(default=None, init=False)  # where rows share a budget
     schooling: Schooling | None = field(default=None, init=False)  # where what is believed follows from what was seen
     _too_dear: str = field(default="", init=False)  # why a row was refused that the whole budget would not have paid for
+    _files: Watch = field(default_factory=Watch, init=False)
+    _lost: list[Loss] = field(default_factory=list, init=False)
     _grown: bool = field(default=False, init=False)  # there is more money than rows had that ended
     _rows: set[asyncio.Task[None]] = field(default_factory=set)
     _turn: asyncio.Event = field(default_factory=asyncio.Event)  # something ended: a row, or the run
@@ -99,7 +105,7 @@ class Engine:
         self._prepare()
         self._note(state="running", settings=self._known_settings())
         try:
-            await self._take_rows()
+            await self._with_files_watched(self._take_rows())
         except asyncio.CancelledError as cut:
             cut.result = self._report()  # type: ignore[attr-defined]
             raise
@@ -114,6 +120,75 @@ class Engine:
         except asyncio.CancelledError as cut:  # all else is done
             cut.result = report  # type: ignore[attr-defined]
             raise
+
+    # --- its files
+
+    async def _with_files_watched(self, work: Awaitable[None]) -> None:
+        """Do the work; where a file of the run is deleted, moved or replaced meanwhile, the run ends."""
+        with suppress(StoreError):
+            await self.journal.committed()
+        self._add_files()
+        watching = asyncio.ensure_future(self._watch_files())
+        try:
+            await work
+        finally:
+            await cancel_and_wait([watching])
+
+    def _add_files(self) -> None:
+        journal, output = self.asked.journal, self.asked.output
+        self._files.add("journal", journal)
+        self._files.add("journal", journal.with_name(f"{journal.name}-wal"))
+        if output not in {None, STDOUT}:
+            self._files.add("output's folder", Path(str(output)).resolve().parent)
+            if self.output.in_place:
+                self._files.add("output", Path(str(output)))
+
+    async def _watch_files(self) -> None:
+        while not self._lost:
+            await asyncio.sleep(LOOK)
+            self._miss(await asyncio.to_thread(self._files.losses))
+
+    def _miss(self, losses: Sequence[Loss]) -> None:
+        """End the run where files are missing, with the reason; those that were moved with their folder are told of once."""
+        if not losses or self._lost:
+            return
+        self._lost = list(losses)
+        folder = next((loss for loss in losses if loss.what == "output's folder"), None)
+        self.ended, self.message = "", ""  # whatever ended it: this is what there is to do something about
+        self.end("disk", str(folder or losses[0]))
+
+    def _check_files(self) -> None:
+        """Look once more, when the output is closed."""
+        output = self.asked.output
+        losses = self._files.losses()
+        if not losses and output not in {None, STDOUT} and not self.ended and not os.path.lexists(str(output)):
+            losses = [Loss("output", Path(str(output)), "deleted")]
+        self._miss(losses)
+
+    def _with_what_is_left(self, report: Report) -> Report:
+        """The report with what is left of a run whose files are missing. A deleted journal is written anew: it is still open."""
+        if not self._lost:
+            return report
+        gone = [loss for loss in self._lost if loss.what == "journal" and loss.fate != "moved"]
+        journal = self.asked.journal
+        if not gone:
+            there = (
+                "; move it back, and" if any(loss.fate == "moved" for loss in self._lost) else ": everything is in the journal, and"
+            )
+            return replace(report, message=f"{report.message}{there} the same command goes on")
+        if gone[0].path != journal:  # what SQLite keeps beside it: it is written into the journal when that is closed
+            return replace(report, message=f"{report.message}: all is in the journal nevertheless, and the same command goes on")
+        try:
+            place = free_place(journal)
+            self.journal.copy(place)
+        except (OSError, StoreError) as error:
+            return replace(
+                report, message=f"{report.message}, and it could not be saved ({error}): a new run begins anew", lost=True
+            )
+        onward = (
+            "it was written again, and" if place == journal else f"what it held is in {str(place)!r}: move that to its place, and"
+        )
+        return replace(report, message=f"{report.message}; {onward} the same command goes on")
 
     async def _take_rows(self) -> None:
         """Take rows until all have ended, or something ends the run; none is under way afterwards."""
@@ -208,7 +283,8 @@ class Engine:
             self.output.close(whole=not self.ended)
         except StoreError as error:
             self.end("disk", str(error))
-        self.progress.finish()
+        self._check_files()
+        self.progress.finish(self.ended or "finished")
         about = {"ended": self.ended, "message": self.message, "output": self.asked.output, "journal": str(self.asked.journal)}
         self.quote()
         about["excess"] = self.desk.purse.excess
@@ -219,6 +295,8 @@ class Engine:
             if not self.ended and self.asked.limit is None:  # rows that this run did not meet are not in the input any more
                 self._note(whole=self.journal.serial(self.asked.name))
             self._note(state=self.ended or "finished", report=report.as_data())
+        report = self._with_what_is_left(report)
+        self._files.close()
         return report
 
     def _note_spent(self) -> None:
@@ -444,6 +522,8 @@ class Engine:
             job, store = self._job(due, account)
             trace = await self._driven(job, store)
             came = came_of(trace)
+            if self.ended in UNASKED and came.status == "open" and not any(c.by != "given" for c in trace.candidates):
+                came = not_started(self.message)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  (a row may hold, and its graders may do, anything)
@@ -593,6 +673,7 @@ class Nowhere:
     """The output of a run that has none."""
 
     waiting = 0
+    in_place = False
 
     def put(self, n: int, values: Mapping[str, Any]) -> None:
         """Nothing: it is in the journal."""
@@ -617,6 +698,11 @@ class Refused:
             self._file.write(json.dumps({"place": bad.place, "message": bad.message}) + "\n")
         except OSError as error:
             raise StoreError(f"errors file {self.path!r} cannot be written: {error.strerror}") from error
+
+    @property
+    def started(self) -> bool:
+        """Whether anything was written."""
+        return self._file is not None
 
     def close(self) -> None:
         if self._file:

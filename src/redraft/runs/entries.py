@@ -7,7 +7,9 @@ rows is on disk.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -22,6 +24,9 @@ from ..text import utf8_size
 from .keys import content_id
 
 ON_DUPLICATE = ("error", "first", "last", "rename")
+NUMBER = re.compile(r"\d+")
+MOST_REASONS = 100  # that are told apart
+SHOWN_REASONS = 3
 SAMPLE = 8  # rows that are looked at to recognise the shape
 
 Refuse = Callable[[BadRow], None]
@@ -57,6 +62,43 @@ class Survey:
     twins: Ids | None = None
 
 
+class Unusable(ConfigError):
+    """No row can be used; `rows` gives all of them again, with why not."""
+
+    def __init__(self, message: str, rows: Callable[[Refuse], object]) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+class Reasons:
+    """Why rows cannot be used: the first place of each reason, and how often it came. Reasons that differ in numbers are one."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._found: dict[str, tuple[BadRow, int]] = {}
+
+    def add(self, bad: BadRow) -> None:
+        """Count one."""
+        self.total += 1
+        key = NUMBER.sub("#", bad.message)[:300]
+        if key in self._found or len(self._found) < MOST_REASONS:
+            first, n = self._found.get(key, (bad, 0))
+            self._found[key] = first, n + 1
+
+    def told(self, said: str) -> str:
+        """In words, the most frequent reasons first."""
+        if not self.total:
+            return f"there is no row in {said}: it is empty"
+        often = sorted(self._found.values(), key=lambda found: -found[1])
+        shown = "; ".join(f"{n:,} x {bad.message[:300]} (first at {bad.place})" for bad, n in often[:SHOWN_REASONS])
+        more = f"; and {len(often) - SHOWN_REASONS} other reasons" if len(often) > SHOWN_REASONS else ""
+        return (
+            f"none of the {self.total:,} rows in {said} can be used: {shown}{more}"
+            if self.total > 1
+            else (f"the only row in {said} cannot be used: {often[0][0].message} (at {often[0][0].place})")
+        )
+
+
 @dataclass(frozen=True)
 class Table:
     """A source, what its columns mean, what to do with an id that comes twice, and how many rows are wanted at most.
@@ -79,15 +121,13 @@ class Table:
         return f"no column is known to be the response ({', '.join(RESPONSES)} are); state it by --response-col. There are {shown}"
 
     def survey(self, look: Callable[[int], object] = int) -> Survey:
-        """One pass. Raises ConfigError for an id that stands twice, naming both places. `look` is told how far it is."""
-        total = bad = asked = given = answered = 0
+        """One pass. `look` is told how far it is.
 
-        def refuse(_: BadRow) -> None:
-            nonlocal bad
-            bad += 1
-
-        ids = Ids()
-        for row, task in self._tasks(refuse):
+        Raises ConfigError for an id that stands twice, naming both places, and Unusable where no row makes a task.
+        """
+        total = asked = given = answered = 0
+        reasons, ids = Reasons(), Ids()
+        for row, task in self._tasks(reasons.add):
             earlier = ids.add(task.id or content_id(task), row.place)
             if earlier and task.id and self.on_duplicate == "error":
                 raise ConfigError(
@@ -99,9 +139,11 @@ class Table:
             given += utf8_size(task.response or "")
             answered += task.response is not None
             look(total)
+        if not total:
+            raise Unusable(reasons.told(self.source.said), lambda refuse: deque(self._tasks(refuse), 0))
         doubles = ids.settle()
         left_out = doubles if self.on_duplicate in {"first", "last"} else 0
-        return Survey(total - left_out, bad, asked, given, answered, ids if doubles else None)
+        return Survey(total - left_out, reasons.total, asked, given, answered, ids if doubles else None)
 
     def entries(self, twins: Ids | None, refuse: Refuse) -> Iterator[Entry]:
         """The rows, numbered. `refuse` is told of those that cannot be used."""
@@ -138,9 +180,10 @@ def table_of(source: Source, columns: Columns, on_duplicate: str, limit: int | N
     """The table in a source, once its first rows are looked at. Raises ConfigError."""
     if on_duplicate not in ON_DUPLICATE:
         raise ConfigError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, got {on_duplicate!r}")
-    sample = [row.values for row in islice(source.rows(lambda _: None), SAMPLE)]
+    reasons = Reasons()
+    sample = [row.values for row in islice(source.rows(reasons.add), SAMPLE)]
     if not sample:
-        raise ConfigError(f"there is no row that can be read in {source.said}")
+        raise Unusable(reasons.told(source.said), lambda refuse: deque(source.rows(refuse), 0))
     named = tuple(dict.fromkeys(name for values in sample for name in values))
     return Table(source, recognised(sample, columns), on_duplicate, limit, named)
 

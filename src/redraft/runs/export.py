@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from ..core.errors import ConfigError, StoreError
+from ..core.errors import ConfigError, RedraftError, StoreError
 from ..core.trace import Trace
 from ..datasets.writing import Output, ending_of, open_output
 from ..stores import write_whole
@@ -88,7 +88,8 @@ def export(
     get their names when all of them are whole; until then what was there stays. Files that hold something are replaced
     with `overwrite` only, but for those that the card of an earlier export names.
 
-    Raises ConfigError for a path that can be none of these, or is taken; StoreError where nothing can be written.
+    Raises ConfigError for a path that can be none of these, or is taken; StoreError where nothing can be written; and
+    RedraftError, which says why with counts, where no row gives an example: no file is written then.
     """
     places = places_of(path, recipe)
     if not overwrite:
@@ -99,6 +100,8 @@ def export(
             side, found = tally.take(row.id, trace, provenance)
             for columns in found:
                 outputs[side].put(outputs[side].written, columns)
+        if not any(tally.sides.values()):
+            raise RedraftError(tally.nothing(provenance.run))
     exported = tally.exported(places.written(tally.sides), provenance)
     if places.card:
         _write_card(places.card, card_text(exported))
@@ -270,6 +273,13 @@ class Tally:
                 self.graders[seat.grader] = _standing(seat.card) or self.graders.get(seat.grader, "")
             else:
                 self.graders["others"] = ""
+
+    def nothing(self, run: str) -> str:
+        """Why there is no example, in words."""
+        if not self.rows:
+            return f"nothing was written: run {run!r} has no rows yet"
+        reasons = "; ".join(f"{n:,} x {reason}" for reason, n in sorted(self.left_out.items(), key=lambda found: -found[1]))
+        return f"nothing was written: none of the {self.rows:,} rows of run {run!r} gives an example: {reasons}"
 
     def exported(self, files: tuple[str, ...], provenance: Provenance) -> Exported:
         sizes = {name: sum(bins) for name, bins in self.bins.items()}

@@ -41,8 +41,9 @@ class Progress:
     """Rows by what became of them, what was paid for in this run, and how fast it goes. Unknown is None.
 
     `kept` rows were finished before and are not redone; they count in `done` and `failed`, too. `cut` rows were cut
-    short, the best of them is written. `state` is "reading", "running", "stopping", "finished", or why a model is not
-    asked for now. `price`: what each `price_unit` must be expected to gain, where rows share a purse.
+    short, the best of them is written. `state` is "reading", "running", "stopping", why a model is not asked for now, and in
+    the end "finished" or what cut the run short ("interrupted", "budget" ...; see `Report.ended`). `price`: what each
+    `price_unit` must be expected to gain, where rows share a purse.
     """
 
     total: int | None = None
@@ -84,13 +85,15 @@ class Progress:
             setattr(self, name, value)
         self._tick()
 
-    def finish(self) -> None:
-        """Stop the clock."""
-        self.ended, self.state, self.in_flight = monotonic(), "finished", 0
+    def finish(self, state: str = "finished") -> None:
+        """Stop the clock; `state` says what ended it."""
+        self.ended, self.state, self.in_flight = monotonic(), state, 0
 
     def _tick(self) -> None:
         now = monotonic()
-        self._ends.append((now, self.worked))
+        if not self._ends:
+            self._ends.append((self.started, 0))
+        self._ends.append((now, self._finished))
         while len(self._ends) > 2 and now - self._ends[0][0] > WINDOW:
             self._ends.popleft()
         while len(self._ends) > 2000:
@@ -102,6 +105,11 @@ class Progress:
         return self.done + self.failed + self.cut - self.kept
 
     @property
+    def _finished(self) -> int:
+        """Rows that ended in this run, and were not cut short."""
+        return self.done + self.failed - self.kept
+
+    @property
     def left(self) -> int | None:
         return None if self.total is None else max(0, self.total - self.done - self.failed - self.cut - self.not_started)
 
@@ -111,10 +119,10 @@ class Progress:
 
     @property
     def rows_per_s(self) -> float | None:
-        """Over the last half minute; over all once the run has ended."""
+        """Rows that ended in a result or an error, over the last half minute; over all once the run has ended."""
         if self.ended is not None:
-            return self.worked / self.seconds if self.worked and self.seconds > 0 else None
-        if len(self._ends) < 2:
+            return self._finished / self.seconds if self._finished and self.seconds > 0 else None
+        if len(self._ends) < 3:  # the beginning, and two rows
             return None
         (then, before), (_, now) = self._ends[0], self._ends[-1]
         seconds = monotonic() - then

@@ -31,11 +31,11 @@ class Spread:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % for the mean, by the normal distribution; None with fewer than two."""
+        """95 % for the mean, by the normal distribution, within what differences of scores can be; None with fewer than two."""
         if self.n < 2:
             return None
         half = Z * sqrt(self.squares / (self.n - 1) / self.n)
-        return self.mean - half, self.mean + half
+        return max(-1.0, self.mean - half), min(1.0, self.mean + half)
 
 
 @dataclass(slots=True)
@@ -116,7 +116,8 @@ class Report:
     the first was kept; `broken` those whose best breaks a must. `diagnoses` counts rows by what there is to say of
     them (see `redraft.core.diagnosis`). `usage` is what was paid for now, its cached calls what was not.
     `ended` says what cut the run short: "" (nothing), "budget", "deadline", "interrupted", "fatal", "outage" or "disk";
-    `message` says it in words. Whatever was cut short, the same command goes on.
+    `message` says it in words. Whatever was cut short, the same command goes on, unless the journal is `lost`. `left` are rows
+    that the run did not come to, beside those that are `not_started`, which have a row in the output.
 
     `excess`: what was spent beyond the budget, and why, in words; "" where it was kept.
 
@@ -161,11 +162,13 @@ class Report:
     taught: int = 0
     for_next: int = 0
     unsure: int = 0
+    left: int = 0
+    lost: bool = False
 
     @property
     def resumable(self) -> bool:
         """Whether there is something left that the same command would go on with."""
-        return bool(self.ended or self.cut or self.not_started)
+        return not self.lost and bool(self.ended or self.cut or self.not_started)
 
     @property
     def saved(self) -> float | None:
@@ -189,20 +192,22 @@ class Report:
 
     def summary(self) -> list[str]:
         """A few lines for people."""
+        stops = {why: n for why, n in self.stops.items() if why != NOT_STARTED}
         rows = f"rows {self.done:,} done" + "".join(
             f", {count:,} {what}"
             for count, what in (
                 (self.failed, "failed"),
                 (self.cut, "cut short"),
-                (self.not_started, "not started"),
+                (self.not_started + self.left, "not tried"),
                 (self.bad, "unreadable"),
             )
             if count
         )
         lines = [
             rows + (f" ({self.kept:,} of them before)" if self.kept else ""),
+            self._again,
             self._scores(),
-            "stopped: " + ", ".join(f"{why} {n:,}" for why, n in self.stops.items()) if self.stops else "",
+            "stopped: " + ", ".join(f"{why} {n:,}" for why, n in stops.items()) if stops else "",
             "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
             "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
             f"the best breaks a must: {self.broken:,}" if self.broken else "",
@@ -210,6 +215,14 @@ class Report:
             self._paid(),
         ]
         return list(filter(None, lines))
+
+    @property
+    def _again(self) -> str:
+        """That nothing was done, since all was done before; and what to do where that is not what was meant."""
+        if self.ended or not self.kept or self.kept < self.rows:
+            return ""
+        failed = "; --retry failed does those again that failed" if self.failed else ""
+        return f"all rows were finished before, so nothing was done{failed}; another output begins a new run"
 
     def _scores(self) -> str:
         if self.uplift is None or self.mean_first is None or self.mean_best is None:
@@ -288,5 +301,6 @@ def report_of(progress: Progress, tally: Tally, **about: Any) -> Report:
         by_iteration=tuple(it.as_data(n) for n, it in sorted(tally.iterations.items())),
         price=progress.price,
         price_unit=progress.price_unit,
+        left=progress.left or 0,
         **about,
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
 
+from ..api import chosen
 from ..around import Budget
 from ..casting import Desk
 from ..core.errors import ConfigError
@@ -24,10 +25,10 @@ from ..perform import Cast
 from ..stores.journal import Journal
 from ..stores.schema import Durability
 from ..sync import run_sync
-from .asked import STDOUT, Asked, Limits
+from .asked import STDOUT, Asked, Limits, lists_errors
 from .endpoints import Endpoints
 from .engine import Engine, Nowhere, Refused, desk_of, keep_capabilities
-from .entries import Survey, Table, table_of
+from .entries import Survey, Table, Unusable, table_of
 from .preview import Preview, previewed
 from .progress import Progress
 from .ray import Cluster
@@ -129,6 +130,19 @@ class Run:
         if self._engine:
             self._engine.end("interrupted", "", now=now)
 
+    async def check_rows(self, *, list_errors: bool = True) -> None:
+        """Look the data through, before anything else. Raises ConfigError for what cannot be, as `go` does.
+
+        `list_errors`: where no row can be used, all are listed in the errors file.
+        """
+        with suppress(Interrupted, Stopped):
+            await self._surveyed(list_errors=list_errors)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was stopped, by `stop`."""
+        return bool(self._stopped)
+
     async def prepare(self, *, explain: bool = False) -> Preview:
         """What would be read, asked and spent; nothing is. `explain`: what of an earlier run would be redone, and why."""
         table, survey = await self._surveyed()
@@ -156,14 +170,21 @@ class Run:
 
     def _nothing(self) -> Report:
         """The report of a run that was stopped before it had begun."""
-        self._progress.finish()
+        self._progress.finish("interrupted")
         return report_of(self._progress, Tally(), run=self.asked.name, ended="interrupted")
 
-    async def _surveyed(self) -> tuple[Table, Survey]:
-        """The data, looked through. Nothing is kept before this but what came in by stdin."""
+    async def _surveyed(self, *, list_errors: bool = False) -> tuple[Table, Survey]:
+        """The data, looked through. Nothing is kept before this but what came in by stdin.
+
+        `list_errors`: where no row can be used, all are listed in the errors file.
+        """
         if self._found is None:
             try:
                 self._found = await asyncio.to_thread(self._survey)
+            except Unusable as error:
+                if list_errors:
+                    await asyncio.to_thread(self._list_errors, error)
+                raise
             except asyncio.CancelledError:
                 self.stop(now=True)  # the thread looks for it
                 raise
@@ -176,6 +197,17 @@ class Run:
         survey = table.survey(self._look)
         progress.total, progress.bad = survey.total, survey.bad
         return table, survey
+
+    def _list_errors(self, error: Unusable) -> None:
+        """Write all rows that cannot be used into the errors file, and say with the error where that is; not over another file."""
+        place = Path(self.asked.errors)
+        if place.exists() and place.stat().st_size and not lists_errors(place):
+            return
+        refused = Refused(self.asked.errors)
+        error.rows(refused.put)
+        if refused.started:
+            error.args = (f"{error}; all are listed in {self.asked.errors}",)
+        refused.close()
 
     def _look(self, rows: int) -> None:
         self._progress.read = rows
@@ -190,11 +222,13 @@ class Run:
     async def _opened(self, opened: AsyncExitStack) -> Engine:
         """Everything that a run holds open."""
         asked = self.asked
-        table, survey = await self._surveyed()
+        table, survey = await self._surveyed(list_errors=True)
         if self.say:
             self.say(f"{survey.total:,} rows in {table.source.said}: {table.shape.said}")
         if not asked.journal.exists():
             asked.check_files(None, table.source.paths)
+            asked.check_places()
+            await self._check_desk(table, survey)
         journal = Journal(asked.journal, durability=asked.durability)
         opened.callback(journal.close)
         await asyncio.to_thread(gather, journal)
@@ -223,6 +257,16 @@ class Run:
             return Sharded(*parts, crew=Cluster(asked.ray_address, asked.shards), models=models)
         return Engine(*parts)
 
+    async def _check_desk(self, table: Table, survey: Survey) -> None:
+        """Raises ConfigError for models, graders and settings that cannot be, before any file is made."""
+        if self.model is None and self.asked.mode != "grade":
+            self.model = await chosen(None) or False
+        desk, _ = await self._desk(self.asked.options)
+        try:
+            self._checked(table, survey, desk)
+        finally:
+            await desk.close()
+
     def _options(self, journal: Journal) -> Options:
         """The options with the journal's cache. What a run spends is kept even where it may spend what it likes."""
         options = self.asked.options
@@ -245,7 +289,7 @@ class Run:
     def _files(self, opened: AsyncExitStack, known: Mapping[str, Any], columns: Sequence[str]) -> tuple[Output | Nowhere, Refused]:
         """The output, and the file for rows that cannot be read; that of an earlier run is gone."""
         asked = self.asked
-        if known.get("errors") == asked.errors:
+        if known.get("errors") == asked.errors or lists_errors(Path(asked.errors)):
             Path(asked.errors).unlink(missing_ok=True)
         refused = Refused(asked.errors)
         opened.callback(refused.close)

@@ -86,6 +86,15 @@ class Database:
         except sqlite3.Error as error:
             raise self._explained(error) from error
 
+    def copy(self, target: Path) -> None:
+        """Write all that is committed to another file. Blocks."""
+        self.flush()
+        try:
+            with closing(sqlite3.connect(target)) as other:
+                self._reader.backup(other)
+        except sqlite3.Error as error:
+            raise explained(target, error) from error
+
     def close(self) -> None:
         """Write what is queued and let go. May be called again."""
         self._opened.close()

@@ -125,6 +125,10 @@ class Journal:
         """Give back the room of what was forgotten. Blocks; needs as much room again while it works."""
         self._database.compact()
 
+    def copy(self, target: Path) -> None:
+        """Write all that is committed to another file, also when the journal's own has been deleted. Raises StoreError."""
+        self._database.copy(target)
+
     def close(self) -> None:
         """Write what is queued and let go of the file. Raises nothing: `trouble` says what went wrong."""
         self._database.close()

@@ -1,0 +1,426 @@
+"""Batches whose rows, endpoints, files and arguments fail: what becomes of them, and what is said."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from redraft import batch
+from redraft.errors import ConfigError
+from redraft.runs import Limits
+
+from .chat_server import is_judging, verdict
+
+
+def table(path, prompts):
+    path.write_text("".join(json.dumps({"id": f"r{i}", "prompt": prompt}) + "\n" for i, prompt in enumerate(prompts)))
+    return path
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def is_probe(messages):
+    return messages[-1]["content"] == "Hi"
+
+
+def good(text):
+    """A grader without a model, content with every answer."""
+    return 1.0
+
+
+class Server:
+    """What an endpoint says: `fails` to prompts with "poison" in them, to everything while it is `down`, and else an answer."""
+
+    def __init__(self, fails=None, down_from=None, down=None):
+        self.fails, self.down_from, self.down = fails, down_from, down
+
+    def __call__(self, messages, n):
+        if self.down_from is not None and n >= self.down_from:
+            return self.down
+        if "poison" in messages[-1]["content"]:
+            return self.fails() if callable(self.fails) else self.fails
+        return "fine"
+
+
+async def run(folder, server, prompts, *, outage=30.0, timeout=0.3, start=4, **more):
+    """A batch without judges; its report, its rows, and the seconds it took."""
+    began = time.monotonic()
+    source = table(folder / "in.jsonl", prompts)
+    limits = Limits(outage=outage, start=start)
+    report = await batch(source, folder / "out.jsonl", server.model, good, timeout=timeout, limits=limits, max_iterations=0, **more)
+    return report, read(folder / "out.jsonl"), time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("good_rows", "poison"), [(20, 1), (20, 3), (0, 1), (0, 3), (5, 6)], ids=["last", "last three", "alone", "three alone", "many"]
+)
+async def test_rows_that_are_never_answered_fail_and_the_run_goes_on(tmp_path, serve, good_rows, poison):
+    """Although nobody else is asked any more, it is no outage: the endpoint answers a short question, and the run ends by itself."""
+    server = serve(Server(fails=None))
+    report, rows, seconds = await run(
+        tmp_path, server, [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(poison)]
+    )
+    assert (report.ended, report.done, report.failed) == ("", good_rows, poison)
+    errors = [row["error"] for row in rows[good_rows:]]
+    assert all(error.startswith("ModelTimeoutError: ") for error in errors)
+    assert all("while the endpoint answered others" in error for error in errors)
+    assert seconds < 60
+    asked = [messages for messages in server.asked if "poison" in messages[-1]["content"]]
+    assert len(asked) <= 10 * poison
+
+
+@pytest.mark.parametrize(
+    "fails", [500, b'{"choices": []}', b"<html>no</html>", b'{"choi', b"null"], ids=["500", "empty", "page", "cut", "null"]
+)
+async def test_a_bad_body_is_asked_for_as_often_as_a_500(tmp_path, serve, fails):
+    """Four times with three retries; what that took is unknown, where nothing said it. The next row is not touched by it."""
+    server = serve(Server(fails=fails))
+    report, rows, _ = await run(tmp_path, server, ["poison", "say 1"], retries=3)
+    assert [row["best"] for row in rows] == [None, "fine"]
+    assert sum("poison" in messages[-1]["content"] for messages in server.asked) == 4
+    assert (report.done, report.failed, report.usage.calls) == (1, 1, 5)
+    assert report.usage.tokens == (15 if fails == 500 else None)
+
+
+async def test_a_bad_body_that_does_not_stay_costs_no_row(tmp_path, serve):
+    """Three bad bodies, then an answer."""
+    bodies = [b'{"choices": []}', b"<html>no</html>", b"null", "fine"]
+    server = serve(Server(fails=lambda: bodies.pop(0)))
+    report, rows, _ = await run(tmp_path, server, ["poison"])
+    assert (report.done, rows[0]["best"]) == (1, "fine")
+
+
+@pytest.mark.parametrize("down", [None, 503], ids=["silent", "503"])
+@pytest.mark.parametrize("last", ["say", "poison"])
+async def test_an_outage_at_the_end_parks_the_rows_that_are_left(tmp_path, serve, down, last):
+    """No row fails by it, poisonous or not: the run ends after `outage` seconds, and the same call goes on."""
+    server = serve(Server(fails=None, down_from=6, down=down))
+    prompts = [*(f"say {i}" for i in range(6)), *(f"{last} and {i}" for i in range(8 if down else 2))]
+    report, _, _ = await run(tmp_path, server, prompts, outage=1.5)
+    assert (report.ended, report.failed, report.resumable) == ("outage", 0, True)
+    kept = report.done
+    assert kept <= 6
+    server.answer.down_from, server.answer.fails = None, 400 if down else None
+    report, rows, _ = await run(tmp_path, server, prompts, timeout=0.1)
+    assert (report.ended, report.kept, len(rows)) == ("", kept, len(prompts))
+    assert (report.done, report.failed) == ((len(rows), 0) if last == "say" else (6, len(rows) - 6))
+
+
+async def test_an_outage_in_the_middle_with_poison_is_waited_for(tmp_path, serve):
+    """The endpoint is away for a while: everybody waits, and afterwards only the poisonous rows fail."""
+    server = serve(Server(fails=None, down_from=8, down=503))
+    stay, back = server.answer, []
+
+    def answer(messages, n):
+        if n >= 8:
+            back.append(time.monotonic() + 2)
+        if back and time.monotonic() > back[0]:
+            stay.down_from = None
+        return stay(messages, n)
+
+    server.answer = answer
+    prompts = [f"{'poison' if i % 10 == 3 else 'say'} {i}" for i in range(30)]
+    report, rows, _ = await run(tmp_path, server, prompts)
+    assert report.ended == ""
+    assert [row["id"] for row in rows if row["error"]] == ["r3", "r13", "r23"]
+
+
+async def test_a_slow_endpoint_finds_its_pace_before_a_row_fails(tmp_path, serve):
+    """One that answers three calls within the timeout is asked by fewer and fewer, and answers everybody in the end."""
+
+    def slow(messages, n):
+        time.sleep(0.1)  # noqa: ASYNC251  (the whole server: it has one thread)
+        return "fine"
+
+    report, _, _ = await run(tmp_path, serve(slow), [f"say {i}" for i in range(16)], timeout=0.4, start=16)
+    assert (report.ended, report.done, report.failed) == ("", 16, 0)
+
+
+async def test_one_endpoint_of_two_that_is_down_parks_the_run(tmp_path, serve):
+    """What the other wrote is kept, no row fails, and the run goes on when both are there."""
+    writer, judge = serve(Server()), serve(lambda messages, n: 503)
+    source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(12)])
+    limits = Limits(outage=1.0, start=8)
+    given = (source, tmp_path / "out.jsonl", writer.model, None, judge.model)
+    report = await batch(*given, limits=limits, max_iterations=0)
+    assert (report.ended, report.failed) == ("outage", 0)
+    judge.answer = lambda messages, n: verdict(5)
+    report = await batch(*given, limits=limits, max_iterations=0)
+    assert (report.ended, report.done, report.failed, writer.calls) == ("", 12, 0, 12)
+
+
+# ---- files that disappear
+
+
+class Slowly:
+    """Answers, and does something to the files of the run when the sixth call comes."""
+
+    def __init__(self, do):
+        self.do = do
+
+    def __call__(self, messages, n):
+        if n == 5:
+            self.do()
+        time.sleep(0.05 if n < 6 else 0.2)
+        return f"fine {messages[-1]['content']}"
+
+
+def remove(path):
+    return path.unlink()
+
+
+def replace(path):
+    path.unlink()
+    path.write_text("somebody else's\n")
+
+
+def move(path):
+    path.rename(path.with_name("elsewhere"))
+
+
+FATES = {"deleted": remove, "replaced": replace, "moved": move}
+
+
+@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.journal", "out.jsonl.journal-wal"])
+async def test_a_file_that_is_not_there_any_more_ends_the_run(tmp_path, serve, name, fate):
+    """It is named, with what is left: every answer that was paid for is there when the same call goes on."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    server = serve(Slowly(lambda: FATES[fate](folder / name)))
+    prompts = [f"say {i}" for i in range(40)]
+    report, _, _ = await lost(folder, server, prompts)
+    assert (report.ended, report.lost) == ("disk", False)
+    assert repr(str(folder / name)) in report.message, report.message
+    assert "the same command goes on" in report.message
+    kept, asked = report.done, server.calls
+    assert 0 < kept < 40
+    if name == "out.jsonl.journal":
+        put_back(folder, name, fate, report.message)
+    elif (folder / name).exists():
+        (folder / name).unlink()
+    server.answer.do = lambda: None
+    report, rows, _ = await run(folder, server, prompts, timeout=5)
+    assert (report.ended, report.done, len(rows)) == ("", 40, 40)
+    assert report.kept >= kept
+    assert server.calls <= 40 + (asked - kept)
+
+
+async def lost(folder, server, prompts):
+    source = table(folder / "in.jsonl", prompts)
+    limits = Limits(start=2)
+    report = await batch(source, folder / "out.jsonl", server.model, good, limits=limits, max_in_flight=2, max_iterations=0)
+    return report, None, None
+
+
+def put_back(folder, name, fate, message):
+    """What the message says is to be done before the same call goes on."""
+    place = folder / name
+    if fate == "deleted":
+        assert "it was written again" in message
+        assert place.stat().st_mode & 0o777 == 0o600
+    elif fate == "replaced":
+        assert place.read_text() == "somebody else's\n"
+        (folder / f"{name}.saved").rename(place)
+    else:
+        assert repr(str(folder / "elsewhere")) in message
+        (folder / "elsewhere").rename(place)
+
+
+@pytest.mark.parametrize("output", ["out.jsonl", "out.csv"])
+async def test_a_folder_that_is_deleted_or_renamed_ends_the_run(tmp_path, serve, output):
+    """The output's folder is named; the journal, elsewhere, has every answer."""
+    folder, journal = tmp_path / "work", tmp_path / "j.journal"
+    folder.mkdir()
+    server = serve(Slowly(lambda: shutil.rmtree(folder)))
+    source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(40)])
+    more = {"limits": Limits(start=2), "max_in_flight": 2, "max_iterations": 0, "journal": journal}
+    report = await batch(source, folder / output, server.model, good, **more)
+    assert report.ended == "disk"
+    assert repr(str(folder)) in report.message
+    folder.mkdir()
+    server.answer.do = lambda: None
+    again = await batch(source, folder / output, server.model, good, **more)
+    assert (again.ended, again.done) == ("", 40)
+    assert again.kept >= report.done > 0
+
+
+def test_the_command_ends_with_1_when_its_output_is_deleted(redraft, serve):
+    """And says which file; the last line has the true state."""
+    table(redraft.folder / "in.jsonl", [f"say {i}" for i in range(40)])
+    server = serve(Slowly(lambda: (redraft.folder / "out.jsonl").unlink()))
+    done = redraft(
+        "batch",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        server.model,
+        "--max-iterations",
+        "0",
+        "--max-in-flight",
+        "2",
+        "--grader",
+        "helpfulness",
+        "--judge",
+        server.model,
+        "--retry",
+        "failed",
+    )
+    assert done.returncode == 1, done.err
+    told = [json.loads(line) for line in done.err.splitlines()]
+    assert any("output 'out.jsonl' was deleted" in event.get("message", "") for event in told if event["event"] == "error")
+    assert (told[-1]["event"], told[-1]["state"]) == ("report", "disk")
+
+
+@pytest.mark.parametrize("most", [20_000, 200_000])
+def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
+    """Whether the output or the journal finds no more room: exit code 1, the path, and the same command goes on."""
+    table(tmp_path / "in.jsonl", [f"say {i} {'x' * 2000}" for i in range(60)])
+    server = serve(lambda messages, n: verdict(5) if is_judging(messages) else "y" * 2000)
+    command = [sys.executable, "-m", "redraft", "batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model]
+    command += ["--max-iterations", "0", "--require", "words:1-9000"]
+    limited = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); sys.argv = {command[2:]!r}; runpy.run_module('redraft', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr[-2000:]
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    errors = [event["message"] for event in told if event["event"] == "error"]
+    assert len(errors) == 1 and "out.jsonl" in errors[0]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(read(tmp_path / "out.jsonl")) == 60
+
+
+# ---- what is said
+
+
+UNUSABLE = {
+    "Latin-1": ("in.csv", "prompt,id\ncafé 1,a\ncafé 2,b\n".encode("latin-1"), ["2 x", "in.csv:2", "Latin-1", "iconv"], 2),
+    "empty": ("in.csv", b"", ["there is no row", "it is empty"], 0),
+    "requirement": (
+        "in.jsonl",
+        b'{"prompt": "p", "requirements": ["wrods:1-9"]}\n' * 3,
+        ["3 x", "in.jsonl:1", "wrods:1-9", "words"],
+        3,
+    ),
+    "no JSON": ("in.jsonl", b"{nope\n" * 4, ["4 x", "in.jsonl:1", "not JSON"], 4),
+    "one": ("in.jsonl", b'{"prompt": ""}\n', ["the only row", "in.jsonl:1", "'prompt' is empty"], 1),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_when_no_row_can_be_used_the_reasons_are_told(redraft, kind):
+    """Before a model is looked for: why not, with counts and a place; every row is listed; nothing else is made."""
+    name, data, words, bad = UNUSABLE[kind]
+    (redraft.folder / name).write_bytes(data)
+    for _ in range(2):
+        done = redraft("batch", name, "-o", "out.jsonl")
+        assert done.returncode == 2, done.err
+        told = [json.loads(line) for line in done.err.splitlines()]
+        (error,) = [event["message"] for event in told if event["event"] == "error"]
+        assert all(word in error for word in words), error
+        assert "no model" not in done.err
+        errors = redraft.folder / "out.jsonl.errors.jsonl"
+        assert len(read(errors) if errors.exists() else []) == bad
+        assert {p.name for p in redraft.folder.iterdir()} <= {name, errors.name}
+    (redraft.folder / name).write_text("prompt,response\np,r\n" if name.endswith("csv") else '{"prompt": "p", "response": "r"}\n')
+    done = redraft("batch", name, "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
+    assert done.returncode == 0, done.err
+    assert not (redraft.folder / "out.jsonl.errors.jsonl").exists()
+
+
+LINES = {
+    "done": (["-o", "out.jsonl"], 0),
+    "unknown option": (["-o", "out.jsonl", "--nope"], 2),
+    "no output": ([], 2),
+    "bad value": (["-o", "out.jsonl", "--limit", "x"], 2),
+    "unknown grader": (["-o", "out.jsonl", "--grader", "halpfulness"], 2),
+    "unknown column": (["-o", "out.jsonl", "--prompt-col", "what"], 2),
+    "no such folder": (["-o", "no/out.jsonl"], 2),
+    "no such journal folder": (["-o", "out.jsonl", "--journal", "no/j"], 2),
+    "dry run": (["-o", "out.jsonl", "--dry-run"], 0),
+    "debug": (["-o", "out.jsonl", "--model", "nope:x", "--debug"], 2),
+}
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_every_line_of_a_piped_stderr_is_an_object(redraft, kind):
+    """With an event; an error has its message. What cannot be leaves no file behind."""
+    table(redraft.folder / "in.jsonl", ["p"])
+    args, code = LINES[kind]
+    model = [] if "--model" in args else ["--model", "none"]
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "p", "response": "r"}\n')
+    done = redraft("batch", "in.jsonl", *args, *model, "--require", "words:1-9")
+    assert done.returncode == code, done.err
+    told = [json.loads(line) for line in done.err.splitlines()]
+    assert told
+    assert {event["event"] for event in told} <= {"progress", "notice", "warning", "error", "report", "traceback"}
+    assert all(event["message"] for event in told if event["event"] in {"notice", "warning", "error"})
+    if code:
+        assert told[-1]["event"] == "error"
+        assert [p.name for p in redraft.folder.iterdir()] == ["in.jsonl"]
+
+
+def test_a_wrong_key_is_told_first_and_no_row_counts_as_cut_short(redraft, serve):
+    """The reason comes before the figures, once; rows that nobody asked for were not tried."""
+    table(redraft.folder / "in.jsonl", [f"say {i}" for i in range(30)])
+    server = serve(lambda messages, n: (401, "bad key"))
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model)
+    assert done.returncode == 1
+    told = [json.loads(line) for line in done.err.splitlines()]
+    reasons = [i for i, event in enumerate(told) if "bad key" in event.get("message", "") and event["event"] == "error"]
+    assert len(reasons) == 1 < len(told) - 1 or reasons == [len(told) - 2]
+    report = told[-1]
+    assert (report["event"], report["state"], report["cut"]) == ("report", "fatal", 0)
+    assert report["not_started"] + report["left"] == 30
+    assert report["summary"][0] == "rows 0 done, 30 not tried"
+    assert "cancelled" not in done.err
+
+
+def test_a_run_that_was_finished_says_so(redraft):
+    """The second time nothing is done, and what to do where that was not meant."""
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "p", "response": "r"}\n')
+    args = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
+    assert "finished before" not in redraft(*args).err
+    again = redraft(*args)
+    assert again.returncode == 0
+    assert "all rows were finished before, so nothing was done; another output begins a new run" in again.err
+
+
+async def test_a_list_of_prompts_is_refused_at_once(tmp_path):
+    """Texts are names of files; no dataset is looked for by them."""
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=r"prompts as rows.*\"prompt\""):
+        await batch(["a prompt", "another"], tmp_path / "out.jsonl", False, good)
+    with pytest.raises(ConfigError, match="prompts as rows"):
+        await batch(["hello"], tmp_path / "out.jsonl", False, good)
+    assert time.monotonic() - began < 5
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_budget_of_tokens_that_are_unknown_is_refused(redraft, serve):
+    """A trace whose endpoint did not say what it used has spent an unknown amount, not nothing."""
+
+    def silent(messages, n):
+        content = verdict(3) if is_judging(messages) else "fine"
+        return json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
+
+    first = redraft("run", "Say it", "--model", serve(silent).model, "--max-iterations", "0", "--trace", "t.jsonl")
+    assert first.returncode == 0, first.err
+    done = redraft("run", "--resume", "t.jsonl", "--max-iterations", "1", "--budget-tokens", "1000")
+    assert done.returncode == 2
+    assert "--budget-tokens 1000: it is not known" in done.err
+
+
+def test_an_interval_stays_within_what_scores_can_be(redraft):
+    """Two rows lifted from 0 to 1 and one that is not: a mean of differences is at most 1."""
+    rows = [{"prompt": f"p{i}", "response": "One, two" if i else "one"} for i in range(4)]
+    (redraft.folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas", "--json")
+    low, high = json.loads(done.out.splitlines()[-1])["interval"]
+    assert -1 <= low <= 0.75 <= high <= 1
