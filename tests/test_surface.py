@@ -12,6 +12,7 @@ SOURCE = Path(redraft.__file__).parent
 FLOORS = {
     "core": 0,
     "errors": 0,
+    "checks": 0,
     "contracts": 1,
     "ledger": 1,
     "perform": 1,

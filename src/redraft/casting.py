@@ -277,12 +277,20 @@ def _may_ask(grader: Any) -> bool:
 def cast_for(desk: Desk, seats: list[tuple[Seat, Any]]) -> Cast:
     """Who plays which part. A grader with a `model` of its own asks that; else the judge; else the writer."""
     options = desk.options
-    writing = desk.line(desk.writer) if desk.writer is not None else None
-    judging = desk.line(desk.judge) if desk.judge is not None else writing
+    writing = _named_line(desk, "model", desk.writer) if desk.writer is not None else None
+    judging = _named_line(desk, "judge", desk.judge) if desk.judge is not None else writing
     lines = {seat.grader: _line_of(desk, grader, judging, free=seat.free) for seat, grader in seats}
     requirements = [g.requirement for _, g in seats if isinstance(g, RequirementGrader)]
     sampling = Sampling(options.temperature, options.max_tokens, options.seed)
     return Cast(writing, {s.grader: g for s, g in seats}, lines, _editor(options), requirements, sampling, desk.line)
+
+
+def _named_line(desk: Desk, argument: str, model: Any) -> Line:
+    """The line of a model that was given as an argument. Raises ConfigError naming that."""
+    try:
+        return desk.line(model)
+    except ConfigError as error:
+        raise ConfigError(f"{argument}: {error}") from None
 
 
 def _line_of(desk: Desk, grader: Any, judging: Line | None, *, free: bool) -> Line | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Any, TypeAlias
 
 Slot: TypeAlias = tuple[Any, ...]
@@ -97,8 +97,8 @@ class Task:
 
     `messages` may be given as a prompt or as chat messages (`{"role", "content"}`). With a `response`, that becomes
     candidate 0. `reference`, `context` and `tests` are for graders that read them; tests are shown to judges and never run.
-    `requirements` are specs such as "words:80-200", or objects with such a `spec`. Raises ValueError for messages that are no
-    messages.
+    `requirements` are specs such as "words:80-200", or objects with such a `spec`. Raises ConfigError for a field that is not
+    what it must be.
     """
 
     messages: tuple[Message, ...]
@@ -122,19 +122,19 @@ class Task:
         id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        if response is not None and not isinstance(response, str):
-            raise ValueError(f"response must be text or None, got {response!r}")
-        given = dict(
-            messages=tuple(as_messages(messages)),
-            response=response,
-            reference=reference,
-            context=context,
-            tests=tests,
-            requirements=tuple(r if isinstance(r, str) else str(r.spec) for r in requirements),
-            id=id,
-            metadata=dict(metadata or {}),
-        )
-        for name, value in given.items():
+        from .. import checks  # it knows the errors, and those know the records
+
+        texts = dict(response=response, reference=reference, context=context, tests=tests, id=id)
+        for name, value in texts.items():
+            checks.text(name, value, optional=True, empty=True)
+        if not (metadata is None or isinstance(metadata, Mapping)):
+            raise checks.refused("metadata", 'a mapping such as {"source": "mail"} or None', metadata)
+        try:
+            said = tuple(as_messages(messages))
+        except ValueError as error:
+            raise checks.ConfigError(f"messages: {error}") from None
+        given = dict(messages=said, requirements=_specs(requirements), metadata=dict(metadata or {}))
+        for name, value in (texts | given).items():
             object.__setattr__(self, name, value)
 
     @property
@@ -143,16 +143,32 @@ class Task:
         return next((text_of(m) for m in reversed(self.messages) if m["role"] == "user"), "")
 
 
+def _specs(requirements: Any) -> tuple[str, ...]:
+    """The specs of requirements, given as specs or as objects that have one. Raises ConfigError."""
+    from .. import checks
+
+    wanted = 'a list of specs such as ["words:80-200"], or of objects with a `spec`'
+    if isinstance(requirements, str | bytes | Mapping | type) or not isinstance(requirements, Iterable):
+        raise checks.refused("requirements", wanted, requirements)
+    specs = [one if isinstance(one, str) else getattr(one, "spec", None) for one in requirements]
+    for spec in specs:
+        if not isinstance(spec, str):
+            raise checks.refused("requirements", wanted, requirements)
+    return tuple(map(str, specs))
+
+
 def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
-    """Chat messages from a prompt, or a checked copy of the messages given."""
+    """Chat messages from a prompt, or a checked copy of the messages given. Raises ValueError."""
+    from ..checks import shown
+
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
-    if not isinstance(prompt, Iterable) or isinstance(prompt, Mapping):
-        raise ValueError(f"a task is a prompt or a list of messages, got {prompt!r}")
-    messages = []
-    for message in prompt:
+    if isinstance(prompt, Mapping | bytes | type) or not isinstance(prompt, Iterable):
+        raise ValueError(f"a task is a prompt or a list of messages, got {shown(prompt)}")
+    messages: list[dict[str, Any]] = []
+    for n, message in enumerate(prompt, 1):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
-            raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r}')
+            raise ValueError(f'message {n} must be {{"role": "user", "content": "..."}}, got {shown(message)}')
         messages.append(dict(message))
     if not messages:
         raise ValueError("a task needs at least one message, got none")
@@ -238,10 +254,8 @@ class Feedback:
         if self.score is not None:
             _check_score(self.score, "a score")
             object.__setattr__(self, "score", float(self.score))
-        if isinstance(self.actions, str):
-            raise ValueError(f"actions must be a list of texts, got the text {self.actions!r}")
-        object.__setattr__(self, "actions", tuple(self.actions))
-        object.__setattr__(self, "criteria", tuple(self.criteria))
+        for name in ("actions", "criteria", "votes"):
+            object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
 
     @property
     def slot(self) -> Slot:
@@ -263,13 +277,26 @@ class Feedback:
 
 
 def _check_score(score: Any, what: str) -> None:
-    number = isinstance(score, int | float) and not isinstance(score, bool)
-    if not number or not isfinite(score) or not 0 <= score <= 1:
-        raise ValueError(f"{what} must be a number in [0, 1], got {score!r}")
+    from ..checks import shown
+
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise ValueError(f"{what} must be a number in [0, 1], got {shown(score)}")
 
 
-def _check_interval(low: Any, high: Any) -> None:
-    for end in (low, high):
+def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
+    """What stands in a list. Raises ValueError for what is none: a text would be taken apart."""
+    from ..checks import shown
+
+    if isinstance(value, str | bytes | Mapping | type) or not isinstance(value, Iterable):
+        raise ValueError(f"{name} must be a list, got {shown(value)}")
+    return tuple(value)
+
+
+def _check_interval(ends: Any) -> None:
+    if not isinstance(ends, tuple | list) or len(ends) != 2:
+        raise ValueError(f"an interval is a pair of numbers (low, high), got {ends!r:.200}")
+    low, high = ends
+    for end in ends:
         _check_score(end, "an end of an interval")
     if low > high:
         raise ValueError(f"an interval goes from its lower end to its upper one, got {(low, high)!r}")
@@ -304,8 +331,9 @@ class Comparison:
 
     def __post_init__(self) -> None:
         for name in ("ranking", "actions", "shown", "votes"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        object.__setattr__(self, "ties", tuple(tuple(sorted(group)) for group in self.ties))
+            object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
+        groups = [sorted(_as_tuple("a group of ties", group)) for group in _as_tuple("ties", self.ties)]
+        object.__setattr__(self, "ties", tuple(map(tuple, groups)))
 
     @property
     def slot(self) -> Slot:
@@ -380,8 +408,11 @@ class Outcome:
             if score is not None:
                 _check_score(score, "what is believed of a candidate")
         if self.interval is not None:
-            _check_interval(*self.interval)
-        for id, score in self.believed:
+            _check_interval(self.interval)
+        for pair in _as_tuple("believed", self.believed):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ValueError(f"believed must hold pairs (id, score), got {pair!r:.200}")
+            id, score = pair
             _check_id(id)
             _check_score(score, "what is believed of a candidate")
         if self.best is not None:

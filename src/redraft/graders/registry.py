@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeAlias
 
+from .. import checks
 from ..core.errors import ConfigError
 from ..requirements import KINDS, parse
 from .requirement import RequirementGrader
@@ -72,19 +72,13 @@ def _ours() -> Iterator[Entry]:
 
 def find_entry(name: str) -> Entry:
     """The entry of a name. Raises ConfigError with the nearest names."""
+    checks.text("the name of a grader", name)
     known: dict[str, Entry] = {}
     for entry in entries():
         known.setdefault(entry.name, entry)
         if entry.name == name:
             return entry
-    near = get_close_matches(name, known, 3, 0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    by_mode = {mode: [e.name for e in known.values() if (e.mode == "requirement") == (mode == "requirements")] for mode in WORDS}
-    listed = "; ".join(f"{mode}: {', '.join(names)}" for mode, names in by_mode.items())
-    raise ConfigError(f"unknown grader {name!r}; {hint}{listed}")
-
-
-WORDS = ("graders", "requirements")
+    raise ConfigError(checks.unknown("grader", name, known, "redraft graders"))
 
 
 def named(spec: str) -> Any:

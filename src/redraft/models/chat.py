@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import orjson
 
+from .. import checks
 from ..contracts import FORMATS, Reply, Request
 from ..core.errors import ConfigError, ModelError, ModelUnavailableError
 from ..ledger import current_entry
@@ -51,8 +52,14 @@ class Chat:
         timeouts: Timeouts = Timeouts(),
         proxy: str | None = None,
     ) -> None:
-        if not name:
-            raise ConfigError("a model needs a name, got ''")
+        checks.text("the name of a model", name)
+        checks.text("base_url", base_url)
+        for what, secret in (("key", key), ("proxy", proxy)):
+            if not (secret is None or isinstance(secret, str)):  # never shown
+                raise ConfigError(f"{what} must be text or None, got {type(secret).__name__}")
+        for what, given in (("headers", headers), ("extra_body", extra_body)):
+            if not (given is None or isinstance(given, Mapping)):
+                raise ConfigError(f"{what} must be a mapping or None, got {type(given).__name__}")
         at, in_url = endpoint(base_url)
         self.name = name
         self.base_url = at._replace(query="").geturl()
