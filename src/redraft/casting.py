@@ -20,7 +20,7 @@ from .core.trace import Seat
 from .editors import FormEditor
 from .graders import Judge, Pairwise, RequirementGrader, Rubric, as_grader, must
 from .graders.identity import fingerprint
-from .graders.judge import check_needs
+from .graders.needs import check_needs
 from .graders.seating import as_seated
 from .models import connect
 from .models.chat import endpoint_shown
@@ -312,9 +312,11 @@ def scored_by(panel: Iterable[Seat]) -> list[Seat]:
 
 
 def check_task(grader: Any, task: Task) -> None:
-    """Raises ConfigError when a task lacks what a grader, or a part of it, cannot do without."""
+    """Raises ConfigError for a task that a grader, or a part of it, cannot grade."""
     if needs := getattr(grader, "needs", ()):
         check_needs(grader.name, needs, task)
+    if checks := getattr(grader, "check_task", None):
+        checks(task)
     for part in getattr(grader, "parts", ()):
         check_task(part, task)
 

@@ -115,15 +115,16 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     return [spelt[one] for one in get_close_matches(name[:80].casefold(), spelt, n, 0.6)]
 
 
-def unknown(what: str, name: str, known: Iterable[str], listed_by: str = "") -> str:
+def unknown(what: str, name: str, known: Iterable[str], listed_by: str = "", *, given: str = "") -> str:
     """The words for a name that is not known: the nearest names first, then all, or as many as fit and how to list them.
 
-    `what` is what the name is of ("grader"), `listed_by` the command that lists all.
+    `what` is what the name is of ("grader"), `listed_by` the command that lists all, `given` what stood there where the name is
+    only a part of it.
     """
     names = list(known)
     near = nearest(name, names)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"unknown {what} {shown(name, 80)}; {hint}{listing(names, listed_by)}"
+    return f"unknown {what} {shown(given or name)}; {hint}{listing(names, listed_by)}"
 
 
 def listing(names: Iterable[str], listed_by: str = "") -> str:

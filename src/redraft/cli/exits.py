@@ -93,11 +93,22 @@ def _told(error: Exception) -> int:
 
 def _hint(error: RedraftError) -> str:
     """What to do about an error."""
+    from ..core.errors import GradingError
     from ..text import duration, moment_in
 
     if wait := getattr(error, "retry_after", None):
         return f"try again in {duration(wait)}, at {moment_in(wait)}"
+    if isinstance(error, GradingError) and (free := _computed(error)):
+        return f"`redraft graders {free}` tells what it needs of a task and of an answer"
     return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")
+
+
+def _computed(error: RedraftError) -> str:
+    """The grader to blame where all that failed ask no model; "" where another judge may help."""
+    trace = error.result.trace if error.result else None
+    failed = {f.of[2] for f in trace.failures.values() if f.of[0] == "feedback"} if trace else set()
+    free = {seat.grader for seat in trace.panel if seat.free} if trace else set()
+    return min(failed).partition(":")[0] if failed and failed <= free else ""
 
 
 def complain(message: str, hint: str = "") -> None:

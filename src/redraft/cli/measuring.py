@@ -49,7 +49,7 @@ def measure(typed: Mapping[str, Any]) -> int:
         raise ConfigError(f"where:{labelled.ignored[0]}: no row has such a column")
     reading = Reading(typed["threshold"], _scale(typed["scale"]))
     digest = _digest(typed["data"], {**columns, "kind": str(typed["kind"])})
-    data = Data(labelled.cases, Path(typed["data"]).name, digest, len(labelled.skipped), reading)
+    data = Data(labelled.cases, Path(typed["data"]).name, digest, len(labelled.skipped), reading, labelled.columns)
     shelf = cards.Shelf.at(typed["cards"])
     try:
         found = _recorded(data, typed, labelled.ignored, shelf) if typed["recorded"] else asyncio.run(_live(data, typed, shelf))

@@ -17,13 +17,13 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from .. import checks
 from ..around.messages import NOT_SHOWN
 from ..contracts import Ask, Model, Reply, Request
-from ..core.errors import ConfigError
 from ..core.records import Candidate, Criterion, Feedback, Task
 from ..core.tasks import run_beside
 from . import reading
 from .asking import ask_strictly
 from .computed.no_answer import find_no_answer
 from .envelope import CONTROL_NOTICE, DATA_NOTICE, enclose, fresh_nonce, notice
+from .needs import check_needs
 from .rubric import DEFAULT, READABLE, TOP, Example, Rubric, as_rubric, one_criterion, read_words
 from .rubric import Criterion as Asked
 from .template import Template
@@ -212,12 +212,6 @@ def check_setting(name: str, how: Setting) -> None:
     model = getattr(how, "model", None)
     if not (model is None or isinstance(model, str | Model) or callable(model)):
         raise checks.refused(f"{at} model", "a name, a Model, a function of messages or None", model)
-
-
-def check_needs(name: str, needs: tuple[str, ...], task: Task) -> None:
-    """Raises ConfigError when the task lacks a field."""
-    if missing := [field for field in needs if not getattr(task, field)]:
-        raise ConfigError(f"grader {name!r} needs a task with {' and '.join(missing)}; this task has none")
 
 
 def no_answer(why: str) -> Feedback:

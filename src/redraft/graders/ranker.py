@@ -23,7 +23,8 @@ from . import reading
 from .asking import ask_strictly
 from .combine import together
 from .envelope import CONTROL_NOTICE, DATA_NOTICE, cut_middle, enclose, fresh_nonce, notice
-from .judge import LONGEST_CHANGE, SYSTEM, check_needs, check_setting
+from .judge import LONGEST_CHANGE, SYSTEM, check_setting
+from .needs import check_needs
 from .rubric import READABLE, Rubric
 from .transcript import answer_text, size_of, transcript, user_message
 

@@ -165,7 +165,10 @@ class Chat:
             to = endpoint_shown(headers.get("Location", ""))
             why = "redirects are not followed, so that a key stays where it belongs"
             return ModelUnavailableError(f"status {status} sends us to {to}: {why}", status=status, usage=REFUSED)
-        return refused(status, said, headers)
+        error = refused(status, said, headers)
+        if status in {404, 405}:
+            error.args = (f"{error}{path_hint(self.base_url)}",)
+        return error
 
     def told(self, error: ModelError) -> ModelError:
         """The error with the model and the host in front, and no secret in it, whoever put it there."""
@@ -270,6 +273,15 @@ def endpoint_shown(url: str) -> str:
     host, slash, path = rest.partition("/")
     shown = f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else url.rpartition("@")[2]
     return shorten(re.split(r"[?#]", shown)[0], 200)
+
+
+def path_hint(base_url: str, end: str = "chat/completions") -> str:
+    """What to say where a server has not what was asked for: the path, and the address to try where that lacks a version."""
+    path = urlsplit(base_url).path
+    asked = f" (asked for {path}/{end})"
+    if re.search(r"/v[0-9]", path):
+        return asked
+    return f"{asked}; OpenAI-compatible servers mostly answer under /v1: try {endpoint_shown(base_url).rstrip('/')}/v1"
 
 
 def clean_key(key: str | None) -> str | None:

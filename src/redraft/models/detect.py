@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from ..contracts import Model
 from ..core.errors import AuthenticationError, ConfigError, ModelError
-from .chat import OPENAI, Chat, endpoint, endpoint_shown, hidden, model_names
+from .chat import OPENAI, Chat, endpoint, endpoint_shown, hidden, model_names, path_hint
 from .names import connect, key_for, openai_url, server_url
 from .reading import parsed, read_refusal, refused, shorten
 from .wire import Route, Timeouts, fetch
@@ -197,7 +197,10 @@ async def _listed(url: str, timeouts: Timeouts, key: str | None) -> tuple[list[s
     headers = {"Accept-Encoding": "gzip"} | ({"Authorization": f"Bearer {key}"} if key else {})
     status, came_with, body = await fetch(Route(at._replace(path=f"{at.path}/models").geturl(), headers, timeouts))
     if status != 200:
-        raise refused(status, read_refusal(body))
+        error = refused(status, read_refusal(body))
+        if status in {404, 405}:
+            error.args = (f"{error}{path_hint(at.geturl(), 'models')}",)
+        raise error
     data = parsed(body, came_with.get("Content-Type", ""))
     names = model_names(data)
     if names is None:

@@ -76,7 +76,7 @@ def _short(spec: str) -> str:
 
 def _unknown(spec: str, name: str) -> str:
     hint = ' (a requirement is KIND:VALUE, such as "words:80-200")' if ":" not in spec else ""
-    return checks.unknown("requirement", name, KINDS, "redraft graders") + hint
+    return checks.unknown("requirement", name, KINDS, "redraft graders", given=spec) + hint
 
 
 def no_argument(argument: str) -> None:

@@ -39,6 +39,7 @@ class Labelled:
     skipped: tuple[BadRow, ...]
     recognised: tuple[str, ...]
     ignored: tuple[str, ...] = ()
+    columns: str = ""
 
 
 def read_cases(
@@ -70,7 +71,7 @@ def read_cases(
     if not cases:
         raise ConfigError(f"{str(path)!r}: none of its rows can be understood{_first(skipped)}")
     said = [f"{len(cases)} cases of kind {shape.kind}: {WORDS[shape.kind]}", *_said(table, shape)]
-    return Labelled(tuple(cases), shape.kind, _scale(cases), tuple(skipped), tuple(said), tuple(ignored))
+    return Labelled(tuple(cases), shape.kind, _scale(cases), tuple(skipped), tuple(said), tuple(ignored), table.listed())
 
 
 WORDS: dict[Kind, str] = {
