@@ -106,13 +106,24 @@ def refused(name: str, allowed: str, value: object) -> ConfigError:
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
-    """The known names that are most like a name, whatever its case, best first."""
+    """The known names that are most like a name, whatever its case, best first; then those that begin with it."""
     from difflib import get_close_matches
 
+    given = name[:80].casefold()
     spelt: dict[str, str] = {}
     for one in known:
         spelt.setdefault(one.casefold(), one)
-    return [spelt[one] for one in get_close_matches(name[:80].casefold(), spelt, n, 0.6)]
+    close = get_close_matches(given, spelt, n, 0.7)
+    longer = [one for one in spelt if len(given) > 2 and one.startswith(given) and one not in close]
+    return [spelt[one] for one in [*close, *longer][:n]]
+
+
+def unreadable(error: Exception) -> str:
+    """Why a file cannot be read as text, and for a wrong encoding what to do."""
+    if isinstance(error, UnicodeDecodeError):
+        byte = error.object[error.start]
+        return f"it is not UTF-8 text (byte {byte:#04x} at {error.start:,}): save it as UTF-8 (iconv -f LATIN1 -t UTF-8 OLD > NEW)"
+    return str(getattr(error, "strerror", None) or error)
 
 
 def unknown(what: str, name: str, known: Iterable[str], listed_by: str = "", *, given: str = "") -> str:

@@ -5,10 +5,13 @@ This is the only place that catches what commands raise.
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,7 +48,7 @@ def exit_code(result: Result) -> int:
 def guarded(invoke: Callable[[], Any]) -> int:
     """The exit code of a command, whatever happens in it; `--debug` or REDRAFT_DEBUG adds the traceback."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _heeding_sigterm():
             warnings.showwarning = _warned
             code = invoke()
         sys.stdout.flush()
@@ -55,13 +58,37 @@ def guarded(invoke: Callable[[], Any]) -> int:
         complain("interrupted")
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        complain(error.format_message(), _where_to_read(error))
         return USAGE
     except Exception as error:  # noqa: BLE001  (whatever it is, people see one line)
         if os.environ.get("REDRAFT_DEBUG"):
             _trace_back()
         return _told(error)
     return code if isinstance(code, int) else OK
+
+
+@contextmanager
+def _heeding_sigterm() -> Iterator[None]:
+    """Being told to end is like Ctrl-C: what there is is kept, and people are told."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # in a thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _where_to_read(error: click.ClickException) -> str:
+    """Where the options of the command are told that was not understood."""
+    ctx = getattr(error, "ctx", None)
+    return f"`{ctx.command_path} --help` tells what it takes" if ctx else ""
 
 
 def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -82,13 +109,23 @@ def _told(error: Exception) -> int:
     from ..core.errors import ConfigError, RedraftError
 
     if isinstance(error, OSError):
-        complain(f"{error.filename or 'output'}: {error.strerror or error}")
-        return FAILED
+        return _not_written(error)
     if not isinstance(error, RedraftError):
         complain(f"{type(error).__name__}: {error}", "this should not happen; --debug shows where it did")
         return FAILED
     complain(str(error) or type(error).__name__, _hint(error))
     return USAGE if isinstance(error, ConfigError) else FAILED
+
+
+def _not_written(error: OSError) -> int:
+    """Say which file or stream the system refused; what is still to be written to a full stdout goes nowhere."""
+    if error.filename or error.errno not in {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}:
+        complain(f"{error.filename or 'output'}: {error.strerror or error}")
+        return FAILED
+    complain(f"stdout cannot be written: {error.strerror}", "make room, or send the output to another place")
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
 
 
 def _hint(error: RedraftError) -> str:

@@ -282,7 +282,7 @@ def read_words(path: str | Path, what: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise ConfigError(f"{what} {str(path)!r} cannot be read: {error}") from error
+        raise ConfigError(f"{what} {str(path)!r} cannot be read: {checks.unreadable(error)}") from error
 
 
 def read_table(path: str | Path, key: str, lines: Callable[[str], Any], what: str = "rubric") -> tuple[Mapping[str, Any], str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from ..checks import unreadable
 from ..contracts import Check, Edit
 from ..core.errors import ComputeLimitError, ConfigError
 from ..jsontext import refuse_constant
@@ -233,7 +234,7 @@ def _content(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the schema file {path!r} cannot be read: {error}") from None
+        raise ConfigError(f"the schema file {path!r} cannot be read: {unreadable(error)}") from None
 
 
 def canonical(schema: Any) -> str:

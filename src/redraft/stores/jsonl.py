@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ..checks import unreadable
 from ..core.errors import StoreError
 from ..core.records import Record
 from ..core.serial import loads, record_from_json, record_to_json
@@ -59,17 +60,17 @@ def read_trace(path: str | Path) -> Trace:
     try:
         text = Path(path).read_bytes().decode("utf-8", "strict")
     except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"trace {str(path)!r} cannot be read: {error}") from error
+        raise StoreError(f"trace {str(path)!r} cannot be read: {unreadable(error)}") from error
     *lines, torn = text.split("\n")
     if not lines and torn:
         lines = [torn]
     if not lines:
-        raise StoreError(f"trace {str(path)!r} is empty")
+        raise StoreError(f"trace {str(path)!r} is empty: it is not what `redraft run --trace FILE` wrote")
     try:
         head = loads(lines[0])
         trace = Trace.from_json(lines[0]) if "records" in head else Trace.from_header(head)
     except StoreError as error:
-        raise StoreError(f"{str(path)!r}: {error}") from error
+        raise StoreError(f"{str(path)!r} is no trace, such as `redraft run --trace FILE` writes: {error}") from error
     return replace(trace, records=(*trace.records, *(_record(path, n, line) for n, line in enumerate(lines[1:], 2))))
 
 
