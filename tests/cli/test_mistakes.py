@@ -83,13 +83,19 @@ TYPED = {
     "graders help": (2, ["'help'", "did you mean 'helpfulness'"]),
     "graders zzz": (2, ["'zzz'", "there are judge, checklist", "redraft graders"]),
     f"grade --response ok.txt --grader exact:caes=false --reference ok.txt {NONE}": (2, ["'caes=false'", "did you mean case="]),
-    f"grade --response ok.txt --grader numeric:pick=best --reference ok.txt {NONE}": (2, ["pick", "'best'", "last or first or only"]),
+    f"grade --response ok.txt --grader numeric:pick=best --reference ok.txt {NONE}": (
+        2,
+        ["pick", "'best'", "last or first or only"],
+    ),
     f"grade --response ok.txt --grader helpfulness {NONE}": (2, ["'helpfulness' asks a model", "give `model` or `judge`"]),
     # what a grader needs
     f"grade --response ok.txt --grader numeric {NONE}": (2, ["'numeric'", "reference", "--reference FILE"]),
     f"grade --response ok.txt --grader numeric --reference no_number.txt {NONE}": (2, ["'numeric'", "one number", "'no number'"]),
     f"grade --response ok.txt --grader citations {NONE}": (2, ["'citations'", "context", "--context FILE"]),
-    "validate labelled.csv --grader exact": (2, ["'exact' needs a reference", "-c reference=COLUMN", "'question', 'answer', 'score'"]),
+    "validate labelled.csv --grader exact": (
+        2,
+        ["'exact' needs a reference", "-c reference=COLUMN", "'question', 'answer', 'score'"],
+    ),
     "validate labelled.csv --grader correctness --judge http://127.0.0.1:9/v1#m": (
         2,
         ["'correctness' needs a reference", "labelled.csv", "-c reference=COLUMN", "'question', 'answer', 'score'"],
@@ -135,7 +141,10 @@ TYPED = {
     "priors forget nobody": (2, ["'nobody'", "redraft priors"]),
     "priors forget shipped": (2, ["shipped", "cannot be forgotten"]),
     # outputs, and doing it twice
-    f"run --response ok.txt --require words:2 {NONE} -o nowhere/out.txt": (2, ["--output", "nowhere/out.txt", "a folder that exists"]),
+    f"run --response ok.txt --require words:2 {NONE} -o nowhere/out.txt": (
+        2,
+        ["--output", "nowhere/out.txt", "a folder that exists"],
+    ),
     f"run --response ok.txt --require words:2 {NONE} -o folder": (2, ["--output", "folder", "cannot be written"]),
     f"run --response ok.txt --require words:2 {NONE} --trace nowhere/t.jsonl": (1, ["'nowhere/t.jsonl'", "No such file"]),
     f"run --response ok.txt --require words:2 {NONE} --trace foreign.jsonl": (1, ["'foreign.jsonl'", "--resume", "another file"]),

@@ -70,15 +70,15 @@ def _ours() -> Iterator[Entry]:
         yield Entry(name, "requirement", kind.help, _requirement(name), example=kind.example)
 
 
-def find_entry(name: str) -> Entry:
-    """The entry of a name. Raises ConfigError with the nearest names."""
+def find_entry(name: str, given: str = "") -> Entry:
+    """The entry of a name, which stood in what was `given`. Raises ConfigError with the nearest names."""
     checks.text("the name of a grader", name)
     known: dict[str, Entry] = {}
     for entry in entries():
         known.setdefault(entry.name, entry)
         if entry.name == name:
             return entry
-    raise ConfigError(checks.unknown("grader", name, known, "redraft graders"))
+    raise ConfigError(checks.unknown("grader", name, known, "redraft graders", given=given))
 
 
 def named(spec: str) -> Any:
@@ -86,7 +86,7 @@ def named(spec: str) -> Any:
     name, _, argument = spec.partition(":")
     if name in KINDS:
         return RequirementGrader(parse(spec))
-    return find_entry(name).make(argument)
+    return find_entry(name, spec).make(argument)
 
 
 def foreign() -> dict[str, EntryPoint]:

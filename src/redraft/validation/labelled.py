@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
+from .. import checks
 from ..core.errors import ConfigError
 from ..core.records import Message, Task
 from ..datasets import BadRow, Row
@@ -23,6 +24,9 @@ from .labels import Unclear
 from .outputs import read_verdicts
 
 __all__ = ["Labelled", "read_cases", "read_verdicts"]
+
+
+MOST_ROWS = 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ def read_cases(
     """
     if kind is not None and kind not in get_args(Kind):
         raise ConfigError(f"kind={kind!r}: there are {', '.join(get_args(Kind))}")
+    checks.whole_number("limit", limit, 1, MOST_ROWS, optional=True)
+    checks.mapping("columns", columns, '{"prompt": "question"}', optional=False)
     held, skipped, ignored = read_rows(path, columns, limit)
     table = Columns(columns, held)
     if not held:
