@@ -123,6 +123,7 @@ class Task:
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         from .. import checks  # it knows the errors, and those know the records
+        from .errors import ConfigError
 
         texts = dict(response=response, reference=reference, context=context, tests=tests, id=id)
         for name, value in texts.items():
@@ -132,10 +133,10 @@ class Task:
         try:
             said = tuple(as_messages(messages))
         except ValueError as error:
-            raise checks.ConfigError(f"messages: {error}") from None
+            raise ConfigError(f"messages: {error}") from None
         given = dict(messages=said, requirements=_specs(requirements), metadata=dict(metadata or {}))
-        for name, value in (texts | given).items():
-            object.__setattr__(self, name, value)
+        for name, held in [*texts.items(), *given.items()]:
+            object.__setattr__(self, name, held)
 
     @property
     def prompt(self) -> str:

@@ -201,7 +201,7 @@ def _request(inquiry: Inquiry[T], task: Task, how: Setting) -> tuple[Request, Ex
     return Request(messages, how.temperature, how.max_tokens, schema=inquiry.schema, nonce=nonce), exhibit
 
 
-def check_setting(name: str, how: Setting) -> None:
+def check_setting(name: str, how: Any) -> None:
     """Raises ConfigError for a name, a limit or a model that is none."""
     checks.text("name", name)
     at = f"grader {name!r}:"

@@ -46,7 +46,8 @@ class Batch(Settings, total=False):
     """The arguments of `batch` beside the settings of `refine`.
 
     `mode`: "refine", "grade" (the responses as they are) or "best" (of `n` drafts). `columns` says what columns mean where
-    their names do not: {"prompt": "question"}. `on_duplicate`: "error", or for an id that comes twice keep the "first", the "last" or, renamed, all.
+    their names do not, such as {"prompt": "question"}. `on_duplicate`: "error", or for an id that comes twice keep the "first",
+    the "last" or, renamed, all.
     `journal`: the file of what is known (default: the output's name and ".journal"), `name` the run's name in it, `retry`:
     what of finished rows to redo, "failed" or "truncated". `ordered=False` writes rows as they end. `errors`: the file for
     rows that cannot be read. `durability`: "normal" survives the death of the process, "full" that of the machine. `limits`:
