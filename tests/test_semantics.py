@@ -308,7 +308,7 @@ async def test_repairs_do_not_raise_the_number_of_calls():
         ({"plan": "plan"}, "plan"),
         ({"max_iteration": 3}, "did you mean 'max_iterations'"),
         ({"graders": "helpfulnes:x"}, "helpfulnes"),
-        ({"graders": "juge"}, "did you mean judge"),
+        ({"graders": "juge"}, "did you mean 'judge'"),
         ({"graders": []}, "nothing to grade with"),
         ({"graders": Judge}, "instance"),
         ({"graders": lambda: 1}, "must take (text)"),
@@ -821,8 +821,10 @@ async def test_the_editor_alone_repairs_without_a_model():
 
 async def test_with_no_model_nothing_is_invented():
     """The error says where a model was looked for and what the editor can do."""
-    with pytest.raises(ConfigError, match="never invents") as caught:
+    with pytest.raises(ConfigError, match="^model=False: .* or give the task a `response`"):
         await refine("q", False, ["words:5-"])
+    with pytest.raises(ConfigError, match="never invents") as caught:
+        await refine("q", None, ["words:5-"])
     assert "REDRAFT_MODEL" in str(caught.value)
 
 

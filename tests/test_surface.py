@@ -13,6 +13,7 @@ FLOORS = {
     "core": 0,
     "errors": 0,
     "masking": 0,
+    "checks": 0,
     "contracts": 1,
     "ledger": 1,
     "perform": 1,

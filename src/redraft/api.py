@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from .around import observe
 from .casting import Desk, check_task
+from .checks import refused, shown
 from .contracts import Perform, Store
 from .core.engine import advance
 from .core.errors import ConfigError, RedraftError
@@ -89,6 +90,7 @@ async def refine_many(
     A task that fails does not stop the others: its result carries the `error`. Bad arguments raise ConfigError before
     anything is asked. When cancelled, it asks nothing more, and CancelledError carries `.results`, one for each task.
     """
+    listed = as_tasks(tasks)
     jobs: list[Job] = []
     rows: list[asyncio.Task[Result]] = []
     try:
@@ -96,7 +98,9 @@ async def refine_many(
             desk = Desk(Options.of(settings), await chosen(model), graders, judge)
             at_the_end.push_async_callback(desk.close)
             moment = desk.options.ends_at
-            jobs += [replace(with_priors_noted(job_for(task, desk, moment)), owned=False) for task in tasks]
+            jobs += [
+                replace(with_priors_noted(job_for(task, desk, moment, searched=model is None)), owned=False) for task in listed
+            ]
             places = asyncio.Semaphore(desk.options.max_in_flight)
             rows += [asyncio.ensure_future(_row(job, places)) for job in jobs]
             at_the_end.push_async_callback(cancel_and_wait, rows)
@@ -139,13 +143,14 @@ class Job:
 
 async def prepare(task: Given, model: Any, graders: Any, judge: Any, options: Options) -> Job:
     """Everything a refinement needs, checked before anything is asked. Raises ConfigError."""
-    return with_priors_noted(job_for(task, Desk(options, await chosen(model), graders, judge), options.ends_at))
+    desk = Desk(options, await chosen(model), graders, judge)
+    return with_priors_noted(job_for(task, desk, options.ends_at, searched=model is None))
 
 
 async def chosen(model: Any) -> Any:
-    """The model that was given, or one that is found; None when there is none."""
+    """The model that was given, or one that is found; None when there is none. False is no model."""
     if model is not None:
-        return model or None
+        return None if model is False else model
     try:
         return (await find()).model
     except asyncio.CancelledError as cut:
@@ -153,15 +158,18 @@ async def chosen(model: Any) -> Any:
         raise
 
 
-def job_for(given: Given, desk: Desk, moment: float | None = None) -> Job:
-    """One refinement at a desk, to be over at a moment of the monotonic clock. Raises ConfigError."""
+def job_for(given: Given, desk: Desk, moment: float | None = None, *, searched: bool = True) -> Job:
+    """One refinement at a desk, to be over at a moment of the monotonic clock; `searched`: whether a model was looked for.
+
+    Raises ConfigError.
+    """
     options = desk.options
     trace = _as_found(given) if isinstance(given, Trace) else Trace(_with_files(_task(given)))
     response = trace.task.response
     if desk.writer is None and response is None and not trace.candidates:
-        raise ConfigError(NO_MODEL)
+        raise ConfigError(NO_MODEL if searched else MODEL_REFUSED)
     if not any(text_of(message).strip() for message in trace.task.messages):
-        raise ConfigError(f"task: the prompt is empty, got {trace.task.prompt!r}")
+        raise ConfigError(f"task: the prompt is empty, got {shown(trace.task.prompt)}")
     panel, cast = desk.seat(trace.task.requirements)
     if trace.task.tools:
         offered = replace(cast.sampling, tools=trace.task.tools, tool_choice=trace.task.tool_choice)
@@ -198,6 +206,10 @@ def with_priors_noted(job: Job) -> Job:
     return job if settings == job.trace.settings else replace(job, trace=replace(job.trace, settings=settings))
 
 
+MODEL_REFUSED = (
+    "model=False: there is no model, and nothing to repair: name a model, such as model='openai:gpt-4o-mini', or give the task "
+    "a `response` and requirements"
+)
 NO_MODEL = (
     "no model was found, so nothing can be written: Redraft looked for REDRAFT_MODEL, OPENAI_API_KEY, and local servers of "
     "Ollama, LM Studio, llama.cpp and vLLM (`redraft models` tells more). Name one as `model`, or give a `response` and "
@@ -205,13 +217,20 @@ NO_MODEL = (
 )
 
 
+def as_tasks(given: Any) -> list[Given]:
+    """The tasks in a list or an iterable. Raises ConfigError for one task, or anything else."""
+    if isinstance(given, str | bytes | Mapping | Task | Trace | type) or not isinstance(given, Iterable):
+        raise refused("tasks", "a list of prompts, of lists of messages, or of Tasks", given)
+    return list(given)
+
+
 def _task(given: str | Iterable[Message] | Task) -> Task:
     if isinstance(given, Task):
         return given
     try:
         return Task(given)
-    except ValueError as error:
-        raise ConfigError(f"task: {error}") from error
+    except ConfigError as error:
+        raise ConfigError(f"task: {str(error).removeprefix('messages: ')}") from None
 
 
 def _with_files(task: Task) -> Task:

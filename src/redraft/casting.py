@@ -21,7 +21,7 @@ from .core.trace import Seat
 from .editors import FormEditor
 from .graders import Judge, Pairwise, RequirementGrader, Rubric, as_grader, must
 from .graders.identity import fingerprint
-from .graders.judge import check_needs
+from .graders.needs import check_needs
 from .graders.seating import as_seated
 from .models import connect
 from .models.endpoint_url import endpoint_shown
@@ -286,12 +286,20 @@ def _reads_tool_calls(grader: Any) -> bool:
 def cast_for(desk: Desk, seats: list[tuple[Seat, Any]]) -> Cast:
     """Who plays which part. A grader with a `model` of its own asks that; else the judge; else the writer."""
     options = desk.options
-    writing = desk.line(desk.writer) if desk.writer is not None else None
-    judging = desk.line(desk.judge) if desk.judge is not None else writing
+    writing = _named_line(desk, "model", desk.writer) if desk.writer is not None else None
+    judging = _named_line(desk, "judge", desk.judge) if desk.judge is not None else writing
     lines = {seat.grader: _line_of(desk, grader, judging, free=seat.free) for seat, grader in seats}
     requirements = [g.requirement for _, g in seats if isinstance(g, RequirementGrader)]
     sampling = Sampling(options.temperature, options.max_tokens, options.seed)
     return Cast(writing, {s.grader: g for s, g in seats}, lines, _editor(options), requirements, sampling, desk.line)
+
+
+def _named_line(desk: Desk, argument: str, model: Any) -> Line:
+    """The line of a model that was given as an argument. Raises ConfigError naming that."""
+    try:
+        return desk.line(model)
+    except ConfigError as error:
+        raise ConfigError(f"{argument}: {error}") from None
 
 
 def _line_of(desk: Desk, grader: Any, judging: Line | None, *, free: bool) -> Line | None:
@@ -313,9 +321,11 @@ def scored_by(panel: Iterable[Seat]) -> list[Seat]:
 
 
 def check_task(grader: Any, task: Task) -> None:
-    """Raises ConfigError when a task lacks what a grader, or a part of it, cannot do without."""
+    """Raises ConfigError for a task that a grader, or a part of it, cannot grade."""
     if needs := getattr(grader, "needs", ()):
         check_needs(grader.name, needs, task)
+    if checks := getattr(grader, "check_task", None):
+        checks(task)
     for part in getattr(grader, "parts", ()):
         check_task(part, task)
 

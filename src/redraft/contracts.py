@@ -151,8 +151,9 @@ class Grader(Protocol):
     It may have a `model` of its own that it asks instead of the judge, `parts`: the graders it is made of, `free`: True
     where it asks no model, `may_ask`: True where only its grades show whether it asks one, `calls_once`: how many calls it makes
     once for a task, beside the one for each text, `needs`: the fields of the task (context, reference, tests) without which it
-    cannot grade, `reads_metadata`: whether it reads the task's metadata (a foreign one is taken to), and `reads_tool_calls`: True
-    where it grades candidates that call tools. With no such grader they are handed on ungraded.
+    cannot grade, `check_task(task)`: raises ConfigError for another task that it cannot grade, `reads_metadata`: whether it reads
+    the task's metadata (a foreign one is taken to), and `reads_tool_calls`: True where it grades candidates that call tools. With
+    no such grader they are handed on ungraded.
     """
 
     @property

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
-from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self, TypedDict
 
+from . import checks
 from .around import Budget
 from .contracts import Editor, Reply, Store
 from .core.errors import ConfigError
@@ -121,36 +120,33 @@ class Options:
         known = [f.name for f in fields(cls)]
         for name in settings:
             if name not in known:
-                near = get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
-                raise ConfigError(f"unknown argument {name!r}; {hint}there are {', '.join(known)}")
+                raise ConfigError(checks.unknown("argument", name, known))
         return cls(**settings)
 
     def __post_init__(self) -> None:
-        _whole("max_tokens", self.max_tokens, 1, optional=True)
-        _whole("seed", self.seed, None, optional=True)
-        _whole("retries", self.retries, 0)
-        _whole("max_in_flight", self.max_in_flight, 1)
-        _number("deadline", self.deadline)
-        _number("timeout", self.timeout)
+        checks.whole_number("max_tokens", self.max_tokens, 1, optional=True)
+        checks.whole_number("seed", self.seed, optional=True)
+        checks.whole_number("retries", self.retries, 0)
+        checks.whole_number("max_in_flight", self.max_in_flight, 1)
+        checks.number("deadline", self.deadline, optional=True)
+        checks.number("timeout", self.timeout, optional=True)
         if self.timeout == 0:
             raise ConfigError("timeout must be more than 0 seconds, or None for no limit, got 0")
-        _number("temperature", self.temperature)
+        checks.number("temperature", self.temperature, optional=True)
         if self.budget is not None and not isinstance(self.budget, Budget):
-            raise ConfigError(f"budget must be a Budget, such as Budget(calls=10), got {self.budget!r}")
-        _number("min_gain", self.min_gain, optional=False)
-        if self.gain_per not in UNITS:
-            raise ConfigError(f"gain_per must be one of {', '.join(UNITS)}, got {self.gain_per!r}")
-        if not (self.adaptive is None or isinstance(self.adaptive, bool)):
-            raise ConfigError(f"adaptive must be True, False or None, got {self.adaptive!r}")
-        if not isinstance(self.final_check, bool):
-            raise ConfigError(f"final_check must be True or False, got {self.final_check!r}")
+            raise checks.refused("budget", "a Budget, such as Budget(calls=10)", self.budget)
+        checks.number("min_gain", self.min_gain)
+        checks.one_of("gain_per", self.gain_per, UNITS)
+        checks.flag("adaptive", self.adaptive, optional=True)
+        checks.flag("final_check", self.final_check)
+        checks.flag("strict_budget", self.strict_budget)
         object.__setattr__(self, "priors", _priors(self.priors))
         self._check_what_is_called()
-        if self.trust not in TRUST:
-            raise ConfigError(f"trust must be 'check', 'require' or None, got {self.trust!r}")
+        if not any(self.trust is one or (isinstance(self.trust, str) and self.trust == one) for one in TRUST):
+            raise checks.refused("trust", "'check', 'require' or None", self.trust)
+        checks.instance("plan", self.plan, "a Plan")
         if self.plan is not None and not callable(self.plan):
-            raise ConfigError(f"plan must be a Plan: a function from a trace to steps, got {self.plan!r}")
+            raise checks.refused("plan", "a Plan: a function from a trace to steps", self.plan)
         if self.plan is not None:
             replace(self, plan=None)
         self.make_plan(writes=True, noisy=True)  # checks the others that shape it
@@ -160,11 +156,13 @@ class Options:
         _prices(self.prices)
         for name, wanted, methods in HANDED_OVER:
             given = getattr(self, name)
+            if name not in {"on_record", "on_step"}:  # whose class may be what is called
+                checks.instance(name, given, wanted)
             fits = all(callable(getattr(given, method, None)) for method in methods)
             if not (fits or given is None or (name == "editor" and isinstance(given, bool))):
-                raise ConfigError(f"{name} must be {wanted}, got {given!r}")
+                raise checks.refused(name, wanted, given)
         if not (self.cards is None or isinstance(self.cards, str | Path)):
-            raise ConfigError(f"cards must be the path of a folder or None, got {self.cards!r}")
+            raise checks.refused("cards", "the path of a folder or None", self.cards)
 
     @property
     def ends_at(self) -> float | None:
@@ -213,7 +211,7 @@ def _priors(given: Any) -> Priors | str | None:
         return given
     if isinstance(given, str) and given in {"shipped", "learned"}:
         return given
-    raise ConfigError(f"priors must be 'shipped', 'learned', Priors, the path of a .json file or None, got {given!r}")
+    raise checks.refused("priors", "'shipped', 'learned', Priors, the path of a .json file or None", given)
 
 
 def _prices(given: Any) -> None:
@@ -222,26 +220,7 @@ def _prices(given: Any) -> None:
     if given is None:
         return
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{like}, got {given!r}")
+        raise ConfigError(f"{like}, got {checks.shown(given)}")
     for name, price in given.items():
-        if not (isinstance(price, tuple | list) and len(price) == 2 and all(map(_is_amount, price))):
-            raise ConfigError(f"{like}, got {price!r} for {name!r}")
-
-
-def _is_amount(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
-
-
-def _whole(name: str, value: Any, least: int | None, *, optional: bool = False) -> None:
-    if value is None and optional:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-        bound = "" if least is None else f" >= {least}"
-        raise ConfigError(f"{name} must be a whole number{bound}{' or None' if optional else ''}, got {value!r}")
-
-
-def _number(name: str, value: Any, *, optional: bool = True) -> None:
-    if value is None and optional:
-        return
-    if not _is_amount(value):
-        raise ConfigError(f"{name} must be a number >= 0{' or None' if optional else ''}, got {value!r}")
+        if not (isinstance(price, tuple | list) and len(price) == 2 and all(checks.is_number(a) and a >= 0 for a in price)):
+            raise ConfigError(f"{like}, got {checks.shown(price)} for {checks.shown(name)}")

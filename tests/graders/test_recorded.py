@@ -225,7 +225,7 @@ def test_what_is_no_text(text):
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("arena", "did you mean arena_hard"),
+        ("arena", "did you mean 'arena_hard'"),
         ("", "unknown format"),
         ("arena_hard:x", "written 'arena_hard'"),
         ("arena_hard@1-10", "gives no scores"),

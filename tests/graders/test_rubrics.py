@@ -129,7 +129,7 @@ BAD = [
     ('{"criteria": {"a": "b"}, "levels": []}', "unknown key 'levels'; there are name, about, needs"),
     (
         '{"criteria": [{"name": "a", "description": "b", "levles": []}]}',
-        "'a': unknown key 'levles'; there are name, description, weight",
+        "'a': unknown key 'levles'; did you mean 'levels'? there are name, description, weight",
     ),
     ('{"criteria": [{"name": "", "description": "b"}]}', "needs `name` and `description`"),
     ('{"criteria": [{"description": "b"}]}', "needs `name` and `description`"),

@@ -92,8 +92,8 @@ def test_what_is_no_spec_is_refused_with_its_value(spec):
 
 
 def test_an_unknown_kind_names_the_nearest_and_all():
-    """A misspelt kind is answered with what was probably meant and with all that there are."""
-    with pytest.raises(ConfigError, match="did you mean words.*contains_none"):
+    """A misspelt kind is answered with what was probably meant first, then how all are listed."""
+    with pytest.raises(ConfigError, match=r"^unknown requirement 'wrods:3'; did you mean 'words'.*`redraft graders` lists all"):
         parse("wrods:3")
 
 

@@ -217,7 +217,7 @@ def test_columns_can_be_stated(file):
 
 ERRORS = {
     "a column that is not there": ({"label": "scores.foo"}, {}, "no column 'scores.foo'; there are 'prompt', 'response', 'label'"),
-    "a role that is none": ({"prmpt": "prompt"}, {}, "no role 'prmpt'"),
+    "a role that is none": ({"prmpt": "prompt"}, {}, "unknown role 'prmpt=prompt'; did you mean 'prompt'"),
     "half a pair": ({"response_a": "response"}, {}, "response_b"),
     "a kind that is none": ({}, {"kind": "stars"}, "kind='stars'"),
     "a kind that the columns do not have": ({}, {"kind": "ranking"}, "responses"),

@@ -15,9 +15,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from math import floor, inf, isfinite
+from math import floor, inf
 from typing import NamedTuple, Protocol
 
+from .. import checks
 from ..contracts import Call, Reply, Request
 from ..core.errors import BudgetExhaustedError, ConfigError, ModelError
 from ..core.records import NOTHING, Usage, text_of
@@ -58,12 +59,11 @@ class Budget:
     def __post_init__(self) -> None:
         for name in LIMITS:
             given = getattr(self, name)
-            kinds = int | float if name == "usd" else int
-            if given is not None and (isinstance(given, bool) or not isinstance(given, kinds) or not isfinite(given) or given < 0):
-                number = "number" if name == "usd" else "whole number"
-                raise ConfigError(f"budget: {name} must be a {number} >= 0 or None, got {given!r}")
-        if isinstance(self.min_tokens, bool) or not isinstance(self.min_tokens, int) or self.min_tokens < 1:
-            raise ConfigError(f"budget: min_tokens must be a whole number >= 1, got {self.min_tokens!r}")
+            if name == "usd":
+                checks.number("budget: usd", given, optional=True)
+            else:
+                checks.whole_number(f"budget: {name}", given, 0, optional=True)
+        checks.whole_number("budget: min_tokens", self.min_tokens, 1)
 
     @property
     def limits(self) -> dict[str, float]:

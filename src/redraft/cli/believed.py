@@ -130,7 +130,8 @@ def _found(named: str) -> tuple[Path, Kept | StoreError]:
     keys = ", ".join(f"{path.stem}{'' if isinstance(one, Kept) else ' (cannot be read)'}" for path, one in meant or held)
     if meant:
         raise ConfigError(f"{named!r} may be any of {len(meant)}: say which by its key: {keys}")
-    raise ConfigError(f"nothing is kept of {named!r}; there is {f'{keys}, and ' if keys else 'only '}{SHIPPED}")
+    there = f"there is {f'{keys}, and ' if keys else 'only '}{SHIPPED}"
+    raise ConfigError(f"nothing is kept of {named!r}; {there} (`redraft priors` lists all; `redraft priors learn` adds to them)")
 
 
 def _is_meant(named: str, path: Path, held: Kept | StoreError) -> bool:

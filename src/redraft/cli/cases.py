@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checks import unknown, unreadable
 from ..core.errors import ConfigError
 from ..core.records import Task
 from .config import found_beside
@@ -36,7 +37,7 @@ class Case:
         try:
             text = self.response.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.path}: response cannot be read: {error}") from error
+            raise ConfigError(f"{self.path}: response {str(self.response)!r} cannot be read: {unreadable(error)}") from error
         return Task(self.prompt, text.removesuffix("\n"), requirements=self.require, id=self.path.stem)
 
     def command(self, model: str | None) -> str:
@@ -68,7 +69,7 @@ def _case(path: Path) -> Case:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {unreadable(error)}") from error
     _check(path, table)
     if outside := sensitive({"rubric": table["response"], "require": table["require"]}, path.parent, path.parent):
         raise ConfigError(f"{path}: a case reads files beside it only, and {json.dumps(outside[0].value)} is elsewhere")
@@ -82,6 +83,6 @@ def _check(path: Path, table: Mapping[str, Any]) -> None:
         if not isinstance(table.get(key), kind):
             raise ConfigError(f"{path}: {key} must be a {'list of texts' if kind is list else 'text'}, got {table.get(key)!r}")
     if strange := sorted(table.keys() - KEYS):
-        raise ConfigError(f"{path}: unknown key {strange[0]!r}; there are {', '.join(KEYS)}")
+        raise ConfigError(f"{path}: {unknown('key', strange[0], KEYS)}")
     if not table["require"] or not all(isinstance(spec, str) for spec in table["require"]):
         raise ConfigError(f"{path}: require must be a list of texts, got {table['require']!r}")

@@ -246,15 +246,12 @@ def _all_settings() -> list[str]:
 
 
 def _unknown(where: str, key: str, known: list[str]) -> Exception:
-    from difflib import get_close_matches
-
+    from ..checks import unknown
     from ..core.errors import ConfigError
 
     if any(word in key.lower() for word in SECRETS):
         return ConfigError(f"{where}: {key!r} has no place in a file: keys are read from the environment only")
-    near = get_close_matches(key.replace("_", "-"), known, 1, 0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return ConfigError(f"{where}: unknown key {key!r}; {hint}there are {', '.join(known)}")
+    return ConfigError(f"{where}: {unknown('key', key.replace('_', '-'), known, given=key)}")
 
 
 def _typed(setting: Setting, value: Any, where: str) -> Any:

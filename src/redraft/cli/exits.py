@@ -5,10 +5,13 @@ This is the only place that catches what commands raise.
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,7 +55,7 @@ def guarded(invoke: Callable[[], Any]) -> int:
 
 def _guarded(invoke: Callable[[], Any]) -> int:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _heeding_sigterm():
             warnings.showwarning = _warned
             code = invoke()
         sys.stdout.flush()
@@ -62,7 +65,7 @@ def _guarded(invoke: Callable[[], Any]) -> int:
         notices.error("interrupted")
         return INTERRUPTED
     except click.ClickException as error:
-        _show_usage_error(error)
+        notices.error(error.format_message(), _where_to_read(error))
         return USAGE
     except Exception as error:  # noqa: BLE001  (whatever it is, people see one line)
         if os.environ.get("REDRAFT_DEBUG"):
@@ -71,12 +74,28 @@ def _guarded(invoke: Callable[[], Any]) -> int:
     return code if isinstance(code, int) else OK
 
 
-def _show_usage_error(error: click.ClickException) -> None:
-    if not notices.are_json():
-        error.show()
+@contextmanager
+def _heeding_sigterm() -> Iterator[None]:
+    """Being told to end is like Ctrl-C: what there is is kept, and people are told."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # in a thread
+        yield
         return
-    context = getattr(error, "ctx", None)
-    notices.error(error.format_message(), f"`{context.command_path} --help` says more" if context else "")
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _where_to_read(error: click.ClickException) -> str:
+    """Where the options of the command are told that was not understood."""
+    ctx = getattr(error, "ctx", None)
+    return f"`{ctx.command_path} --help` tells what it takes" if ctx else ""
 
 
 def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -100,8 +119,7 @@ def _told(error: Exception) -> int:
     from ..core.errors import ConfigError, RedraftError
 
     if isinstance(error, OSError):
-        notices.error(f"{error.filename or 'output'}: {error.strerror or error}")
-        return FAILED
+        return _not_written(error)
     if not isinstance(error, RedraftError):
         notices.error(f"{type(error).__name__}: {error}", "this should not happen; --debug shows where it did")
         return FAILED
@@ -109,13 +127,35 @@ def _told(error: Exception) -> int:
     return USAGE if isinstance(error, ConfigError) else FAILED
 
 
+def _not_written(error: OSError) -> int:
+    """Say which file or stream the system refused; what is still to be written to a full stdout goes nowhere."""
+    if error.filename or error.errno not in {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}:
+        notices.error(f"{error.filename or 'output'}: {error.strerror or error}")
+        return FAILED
+    notices.error(f"stdout cannot be written: {error.strerror}", "make room, or send the output to another place")
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
+
+
 def _hint(error: RedraftError) -> str:
     """What to do about an error."""
+    from ..core.errors import GradingError
     from ..text import duration, moment_in
 
     if wait := getattr(error, "retry_after", None):
         return f"try again in {duration(wait)}, at {moment_in(wait)}"
+    if isinstance(error, GradingError) and (free := _computed(error)):
+        return f"`redraft graders {free}` tells what it needs of a task and of an answer"
     return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")
+
+
+def _computed(error: RedraftError) -> str:
+    """The grader to blame where all that failed ask no model; "" where another judge may help."""
+    trace = error.result.trace if error.result else None
+    failed = {f.of[2] for f in trace.failures.values() if f.of[0] == "feedback"} if trace else set()
+    free = {seat.grader for seat in trace.panel if seat.free} if trace else set()
+    return min(failed).partition(":")[0] if failed and failed <= free else ""
 
 
 def complain(message: str, hint: str = "") -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from ..checks import unreadable
+
 
 def read_text(name: str, what: str) -> str:
     """The text in a file, or on stdin for "-". Raises UsageError for what cannot be read as UTF-8."""
@@ -15,7 +17,7 @@ def read_text(name: str, what: str) -> str:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{what}: {'stdin' if name == '-' else name} cannot be read: {error}") from error
+        raise click.UsageError(f"{what}: {'stdin' if name == '-' else name} cannot be read: {unreadable(error)}") from error
 
 
 def one_stdin(**sources: str | None) -> None:

@@ -18,7 +18,7 @@ import click
 
 from ..casting import Desk
 from ..core.errors import ConfigError
-from ..graders import Judge, Rubric, recorded
+from ..graders import Judge, Rubric, as_grader, recorded
 from ..options import Options
 from ..text import plain
 from ..validation import cards
@@ -40,7 +40,11 @@ EVERY = 2.0  # seconds between two lines of progress
 
 def measure(typed: Mapping[str, Any]) -> int:
     """Validate a grader; the exit code."""
-    columns = columns_of(typed)
+    columns, scale = columns_of(typed), _scale(typed["scale"])
+    if typed["recorded"]:
+        recorded.find_format(typed["recorded"])
+    if typed["grader"] and not typed["recorded"]:
+        as_grader(typed["grader"])
     labelled = read_cases(typed["data"], columns, kind=typed["kind"], limit=typed["limit"])
     say_what_was_read(labelled)
     if labelled.scale and not typed["scale"]:
@@ -48,9 +52,9 @@ def measure(typed: Mapping[str, Any]) -> int:
         click.echo(f"redraft: people gave {low:g} to {high:g}; with --scale LOW-HIGH leniency is measured, too", err=True)
     if labelled.ignored and not typed["outputs"]:
         raise ConfigError(f"where:{labelled.ignored[0]}: no row has such a column")
-    reading = Reading(typed["threshold"], _scale(typed["scale"]))
+    reading = Reading(typed["threshold"], scale)
     digest = _digest(typed["data"], {**columns, "kind": str(typed["kind"])})
-    data = Data(labelled.cases, Path(typed["data"]).name, digest, len(labelled.skipped), reading)
+    data = Data(labelled.cases, Path(typed["data"]).name, digest, len(labelled.skipped), reading, labelled.columns)
     shelf = cards.Shelf.at(typed["cards"])
     try:
         found = _recorded(data, typed, labelled.ignored, shelf) if typed["recorded"] else asyncio.run(_live(data, typed, shelf))

@@ -134,7 +134,8 @@ def _store(typed: Mapping[str, Any], open_files: ExitStack) -> JsonlStore | None
     path = typed["resume"] or typed["trace"]
     if not path:
         return None
-    open_files.callback(_drop_if_empty, Path(path))
+    if not Path(path).exists():
+        open_files.callback(_drop_if_empty, Path(path))
     return open_files.enter_context(JsonlStore(path, resume=bool(typed["resume"])))
 
 
@@ -182,11 +183,20 @@ def _watcher(progress: Progress, *, as_json: bool) -> Watcher:
 def hand_over(result: Result, typed: Mapping[str, Any]) -> None:
     """The answer, to where it was wanted."""
     if typed["output"]:
-        write_whole(typed["output"], result.readable)
+        _write(typed["output"], result.readable)
     if typed["as_json"]:
         lines.emit("result", **result.to_dict())
     elif not typed["output"]:
         files.show_answer(result.readable)
+
+
+def _write(path: str, text: str) -> None:
+    """Write the answer; where that fails it goes to stdout, and the error says so: it was paid for."""
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        files.show_answer(text)
+        raise OSError(error.errno, f"cannot be written ({error.strerror}); the answer is on stdout instead", path) from error
 
 
 def _conclude(result: Result, typed: Mapping[str, Any], watch: Watch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
+from .. import checks
 from .errors import ConfigError
 
 
@@ -38,19 +39,17 @@ class Priors:
     def __post_init__(self) -> None:
         for f in fields(self):
             value, least = getattr(self, f.name), -1 if f.name in {"gain", "drift"} else 0
-            number = isinstance(value, int | float) and not isinstance(value, bool)
             if f.name == "tasks":
-                if type(value) is not int or value < 0:
-                    raise ConfigError(f"priors: tasks must be a whole number >= 0, got {value!r}")
-            elif not number or not least <= value <= 1:
-                raise ConfigError(f"priors: {f.name} must be a number in [{least}, 1], got {value!r}")
+                checks.whole_number("priors: tasks", value, 0)
+            else:
+                checks.number(f"priors: {f.name}", value, least, 1)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
         """From plain data; what is not given is as shipped. Raises ConfigError for what is unknown or out of range."""
         known = [f.name for f in fields(cls)]
-        if unknown := sorted(set(data) - set(known)):
-            raise ConfigError(f"priors: unknown {unknown[0]!r}; there are {', '.join(known)}")
+        if unknown := [name for name in data if name not in known]:
+            raise ConfigError(f"priors: {checks.unknown('figure', str(unknown[0]), known)}")
         return cls(**data)
 
     def as_data(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Any, TypeAlias
 
 Slot: TypeAlias = tuple[Any, ...]
@@ -122,10 +122,16 @@ class ToolCall:
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
+def _shown(value: object) -> str:
+    from ..checks import shown  # it knows the errors, and those know the records
+
+    return shown(value)
+
+
 def checked_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
     """The tools offered to a writer. Raises ValueError for what is no list of function tools, or names one twice."""
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
-        raise ValueError(f"tools must be a list of {_TOOL}, got {tools!r:.200}")
+        raise ValueError(f"tools must be a list of {_TOOL}, got {_shown(tools)}")
     checked = tuple({"type": "function", **tool} if isinstance(tool, Mapping) else tool for tool in tools)
     names = [_tool_name(tool) for tool in checked]
     if twice := [name for n, name in enumerate(names) if name in names[:n]]:
@@ -140,9 +146,9 @@ def _tool_name(tool: Any) -> str:
     function = tool.get("function") if isinstance(tool, dict) and tool["type"] == "function" else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
-        raise ValueError(f"tools: a tool is {_TOOL}, got {tool!r:.200}")
+        raise ValueError(f"tools: a tool is {_TOOL}, got {_shown(tool)}")
     if not isinstance(function.get("parameters", {}), Mapping):
-        raise ValueError(f"tools: the parameters of {name!r} must be a JSON schema, got {function['parameters']!r:.200}")
+        raise ValueError(f"tools: the parameters of {name!r} must be a JSON schema, got {_shown(function['parameters'])}")
     return name
 
 
@@ -152,14 +158,14 @@ def checked_tool_choice(choice: Any, tools: Iterable[Mapping[str, Any]]) -> str 
         return None
     names = [tool["function"]["name"] for tool in tools]
     if not names:
-        raise ValueError(f"tool_choice says which of the `tools` to call, and there are none, got {choice!r:.200}")
+        raise ValueError(f"tool_choice says which of the `tools` to call, and there are none, got {_shown(choice)}")
     if isinstance(choice, str) and choice in TOOL_CHOICES:
         return choice
     function = choice.get("function") if isinstance(choice, Mapping) and choice.get("type") == "function" else None
     if isinstance(function, Mapping) and function.get("name") in names:
         return dict(choice)
     allowed = f'{", ".join(map(repr, TOOL_CHOICES))} or {{"type": "function", "function": {{"name": ...}}}}'
-    raise ValueError(f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {choice!r:.200}")
+    raise ValueError(f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {_shown(choice)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +175,8 @@ class Task:
     `messages` may be given as a prompt or as chat messages (`{"role", "content"}`). With a `response`, that becomes
     candidate 0. `reference`, `context` and `tests` are for graders that read them; tests are shown to judges and never run.
     `requirements` are specs such as "words:80-200", or objects with such a `spec`. `tools` are functions that the model which
-    writes may call, and `tool_choice` whether it must, both in OpenAI's form; judges are never offered them. Raises ValueError
-    for messages that are no messages, and tools that are no tools.
+    writes may call, and `tool_choice` whether it must, both in OpenAI's form; judges are never offered them. Raises ConfigError
+    for a field that is not what it must be.
     """
 
     messages: tuple[Message, ...]
@@ -198,23 +204,26 @@ class Task:
         tools: Iterable[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
     ) -> None:
-        offered = checked_tools(() if tools is None else tools)
-        if response is not None and not isinstance(response, str):
-            raise ValueError(f"response must be text or None, got {response!r}")
-        given = dict(
-            messages=tuple(as_messages(messages)),
-            response=response,
-            reference=reference,
-            context=context,
-            tests=tests,
-            requirements=tuple(r if isinstance(r, str) else str(r.spec) for r in requirements),
-            id=id,
-            metadata=dict(metadata or {}),
-            tools=offered,
-            tool_choice=checked_tool_choice(tool_choice, offered),
-        )
-        for name, value in given.items():
-            object.__setattr__(self, name, value)
+        from .. import checks
+        from .errors import ConfigError
+
+        texts = dict(response=response, reference=reference, context=context, tests=tests, id=id)
+        for name, value in texts.items():
+            checks.text(name, value, optional=True, empty=True)
+        if not (metadata is None or isinstance(metadata, Mapping)):
+            raise checks.refused("metadata", 'a mapping such as {"source": "mail"} or None', metadata)
+        try:
+            said = tuple(as_messages(messages))
+        except ValueError as error:
+            raise ConfigError(f"messages: {error}") from None
+        try:
+            offered = checked_tools(() if tools is None else tools)
+            choice = checked_tool_choice(tool_choice, offered)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        given = dict(messages=said, requirements=_specs(requirements), metadata=dict(metadata or {}))
+        for name, held in [*texts.items(), *given.items(), ("tools", offered), ("tool_choice", choice)]:
+            object.__setattr__(self, name, held)
 
     @property
     def prompt(self) -> str:
@@ -226,21 +235,35 @@ ADDRESSES = {"image_url", "video_url", "audio_url", "file_url", "url", "uri"}
 """The fields of a message's parts in which an address stands: a text, or an object with such a field."""
 
 
+def _specs(requirements: Any) -> tuple[str, ...]:
+    """The specs of requirements, given as specs or as objects that have one. Raises ConfigError."""
+    from .. import checks
+
+    wanted = 'a list of specs such as ["words:80-200"], or of objects with a `spec`'
+    if isinstance(requirements, str | bytes | Mapping | type) or not isinstance(requirements, Iterable):
+        raise checks.refused("requirements", wanted, requirements)
+    specs = [one if isinstance(one, str) else getattr(one, "spec", None) for one in requirements]
+    for spec in specs:
+        if not isinstance(spec, str):
+            raise checks.refused("requirements", wanted, requirements)
+    return tuple(map(str, specs))
+
+
 def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
-    """Chat messages from a prompt, or a checked copy of the messages given.
+    """Chat messages from a prompt, or a checked copy of the messages given. Raises ValueError.
 
     A message that calls tools may come without content, which is None then.
     """
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
-    if not isinstance(prompt, Iterable) or isinstance(prompt, Mapping):
-        raise ValueError(f"a task is a prompt or a list of messages, got {prompt!r}")
+    if isinstance(prompt, Mapping | bytes | type) or not isinstance(prompt, Iterable):
+        raise ValueError(f"a task is a prompt or a list of messages, got {_shown(prompt)}")
     messages: list[dict[str, Any]] = []
-    for message in prompt:
+    for n, message in enumerate(prompt, 1):
         calls = isinstance(message, Mapping) and (message.get("tool_calls") or message.get("function_call"))
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not ("content" in message or calls):
-            raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r}')
-        _check_addresses(message.get("content"), f"messages[{len(messages)}].content")
+            raise ValueError(f'message {n} must be {{"role": "user", "content": "..."}}, got {_shown(message)}')
+        _check_addresses(message.get("content"), f"messages[{n - 1}].content")
         messages.append({**message, "content": message.get("content")})
     if not messages:
         raise ValueError("a task needs at least one message, got none")
@@ -255,13 +278,9 @@ def _check_addresses(value: Any, where: str) -> None:
     elif isinstance(value, Mapping) and value.get("type") != "text":
         for name, inner in value.items():
             if name in ADDRESSES and isinstance(inner, str) and not inner.lower().startswith(("http://", "https://", "data:")):
-                raise ValueError(f"{where}.{name}: an image is an http(s): or data: URL, got {_short_url(inner)!r}")
+                raise ValueError(f"{where}.{name}: an image is an http(s): or data: URL, got {_shown(inner)}")
             if isinstance(inner, Mapping):
                 _check_addresses(inner, f"{where}.{name}")
-
-
-def _short_url(url: str) -> str:
-    return url if len(url) <= 80 else f"{url[:79]}…"
 
 
 def text_of(message: Message) -> str:
@@ -356,10 +375,8 @@ class Feedback:
         if self.score is not None:
             _check_score(self.score, "a score")
             object.__setattr__(self, "score", float(self.score))
-        if isinstance(self.actions, str):
-            raise ValueError(f"actions must be a list of texts, got the text {self.actions!r}")
-        object.__setattr__(self, "actions", tuple(self.actions))
-        object.__setattr__(self, "criteria", tuple(self.criteria))
+        for name in ("actions", "criteria", "votes"):
+            object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
 
     @property
     def slot(self) -> Slot:
@@ -381,13 +398,22 @@ class Feedback:
 
 
 def _check_score(score: Any, what: str) -> None:
-    number = isinstance(score, int | float) and not isinstance(score, bool)
-    if not number or not isfinite(score) or not 0 <= score <= 1:
-        raise ValueError(f"{what} must be a number in [0, 1], got {score!r}")
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise ValueError(f"{what} must be a number in [0, 1], got {_shown(score)}")
 
 
-def _check_interval(low: Any, high: Any) -> None:
-    for end in (low, high):
+def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
+    """What stands in a list. Raises ValueError for what is none: a text would be taken apart."""
+    if isinstance(value, str | bytes | Mapping | type) or not isinstance(value, Iterable):
+        raise ValueError(f"{name} must be a list, got {_shown(value)}")
+    return tuple(value)
+
+
+def _check_interval(ends: Any) -> None:
+    if not isinstance(ends, tuple | list) or len(ends) != 2:
+        raise ValueError(f"an interval is a pair of numbers (low, high), got {ends!r:.200}")
+    low, high = ends
+    for end in ends:
         _check_score(end, "an end of an interval")
     if low > high:
         raise ValueError(f"an interval goes from its lower end to its upper one, got {(low, high)!r}")
@@ -422,8 +448,9 @@ class Comparison:
 
     def __post_init__(self) -> None:
         for name in ("ranking", "actions", "shown", "votes"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        object.__setattr__(self, "ties", tuple(tuple(sorted(group)) for group in self.ties))
+            object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
+        groups = [sorted(_as_tuple("a group of ties", group)) for group in _as_tuple("ties", self.ties)]
+        object.__setattr__(self, "ties", tuple(map(tuple, groups)))
         if not {id for group in self.ties for id in group} <= set(self.ranking):
             raise ValueError(f"ties are of candidates in the ranking {list(self.ranking)!r}, got {self.ties!r}")
 
@@ -500,8 +527,11 @@ class Outcome:
             if score is not None:
                 _check_score(score, "what is believed of a candidate")
         if self.interval is not None:
-            _check_interval(*self.interval)
-        for id, score in self.believed:
+            _check_interval(self.interval)
+        for pair in _as_tuple("believed", self.believed):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ValueError(f"believed must hold pairs (id, score), got {pair!r:.200}")
+            id, score = pair
             _check_id(id)
             _check_score(score, "what is believed of a candidate")
         if self.best is not None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import isnan
 from typing import NamedTuple
 
-from .errors import ConfigError
+from .. import checks
 from .records import Candidate, StopReason
 from .trace import Trace
 
@@ -40,8 +39,7 @@ class StopRule:
 
 def target(score: float) -> StopRule:
     """Stop when the best candidate scores at least `score` (in [0, 1]) and keeps every must."""
-    if isinstance(score, bool) or not isinstance(score, int | float) or isnan(score) or not 0 <= score <= 1:
-        raise ConfigError(f"target_score must be a number in [0, 1], got {score!r}")
+    checks.number("target_score", score, 0, 1)
     return StopRule((partial(_target, score),))
 
 
@@ -69,10 +67,8 @@ def patience(n: int, min_delta: float = 0.01) -> StopRule:
 
     While the best breaks a must: when so many in a row neither kept one more nor came nearer to it.
     """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ConfigError(f"patience must be a whole number >= 1, got {n!r}")
-    if isinstance(min_delta, bool) or not isinstance(min_delta, int | float) or not 0 <= min_delta < float("inf"):
-        raise ConfigError(f"min_delta must be a number >= 0, got {min_delta!r}")
+    checks.whole_number("patience", n, 1)
+    checks.number("min_delta", min_delta)
     return StopRule((partial(_patience, n, min_delta),))
 
 
@@ -140,8 +136,7 @@ def _form_only(trace: Trace) -> Ending | None:
 
 def max_iterations(n: int) -> StopRule:
     """Stop after `n` (>= 0) refinements. The first draft is none."""
-    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-        raise ConfigError(f"max_iterations must be a whole number >= 0, got {n!r}")
+    checks.whole_number("max_iterations", n, 0)
     return StopRule((partial(_max_iterations, n),))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from .. import checks
 from ..around.messages import NOT_SHOWN
 from ..contracts import Ask, Reply
 from ..core.errors import ConfigError
@@ -128,8 +129,7 @@ class Checklist:
 
     def __post_init__(self) -> None:
         check_setting(self.name, self)
-        if isinstance(self.n, bool) or not isinstance(self.n, int) or not 1 <= self.n <= MOST_QUESTIONS:
-            raise ConfigError(f"checklist: n must be a whole number from 1 to {MOST_QUESTIONS}, got {self.n!r}")
+        checks.whole_number("checklist: n", self.n, 1, MOST_QUESTIONS)
         if self.questions is not None:
             object.__setattr__(self, "questions", as_questions(self.questions))
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from .. import checks
 from ..contracts import Ask
 from ..core.errors import BudgetExhaustedError, ConfigError, GradingError, RedraftError, name_of
 from ..core.records import NOTHING, Candidate, Criterion, Failure, Feedback, Record, Task, Usage
@@ -37,7 +38,8 @@ class Cascade:
 
     def __post_init__(self) -> None:
         _take(self, "first", "then")
-        _share("rejects", self.rejects)
+        checks.share("rejects", self.rejects)
+        checks.text("name", self.name)
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -72,7 +74,8 @@ class Gate:
 
     def __post_init__(self) -> None:
         _take(self, "gate", "grader")
-        _share("at", self.at)
+        checks.share("at", self.at)
+        checks.text("name", self.name)
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -105,6 +108,7 @@ class Weighted:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _weighed(self.weights))
+        checks.text("name", self.name)
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -135,6 +139,7 @@ class Minimum:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "graders", as_parts(self.graders, "minimum"))
+        checks.text("name", self.name)
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -279,7 +284,7 @@ def as_parts(given: Any, whose: str, does: str = "grade") -> tuple[Any, ...]:
     """The parts in a list, or the one that is given alone. Raises ConfigError where there is none."""
     listed = given if isinstance(given, list | tuple) else [given]
     if not listed:
-        raise ConfigError(f"{whose} needs at least one part, got {given!r}")
+        raise ConfigError(f"{whose} needs at least one part, got {checks.shown(given)}")
     return tuple(as_part(one, whose, does) for one in listed)
 
 
@@ -288,16 +293,10 @@ def _take(whole: Any, *names: str) -> None:
         object.__setattr__(whole, name, as_part(getattr(whole, name), f"{whole.name}: {name}"))
 
 
-def _share(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise ConfigError(f"{name} must be a number > 0 and <= 1, got {value!r}")
-
-
 def _weighed(given: Any) -> tuple[tuple[Any, float], ...]:
-    pairs = list(given.items() if isinstance(given, Mapping) else given)
+    pairs = list(given.items()) if isinstance(given, Mapping) else list(given) if isinstance(given, list | tuple) else []
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-        raise ConfigError(f"weighted needs {{grader: weight}} or pairs (grader, weight), got {given!r}")
+        raise ConfigError(f"weighted needs {{grader: weight}} or pairs (grader, weight), got {checks.shown(given)}")
     for _, weight in pairs:
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-            raise ConfigError(f"weight must be a number > 0, got {weight!r}")
+        checks.positive("weight", weight)
     return tuple((as_part(grader, "weighted"), float(weight)) for grader, weight in pairs)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from .. import checks
 from ..contracts import Ask
 from ..core.errors import ConfigError
 from ..core.records import Candidate, Feedback, Task
@@ -36,6 +37,9 @@ class FunctionGrader:
     reads_metadata = True
 
     def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise checks.refused("function", "a function of a text", self.function)
+        checks.text("name", self.name, empty=True)
         if not self.name:
             named = getattr(self.function, "__name__", type(self.function).__name__)
             object.__setattr__(self, "name", "function" if named == "<lambda>" else named)

@@ -14,15 +14,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from .. import checks
 from ..around.messages import NOT_SHOWN
-from ..contracts import Ask, Reply, Request
-from ..core.errors import ConfigError
+from ..contracts import Ask, Model, Reply, Request
 from ..core.records import Candidate, Criterion, Feedback, Task
 from ..core.tasks import run_beside
 from . import reading
 from .asking import ask_strictly
 from .computed.no_answer import find_no_answer
 from .envelope import CONTROL_NOTICE, DATA_NOTICE, enclose, fresh_nonce, notice
+from .needs import check_needs
 from .rubric import DEFAULT, READABLE, TOP, Example, Rubric, as_rubric, one_criterion, read_words
 from .rubric import Criterion as Asked
 from .template import Template
@@ -75,6 +76,8 @@ class Judge:
     def __post_init__(self) -> None:
         check_setting(self.name, self)
         rubric = as_rubric(self.rubric)
+        if not (self.template is None or isinstance(self.template, str | Path)):
+            raise checks.refused("template", "text, the Path of a file or None", self.template)
         template = read_words(self.template, "template") if isinstance(self.template, Path) else self.template
         if template is not None:
             own = replace(rubric, name="template", criteria=one_criterion()) if rubric == DEFAULT else rubric
@@ -201,18 +204,17 @@ def _request(inquiry: Inquiry[T], task: Task, how: Setting) -> tuple[Request, Ex
     return Request(messages, how.temperature, how.max_tokens, schema=inquiry.schema, nonce=nonce), exhibit
 
 
-def check_setting(name: str, how: Setting) -> None:
-    """Raises ConfigError for limits that are none."""
-    for what in ("max_eval_chars", "max_tokens"):
-        given = getattr(how, what)
-        if not (given is None and what == "max_tokens") and (type(given) is not int or given < 1):
-            raise ConfigError(f"grader {name!r}: {what} must be a whole number >= 1, got {given!r}")
-
-
-def check_needs(name: str, needs: tuple[str, ...], task: Task) -> None:
-    """Raises ConfigError when the task lacks a field."""
-    if missing := [field for field in needs if not getattr(task, field)]:
-        raise ConfigError(f"grader {name!r} needs a task with {' and '.join(missing)}; this task has none")
+def check_setting(name: str, how: Any) -> None:
+    """Raises ConfigError for a name, a limit or a model that is none."""
+    checks.text("name", name)
+    at = f"grader {name!r}:"
+    checks.whole_number(f"{at} max_eval_chars", how.max_eval_chars, 1)
+    checks.whole_number(f"{at} max_tokens", how.max_tokens, 1, optional=True)
+    checks.number(f"{at} temperature", how.temperature, optional=True)
+    checks.flag(f"{at} images", getattr(how, "images", True))
+    model = getattr(how, "model", None)
+    if not (model is None or isinstance(model, str | Model) or callable(model)):
+        raise checks.refused(f"{at} model", "a name, a Model, a function of messages or None", model)
 
 
 def no_answer(why: str) -> Feedback:

@@ -12,11 +12,13 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import Any, Literal, get_args
 
+from .. import checks
 from ..contracts import Ask
-from ..core.errors import OUTAGES, ConfigError, GradingError, error_of
+from ..core.errors import OUTAGES, GradingError, error_of
 from ..core.records import Candidate, Comparison, Failure, Feedback, Record, Task
 from .combine import agreed, all_free, as_parts, or_failure, own_names, spent, together, told, twice, unlike, view_of
 from .pairwise import copeland
+from .seating import MOST_LOOKS
 
 How = Literal["mean", "median", "majority", "trimmed"]
 APART = 1000  # between the looks of jurors, so that a jury itself may be asked for so many looks
@@ -44,14 +46,12 @@ class Jury:
     passes: float = 0.5
 
     def __post_init__(self) -> None:
+        checks.text("name", self.name)
         object.__setattr__(self, "jurors", as_parts(self.jurors, self.name))
-        if self.how not in get_args(How):
-            raise ConfigError(f"{self.name}: how must be one of {', '.join(get_args(How))}, got {self.how!r}")
-        _whole(f"{self.name}: looks", self.looks, None)
-        if self.quorum is not None:
-            _whole(f"{self.name}: quorum", self.quorum, len(self.jurors) * self.looks)
-        if isinstance(self.passes, bool) or not isinstance(self.passes, int | float) or not 0 < self.passes <= 1:
-            raise ConfigError(f"{self.name}: passes must be a number > 0 and <= 1, got {self.passes!r}")
+        checks.one_of(f"{self.name}: how", self.how, get_args(How))
+        checks.whole_number(f"{self.name}: looks", self.looks, 1, MOST_LOOKS)
+        checks.whole_number(f"{self.name}: quorum", self.quorum, 1, len(self.jurors) * self.looks, optional=True)
+        checks.share(f"{self.name}: passes", self.passes)
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -111,10 +111,10 @@ class Council:
     looks: int = 1
 
     def __post_init__(self) -> None:
+        checks.text("name", self.name)
         object.__setattr__(self, "comparers", as_parts(self.comparers, self.name, "compare"))
-        _whole(f"{self.name}: looks", self.looks, None)
-        if self.quorum is not None:
-            _whole(f"{self.name}: quorum", self.quorum, len(self.comparers) * self.looks)
+        checks.whole_number(f"{self.name}: looks", self.looks, 1, MOST_LOOKS)
+        checks.whole_number(f"{self.name}: quorum", self.quorum, 1, len(self.comparers) * self.looks, optional=True)
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -195,9 +195,3 @@ def _check_quorum(name: str, heard: int, votes: Sequence[Record], quorum: int | 
         why = f"{name}: {heard} of {len(votes)} were heard, it takes {needed}: {'; '.join(silences)}"[:2000]
         outages = [v for v in votes if isinstance(v, Failure) and v.error in OUTAGES]
         raise error_of(outages[0], why) if outages else GradingError(why)
-
-
-def _whole(what: str, value: Any, most: int | None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most is not None and value > most):
-        allowed = "a whole number >= 1" if most is None else f"None or a whole number from 1 to {most}"
-        raise ConfigError(f"{what} must be {allowed}, got {value!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import checks
 from ..contracts import Comparer, Grader, Requirement
 from ..core.errors import ConfigError
 from . import registry
@@ -24,4 +25,4 @@ def as_grader(given: Any) -> Grader | Comparer:
         return RequirementGrader(given)
     if callable(given):
         return FunctionGrader(given)
-    raise ConfigError(f"a grader is a name, a function, a requirement or has a `grade` method, got {given!r}")
+    raise ConfigError(f"a grader is a name, a function, a requirement or has a `grade` method, got {checks.shown(given)}")

@@ -15,15 +15,16 @@ from hashlib import sha256
 from math import ceil
 from typing import Any, ClassVar
 
+from .. import checks
 from ..contracts import Ask, Reply, Request
-from ..core.errors import ConfigError
 from ..core.records import Candidate, Comparison, Failure, Task
 from ..core.tasks import run_beside
 from . import reading
 from .asking import ask_strictly
 from .combine import together
 from .envelope import CONTROL_NOTICE, DATA_NOTICE, cut_middle, enclose, fresh_nonce, notice
-from .judge import LONGEST_CHANGE, SYSTEM, check_needs
+from .judge import LONGEST_CHANGE, SYSTEM, check_setting
+from .needs import check_needs
 from .rubric import READABLE, Rubric
 from .transcript import answer_of, answer_text, size_of, transcript, user_message
 
@@ -60,10 +61,11 @@ class Ranker:
     wording: ClassVar[tuple[str, ...]] = (SYSTEM, BY_CRITERIA, DATA_NOTICE, CONTROL_NOTICE, FAIR, FORM)
 
     def __post_init__(self) -> None:
+        check_setting(self.name, self)
+        checks.text(f"{self.name}: instruction", self.instruction)
         if self.rubric is not None and not isinstance(self.rubric, Rubric):
-            raise ConfigError(f"{self.name}: rubric must be a Rubric or None, got {self.rubric!r}")
-        if isinstance(self.most, bool) or not isinstance(self.most, int) or self.most < 2:
-            raise ConfigError(f"{self.name}: most must be a whole number >= 2, got {self.most!r}")
+            raise checks.refused(f"{self.name}: rubric", "a Rubric or None", self.rubric)
+        checks.whole_number(f"{self.name}: most", self.most, 2)
 
     async def compare(self, task: Task, candidates: Sequence[Candidate], ask: Ask) -> Comparison:
         """The ranking of all candidates. Raises BadResponseError when an answer stays unreadable after one re-ask."""

@@ -13,10 +13,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
+from .. import checks
 from ..core.errors import ConfigError
 from .reading import MOST_CHARS, Unreadable, read_object, without_thinking
 
@@ -93,9 +93,7 @@ def find_format(spec: str) -> Format:
     """The format that "name", "name:argument", "name@low-high" or "name:argument@low-high" means. Raises ConfigError."""
     name = re.split("[:@]", spec, maxsplit=1)[0]
     if name not in FORMATS:
-        near = get_close_matches(name, FORMATS, 3, 0.5)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise ConfigError(f"unknown format {spec!r}; {hint}known: {', '.join(FORMATS)}")
+        raise ConfigError(checks.unknown("format", name, FORMATS, given=spec))
     form, rest = FORMATS[name], spec[len(name) :]
     if scaled := _SCALE.search(rest):
         form, rest = _on(form, scaled, spec), rest[: scaled.start()]

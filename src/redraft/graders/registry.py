@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeAlias
 
+from .. import checks
 from ..core.errors import ConfigError
 from ..requirements import KINDS, parse
 from .requirement import RequirementGrader
@@ -70,21 +70,15 @@ def _ours() -> Iterator[Entry]:
         yield Entry(name, "requirement", kind.help, _requirement(name), example=kind.example)
 
 
-def find_entry(name: str) -> Entry:
-    """The entry of a name. Raises ConfigError with the nearest names."""
+def find_entry(name: str, given: str = "") -> Entry:
+    """The entry of a name, which stood in what was `given`. Raises ConfigError with the nearest names."""
+    checks.text("the name of a grader", name)
     known: dict[str, Entry] = {}
     for entry in entries():
         known.setdefault(entry.name, entry)
         if entry.name == name:
             return entry
-    near = get_close_matches(name, known, 3, 0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    by_mode = {mode: [e.name for e in known.values() if (e.mode == "requirement") == (mode == "requirements")] for mode in WORDS}
-    listed = "; ".join(f"{mode}: {', '.join(names)}" for mode, names in by_mode.items())
-    raise ConfigError(f"unknown grader {name!r}; {hint}{listed}")
-
-
-WORDS = ("graders", "requirements")
+    raise ConfigError(checks.unknown("grader", name, known, "redraft graders", given=given))
 
 
 def named(spec: str) -> Any:
@@ -92,7 +86,7 @@ def named(spec: str) -> Any:
     name, _, argument = spec.partition(":")
     if name in KINDS:
         return RequirementGrader(parse(spec))
-    return find_entry(name).make(argument)
+    return find_entry(name, spec).make(argument)
 
 
 def foreign() -> dict[str, EntryPoint]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import checks
 from ..contracts import Ask, Requirement
 from ..core.records import Candidate, Feedback, Task
 from ..requirements import limits
@@ -16,6 +17,10 @@ class RequirementGrader:
     requirement: Requirement
 
     free = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.requirement, Requirement):
+            raise checks.refused("requirement", "a Requirement, such as parse('words:80-200')", self.requirement)
 
     @property
     def editable(self) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from .. import checks
 from ..core.errors import ConfigError
 from ..textfiles import small_text
 from .template import Template
@@ -62,6 +63,13 @@ class Rubric:
     template: str | None = None
 
     def __post_init__(self) -> None:
+        checks.text("rubric: name", self.name)
+        checks.text("rubric: about", self.about, empty=True)
+        checks.text("rubric: template", self.template, optional=True)
+        _check_all("criteria", self.criteria, Criterion)
+        _check_all("examples", self.examples, Example)
+        for name in ("needs", "uses"):
+            _fields({name: getattr(self, name)}, name, (), "rubric")
         names = [c.name for c in self.criteria]
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"rubric {self.name!r} needs criteria with different names, got {names!r}")
@@ -149,7 +157,7 @@ def as_rubric(given: Any) -> Rubric:
         return Rubric.of({"criteria": dict(given)}, "rubric", "rubric")
     if isinstance(given, str | Path):
         return Rubric.load(given)
-    raise ConfigError(f"a rubric is a Rubric, a file name, or a mapping of criterion to description, got {given!r}")
+    raise ConfigError(f"a rubric is a Rubric, a file name, or a mapping of criterion to description, got {checks.shown(given)}")
 
 
 def one_criterion(description: str = "As described above.") -> tuple[Criterion, ...]:
@@ -184,8 +192,7 @@ def _criterion(row: Any, where: str) -> Criterion:
 
 def weight_of(weight: Any, name: str, where: str) -> float:
     """A weight > 0. Raises ConfigError naming what has it."""
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-        raise ConfigError(f"{where}: the weight of {name!r} must be a number > 0, got {weight!r}")
+    checks.positive(f"{where}: the weight of {name!r}", weight)
     return float(weight)
 
 
@@ -229,14 +236,19 @@ def _example(row: Any, where: str) -> Example:
 def _fields(data: Mapping[str, Any], key: str, default: tuple[str, ...], where: str) -> tuple[str, ...]:
     held = data.get(key, default)
     if not isinstance(held, list | tuple) or not all(name in READABLE for name in held):
-        raise ConfigError(f"{where}: {key} must be a list out of {', '.join(READABLE)}, got {held!r}")
+        raise checks.refused(f"{where}: {key}", f"a list out of {', '.join(READABLE)}", held)
     return tuple(held)
+
+
+def _check_all(name: str, given: Any, kind: type) -> None:
+    if not isinstance(given, list | tuple) or not all(isinstance(one, kind) for one in given):
+        raise checks.refused(f"rubric: {name}", f"a list of {kind.__name__}s", given)
 
 
 def _listed(data: Mapping[str, Any], key: str, where: str) -> list[Any]:
     held = data.get(key, [])
     if not isinstance(held, list):
-        raise ConfigError(f"{where}: {key} must be a list, got {held!r}")
+        raise checks.refused(f"{where}: {key}", "a list", held)
     return held
 
 
@@ -248,14 +260,14 @@ def _plain(value: Any, **instead: Any) -> dict[str, Any]:
 def only(data: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
     """Raises ConfigError for a key that means nothing, naming those that do."""
     if strangers := [key for key in data if key not in allowed]:
-        raise ConfigError(f"{where}: unknown key {strangers[0]!r}; there are {', '.join(allowed)}")
+        raise ConfigError(f"{where}: {checks.unknown('key', str(strangers[0]), allowed)}")
 
 
 def text_at(data: Mapping[str, Any], key: str, where: str) -> str:
     """The text under `key`, without white space around it; "" where there is none. Raises ConfigError."""
     held = data.get(key)
     if held is not None and not isinstance(held, str):
-        raise ConfigError(f"{where}: {key} must be text, got {held!r}")
+        raise checks.refused(f"{where}: {key}", "text", held)
     return (held or "").strip()
 
 
@@ -271,7 +283,7 @@ def read_words(path: str | Path, what: str) -> str:
     try:
         return small_text(path)
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise ConfigError(f"{what} {str(path)!r} cannot be read: {error}") from error
+        raise ConfigError(f"{what} {str(path)!r} cannot be read: {checks.unreadable(error)}") from error
 
 
 def read_table(path: str | Path, key: str, lines: Callable[[str], Any], what: str = "rubric") -> tuple[Mapping[str, Any], str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..core.errors import ConfigError
+from .. import checks
+
+MOST_LOOKS = 1000
 
 
 @dataclass(frozen=True)
@@ -18,11 +20,9 @@ class Seated:
     looks: int = 1
 
     def __post_init__(self) -> None:
-        weight, looks = self.weight, self.looks
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-            raise ConfigError(f"weight must be a number > 0, got {weight!r}")
-        if isinstance(looks, bool) or not isinstance(looks, int) or looks < 1:
-            raise ConfigError(f"looks must be a whole number >= 1, got {looks!r}")
+        checks.positive("weight", self.weight)
+        checks.whole_number("looks", self.looks, 1, MOST_LOOKS)
+        checks.flag("must", self.must)
 
 
 def weighted(grader: Any, weight: float, *, looks: int = 1) -> Seated:

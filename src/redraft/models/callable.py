@@ -8,6 +8,7 @@ from inspect import isawaitable, iscoroutinefunction, signature
 from typing import Any
 from uuid import uuid4
 
+from .. import checks
 from ..contracts import Reply, Request
 from ..core.errors import BadResponseError, ConfigError, ModelError
 from ..core.records import Usage
@@ -25,6 +26,9 @@ class CallableModel:
     """
 
     def __init__(self, fn: Callable[[list[dict[str, Any]]], Any], name: str | None = None) -> None:
+        if not callable(fn):
+            raise checks.refused("fn", "a function (messages) -> text", fn)
+        checks.text("name", name, optional=True, empty=True)
         own = getattr(fn, "__name__", type(fn).__name__)
         self.name = name or ("callable" if own == "<lambda>" else own)
         self.identity = f"callable:{name}" if name else f"callable:{self.name}:{uuid4().hex}"

@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from .. import checks
 from ..contracts import FORMATS, Reply, Request
 from ..core.errors import ConfigError, ModelError
 from ..ledger import current_entry
 from ..masking import Mask, MaskedStream, answer_mask, secrets_in_headers, secrets_in_url, without_traces
-from .endpoint_url import CHAT, clean_key, endpoint, query_mark, redirected, url_below, warn_of_plain_http
+from .endpoint_url import CHAT, clean_key, endpoint, path_hint, query_mark, redirected, url_below, warn_of_plain_http
 from .reading import Events, Pieces, Said, Spoken, parsed, read_pace, read_refusal, read_reply, refused
 from .wire import CAP, Route, Timeouts, exchange, fetch, masked_headers
 
@@ -55,8 +56,14 @@ class Chat:
         timeouts: Timeouts = Timeouts(),
         proxy: str | None = None,
     ) -> None:
-        if not name:
-            raise ConfigError("a model needs a name, got ''")
+        checks.text("the name of a model", name)
+        checks.text("base_url", base_url)
+        for what, secret in (("key", key), ("proxy", proxy)):
+            if not (secret is None or isinstance(secret, str)):  # never shown
+                raise ConfigError(f"{what} must be text or None, got {type(secret).__name__}")
+        for what, given in (("headers", headers), ("extra_body", extra_body)):
+            if not (given is None or isinstance(given, Mapping)):
+                raise ConfigError(f"{what} must be a mapping or None, got {type(given).__name__}")
         at, in_url = endpoint(base_url)
         self.name = name
         self.base_url = at._replace(query="").geturl()
@@ -177,7 +184,10 @@ class Chat:
         """The error that a status of 300 and more stands for."""
         if status < 400:
             return redirected(status, headers.get("Location", ""))
-        return refused(status, said, headers)
+        error = refused(status, said, headers)
+        if status in {404, 405}:
+            error.args = (f"{error}{path_hint(self.route.url)}",)
+        return error
 
     def told(self, error: ModelError) -> ModelError:
         """The error with the model and the host in front, and no secret in it or behind it, whoever put it there."""

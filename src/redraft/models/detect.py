@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ..contracts import Model
 from ..core.errors import AuthenticationError, ConfigError, ModelError
 from .chat import OPENAI, Chat, model_names
-from .endpoint_url import endpoint_shown
+from .endpoint_url import endpoint_shown, path_hint
 from .names import connect, key_for, openai_url, proxy_to, server_url
 from .reading import parsed, read_refusal, refused, shorten
 from .wire import Route, Timeouts, fetch
@@ -205,7 +205,10 @@ async def _listed(url: str, timeouts: Timeouts, key: str | None, proxy: str | No
 async def _read_list(route: Route) -> tuple[list[str], bool]:
     status, came_with, body = await fetch(route)
     if status != 200:
-        raise refused(status, read_refusal(body))
+        error = refused(status, read_refusal(body))
+        if status in {404, 405}:
+            error.args = (f"{error}{path_hint(route.url, '/models')}",)
+        raise error
     data = parsed(body, came_with.get("Content-Type", ""))
     names = model_names(data)
     if names is None:

@@ -62,10 +62,19 @@ def redirected(status: int, location: str) -> ModelError:
 def endpoint_shown(url: str) -> str:
     """A URL as it may be shown anywhere: scheme, host, port and path, on one line; no user info, no query, no fragment."""
     scheme, slashes, rest = url.partition("://")
+    rest = re.split(r"[?#]", rest)[0]
     host, slash, path = rest.partition("/")
-    shown = f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else url.rpartition("@")[2]
-    shown = re.split(r"[?#]", shown)[0]
+    shown = f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else re.split(r"[?#]", url.rpartition("@")[2])[0]
     return shorten(f"{scheme}{slashes}..." if "@" in shown else shown, 200)  # (what stands before an @ may be a password)
+
+
+def path_hint(url: str, end: str = CHAT) -> str:
+    """What to say where a server has not what was asked for: the path, and the base URL to try where that lacks a version."""
+    path = urlsplit(url).path
+    if re.search(r"/v[0-9]", path):
+        return f" (asked for {path})"
+    base = endpoint_shown(url).removesuffix(end).rstrip("/")
+    return f" (asked for {path}; OpenAI-compatible servers mostly answer under /v1: try {base}/v1)"
 
 
 def model_shown(spec: str) -> str:

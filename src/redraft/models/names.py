@@ -7,11 +7,12 @@ api.openai.com), and a key that stands in a URL to that URL.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 from urllib.parse import urlsplit
 
+from .. import checks
 from ..contracts import Model
 from ..core.errors import ConfigError
 from .callable import CallableModel
@@ -71,26 +72,30 @@ def connect(model: Any, *, env: Mapping[str, str] | None = None, **options: Any)
     What is made of a name goes through the proxy of REDRAFT_PROXY, unless `proxy` is among the options.
     Raises ConfigError for a name that says nothing, before anything is sent.
     """
+    checks.mapping("env", env, '{"OPENAI_API_KEY": "..."}')
+    if isinstance(model, type):
+        raise ConfigError(f"a model is an instance: write {model.__name__}(...), not the class")
     if isinstance(model, str):
         return _named(model.strip(), os.environ if env is None else env, options)
     if isinstance(model, Model):
         return model
     if callable(model):
         return CallableModel(model, **options)
-    raise ConfigError(f"a model is a name, a Model or a function of messages, got {model!r}")
+    raise ConfigError(f"a model is a name, a Model or a function of messages, got {checks.shown(model)}")
 
 
 def _named(spec: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
     prefix, colon, name = spec.partition(":")
-    if not colon or not name:
-        raise _unknown(spec)
+    if not colon or not name.strip():
+        raise ConfigError(_unknown(spec))
+    name = name.strip()
     if prefix == "local":
         from .local import LocalModel
 
         return LocalModel(name, **options)
-    if name.startswith("//"):
+    if name.startswith("//") and prefix.lower() in {"http", "https"}:
         return _at_url(spec, env, options)
-    if "://" in name:
+    if "://" in name and f"{prefix}:" in PREFIXES:
         raise _address_after(prefix, name)
     if prefix == "openai":
         return _openai(name, env, options)
@@ -100,7 +105,7 @@ def _named(spec: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
         from .providers import ProviderModel
 
         return ProviderModel(spec, **{"proxy": env.get("REDRAFT_PROXY", "").strip() or None} | options)
-    raise _unknown(spec)
+    raise ConfigError(_unknown(spec))
 
 
 def proxy_to(url: str, env: Mapping[str, str]) -> str | None:
@@ -169,13 +174,74 @@ def server_url(server: str, env: Mapping[str, str]) -> str:
     return f"{at.scheme}://{host}:{port}{at.path.rstrip('/')}/v1"
 
 
-def _unknown(spec: str) -> ConfigError:
+EXAMPLES = "openai:gpt-4o-mini, ollama:llama3.2, http://127.0.0.1:8080/v1#NAME or local:FILE.gguf"
+MAKERS = {  # how names of models begin, and whose they are
+    "gpt": "openai",
+    "chatgpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude": "anthropic",
+    "gemini": "google",
+    "grok": "xai",
+    "mistral": "mistral",
+    "deepseek": "deepseek",
+    "command": "cohere",
+    "llama": "ollama",
+    "qwen": "ollama",
+    "gemma": "ollama",
+    "phi": "ollama",
+}
+_HOST = re.compile(r"(localhost|[\w.-]+:[0-9]{2,5}|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?|[\w-]+(\.[\w-]+)*\.(com|org|net|io|ai))(/.*)?")
+_BROKEN_URL = re.compile(r"h\w{1,3}p(?P<safe>s?)(:|;|/)+(?P<rest>[^/].*)", re.IGNORECASE)
+
+
+def _unknown(spec: str) -> str:
+    """The words for a name of a model that says nothing: the spelling that was probably meant first, then what there is."""
+    if not spec:
+        return f"the name of a model is empty, got ''; it is such as {EXAMPLES}"
     shown = endpoint_shown(spec)
-    prefix, colon, name = shown.partition(":")
+    meant = _meant(shown)
+    hint = f"did you mean {meant!r}? " if meant else ""
+    prefix = shown.partition(":")[0]
+    wrong = "names no model after the colon" if f"{prefix}:" in PREFIXES else "does not begin with a known prefix"
+    if shown.endswith(".gguf"):
+        wrong = "is a file: one begins with local:"
+    return (
+        f"the model {shown!r} {wrong}; {hint}A name is such as {EXAMPLES}; the prefixes are "
+        f"{', '.join(PREFIXES[:7])} and those of {len(VENDORS)} vendors, such as anthropic: (`redraft models` shows what is here)"
+    )
+
+
+def _meant(spec: str) -> str:
+    """The name that was probably meant; "" where nothing is like it."""
+    prefix, colon, name = spec.partition(":")
+    if spec.endswith(".gguf"):
+        return f"local:{name.strip() if prefix.lower() == 'local' else spec}"
+    if f"{prefix}:" in PREFIXES:
+        return f"{spec.strip()}{'//127.0.0.1:8080/v1#NAME' if prefix.startswith('http') else 'NAME'}"
+    if broken := _BROKEN_URL.fullmatch(spec):
+        return f"http{broken['safe'].lower()}://{_with_model(broken['rest'])}"
+    if _HOST.fullmatch(spec):
+        scheme = "http" if ":" in spec or spec.startswith("localhost") else "https"
+        return f"{scheme}://{_with_model(spec)}"
     if not colon:
-        near = f"local:{shown}" if shown.endswith(".gguf") else f"openai:{shown}"
-    else:
-        close = get_close_matches(f"{prefix}:", PREFIXES, n=1, cutoff=0.6)
-        near = f"{close[0]}{name.lstrip('/') or 'NAME'}" if close else ""
-    hint = f" (did you mean {near!r}?)" if near and shown else ""
-    return ConfigError(f"the model {shown!r} does not begin with a known prefix{hint}; known are {' '.join(PREFIXES)}")
+        vendor, slash, name = spec.partition("/")
+        if slash:
+            return f"{known}{name or 'NAME'}" if (known := _prefix_like(vendor)) else ""
+        maker = next((maker for start, maker in MAKERS.items() if spec.casefold().startswith(start)), "")
+        return f"{maker or 'ollama'}:{spec}"
+    known = _prefix_like(prefix)
+    return f"{known}{name.lstrip('/').strip() or 'NAME'}" if known else ""
+
+
+def _prefix_like(word: str) -> str:
+    """The known prefix that a word is most like; "" where none is."""
+    near = checks.nearest(word.strip(), [prefix.rstrip(":") for prefix in PREFIXES if "//" not in prefix], 1)
+    return f"{near[0]}:" if near else ""
+
+
+def _with_model(address: str) -> str:
+    """An address without its scheme, with the path and the name that a model takes."""
+    host, _, path = address.partition("/")
+    return f"{host}/{path.rstrip('/') or 'v1'}#NAME"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from .. import checks
 from ..contracts import Reply, Request
 from ..core.errors import ModelError
 from ..core.records import Usage
@@ -25,6 +26,9 @@ class ScriptedModel:
     price = FREE
 
     def __init__(self, answers: Iterable[Any], name: str = "scripted") -> None:
+        checks.text("name", name)
+        if not isinstance(answers, Iterable) or isinstance(answers, type):
+            raise checks.refused("answers", "texts, Replies, functions or exceptions in a list", answers)
         self.name = name
         self.identity = f"scripted:{name}"
         self.calls = 0

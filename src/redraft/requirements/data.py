@@ -17,6 +17,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
+from ..checks import unreadable
 from ..contracts import Check, Edit
 from ..core.errors import ComputeLimitError, ConfigError
 from ..jsontext import refuse_constant
@@ -237,7 +238,7 @@ def _content(path: str) -> str:
     try:
         return small_text(path)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the schema file {path!r} cannot be read: {error}") from None
+        raise ConfigError(f"the schema file {path!r} cannot be read: {unreadable(error)}") from None
 
 
 def canonical(schema: Any) -> str:

@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeAlias
 
+from .. import checks
 from ..contracts import Requirement
 from ..core.errors import ConfigError
 from .ranges import Range, compare
@@ -53,11 +53,11 @@ def parse(spec: str, *, files: bool = True) -> Requirement:
     use that for specs that come from strangers.
     """
     if not isinstance(spec, str):
-        raise ConfigError(f"a requirement is a spec such as 'words:80-200', got {spec!r}")
+        raise ConfigError(f"a requirement is a spec such as 'words:80-200', got {checks.shown(spec)}")
     name, _, argument = spec.partition(":")
     name = name.strip()
     if name not in KINDS:
-        raise ConfigError(f"unknown requirement {_short(spec)}: {_nearest(name)}the kinds are {', '.join(KINDS)}")
+        raise ConfigError(_unknown(spec, name))
     return _read(KINDS[name], spec, argument.strip(), files=files)
 
 
@@ -81,9 +81,9 @@ def _short(spec: str) -> str:
     return repr(spec) if len(spec) <= 200 else f"{spec[:200]!r}..."
 
 
-def _nearest(name: str) -> str:
-    near = get_close_matches(name[:50].lower(), KINDS, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}? " if near else ""
+def _unknown(spec: str, name: str) -> str:
+    hint = ' (a requirement is KIND:VALUE, such as "words:80-200")' if ":" not in spec else ""
+    return checks.unknown("requirement", name, KINDS, "redraft graders", given=spec) + hint
 
 
 def no_argument(argument: str) -> None:

@@ -6,10 +6,11 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
+from .. import checks
 from ..core.errors import ConfigError
 from ..core.plans import Plan
 from ..core.plans.self_refine import BestOfN
@@ -25,6 +26,7 @@ RETRY = ("failed", "truncated")
 ENGINES = ("local", "ray", "provider-batch")
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"
+MOST_ROWS = 10**15
 HERE_ONLY = ("on_record", "on_step", "cache")
 
 
@@ -72,6 +74,12 @@ class Asked:
     @classmethod
     def of(cls, source: Any, output: Any, journal: Any = None, name: str | None = None, errors: Any = None, **asked: Any) -> Self:
         """With the names that follow from the output's: its journal, its errors, and the run."""
+        for what, given in (("output", output), ("journal", journal), ("errors", errors)):
+            if not (given is None or isinstance(given, str | Path)) or "\0" in str(given):
+                raise checks.refused(what, "the path of a file or None", given)
+        checks.text("name", name, optional=True, empty=True)
+        if "columns" in asked:
+            asked["columns"] = columns_of(asked["columns"])
         to = None if output is None else str(output)
         stem = "redraft" if to is None or to == STDOUT else to
         return cls(
@@ -91,12 +99,16 @@ class Asked:
         self._check_poll()
         if not isinstance(self.learn, bool):
             raise ConfigError(f"learn must be True or False, got {self.learn!r}")
+        if not isinstance(self.retry, list | tuple | set | frozenset):
+            raise checks.refused("retry", f"a list out of {', '.join(RETRY)}", self.retry)
         for kind in self.retry:
             _one_of("retry", kind, RETRY)
         if not NAME.fullmatch(self.name):
             raise ConfigError(f"name: a run is called by up to 64 letters, digits, - and _, got {self.name!r}")
-        if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1):
-            raise ConfigError(f"limit must be a whole number >= 1, got {self.limit!r}")
+        checks.whole_number("limit", self.limit, 1, MOST_ROWS, optional=True)
+        checks.one_of("durability", self.durability, get_args(Durability))
+        if not isinstance(self.limits, Limits):
+            raise checks.refused("limits", "Limits, such as Limits(rpm=60)", self.limits)
         if self.output not in {None, STDOUT}:
             ending_of(Path(str(self.output)))
         if self.options.store is not None:
@@ -168,6 +180,23 @@ class Asked:
     def plan(self) -> Plan | None:
         """The plan where it does not follow from the options."""
         return BestOfN(self.n, self.options.target_score) if self.mode == "best" else self.options.plan
+
+
+def columns_of(given: Any) -> Columns:
+    """The columns that were stated: as `Columns`, or as a mapping of our names to the input's. Raises ConfigError."""
+    if given is None or isinstance(given, Columns):
+        return given or Columns()
+    like = 'columns must be a mapping of our names to the input\'s, such as {"prompt": "question"}'
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{like}, got {checks.shown(given)}")
+    roles = [f.name for f in fields(Columns)]
+    for role, name in given.items():
+        if role not in roles:
+            turned = isinstance(name, str) and name in roles
+            why = "the directions are reversed" if turned else checks.unknown("name", str(role), roles)
+            raise ConfigError(f"{like}, got {checks.shown(given)}: {why}")
+        checks.text(f"columns: {role}", name, optional=True, empty=True)
+    return Columns(**given)
 
 
 def _one_of(name: str, value: Any, allowed: Collection[str]) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
 
+from .. import checks
 from ..api import chosen
 from ..around import Budget
 from ..casting import Desk
@@ -46,7 +47,8 @@ class Batch(Settings, total=False):
     """The arguments of `batch` beside the settings of `refine`.
 
     `mode`: "refine", "grade" (the responses as they are) or "best" (of `n` drafts). `columns` says what columns mean where
-    their names do not. `on_duplicate`: "error", or for an id that comes twice keep the "first", the "last" or, renamed, all.
+    their names do not, such as {"prompt": "question"}. `on_duplicate`: "error", or for an id that comes twice keep the "first",
+    the "last" or, renamed, all.
     `journal`: the file of what is known (default: the output's name and ".journal"), `name` the run's name in it, `retry`:
     what of finished rows to redo, "failed" or "truncated". `ordered=False` writes rows as they end. `errors`: the file for
     rows that cannot be read. `durability`: "normal" survives the death of the process, "full" that of the machine. `limits`:
@@ -59,7 +61,7 @@ class Batch(Settings, total=False):
 
     mode: str
     n: int
-    columns: Columns | None
+    columns: Columns | Mapping[str, str] | None
     on_duplicate: str
     journal: str | Path | None
     name: str | None
@@ -113,6 +115,9 @@ class Run:
             near = get_close_matches(unknown[0], Batch.__annotations__, 1)
             raise ConfigError(f"unknown argument {unknown[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         settings: Any = {"max_in_flight": MOST_IN_FLIGHT, "retries": RETRIES, **asked}
+        for name, given in told.items():
+            if not (given is None or callable(given)):
+                raise checks.refused(name, "a function, or None", given)
         return cls(Asked.of(source, output, options=Options.of(settings), **own), model, graders, judge, **told)
 
     @property

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from ..checks import unreadable
 from ..core.errors import StoreError
 from ..core.records import Record
 from ..core.serial import loads, record_from_json, record_to_json
@@ -71,14 +72,14 @@ def read_trace(path: str | Path) -> Trace:
         with open_regular(path) as raw, BufferedReader(raw) as file:
             lines = [*bounded_lines(file, f"trace {str(path)!r}", MOST)]
     except OSError as error:
-        raise StoreError(f"trace {str(path)!r} cannot be read: {error.strerror or error}") from error
+        raise StoreError(f"trace {str(path)!r} cannot be read: {unreadable(error)}") from error
     if not lines:
-        raise StoreError(f"trace {str(path)!r} is empty")
+        raise StoreError(f"trace {str(path)!r} is empty: it is not what `redraft run --trace FILE` wrote")
     try:
         head = loads(lines[0])
         trace = Trace.from_json(lines[0]) if "records" in head else Trace.from_header(head)
     except StoreError as error:
-        raise StoreError(f"trace {str(path)!r}, line 1: {error}") from error
+        raise StoreError(f"{str(path)!r} is no trace, such as `redraft run --trace FILE` writes: line 1: {error}") from error
     records = [_record(path, n, line) for n, line in enumerate(lines[1:], 2)]
     try:
         return trace.with_records(records)
@@ -103,7 +104,7 @@ def bounded_lines(file: IO[bytes], name: str, most: float = inf) -> Iterator[str
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
-            raise StoreError(f"{name} cannot be read: line {n}: {error}") from error
+            raise StoreError(f"{name} cannot be read: line {n}: {unreadable(error)}") from error
 
 
 def _record(path: str | Path, n: int, line: str) -> Record:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from ..checks import unreadable
 from ..core.errors import ConfigError
 from .cases import Case, Verdict
 from .estimates import Measure, Row, share
@@ -38,7 +39,7 @@ def read_attacks(path: str | Path) -> list[Attack]:
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"attacks {str(path)!r} cannot be read: {error}") from error
+        raise ConfigError(f"attacks {str(path)!r} cannot be read: {unreadable(error)}") from error
     attacks = [_attack(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not attacks:
         raise ConfigError(f"attacks {str(path)!r}: there are none in it")

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from .. import checks
 from ..core.errors import ConfigError
 from ..core.records import text_of
 from ..datasets import BadRow, Row, rows
@@ -77,8 +78,8 @@ class Columns:
     def __post_init__(self) -> None:
         for role, name in self.stated.items():
             if ":" not in role and role not in USUAL and role not in OF_OUTPUTS:
-                known = ", ".join([*USUAL, *sorted(OF_OUTPUTS), "label:VALUE", "where:COLUMN"])
-                raise ConfigError(f"there is no role {role!r} for column {name!r}; there are {known}")
+                known = [*USUAL, *sorted(OF_OUTPUTS), "label:VALUE", "where:COLUMN"]
+                raise ConfigError(checks.unknown("role", role, known, given=f"{role}={name}"))
 
     def find(self, role: str, usual: Iterable[str] | None = None) -> str | None:
         """The column of a role: the one that was stated, else the first of the usual names that is there."""
@@ -110,7 +111,9 @@ class Columns:
     def _check(self, role: str, name: str) -> None:
         for part in name.split(",") if role in {"ratings", "responses"} and not self.has(name) else [name]:
             if not self.has(part.strip()):
-                raise ConfigError(f"{role}={name}: there is no column {part.strip()!r}; there are {self.listed()}")
+                near = checks.nearest(part.strip(), dict.fromkeys(key for row in islice(self.rows, 100) for key in row.values))
+                hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+                raise ConfigError(f"{role}={name}: there is no column {part.strip()!r}; {hint}there are {self.listed()}")
 
     def meanings(self) -> dict[str, str]:
         """What was stated of values of labels, by value."""

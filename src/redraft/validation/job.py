@@ -11,6 +11,7 @@ from typing import Any
 from ..casting import Desk
 from ..core.errors import ConfigError, GradingError
 from ..core.records import NOTHING, StopReason, Usage
+from ..graders.needs import needs_of
 from . import measures as m
 from .attacks import Attack, attacked, resistance
 from .cards import RECORDED, Card, Shelf
@@ -25,7 +26,8 @@ from .verdicts import VerdictFile
 class Data:
     """Labelled cases, the name of where they came from, and the sha256 of that and of how it was read.
 
-    `skipped` counts the rows that could not be understood. `reading` says how labels and scores are to be read.
+    `skipped` counts the rows that could not be understood. `reading` says how labels and scores are to be read, `columns` names
+    the columns that there are.
     """
 
     cases: Sequence[Case]
@@ -33,6 +35,7 @@ class Data:
     sha256: str
     skipped: int = 0
     reading: Reading = Reading()
+    columns: str = ""
 
     def __post_init__(self) -> None:
         if not self.cases:
@@ -152,7 +155,14 @@ def today() -> str:
 
 
 def _check(data: Data, bench: Bench) -> None:
+    """Raises ConfigError for labels, or rows, that the grader cannot speak to."""
     kind = data.cases[0].kind
+    for name, needed in needs_of(bench.cast.graders[bench.seat.grader]):
+        if not any(getattr(case.task, needed) for case in data.cases):
+            raise ConfigError(
+                f"grader {name!r} needs a {needed}, and no row of {data.name} has one: say which column holds it, "
+                f"such as -c {needed}=COLUMN" + (f"; there are {data.columns}" if data.columns else "")
+            )
     if bench.seat.compares and kind in {"score", "pass"}:
         raise ConfigError(
             f"grader {bench.seat.grader!r} ranks answers; labels of kind {kind!r} need one that scores a single answer"

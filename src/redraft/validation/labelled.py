@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
+from .. import checks
 from ..core.errors import ConfigError
 from ..core.records import Message, Task
 from ..datasets import BadRow, Row
@@ -23,6 +24,9 @@ from .labels import Unclear
 from .outputs import read_verdicts
 
 __all__ = ["Labelled", "read_cases", "read_verdicts"]
+
+
+MOST_ROWS = 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Labelled:
     skipped: tuple[BadRow, ...]
     recognised: tuple[str, ...]
     ignored: tuple[str, ...] = ()
+    columns: str = ""
 
 
 def read_cases(
@@ -60,6 +65,8 @@ def read_cases(
     """
     if kind is not None and kind not in get_args(Kind):
         raise ConfigError(f"kind={kind!r}: there are {', '.join(get_args(Kind))}")
+    checks.whole_number("limit", limit, 1, MOST_ROWS, optional=True)
+    checks.mapping("columns", columns, '{"prompt": "question"}', optional=False)
     held, skipped, ignored = read_rows(path, columns, limit)
     table = Columns(columns, held)
     if not held:
@@ -70,7 +77,7 @@ def read_cases(
     if not cases:
         raise ConfigError(f"{str(path)!r}: none of its rows can be understood{_first(skipped)}")
     said = [f"{len(cases)} cases of kind {shape.kind}: {WORDS[shape.kind]}", *_said(table, shape)]
-    return Labelled(tuple(cases), shape.kind, _scale(cases), tuple(skipped), tuple(said), tuple(ignored))
+    return Labelled(tuple(cases), shape.kind, _scale(cases), tuple(skipped), tuple(said), tuple(ignored), table.listed())
 
 
 WORDS: dict[Kind, str] = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import floor, inf, isfinite
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
+from ... import checks
 from ..belief import Belief
-from ..errors import ConfigError
 from ..family import family, noisy_among
 from ..priors import Priors
 from ..prompts import advise, first_prompt, open_actions
@@ -68,13 +68,14 @@ class Adaptive:
     priors: Priors = Priors()
 
     def __post_init__(self) -> None:
-        price = self.price
-        if isinstance(price, bool) or not isinstance(price, int | float) or not isfinite(price) or price < 0:
-            raise ConfigError(f"price must be a number >= 0, got {price!r}")
-        if self.unit not in UNITS:
-            raise ConfigError(f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}")
-        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 0:
-            raise ConfigError(f"attempts must be a whole number >= 0, got {self.attempts!r}")
+        if not isinstance(self.rules, SelfRefine):
+            raise checks.refused("rules", "a SelfRefine", self.rules)
+        checks.number("price", self.price)
+        checks.one_of("unit", self.unit, UNITS)
+        checks.whole_number("attempts", self.attempts, 0)
+        checks.flag("fresh", self.fresh)
+        if not isinstance(self.priors, Priors):
+            raise checks.refused("priors", "Priors", self.priors)
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
         if handing_on := hand_on(trace, self.rules.drafting(trace)):

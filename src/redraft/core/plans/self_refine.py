@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from ..errors import ConfigError
+from ... import checks
 from ..prompts import advise, first_prompt
 from ..records import Candidate, StopReason
 from ..steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
@@ -25,6 +25,9 @@ def best_so_far(trace: Trace) -> Candidate | None:
     return max(field, key=lambda c: (trace.nearness(c.id), c.id == best.id, trace.scores[c.id] or 0.0, -c.id), default=best)
 
 
+MOST_DRAFTS = 1000
+
+
 @dataclass(frozen=True)
 class SelfRefine:
     """Draft `drafts` answers, let the editor repair each (`repairs`), grade them all, refine `parent` until `stop`.
@@ -40,8 +43,12 @@ class SelfRefine:
     parent: Callable[[Trace], Candidate | None] = best_so_far
 
     def __post_init__(self) -> None:
-        if isinstance(self.drafts, bool) or not isinstance(self.drafts, int) or self.drafts < 1:
-            raise ConfigError(f"drafts must be a whole number >= 1, got {self.drafts!r}")
+        checks.whole_number("drafts", self.drafts, 1, MOST_DRAFTS)
+        checks.flag("repairs", self.repairs)
+        for name in ("stop", "parent"):
+            checks.instance(name, getattr(self, name), "a function of a trace")
+            if not callable(getattr(self, name)):
+                raise checks.refused(name, "a function of a trace", getattr(self, name))
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
         return hand_on(trace, self.drafting(trace)) or self.due(trace) or self.rank(trace) or self.conclude(trace)

@@ -11,6 +11,7 @@ from dataclasses import fields
 from math import isfinite
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ... import checks
 from ...core.errors import ConfigError
 
 T = TypeVar("T")
@@ -31,8 +32,10 @@ def _pairs(argument: str) -> Iterator[str]:
 def _read(pair: str, allowed: dict[str, Any]) -> tuple[str, Any]:
     key, equals, value = (part.strip() for part in pair.partition("="))
     if not equals or key not in allowed:
+        near = checks.nearest(key, allowed, 1)
+        hint = f"did you mean {near[0]}={_form(allowed[near[0]])}? " if near else ""
         known = ", ".join(f"{name}={_form(hint)}" for name, hint in allowed.items()) or "none"
-        raise ConfigError(f"{pair.strip()!r} is no option; there are: {known}")
+        raise ConfigError(f"{checks.shown(pair.strip())} is no option; {hint}there are: {known}")
     return key, _value(key, value, allowed[key])
 
 
@@ -78,13 +81,12 @@ def _form(hint: Any) -> str:
 
 def check_number(name: str, value: Any, low: float, high: float = float("inf"), *, whole: bool = False) -> None:
     """Raises ConfigError for what is no number in [low, high]."""
-    kinds = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high or not isfinite(value):
+    if not checks.is_number(value) or (whole and not isinstance(value, int)) or not low <= value <= high:
         bounds = f">= {low:g}" if high == float("inf") else f"in [{low:g}, {high:g}]"
-        raise ConfigError(f"{name} must be a {'whole number' if whole else 'number'} {bounds}, got {value!r}")
+        raise checks.refused(name, f"a {'whole number' if whole else 'number'} {bounds}", value)
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Raises ConfigError for what is none of the choices."""
-    if value not in choices:
-        raise ConfigError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
+    if not isinstance(value, str | int | None) or value not in choices:
+        raise checks.refused(name, " or ".join(map(repr, choices)), value)

@@ -11,10 +11,11 @@ from typing import Literal
 from ...contracts import Ask
 from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
+from ...core.tasks import LONG
 from .answers import Number, marked, number_list, number_runs, numbers
 from .arguments import check_choice, check_number
 from .limits import with_limit
-from .views import reference_of, verdict
+from .views import reference_of, shown, verdict
 
 
 @with_limit
@@ -46,6 +47,14 @@ class Numeric:
         check_number("absolute", self.absolute, 0)
         check_number("relative", self.relative, 0)
         check_choice("pick", self.pick, ("last", "first", "only"))
+
+    def check_task(self, task: Task) -> None:
+        """Raises ConfigError for a short reference without a number (a long one is read when it is needed)."""
+        text = task.reference or ""
+        if len(text) < LONG and not reference_numbers(text):
+            raise ConfigError(
+                f"grader {self.name!r} needs one number, or a list of them, in the task's reference, got {shown(text)}"
+            )
 
     async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
         """1 or 0. Raises ConfigError for a reference without a number."""

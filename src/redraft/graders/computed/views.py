@@ -5,24 +5,23 @@ No reason or action ever quotes the reference: a refiner would copy it, and the 
 
 from __future__ import annotations
 
-from ...core.errors import ConfigError
 from ...core.records import Feedback, Task
+from ..needs import check_needs
 
 
 def reference_of(task: Task, grader: str) -> str:
     """The reference. Raises ConfigError where the task has none."""
-    return _needed(task.reference, "reference", grader)
+    return _needed(task, "reference", grader)
 
 
 def context_of(task: Task, grader: str) -> str:
     """The context. Raises ConfigError where the task has none."""
-    return _needed(task.context, "context", grader)
+    return _needed(task, "context", grader)
 
 
-def _needed(text: str | None, field: str, grader: str) -> str:
-    if text is None or not text.strip():
-        raise ConfigError(f"grader {grader!r} needs the task's {field}, and this task has none")
-    return text
+def _needed(task: Task, field: str, grader: str) -> str:
+    check_needs(grader, (field,), task)
+    return str(getattr(task, field))
 
 
 def verdict(ok: bool, reason: str, action: str) -> Feedback:  # noqa: FBT001

@@ -1,0 +1,28 @@
+"""What a grader cannot do without, and the words for a task that lacks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..core.errors import ConfigError
+from ..core.records import Task
+
+OPTIONS = {"context": ", --context FILE", "reference": ", --reference FILE"}  # that give a field on the command line
+
+
+def check_needs(name: str, needs: Iterable[str], task: Task) -> None:
+    """Raises ConfigError when the task lacks a field, saying how each is given."""
+    if missing := [field for field in needs if not (getattr(task, field) or "").strip()]:
+        raise ConfigError(
+            f"grader {name!r} needs a task with {' and '.join(missing)}; this task has none: give "
+            + " and ".join(f"Task(..., {field}=...){OPTIONS.get(field, '')} or a column {field!r} in the data" for field in missing)
+        )
+
+
+def needs_of(grader: Any) -> Iterator[tuple[str, str]]:
+    """The fields of a task without which a grader, or a part of it, cannot grade: pairs of the grader's name and the field."""
+    for field in getattr(grader, "needs", ()):
+        yield grader.name, field
+    for part in getattr(grader, "parts", ()):
+        yield from needs_of(part)

@@ -1,0 +1,267 @@
+"""A newcomer's mistakes on the command line: each message names the thing, its value and what to do next.
+
+Most run in this process: it is the message that is looked at. What ends a process, or a stream of it, has one of its own.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from redraft.cli import main
+
+FILES = {
+    "ok.txt": b"hello there",
+    "latin.txt": b"caf\xe9 na\xefve",
+    "binary.dat": bytes(range(256)),
+    "empty.txt": b"",
+    "foreign.jsonl": b'{"a": 1}\n',
+    "labelled.csv": b"question,answer,score\nWhat is 2+2?,4,5\nWhat is 3+3?,7,1\nWhat is 3+4?,7,5\n",
+    "wrong.toml": b'criterai = ["a"]\n',
+    "no_number.txt": b"no number",
+    "broken.toml": b"[criteria\n",
+    "schema.json": b"{",
+}
+NONE = "--model none"
+
+# What is typed: the exit code, and what the message holds: the thing, the value, what to do next.
+TYPED = {
+    # commands and options
+    "shwo proof.jsonl": (2, ["command 'shwo'", "did you mean 'show'?", "redraft --help"]),
+    "valdate x": (2, ["command 'valdate'", "did you mean 'validate'?"]),
+    "zzz": (2, ["command 'zzz'", "there are run, best, grade"]),
+    "run hi --modle x": (2, ["--modle", "--model", "redraft run --help"]),
+    "--verzion": (2, ["--verzion", "--version"]),
+    "priors shwo": (2, ["shwo", "show", "redraft priors --help"]),
+    "run": (2, ["a prompt is missing", 'redraft run "']),
+    "best": (2, ["a prompt is missing", 'redraft best "']),
+    "grade": (2, ["--response", "redraft grade --help"]),
+    "show": (2, ["TRACE", "redraft show --help"]),
+    "validate": (2, ["DATA", "redraft validate --help"]),
+    "rubric": (2, ["--from", "redraft rubric --help"]),
+    "priors learn": (2, ["TRACE", "redraft priors learn --help"]),
+    "models openai": (2, ["openai", "redraft models --help"]),
+    "demo --cases x": (2, ["--cases", "redraft demo --help"]),
+    # values
+    "run hi --max-iterations three": (2, ["--max-iterations", "'three'"]),
+    "run hi --max-iterations -1": (2, ["--max-iterations", "-1", "x>=0"]),
+    "run hi --target 2": (2, ["--target", "2.0", "0<=x<=1"]),
+    "run hi --target high": (2, ["--target", "'high'"]),
+    "run hi --patience 0": (2, ["--patience", "0", "x>=1"]),
+    "run hi --drafts many": (2, ["--drafts", "'many'"]),
+    "run hi --price tiny=0.15": (2, ["--price", "'tiny=0.15'", "MODEL=IN,OUT"]),
+    "run hi --price 0.1,0.2": (2, ["--price", "'0.1,0.2'", "MODEL=IN,OUT"]),
+    "run hi --price tiny=a,b": (2, ["--price", "'tiny=a,b'", "MODEL=IN,OUT"]),
+    "run hi --gain-per dollars": (2, ["--gain-per", "'dollars'", "'usd'"]),
+    "run hi --trust yes": (2, ["--trust", "'yes'", "'check'"]),
+    "run hi --priors taught": (2, ["taught"]),
+    "best x --response ok.txt": (2, ["--response at least twice"]),
+    "best x -n 3 --response ok.txt --response ok.txt": (2, ["-n", "--response", "leave out one"]),
+    "run hi --plain --min-gain 0.1": (2, ["--plain", "--min-gain", "leave out one"]),
+    # models and keys
+    "run hi --model ollama/llama3": (2, ["'ollama/llama3'", "did you mean 'ollama:llama3'?", "redraft models"]),
+    "run hi --model gpt-4o": (2, ["'gpt-4o'", "did you mean 'openai:gpt-4o'?"]),
+    "run hi --model localhost:8080": (2, ["'localhost:8080'", "did you mean 'http://localhost:8080/v1#NAME'?"]),
+    "run hi --model weights.gguf": (2, ["'weights.gguf'", "did you mean 'local:weights.gguf'?"]),
+    "run hi --model local:weights.gguf": (2, ["no model file 'weights.gguf'"]),
+    "run hi --model openai:": (2, ["'openai:'", "no model after the colon", "'openai:NAME'"]),
+    "run hi --model openai:gpt-4o": (2, ["openai:gpt-4o", "set OPENAI_API_KEY"]),
+    "run hi --model http://127.0.0.1:9/v1": (2, ["http://127.0.0.1:9/v1", "#NAME", "redraft models"]),
+    "run hi --model http://127.0.0.1:9/v1#m --judge opnai:x": (2, ["judge:", "'opnai:x'", "did you mean 'openai:x'?"]),
+    f"run hi {NONE}": (2, ["--model none", "--response FILE"]),
+    f"grade --response ok.txt {NONE}": (2, ["nothing to grade with", "--require SPEC"]),
+    "rubric --from labelled.csv": (2, ["a model must propose", "--model", "redraft models"]),
+    # names of graders and requirements
+    f"run --response ok.txt --require wrods:5 {NONE}": (2, ["'wrods:5'", "did you mean 'words'?", "redraft graders"]),
+    f"run --response ok.txt --require words {NONE}": (2, ["'words'", "is no range", "words:80-200"]),
+    f"run --response ok.txt --require words:a-b {NONE}": (2, ["'words:a-b'", "words:80-200"]),
+    f"run --response ok.txt --grader helpfulnes {NONE}": (2, ["'helpfulnes'", "did you mean 'helpfulness'?", "redraft graders"]),
+    "graders helpfulnes": (2, ["'helpfulnes'", "did you mean 'helpfulness'?", "redraft graders"]),
+    "graders help": (2, ["'help'", "did you mean 'helpfulness'"]),
+    "graders zzz": (2, ["'zzz'", "there are judge, checklist", "redraft graders"]),
+    f"grade --response ok.txt --grader exact:caes=false --reference ok.txt {NONE}": (2, ["'caes=false'", "did you mean case="]),
+    f"grade --response ok.txt --grader numeric:pick=best --reference ok.txt {NONE}": (
+        2,
+        ["pick", "'best'", "last or first or only"],
+    ),
+    f"grade --response ok.txt --grader helpfulness {NONE}": (2, ["'helpfulness' asks a model", "give `model` or `judge`"]),
+    # what a grader needs
+    f"grade --response ok.txt --grader numeric {NONE}": (2, ["'numeric'", "reference", "--reference FILE"]),
+    f"grade --response ok.txt --grader numeric --reference no_number.txt {NONE}": (2, ["'numeric'", "one number", "'no number'"]),
+    f"grade --response ok.txt --grader citations {NONE}": (2, ["'citations'", "context", "--context FILE"]),
+    "validate labelled.csv --grader exact": (
+        2,
+        ["'exact' needs a reference", "-c reference=COLUMN", "'question', 'answer', 'score'"],
+    ),
+    "validate labelled.csv --grader correctness --judge http://127.0.0.1:9/v1#m": (
+        2,
+        ["'correctness' needs a reference", "labelled.csv", "-c reference=COLUMN", "'question', 'answer', 'score'"],
+    ),
+    # columns and labels
+    "validate labelled.csv --grader exact -c promt=question": (2, ["'promt=question'", "did you mean 'prompt'?"]),
+    "validate labelled.csv --grader exact -c prompt=qestion": (2, ["prompt=qestion", "did you mean 'question'?", "'score'"]),
+    "validate labelled.csv --grader exact -c prompt": (2, ["-c prompt", "OURS=THEIRS", "prompt=question"]),
+    "validate foreign.jsonl --grader answered": (2, ["the response", "response=COLUMN", "'a'"]),
+    "validate labelled.csv": (2, ["--grader NAME", "--rubric FILE"]),
+    "validate labelled.csv --grader jduge": (2, ["'jduge'", "did you mean 'judge'?", "redraft graders"]),
+    "validate labelled.csv --grader exact --kind stars": (2, ["--kind", "'stars'", "'score'"]),
+    "validate labelled.csv --grader answered --scale 5": (2, ["--scale 5", "LOW-HIGH", "1-5"]),
+    "validate labelled.csv --recorded mt_bench_paris": (2, ["'mt_bench_paris'", "did you mean 'mt_bench_pair'"]),
+    # files that are not there, not readable, or something else
+    "show nowhere.jsonl": (2, ["TRACE", "'nowhere.jsonl'", "does not exist"]),
+    "show folder": (2, ["TRACE", "'folder'", "is a directory"]),
+    "show empty.txt": (1, ["'empty.txt' is empty", "redraft run --trace"]),
+    "show binary.dat": (1, ["'binary.dat'", "not UTF-8"]),
+    "show foreign.jsonl": (1, ["'foreign.jsonl'", "redraft run --trace"]),
+    "show labelled.csv": (1, ["'labelled.csv'", "not JSON", "redraft run --trace"]),
+    "run --resume empty.txt": (1, ["'empty.txt' is empty", "redraft run --trace"]),
+    "run --resume foreign.jsonl": (1, ["'foreign.jsonl'", "redraft run --trace"]),
+    "run hi --response nowhere.txt": (2, ["--response", "'nowhere.txt'", "does not exist"]),
+    f"run --response latin.txt --require words:5 {NONE}": (2, ["--response", "latin.txt", "byte 0xe9 at 3", "UTF-8"]),
+    "best x --response ok.txt --response latin.txt --require words:3": (2, ["latin.txt", "byte 0xe9 at 3", "UTF-8"]),
+    "grade --response folder --require words:3": (2, ["--response", "'folder'", "is a directory"]),
+    "grade --response ok.txt --rubric wrong.toml": (2, ["wrong.toml", "'criterai'", "did you mean 'criteria'?"]),
+    "grade --response ok.txt --rubric broken.toml": (2, ["broken.toml", "line 1"]),
+    "grade --response ok.txt --rubric binary.dat": (2, ["'binary.dat'", "not UTF-8"]),
+    "grade --response ok.txt --grader judge:nowhere.toml": (2, ["'nowhere.toml'", "No such file"]),
+    "grade --response ok.txt --require json_schema:nowhere.json": (2, ["'nowhere.json'", "No such file"]),
+    "grade --response ok.txt --require json_schema:schema.json": (2, ["schema.json"]),
+    "graders --cards ok.txt": (2, ["--cards", "'ok.txt'", "is a file"]),
+    "demo nowhere": (2, ["'nowhere'", "does not exist"]),
+    "demo folder": (2, ["folder", "no cases (*.toml)", "redraft demo --help"]),
+    "validate nowhere.csv --grader exact": (2, ["DATA", "'nowhere.csv'", "does not exist"]),
+    "validate binary.dat --grader exact": (2, ["'binary.dat'", ".jsonl"]),
+    "rubric --from labelled.csv --start wrong.toml --model http://127.0.0.1:9/v1#m": (2, ["wrong.toml", "'criterai'"]),
+    "priors learn binary.dat": (1, ["'binary.dat'", "not UTF-8"]),
+    "priors learn foreign.jsonl": (1, ["'foreign.jsonl'", "redraft run --trace"]),
+    "priors show nobody": (2, ["'nobody'", "redraft priors"]),
+    "priors forget nobody": (2, ["'nobody'", "redraft priors"]),
+    "priors forget shipped": (2, ["shipped", "cannot be forgotten"]),
+    # outputs, and doing it twice
+    f"run --response ok.txt --require words:2 {NONE} -o nowhere/out.txt": (
+        2,
+        ["--output", "nowhere/out.txt", "a folder that exists"],
+    ),
+    f"run --response ok.txt --require words:2 {NONE} -o folder": (2, ["--output", "folder", "cannot be written"]),
+    f"run --response ok.txt --require words:2 {NONE} --trace nowhere/t.jsonl": (1, ["'nowhere/t.jsonl'", "No such file"]),
+    f"run --response ok.txt --require words:2 {NONE} --trace foreign.jsonl": (1, ["'foreign.jsonl'", "--resume", "another file"]),
+    f"run - --response - --require words:2 {NONE}": (2, ["PROMPT and --response", "stdin"]),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with files of every wrong kind, which is the current one."""
+    for name, held in FILES.items():
+        (tmp_path / name).write_bytes(held)
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_a_mistake_is_named_with_its_value_and_what_to_do(folder, capfd, typed):
+    """No traceback and no riddle: the exit code tells usage from failure, and the message all three."""
+    code, words = TYPED[typed]
+    assert main(shlex.split(typed)) == code
+    said = " ".join(capfd.readouterr().err.split())
+    assert "Traceback" not in said and "should not happen" not in said
+    assert [word for word in words if word not in said] == [], said
+
+
+def test_the_suggestion_comes_before_the_list(folder, capfd):
+    """And the list is short, with the command that shows all of it."""
+    main(["graders", "helpfulnes"])
+    said = capfd.readouterr().err
+    assert said.index("did you mean 'helpfulness'") < 60
+    assert len(said) < 400
+
+
+def test_an_empty_file_that_was_to_be_resumed_stays(folder):
+    """What cannot be resumed is not ours to remove."""
+    assert main(["run", "--resume", "empty.txt"]) == 1
+    assert (folder / "empty.txt").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("typed", ["show secret.txt", "grade --response secret.txt --require words:2", "validate secret.txt"])
+def test_a_file_that_may_not_be_read(folder, capfd, typed):
+    """The path is named."""
+    (folder / "secret.txt").write_text("x")
+    (folder / "secret.txt").chmod(0)
+    assert main(shlex.split(typed)) in {1, 2}
+    assert "secret.txt" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
+@pytest.mark.parametrize("command", ["graders", f"run --response ok.txt --require words:2 {NONE}"])
+def test_a_full_disk_behind_stdout(folder, command):
+    """It fails, names the stream and the reason, and nothing else is printed at the end."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "redraft", *shlex.split(command)], stdout=full, stderr=subprocess.PIPE, timeout=60
+        )
+    said = done.stderr.decode()
+    assert done.returncode == 1 and "stdout cannot be written: No space left on device" in said
+    assert "Traceback" not in said and "Exception ignored" not in said
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
+def test_an_answer_that_its_file_has_no_room_for_goes_to_stdout(folder, capfd):
+    """It was paid for: the path is named, and the answer is handed over all the same."""
+    assert main(["run", "--response", "ok.txt", "--require", "words:2", "--model", "none", "-o", "/dev/full"]) == 1
+    seen = capfd.readouterr()
+    assert seen.out == "hello there\n"
+    assert "/dev/full" in seen.err and "No space left" in seen.err and "on stdout instead" in seen.err
+
+
+def test_a_reader_that_went_away(folder):
+    """A closed pipe ends the program quietly."""
+    process = subprocess.Popen([sys.executable, "-m", "redraft", "graders"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 1 and said == b""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_killed_while_validating(redraft, serve, sent):
+    """Being told to end is answered with what is kept, and how to go on."""
+    server = serve(lambda messages, n: "no verdict")
+    arrived = server.hold(0)
+    (redraft.folder / "labelled.csv").write_bytes(FILES["labelled.csv"])
+    process = redraft.start("validate", "labelled.csv", "--grader", "judge", "--judge", server.model, "--max-in-flight", "1")
+    assert arrived.wait(60)
+    process.send_signal(sent)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"interrupted; what was answered is kept" in said and b"without --afresh, goes on" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("", ["asked for /v1/chat/completions", "404"]),
+        ("/api", ["404", "asked for /api/chat/completions", "/api/v1"]),
+        ("/v2", ["404", "asked for /v2/chat/completions"]),
+    ],
+)
+def test_an_address_where_no_chat_is(folder, serve, capfd, path, words):
+    """A 404 says what was asked for and, where the address has no version in it, which address to try."""
+    server = serve(lambda messages, n: 404)
+    address = f"http://127.0.0.1:{server.port}{path}"
+    assert main(["run", "hi", "--model", f"{address}#tiny", "--require", "words:2"]) == 1
+    said = capfd.readouterr().err
+    assert [word for word in words if word not in said] == [], said
+    assert (f"try {address}/v1" in said) is (path == "/api")
+
+
+def test_a_base_url_in_the_environment_without_a_version(folder, serve, monkeypatch, capfd):
+    """`redraft models` says which address to try."""
+    server = serve(lambda messages, n: "hi")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.port}")
+    main(["models", "--json"])
+    assert f"try http://127.0.0.1:{server.port}/v1" in capfd.readouterr().out

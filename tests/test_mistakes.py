@@ -1,0 +1,378 @@
+"""A newcomer's mistakes in Python: each error is ours, and names the argument, its value and what is allowed."""
+
+import asyncio
+import inspect
+import re
+from itertools import count
+
+import pytest
+
+import redraft
+from redraft import (
+    Budget,
+    Judge,
+    Ranker,
+    ScriptedModel,
+    SelfRefine,
+    Task,
+    Trace,
+    batch,
+    connect,
+    graders,
+    must,
+    refine,
+    refine_many,
+    weighted,
+)
+from redraft.errors import ConfigError, GradingError, RedraftError
+from redraft.models import CallableModel, Chat
+from redraft.options import Settings
+from redraft.requirements import parse
+from redraft.runs.run import Batch
+from redraft.validation.labelled import read_cases
+
+ROWS = [{"id": 1, "question": "Say it", "text": "It."}]
+
+
+def says(messages):
+    """A model."""
+    return "An answer."
+
+
+def full(text):
+    """A grader."""
+    return 1.0
+
+
+def asked(task="q", model=says, graders=full, judge=None, **settings):
+    return refine(task, model, graders, judge, **settings)
+
+
+def rows(**given):
+    return batch(**{"source": ROWS, "output": "out.jsonl", "model": says, "graders": full} | given)
+
+
+CALLS = {
+    "a task that is a number": (lambda: asked(5), ["task", "a prompt or a list of messages", "got 5"]),
+    "an empty prompt": (lambda: asked("  "), ["task", "the prompt is empty"]),
+    "no messages": (lambda: asked([]), ["task", "at least one message"]),
+    "a message without a role": (lambda: asked([{"content": "a"}]), ["task", "message 1", '"role"', "{'content': 'a'}"]),
+    "texts for messages": (lambda: asked(["a", "b"]), ["task", "message 1", "'a'"]),
+    "one task for many": (lambda: refine_many("q", says, full), ["tasks", "a list", "'q'"]),
+    "a Task for many": (lambda: refine_many(Task("q"), says, full), ["tasks", "a list"]),
+    "a number for many": (lambda: refine_many(3, says, full), ["tasks", "a list", "3"]),
+    "a response that is none": (lambda: Task("q", 5), ["response", "text", "5"]),
+    "a requirement for many": (lambda: Task("q", requirements="words:5"), ["requirements", "a list", "'words:5'"]),
+    "a requirement that is a number": (lambda: Task("q", requirements=[5]), ["requirements", "[5]"]),
+    "metadata as a list": (lambda: Task("q", metadata=[1]), ["metadata", "a mapping", "[1]"]),
+    "an unknown requirement": (lambda: asked(graders="wrods:5"), ["'wrods:5'", "did you mean 'words'", "redraft graders"]),
+    "an unknown grader": (lambda: asked(graders="helpfulnes"), ["'helpfulnes'", "did you mean 'helpfulness'", "redraft graders"]),
+    "a grader's class": (lambda: asked(graders=Judge), ["write Judge(...)", "not the class"]),
+    "a grader that is a number": (lambda: asked(graders=5), ["a grader is a name", "5"]),
+    "no graders": (lambda: asked(graders=[]), ["nothing to grade with", "`graders`"]),
+    "a model's class": (lambda: asked(model=ScriptedModel), ["model", "write ScriptedModel(...)"]),
+    "a model that is empty": (lambda: asked(model=""), ["model", "''", "openai:gpt-4o-mini"]),
+    "a model that is 0": (lambda: asked(model=0), ["model", "a name, a Model or a function", "0"]),
+    "a model that is refused": (lambda: asked(model=False), ["model=False", "`response`"]),
+    "a slash for a colon": (lambda: asked(model="ollama/llama3"), ["model", "did you mean 'ollama:llama3'"]),
+    "a judge with a typo": (lambda: asked(judge="opnai:x"), ["judge", "did you mean 'openai:x'"]),
+    "a judge's class": (lambda: asked(judge=ScriptedModel), ["judge", "write ScriptedModel(...)"]),
+    "a setting with a typo": (lambda: asked(max_iteration=3), ["'max_iteration'", "did you mean 'max_iterations'"]),
+    "a setting of another": (lambda: asked(temprature=0.5), ["'temprature'", "did you mean 'temperature'"]),
+    "a target in percent": (lambda: asked(target_score=90), ["target_score", "[0, 1]", "90"]),
+    "a target as text": (lambda: asked(target_score="0.9"), ["target_score", "[0, 1]", "'0.9'"]),
+    "iterations below 0": (lambda: asked(max_iterations=-1), ["max_iterations", ">= 0", "-1"]),
+    "half an iteration": (lambda: asked(max_iterations=1.5), ["max_iterations", "a whole number", "1.5"]),
+    "no patience": (lambda: asked(patience=0), ["patience", ">= 1", "0"]),
+    "a million drafts": (lambda: asked(drafts=10**6), ["drafts", "from 1 to 1,000", "1000000"]),
+    "a number without end": (lambda: asked(min_delta=10**400), ["min_delta", "a number >= 0"]),
+    "a number that cannot be printed": (lambda: asked(retries=-(10**5000)), ["retries", "a whole number >= 0", "<int>"]),
+    "a plan's class": (lambda: asked(plan=SelfRefine), ["plan", "write SelfRefine(...)"]),
+    "a budget as a number": (lambda: asked(budget=5), ["budget", "Budget(calls=10)", "5"]),
+    "a budget below 0": (lambda: Budget(usd=-1), ["budget: usd", ">= 0", "-1"]),
+    "half a call": (lambda: Budget(calls=0.5), ["budget: calls", "a whole number", "0.5"]),
+    "one price for both": (lambda: asked(prices={"m": 0.15}), ["prices", "(0.1, 0.4)", "0.15 for 'm'"]),
+    "prices as a list": (lambda: asked(prices=[0.1, 0.4]), ["prices", "[0.1, 0.4]"]),
+    "a price as text": (lambda: asked(prices={"m": ("0.1", "0.4")}), ["prices", "('0.1', '0.4') for 'm'"]),
+    "no time": (lambda: asked(timeout=0), ["timeout", "more than 0", "None"]),
+    "a deadline as text": (lambda: asked(deadline="1h"), ["deadline", "a number >= 0", "'1h'"]),
+    "a store as text": (lambda: asked(store="run.jsonl"), ["store", 'JsonlStore("run.jsonl")', "'run.jsonl'"]),
+    "a cache that is none": (lambda: asked(cache=True), ["cache", "a mutable mapping", "True"]),
+    "a unit that is none": (lambda: asked(gain_per="dollars"), ["gain_per", "usd", "'dollars'"]),
+    "priors that are none": (lambda: asked(priors="leanred"), ["priors", "'learned'", "'leanred'"]),
+    "trust that is none": (lambda: asked(trust=["check"]), ["trust", "'require'", "['check']"]),
+    "a weight below 0": (lambda: weighted(full, -1), ["weight", "> 0", "-1"]),
+    "no looks": (lambda: weighted(full, 1, looks=0), ["looks", "from 1 to 1,000", "0"]),
+    "a judge's tokens": (lambda: Judge(max_tokens=0), ["'judge'", "max_tokens", ">= 1", "0"]),
+    "a judge's temperature": (lambda: Judge(temperature="hot"), ["'judge'", "temperature", "'hot'"]),
+    "a judge's model": (lambda: Judge(model=5), ["'judge'", "model", "5"]),
+    "a judge's rubric": (lambda: Judge(5), ["a rubric is", "5"]),
+    "a judge's template": (lambda: Judge(template=5), ["template", "5"]),
+    "a judge's criteria": (lambda: Judge({"good": 5}), ["`description`", "5"]),
+    "a template's field": (lambda: Judge(template="{answr}: {query}"), ["{answr}", "response"]),
+    "a ranker of one": (lambda: Ranker(most=1), ["most", ">= 2", "1"]),
+    "a jury's rule": (lambda: graders.Jury("judge", how="average"), ["how", "median", "'average'"]),
+    "a cascade's share": (lambda: graders.Cascade("words:5", "judge", rejects=30), ["rejects", "<= 1", "30"]),
+    "a checklist's number": (lambda: graders.Checklist(n=100), ["n must", "from 1 to 40", "100"]),
+    "a grader without a reference": (
+        lambda: asked(graders="numeric"),
+        ["'numeric'", "reference", "Task(..., reference=...)"],
+    ),
+    "a reference without a number": (lambda: asked(Task("q", reference="none"), graders="numeric"), ["'numeric'", "'none'"]),
+    "an option of a grader": (lambda: asked(graders="exact:caes=false"), ["'caes=false'", "did you mean case"]),
+    "a function of three": (lambda: asked(graders=lambda a, b, c: 1.0), ["(text), (text, task) or (text, model)", "(a, b, c)"]),
+    "columns turned round": (lambda: rows(columns={"question": "prompt"}), ["columns", '{"prompt": "question"}', "reversed"]),
+    "a column's typo": (lambda: rows(columns={"promt": "question"}), ["columns", "'promt'", "did you mean 'prompt'"]),
+    "a column that is not there": (lambda: rows(columns={"prompt": "qestion"}), ["qestion", "'question'"]),
+    "columns as a list": (lambda: rows(columns=["question"]), ["columns", '{"prompt": "question"}', "['question']"]),
+    "a batch's mode": (lambda: rows(mode="refien"), ["mode", "refine", "'refien'"]),
+    "a batch's option": (lambda: rows(max_iteration=3), ["'max_iteration'", "did you mean 'max_iterations'"]),
+    "a batch's output": (lambda: rows(output=5), ["output", "the path of a file", "5"]),
+    "a batch's limits": (lambda: rows(limits=60), ["limits", "Limits(rpm=60)", "60"]),
+    "a key that is no text": (lambda: connect("http://127.0.0.1:9/v1#m", key=5), ["key", "text or None", "int"]),
+    "answers that are none": (lambda: ScriptedModel(5), ["answers", "in a list", "5"]),
+}
+
+
+@pytest.mark.parametrize("mistake", CALLS)
+def test_a_mistake_is_named_with_its_value_and_what_is_allowed(mistake, tmp_path, monkeypatch):
+    """A ConfigError that says all three, in few words."""
+    monkeypatch.chdir(tmp_path)
+    call, words = CALLS[mistake]
+    with pytest.raises(ConfigError) as caught:
+        finish(call())
+    said = str(caught.value)
+    assert [word for word in words if word not in said] == [], said
+    assert len(said) < 1200
+
+
+def finish(made):
+    """What was made; of what is to be awaited, what comes of it."""
+    if inspect.isasyncgen(made):
+
+        async def all_of():
+            return [each async for each in made]
+
+        return asyncio.run(asyncio.wait_for(all_of(), 20))
+    return asyncio.run(asyncio.wait_for(made, 20)) if inspect.iscoroutine(made) else made
+
+
+def test_a_long_value_is_cut():
+    """A whole document is no part of a message; its length is."""
+    with pytest.raises(ConfigError) as caught:
+        Task([{"role": "user", "text": "x" * 10_000}])
+    assert len(str(caught.value)) < 400
+    with pytest.raises(ConfigError, match=r"10,000 characters"):
+        finish(asked(priors="x" * 10_000))
+
+
+def test_a_value_that_cannot_be_shown():
+    """What fails to show itself is named by its kind."""
+
+    class Odd:
+        def __repr__(self):
+            raise ValueError("no")
+
+    with pytest.raises(ConfigError, match="budget must be a Budget.*<Odd>"):
+        finish(asked(budget=Odd()))
+
+
+def test_a_name_is_suggested_whatever_its_case():
+    """And one of which only the beginning was given."""
+    for typed, meant in {"Words:5": "'words'", "conc": "'conciseness'"}.items():
+        with pytest.raises(ConfigError, match=f"^unknown .*did you mean .*{meant}"):
+            finish(asked(graders=typed))
+
+
+NAMES = {
+    "ollama/llama3": "ollama:llama3",
+    "openai/gpt-4o": "openai:gpt-4o",
+    "anthropic/claude-sonnet-4-5": "anthropic:claude-sonnet-4-5",
+    "OpenAI:gpt-4o": "openai:gpt-4o",
+    "gpt-4o": "openai:gpt-4o",
+    "o3-mini": "openai:o3-mini",
+    "claude-sonnet-4-5": "anthropic:claude-sonnet-4-5",
+    "gemini-2.5-flash": "google:gemini-2.5-flash",
+    "llama3.2": "ollama:llama3.2",
+    "opnai:gpt-4o": "openai:gpt-4o",
+    " openai: ": "openai:NAME",
+    "ollama:": "ollama:NAME",
+    "http//127.0.0.1:8080": "http://127.0.0.1:8080/v1#NAME",
+    "http:/box:8080/v1": "http://box:8080/v1#NAME",
+    "htp://box/v1": "http://box/v1#NAME",
+    "https:box.example.com": "https://box.example.com/v1#NAME",
+    "localhost": "http://localhost/v1#NAME",
+    "localhost:8080": "http://localhost:8080/v1#NAME",
+    "127.0.0.1:8000/v1": "http://127.0.0.1:8000/v1#NAME",
+    "api.openai.com": "https://api.openai.com/v1#NAME",
+    "models/tiny.gguf": "local:models/tiny.gguf",
+    "/models/tiny.gguf": "local:/models/tiny.gguf",
+}
+
+
+@pytest.mark.parametrize("typed", NAMES)
+def test_the_right_spelling_of_a_model_comes_first(typed):
+    """Before anything else is told."""
+    with pytest.raises(ConfigError) as caught:
+        connect(typed, env={})
+    assert re.search(r"did you mean '([^']*)'", str(caught.value))[1] == NAMES[typed]
+    assert str(caught.value).index("did you mean") < 40 + 2 * len(typed.strip()) + 40
+
+
+@pytest.mark.parametrize("typed", ["foo:bar", "/some/where", "some-lab/some-model"])
+def test_nothing_is_suggested_where_nothing_is_like_it(typed):
+    """No nonsense: what names are like is told instead."""
+    with pytest.raises(ConfigError, match="A name is such as openai:gpt-4o-mini, ollama:llama3.2") as caught:
+        connect(typed, env={})
+    assert "did you mean" not in str(caught.value)
+
+
+async def test_a_grader_that_computes_does_not_blame_the_judge(capfd, tmp_path, monkeypatch):
+    """The hint of the command line tells what it needs instead."""
+    from redraft.cli.exits import guarded
+
+    error = None
+    try:
+        await refine(Task("q", "text", reference="{"), False, "json_fields", max_iterations=0)
+    except GradingError as caught:
+        error = caught
+
+    def fail():
+        raise error
+
+    assert guarded(fail) == 1
+    said = capfd.readouterr().err
+    assert "--judge" not in said and "`redraft graders json_fields` tells what it needs" in said
+
+
+# ---- every public callable, every parameter, objects of every wrong kind
+
+
+class Thing:
+    """An object of nobody's."""
+
+
+BAD = {
+    "a whole number": 5,
+    "a fraction": 0.5,
+    "below 0": -1,
+    "no number": float("nan"),
+    "without end": float("inf"),
+    "too large": 10**400,
+    "true": True,
+    "a text": "zzz",
+    "an empty text": "",
+    "a zero byte": "a\0b",
+    "bytes": b"x",
+    "a list": [1],
+    "an empty list": [],
+    "a list of lists": [[[]]],
+    "a mapping": {"a": 1},
+    "a list of mappings": [{"a": 1}],
+    "a set": {1},
+    "an object": Thing(),
+    "a class": Thing,
+}
+NEEDED = {  # what a callable must be given, and is
+    "task": lambda: "q",
+    "tasks": lambda: ["q"],
+    "model": lambda: says,
+    "messages": lambda: "q",
+    "graders": lambda: "words:5",
+    "source": lambda: [{"id": 1, "prompt": "q"}],
+    "output": lambda: "out.jsonl",
+    "answers": lambda: ["a"],
+    "grader": lambda: "words:5",
+    "weight": lambda: 1,
+    "gate": lambda: "words:5",
+    "first": lambda: "words:5",
+    "then": lambda: "words:5",
+    "weights": lambda: [("words:5", 1)],
+    "jurors": lambda: ["judge"],
+    "comparers": lambda: ["ranker"],
+    "function": lambda: full,
+    "fn": lambda: says,
+    "requirement": lambda: parse("words:5"),
+    "criteria": lambda: (graders.Criterion("a", "b"),),
+    "name": lambda: "exact",
+    "given": lambda: "words:5",
+    "base_url": lambda: "http://127.0.0.1:9/v1",
+    "id": lambda: 0,
+    "text": lambda: "a",
+    "ranking": lambda: (0, 1),
+    "score": lambda: 1.0,
+    "of": lambda: ("candidate", 0),
+    "role": lambda: "generate",
+    "error": lambda: "ModelError",
+    "best": lambda: 0,
+    "reason": lambda: "target",
+    "trace": lambda: Trace(Task("q")),
+    "story": lambda: lambda task: iter(()),
+    "path": lambda: "labelled.csv",
+    "spec": lambda: "words:5",
+}
+RECORDS = {"Candidate", "Comparison", "Criterion", "Failure", "Feedback", "Outcome", "Usage"}  # raise ValueError, as they say
+THEIRS = {"on_record", "on_step", "on_progress", "say"}  # a class may be called, too: what it raises is its own
+SKIPPED = {("batch", "source", "a text")}  # the name of a data set, which would be looked up
+
+
+def signature(function, more=()):
+    named = inspect.signature(function).parameters.values()
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    needed = [p.name for p in named if p.default is p.empty and p.kind not in variable]
+    return needed, [p.name for p in named if p.kind not in variable] + list(more)
+
+
+def callables():
+    """Each by its name: the function, what it must be given, all that it may be."""
+    settings = list(Settings.__annotations__)
+    only_batch = [name for name in Batch.__annotations__ if name not in settings]
+    for name in redraft.__all__:
+        if name in {"refine_sync", "batch_sync", "StopReason"}:  # doors to others; an enumeration
+            continue
+        more = {"refine": settings, "batch": only_batch}.get(name, ())
+        yield name, getattr(redraft, name), *signature(getattr(redraft, name), more)
+    for name in graders.__all__:
+        if name not in {"Criterion", "Entry", "entries", "must", "weighted", "Judge", "Ranker"}:
+            yield f"graders.{name}", getattr(graders, name), *signature(getattr(graders, name))
+    for function in (Chat, CallableModel, read_cases, parse):
+        yield function.__name__, function, *signature(function)
+
+
+EVERY = {
+    f"{name}-{parameter}": (name, function, needed, parameter) for name, function, needed, all in callables() for parameter in all
+}
+FILES = count()
+
+
+@pytest.mark.parametrize("which", EVERY)
+def test_whatever_is_handed_over_the_error_is_ours(which, tmp_path, monkeypatch):
+    """A typed error or success: never an AttributeError, TypeError or KeyError from inside."""
+    name, function, needed, parameter = EVERY[which]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "labelled.csv").write_text("question,answer,score\na,4,5\nb,7,1\n")
+    allowed = (RedraftError, ValueError) if name in RECORDS else RedraftError
+    base = {one: NEEDED[one]() for one in needed}
+    if name in {"refine", "refine_many", "stream", "batch"}:
+        base |= {"model": says, "graders": full}
+    if name == "graders.Council":
+        base["comparers"] = ["ranker"]
+    wrong = []
+    for kind, value in BAD.items():
+        if (name, parameter, kind) in SKIPPED or (parameter in THEIRS and kind == "a class"):
+            continue
+        if name == "batch":
+            base["output"] = f"out{next(FILES)}.jsonl"
+        try:
+            finish(function(**base | {parameter: value}))
+        except allowed:
+            pass
+        except Exception as error:
+            wrong.append(f"{kind}: {type(error).__name__}: {error}"[:200])
+    assert wrong == []
+
+
+def test_must_takes_what_a_grader_is():
+    """And says so of what is none, when it is seated."""
+    with pytest.raises(ConfigError, match="a grader is a name"):
+        finish(asked(graders=must(5)))
