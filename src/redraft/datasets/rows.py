@@ -11,6 +11,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,13 +23,17 @@ from pathlib import Path
 from typing import IO, Any, Self, TypeAlias
 
 from ..core.errors import ConfigError
-from ..jsontext import depth, first_repeated, unique_keys
+from ..jsontext import VALUE_BYTES, check_bounds, first_repeated, parsed
+from .parquet import MOST_ROW, batches
 
 MOST_LINE = 32 * 2**20  # bytes of a line, characters of a CSV field
 MOST_DOCUMENT = 512 * 2**20  # bytes of a JSON document, unpacked
-MOST_DEPTH = 200  # objects and lists inside each other
+MOST_MEMORY = 2 * 2**30  # bytes that the values of a JSON document may take, beside their texts
 PIECE = 2**20  # bytes that are read at a time, or of a line that is skipped
+NOTED = b"!"  # no JSON begins so
 BATCH = 256  # rows of Parquet
+SPACES = re.compile(r"[ \t\r\n]*")
+ANYTHING = json.JSONDecoder(parse_int=len, parse_float=len)  # finds where a value ends
 NOT_COMMAS = {";": "semicolons: .csv has commas", "\t": "tabs: call it .tsv", "|": "bars: .csv has commas"}
 
 
@@ -80,9 +85,23 @@ def is_table(path: str | Path) -> bool:
     return True
 
 
-def rows_in(file: IO[bytes], said: str, on_error: OnError = None) -> Iterator[Row]:
-    """The rows of an open file of JSON Lines; `said` is what places call it."""
-    return accepted(_objects(file, said), on_error)
+def rows_in(file: IO[bytes], said: str, on_error: OnError = None, *, noted: bool = False) -> Iterator[Row]:
+    """The rows of an open file of JSON Lines; `said` is what places call it.
+
+    With `noted` a line that begins with NOTED stands for a row that cannot be used, and holds the reason as JSON.
+    """
+    return accepted(_objects(file, said, noted=noted), on_error)
+
+
+def checked(row: Row) -> Row | BadRow:
+    """The row, where JSON within our limits can hold its values; for rows that were not read from a text."""
+    try:
+        check_bounds(row.values)
+    except Exception as error:  # a foreign class may raise anything
+        return BadRow(
+            row.place, str(error) if isinstance(error, ValueError) else f"it cannot be read: {type(error).__name__}: {error}"
+        )
+    return row
 
 
 def accepted(found: Found, on_error: OnError) -> Iterator[Row]:
@@ -190,33 +209,24 @@ def _json_lines(name: str, packing: str) -> Found:
         yield from _objects(file, "stdin" if name == "-" else name)
 
 
-def _objects(file: IO[bytes], said: str) -> Found:
+def _objects(file: IO[bytes], said: str, *, noted: bool = False) -> Found:
     for line in _lines(file):
         place = f"{said}:{line.number}"
         if line.wrong:
             yield BadRow(place, line.wrong)
+        elif noted and line.text.startswith(NOTED.decode()):
+            yield BadRow(place, json.loads(line.text.removeprefix(NOTED.decode())))
         elif line.text.strip():
             yield _object(place, line.text)
 
 
 def _object(place: str, text: str) -> Row | BadRow:
     try:
-        return _row(place, _parsed(text))
+        return _row(place, parsed(text))
     except json.JSONDecodeError as error:
         return BadRow(place, f"not JSON: {error.msg} at column {error.colno}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return BadRow(place, f"not JSON: {error}")
-
-
-def _parsed(text: str) -> Any:
-    # Not orjson: with a check for what it lets pass (keys that stand twice, whole numbers over 64 bits) it is no faster.
-    value = DECODER.decode(text)
-    if text.count("[") + text.count("{") > MOST_DEPTH and depth(value) > MOST_DEPTH:
-        raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
-    return value
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
 
 
 def _row(place: str, value: Any) -> Row | BadRow:
@@ -231,8 +241,14 @@ def _json(name: str, packing: str) -> Found:
         data = file.read(MOST_DOCUMENT + 1)
     if len(data) > MOST_DOCUMENT:
         raise ConfigError(f"{name!r} holds more than {MOST_DOCUMENT >> 20} MiB in one document; make it JSON Lines")
+    if (data.count(b"[") + data.count(b"{") + data.count(b",")) * VALUE_BYTES > MOST_MEMORY:
+        raise ConfigError(f"{name!r} holds more values in one document than {MOST_MEMORY >> 30} GiB take; make it JSON Lines")
     try:
-        found = _parsed(data.decode("utf-8-sig"))
+        text = data.decode("utf-8-sig")
+        if text.startswith("[", _skipped(text, 0)):
+            yield from _items(name, text)
+            return
+        found = parsed(text, MOST_MEMORY)
     except json.JSONDecodeError as error:
         if error.msg != "Extra data" or not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
             raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg} at column {error.colno}") from error
@@ -241,6 +257,29 @@ def _json(name: str, packing: str) -> Found:
         raise ConfigError(f"{name}: not JSON: {error}") from error
     else:
         yield from (_row(f"{name}:{n}", value) for n, value in enumerate(_list_in(name, found), 1))
+
+
+def _items(name: str, text: str) -> Found:
+    """The rows of a document that is a list, one by one. Raises JSONDecodeError where it is broken."""
+    place, n = _skipped(text, _skipped(text, 0) + 1), 0
+    while n or not text.startswith("]", place):
+        n += 1
+        end = ANYTHING.raw_decode(text, place)[1]
+        yield _object(f"{name}:{n}", text[place:end])
+        place = _skipped(text, end)
+        if not text.startswith(",", place):
+            break
+        place = _skipped(text, place + 1)
+    if not text.startswith("]", place):
+        raise json.JSONDecodeError("Expecting ',' or ']'", text, place)
+    if (rest := _skipped(text, place + 1)) < len(text):
+        raise json.JSONDecodeError("Extra data", text, rest)
+
+
+def _skipped(text: str, place: int) -> int:
+    """The place behind white space."""
+    found = SPACES.match(text, place)
+    return found.end() if found else place
 
 
 def _list_in(name: str, found: Any) -> list[Any]:
@@ -324,18 +363,27 @@ def _record(place: str, fields: list[str], columns: list[str]) -> Row | BadRow:
 
 
 def _parquet(name: str, packing: str) -> Found:
+    for first, batch in batches(name):
+        if batch is None:
+            yield BadRow(f"{name}:{first}", f"the row is larger than {MOST_ROW >> 20} MiB")
+            continue
+        for start in range(0, batch.num_rows, BATCH):
+            yield from _unpacked(name, first + start, batch.slice(start, BATCH))
+
+
+def _unpacked(name: str, first: int, batch: Any) -> Found:
+    """The rows of Arrow, each by itself where Python has no such value as one of them holds."""
     try:
-        parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
-    except ImportError as error:
-        raise ConfigError(f"{name!r} is Parquet: pip install 'redraft[parquet]'") from error
-    number = count(1)
-    try:
-        with parquet.ParquetFile(name, buffer_size=PIECE, pre_buffer=False) as file:  # whole row groups are not held
-            header(name, file.schema_arrow.names)
-            for batch in file.iter_batches(batch_size=BATCH):
-                yield from (Row(f"{name}:{next(number)}", values) for values in batch.to_pylist())
-    except (OSError, ValueError, arrow.ArrowException) as error:
-        raise ConfigError(f"{name!r} cannot be read: {error}") from error
+        found = batch.to_pylist()
+    except Exception as error:  # dates before the year 1, texts that are no UTF-8, ...: each with an error of its own
+        if batch.num_rows == 1:
+            yield BadRow(f"{name}:{first}", f"a value cannot be read: {type(error).__name__}: {error}")
+            return
+        for n in range(batch.num_rows):
+            yield from _unpacked(name, first + n, batch.slice(n, 1))
+    else:
+        read = (Row(f"{name}:{n}", values) for n, values in enumerate(found, first))
+        yield from map(checked, read) if any(field.type.num_fields for field in batch.schema) else read
 
 
 READERS: dict[str, Callable[[str, str], Found]] = {

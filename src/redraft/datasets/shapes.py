@@ -7,15 +7,16 @@ makes no task raises ValueError, and nothing in one ever names a file. Where row
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from reprlib import Repr
 from typing import Any
 
 from ..core.errors import ConfigError
 from ..core.records import Message, Task, text_of
+from ..jsontext import parsed
 from ..requirements import parse
 from .rows import other_marks
 
@@ -49,6 +50,8 @@ MOST_INNER = 5
 LONGEST_KNOWN = 1000  # characters of a spec that is remembered
 MOST_SHOWN = 60
 ABSENT = object()
+SHORT = Repr()
+SHORT.maxlevel, SHORT.maxlist, SHORT.maxdict, SHORT.maxstring, SHORT.maxother = 3, 8, 8, 80, 80
 SPEC = re.compile(r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+')  # a semicolon within quotes is none
 
 
@@ -203,8 +206,8 @@ def _is_chat(value: Any) -> bool:
     """Whether it holds messages, be it as JSON in a text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
+            value = parsed(value)
+        except ValueError:
             return False
     messages = isinstance(value, list) and bool(value) and all(isinstance(m, Mapping) for m in value)
     return messages and all({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys() for m in value)
@@ -350,8 +353,8 @@ def _conversation(value: Any, name: str, *, text: bool) -> tuple[list[Message], 
 
 def _read_json(text: str, name: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return parsed(text)
+    except ValueError as error:
         raise ValueError(f"{name!r} must be a list of messages, be it as JSON: {error}") from error
 
 
@@ -408,8 +411,8 @@ def _requirements(values: Mapping[str, Any], name: str | None) -> tuple[str, ...
 def _specs(text: str) -> Any:
     if text.lstrip().startswith("["):
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
+            return parsed(text)
+        except ValueError:
             pass
     return [spec for found in SPEC.findall(text) if (spec := found.strip())]
 
@@ -424,5 +427,9 @@ _known = lru_cache(maxsize=4096)(_checked)
 
 
 def _short(value: Any) -> str:
-    shown = repr(value)
+    """A foreign value in a complaint: not all of it, and whatever its class does."""
+    try:
+        shown = SHORT.repr(value)
+    except Exception:  # a foreign class may raise anything
+        return f"a {type(value).__name__}"
     return shown if len(shown) <= 80 else f"{shown[:77]}..."

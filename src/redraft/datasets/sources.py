@@ -29,7 +29,7 @@ from weakref import finalize
 from ..core.errors import ConfigError, StoreError
 from .early import close_quietly
 from .frames import frame_rows
-from .rows import BATCH, PIECE, BadRow, OnError, Row, accepted, check_kind, is_table, rows, rows_in
+from .rows import BATCH, NOTED, PIECE, BadRow, OnError, Row, accepted, check_kind, checked, is_table, rows, rows_in
 from .values import line_of
 
 Read: TypeAlias = Callable[[OnError], Iterator[Row]]
@@ -71,14 +71,14 @@ class _Spool:
     folder: Path | None
     stopped: Callable[[], bool] | None
 
-    def once(self, pieces: Callable[[], Iterable[bytes]], said: str) -> Read:
-        """Reads what is kept on disk; it is put there when it is asked for first."""
+    def once(self, pieces: Callable[[], Iterable[bytes]], said: str, *, noted: bool = False) -> Read:
+        """Reads what is kept on disk; it is put there when it is asked for first. `noted`: see `rows_in`."""
         kept = _Kept(pieces, said, str(self.folder or tempfile.gettempdir()), self.stopped)
 
         def read(on_error: OnError) -> Iterator[Row]:
             kept.fill()
             with io.BufferedReader(_Again(kept), PIECE) as file:
-                yield from rows_in(file, said, on_error)
+                yield from rows_in(file, said, on_error, noted=noted)
 
         return read
 
@@ -111,7 +111,7 @@ def _opened(spec: Any, spool: _Spool) -> Source:
         raise ConfigError(f"rows come from a file, a dataset or an iterable of mappings, got {type(spec).__name__}")
     if isinstance(spec, Sequence):
         return _sequence(spec, spool)
-    return Source("rows of an iterable", spool.once(partial(_lines_of, iter(spec)), "row"))
+    return Source("rows of an iterable", spool.once(partial(_lines_of, iter(spec)), "row", noted=True))
 
 
 def _named(spec: str | Path, spool: _Spool) -> Source:
@@ -187,9 +187,9 @@ def _given(items: Iterable[Any], on_error: OnError, said: str = "row") -> Iterat
 
 
 def _row(place: str, item: Any) -> Row | BadRow:
-    if isinstance(item, Mapping):
-        return Row(place, item)
-    return BadRow(place, f"a row must be a mapping, got {type(item).__name__}")
+    if not isinstance(item, Mapping):
+        return BadRow(place, f"a row must be a mapping, got {type(item).__name__}")
+    return checked(Row(place, item))
 
 
 # --- what can be read only once --------------------------------------------------------------------------------------------
@@ -216,7 +216,13 @@ def _pipe(name: str) -> Iterator[bytes]:
 
 
 def _lines_of(items: Iterator[Any]) -> Iterator[bytes]:
-    return map(line_of, items)
+    return map(_line_of, items)
+
+
+def _line_of(item: Any) -> bytes:
+    """The line in which a row is kept; of one that cannot be used, the reason."""
+    found = _row("", item)
+    return NOTED + line_of(found.message) if isinstance(found, BadRow) else line_of(item)
 
 
 def _lines_only(read: Read, said: str) -> Read:
@@ -383,7 +389,7 @@ def _dataset_in(spec: Any, spool: _Spool, name: str = "") -> Source | None:
         return Source(f"dataset {said}", lambda on_error: _given(_undecoded(spec), on_error, said.replace(", split ", ":")))
     if isinstance(spec, library.IterableDataset):
         said = _called(spec, name)
-        return Source(f"dataset {said}", spool.once(lambda: _lines_of(iter(spec)), said.replace(", split ", ":")))
+        return Source(f"dataset {said}", spool.once(lambda: _lines_of(iter(spec)), said.replace(", split ", ":"), noted=True))
     return None
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..contracts import Check, Edit
 from ..core.errors import ComputeLimitError, ConfigError
-from ..jsontext import refuse_constant
+from ..jsontext import parsed, refuse_constant
 from .content import TIMEOUT
 from .spec import encodable, kind, no_argument
 
@@ -165,6 +165,10 @@ class JsonSchema:
             return "cannot be measured: it is nested too deep, or a number is too large"
         except Unresolvable as unresolvable:
             return f"cannot be measured: the schema refers to something outside itself: {str(unresolvable)[:200]}"
+        except (TimeoutError, MemoryError):
+            raise
+        except Exception as error:  # the library raises anything for a schema that its metaschema lets pass
+            return f"cannot be measured: the schema cannot be followed: {type(error).__name__}: {str(error)[:200]}"
         return f"{error.json_path}: {error.message[:200]}" if error else ""
 
     def repairs(self, text: str) -> Iterator[Edit]:
@@ -221,12 +225,15 @@ def json_schema(argument: str) -> JsonSchema:
         raise ConfigError("it needs a JSON schema, or a file that holds one, after the colon")
     source = argument if argument.startswith("{") else _content(argument)
     try:
-        schema = json.loads(source, parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the schema is no JSON: {error}") from None
+        schema = parsed(source)
+        written = canonical(schema, finite=True)
+    except ValueError as error:
+        raise ConfigError(f"the schema is no JSON that can be read: {error}") from None
     if not isinstance(schema, dict):
         raise ConfigError(f"a schema is a JSON object, got {type(schema).__name__}")
-    return JsonSchema(canonical(schema))
+    if not isinstance(schema.get("$schema", ""), str):
+        raise ConfigError(f"the schema is not valid: $.$schema: it must be a text, got {json.dumps(schema['$schema'])[:80]}")
+    return JsonSchema(written)
 
 
 def _content(path: str) -> str:
@@ -236,9 +243,9 @@ def _content(path: str) -> str:
         raise ConfigError(f"the schema file {path!r} cannot be read: {error}") from None
 
 
-def canonical(schema: Any) -> str:
-    """The same JSON always written the same way."""
-    plain = json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def canonical(schema: Any, *, finite: bool = False) -> str:
+    """The same JSON always written the same way. With `finite`, ValueError for NaN and infinity, which are no JSON."""
+    plain = json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=not finite)
     return plain if encodable(plain) else json.dumps(schema, sort_keys=True, separators=(",", ":"))
 
 
@@ -255,12 +262,27 @@ def _validator(schema: str) -> Any:
         cls.check_schema(value)
     except SchemaError as error:
         raise ConfigError(f"the schema is not valid: {error.json_path}: {error.message[:200]}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the schema is not valid: {error}") from None
+    except Exception as error:  # the library raises anything for what is no schema
+        raise ConfigError(f"the schema is not valid: {type(error).__name__}: {str(error)[:200]}") from None
     if '"patternProperties"' in schema:
         raise ConfigError("patternProperties is not supported: its patterns would run without a time limit")
     extend: Any = validators.extend
-    return extend(cls, {"pattern": _pattern, "uniqueItems": _unique_items})(value, registry=Registry())
+    bounded = extend(cls, {"pattern": _pattern, "uniqueItems": _unique_items})
+    bounded.evolve = _same_kind(bounded)
+    return bounded(value, registry=Registry())
+
+
+def _same_kind(cls: Any) -> Any:
+    """How a validator becomes that of a part of its schema: one of the same class.
+
+    The library's own way takes the class that a `$schema` in the part names, whose patterns have no time limit.
+    """
+    kept = [field for field in cls.__attrs_attrs__ if field.init]
+
+    def evolve(self: Any, **changes: Any) -> Any:
+        return cls(**{field.alias: getattr(self, field.name) for field in kept} | changes)
+
+    return evolve
 
 
 _patterns_end: ContextVar[float] = ContextVar("_patterns_end")  # of the monotonic clock: when a check's time for patterns is over
