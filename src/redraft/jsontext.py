@@ -74,7 +74,7 @@ def check_bounds(value: Any, most_values: int = MOST_VALUES) -> None:
     """
     level: list[Any] = [value]
     left = most_values
-    for _ in range(MOST_DEPTH + 1):
+    for _ in range(MOST_DEPTH + 2):
         inner: list[Any] = []
         for held in level:
             if isinstance(held, Mapping):

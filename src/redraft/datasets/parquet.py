@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
 from importlib import import_module
 from itertools import accumulate
@@ -95,7 +95,7 @@ def read_part(path: str, first: int, most_rows: int, shared: bool, into: str) ->
     """
     arrow = import_module("pyarrow")
     try:
-        with _little_memory() if (most_rows, shared) == MODES[0] else suppress():
+        with _little_memory() if (most_rows, shared) == MODES[0] else nullcontext():
             stat = Path(path).stat()
             return {"rows": _reading(path, most_rows, shared, stat.st_mtime_ns, stat.st_size).part(first, into)}
     except MemoryError as error:  # Arrow has a class of its own

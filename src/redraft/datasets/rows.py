@@ -24,12 +24,15 @@ from typing import IO, Any, Self, TypeAlias
 
 from ..core.errors import ConfigError
 from ..jsontext import VALUE_BYTES, check_bounds, first_repeated, parsed
+from ..small_files import shown
 from .parquet import MOST_ROW, batches
 
 MOST_LINE = 32 * 2**20  # bytes of a line, characters of a CSV field
+MOST_SKIPPED = 1024 * 2**20  # bytes of a line that is too long and passed over
 MOST_DOCUMENT = 512 * 2**20  # bytes of a JSON document, unpacked
 MOST_MEMORY = 2 * 2**30  # bytes that the values of a JSON document may take, beside their texts
 PIECE = 2**20  # bytes that are read at a time, or of a line that is skipped
+SPREADSHEET_SAFE = "redraft_spreadsheet_safe"  # the last column of a CSV in which an apostrophe stands before risky texts
 NOTED = b"!"  # no JSON begins so
 BATCH = 256  # rows of Parquet
 SPACES = re.compile(r"[ \t\r\n]*")
@@ -61,7 +64,8 @@ def rows(path: str | Path, on_error: OnError = None) -> Iterator[Row]:
     """The rows of a file, in its order; "-" is stdin, which must be JSON Lines.
 
     The ending of the name says what it is: .jsonl, .ndjson, .json (a list of objects, an object that holds one such
-    list, or JSON Lines), .csv, .tsv (UTF-8, the first line names the columns, all values are text), .parquet (extra
+    list, or JSON Lines), .csv, .tsv (UTF-8, the first line names the columns, all values are text as they stand; where the
+    last column is "redraft_spreadsheet_safe", the apostrophes that Redraft put before texts are taken away), .parquet (extra
     `parquet`); .gz and .zst (extra `zstd`) may follow, but not on Parquet. `on_error` is called with every row that
     cannot be read; without it the first one raises ConfigError. A file that cannot be read to its end raises
     ConfigError in any case.
@@ -95,12 +99,13 @@ def rows_in(file: IO[bytes], said: str, on_error: OnError = None, *, noted: bool
 
 def checked(row: Row) -> Row | BadRow:
     """The row, where JSON within our limits can hold its values; for rows that were not read from a text."""
+    name: Any = None
     try:
-        check_bounds(row.values)
-    except Exception as error:  # a foreign class may raise anything
-        return BadRow(
-            row.place, str(error) if isinstance(error, ValueError) else f"it cannot be read: {type(error).__name__}: {error}"
-        )
+        for name, value in row.values.items():
+            check_bounds([name, value])
+    except Exception as error:  # noqa: BLE001  (a foreign class may raise anything)
+        why = str(error) if isinstance(error, ValueError) else f"it cannot be read: {type(error).__name__}: {error}"
+        return BadRow(row.place, why if name is None else f"{shown(name)}: {why}")
     return row
 
 
@@ -184,7 +189,7 @@ def _lines(file: IO[bytes]) -> Iterator[_Line]:
         if not data:
             return
         if len(data) > MOST_LINE:
-            _skip_line(file, data[-1:])
+            _skip_line(file, data[-1:], number)
             del data
             yield _Line(number, "", f"the line is longer than {MOST_LINE >> 20} MiB")
             continue
@@ -199,9 +204,14 @@ def _encoding_of(data: bytes) -> str:
     return f"it may be {'UTF-16' if utf16 else 'Latin-1 or Windows-1252'}: convert the file to UTF-8"
 
 
-def _skip_line(file: IO[bytes], data: bytes) -> None:
+def _skip_line(file: IO[bytes], data: bytes, number: int) -> None:
+    """Read to the end of a line. Raises ConfigError where that is too far: a small packed file may have no end of line."""
+    left = MOST_SKIPPED
     while data and not data.endswith(b"\n"):
         data = file.readline(PIECE)
+        left -= len(data)
+        if left < 0:
+            raise ConfigError(f"{getattr(file, 'name', 'the input')}: line {number} does not end within {MOST_SKIPPED >> 20:,} MiB")
 
 
 def _json_lines(name: str, packing: str) -> Found:
@@ -293,11 +303,12 @@ def _list_in(name: str, found: Any) -> list[Any]:
 
 
 class _Texts:
-    """The lines of a file for the csv module. It raises for a bad one, and goes on after it."""
+    """The lines of a file for the csv module. It raises for a bad one, or a record that is too long, and goes on after it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._lines = _lines(file)
         self.number = 0
+        self.taken = 0  # characters of a record
 
     def __iter__(self) -> Self:
         return self
@@ -305,8 +316,11 @@ class _Texts:
     def __next__(self) -> str:
         line = next(self._lines)
         self.number = line.number
+        self.taken += len(line.text)
         if line.wrong:
             raise csv.Error(line.wrong)
+        if self.taken > MOST_LINE:
+            raise csv.Error(f"a quote is open for more than {MOST_LINE >> 20} MiB")
         return line.text
 
 
@@ -316,9 +330,22 @@ def _csv(name: str, packing: str, delimiter: str = ",") -> Found:
         head = next(records, None)
         if isinstance(head, BadRow):
             _refuse(head)
-        columns = header(*head) if isinstance(head, tuple) else []
+        place, columns = head or (f"{name}:1", [])
+        if len(columns) > 1 and columns[-1] == SPREADSHEET_SAFE:
+            columns = [_exact(name) for name in columns[:-1]]
+            records = map(_defused, records)
+        header(place, columns)
         for found in records:
             yield found if isinstance(found, BadRow) else _record(*found, columns)
+
+
+def _defused(found: tuple[str, list[str]] | BadRow) -> tuple[str, list[str]] | BadRow:
+    """A record of a file that was made safe for spreadsheets, with the texts as they were."""
+    return found if isinstance(found, BadRow) else (found[0], [_exact(field) for field in found[1][:-1]])
+
+
+def _exact(cell: str) -> str:
+    return cell.removeprefix("'")
 
 
 def _records(name: str, file: IO[bytes], delimiter: str) -> Iterator[tuple[str, list[str]] | BadRow]:
@@ -328,6 +355,7 @@ def _records(name: str, file: IO[bytes], delimiter: str) -> Iterator[tuple[str, 
     reader = csv.reader(texts, delimiter=delimiter, strict=True)
     while True:
         place = f"{name}:{texts.number + 1}"
+        texts.taken = 0
         try:
             fields = next(reader, None)
         except csv.Error as error:
@@ -375,7 +403,7 @@ def _unpacked(name: str, first: int, batch: Any) -> Found:
     """The rows of Arrow, each by itself where Python has no such value as one of them holds."""
     try:
         found = batch.to_pylist()
-    except Exception as error:  # dates before the year 1, texts that are no UTF-8, ...: each with an error of its own
+    except Exception as error:  # noqa: BLE001  (dates before the year 1, texts that are no UTF-8: each raises another error)
         if batch.num_rows == 1:
             yield BadRow(f"{name}:{first}", f"a value cannot be read: {type(error).__name__}: {error}")
             return

@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from reprlib import Repr
 from typing import Any
 
 from ..core.errors import ConfigError
 from ..core.records import Message, Task, text_of
 from ..jsontext import parsed
 from ..requirements import parse
+from ..small_files import shown
 from .rows import other_marks
 
 PROMPTS = ("prompt", "query", "question", "instruction", "input")
@@ -50,8 +50,6 @@ MOST_INNER = 5
 LONGEST_KNOWN = 1000  # characters of a spec that is remembered
 MOST_SHOWN = 60
 ABSENT = object()
-SHORT = Repr()
-SHORT.maxlevel, SHORT.maxlist, SHORT.maxdict, SHORT.maxstring, SHORT.maxother = 3, 8, 8, 80, 80
 SPEC = re.compile(r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+')  # a semicolon within quotes is none
 
 
@@ -427,9 +425,5 @@ _known = lru_cache(maxsize=4096)(_checked)
 
 
 def _short(value: Any) -> str:
-    """A foreign value in a complaint: not all of it, and whatever its class does."""
-    try:
-        shown = SHORT.repr(value)
-    except Exception:  # a foreign class may raise anything
-        return f"a {type(value).__name__}"
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+    found = shown(value)
+    return found if len(found) <= 80 else f"{found[:77]}..."

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from threading import Lock, Thread
 from typing import IO, Any, TypeAlias
@@ -29,7 +30,7 @@ from weakref import finalize
 from ..core.errors import ConfigError, StoreError
 from .early import close_quietly
 from .frames import frame_rows
-from .rows import BATCH, NOTED, PIECE, BadRow, OnError, Row, accepted, check_kind, checked, is_table, rows, rows_in
+from .rows import BATCH, MOST_SKIPPED, NOTED, PIECE, BadRow, OnError, Row, accepted, check_kind, checked, is_table, rows, rows_in
 from .values import line_of
 
 Read: TypeAlias = Callable[[OnError], Iterator[Row]]
@@ -90,8 +91,8 @@ def open_source(spec: Any, *, spool: Path | None = None, stopped: Callable[[], b
     `datasets` saved), a pipe or "-" for stdin (JSON Lines), or "hf:NAME[:SPLIT]", a dataset of the Hugging Face hub or a
     folder of one; a name for which there is no file is such a NAME, too. A list of these is read one after the other.
     Mappings are rows: a sequence of them is read in place, any other iterable once. Datasets of `datasets`, DataFrames and
-    Arrow tables are read in place, too. What runs write beside their output (journals, locks, *.errors.jsonl) is left out
-    of globs and folders.
+    Arrow tables are read in place, too. A link that a glob or folder finds and that leads out of it is an error. What
+    runs write beside their output (journals, locks, *.errors.jsonl) is left out of globs and folders.
 
     `spool` is the folder for what is kept on disk (None: the usual one for temporary files). While that is filled,
     `stopped` is asked several times a second, however silent stdin is: when it says so, `Source.rows` raises Stopped. A
@@ -128,7 +129,7 @@ def _named(spec: str | Path, spool: _Spool) -> Source:
         return Source(name, _lines_only(spool.once(partial(_pipe, name), name), name))
     if glob.has_magic(name):
         found = glob.glob(name, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
-        return _files(_without_ours([n for n in found if Path(n).is_file()], name), name)
+        return _files(_inside(_without_ours([n for n in found if Path(n).is_file()], name), _fixed_part(name)), name)
     if NAME.fullmatch(name) and not is_table(name) and _installed():
         return _hub(name, spool)
     raise ConfigError(f"there is no file {name!r}{_hint(name)}")
@@ -164,7 +165,25 @@ def _folder(path: Path, spool: _Spool) -> Source:
         raise ConfigError(
             f"folder {str(path)!r} holds no table; name its files by a glob, such as {str(path / '**' / '*.parquet')!r}"
         )
-    return _files(_without_ours(tables, str(path)), str(path))
+    return _files(_inside(_without_ours(tables, str(path)), path), str(path))
+
+
+def _fixed_part(pattern: str) -> Path:
+    """The folder in which a pattern looks: its path as far as there is nothing to match in it."""
+    parts = list(takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
+    return Path(*parts)
+
+
+def _inside(names: list[str], folder: Path) -> list[str]:
+    """The files that were found, none of them outside of the folder: a link in it is no choice of whoever named the folder."""
+    top = folder.resolve()
+    for name in names:
+        target = Path(name).resolve()
+        if not target.is_relative_to(top):
+            raise ConfigError(
+                f"{name!r} is a link to {str(target)!r}, outside of {str(folder)!r}; if it is meant, name it outright"
+            )
+    return names
 
 
 def _sequence(items: Sequence[Any], spool: _Spool) -> Source:
@@ -294,9 +313,15 @@ class _Kept:
             self._whole = True
 
     def _take_in(self, file: IO[bytes]) -> None:
+        line = 0
         for piece in self._pieces():
             if self._stopped and self._stopped():
                 raise Stopped
+            line = len(piece) - 1 - end if (end := piece.rfind(b"\n")) >= 0 else line + len(piece)
+            if line > MOST_SKIPPED:
+                raise ConfigError(
+                    f"{self._said} has a line that does not end within {MOST_SKIPPED >> 20:,} MiB; it must be JSON Lines"
+                )
             self._disk(partial(file.write, piece))
         self._disk(file.flush)
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
+from ..jsontext import TOO_DEEP, check_bounds, parsed
+from ..small_files import MOST_VALUES, read_small_text, shown
 from .template import Template
 
 SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
 TOP = 5
 READABLE = ("context", "reference", "tests")
 OVERALL = "overall"
+MOST_ALIASES = 16  # in YAML
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -148,7 +151,7 @@ def as_rubric(given: Any) -> Rubric:
         return Rubric.of({"criteria": dict(given)}, "rubric", "rubric")
     if isinstance(given, str | Path):
         return Rubric.load(given)
-    raise ConfigError(f"a rubric is a Rubric, a file name, or a mapping of criterion to description, got {given!r}")
+    raise ConfigError(f"a rubric is a Rubric, a file name, or a mapping of criterion to description, got {shown(given)}")
 
 
 def one_criterion(description: str = "As described above.") -> tuple[Criterion, ...]:
@@ -175,7 +178,7 @@ def _named(name: Any, told: Any) -> dict[str, Any]:
 
 def _criterion(row: Any, where: str) -> Criterion:
     if not isinstance(row, Mapping) or not _is_text(row.get("name")) or not isinstance(row.get("description"), str):
-        raise ConfigError(f"{where}: a criterion needs `name` and `description`, got {row!r}")
+        raise ConfigError(f"{where}: a criterion needs `name` and `description`, got {shown(row)}")
     at = f"{where}: criterion {row['name']!r}"
     only(row, ("name", "description", "weight", "levels"), at)
     return Criterion(row["name"], row["description"], weight_of(row.get("weight", 1.0), row["name"], where), _levels(row, at))
@@ -184,7 +187,7 @@ def _criterion(row: Any, where: str) -> Criterion:
 def weight_of(weight: Any, name: str, where: str) -> float:
     """A weight > 0. Raises ConfigError naming what has it."""
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-        raise ConfigError(f"{where}: the weight of {name!r} must be a number > 0, got {weight!r}")
+        raise ConfigError(f"{where}: the weight of {name!r} must be a number > 0, got {shown(weight)}")
     return float(weight)
 
 
@@ -193,34 +196,34 @@ def _levels(row: Mapping[str, Any], where: str) -> tuple[tuple[int, str], ...]:
     if isinstance(held, list) and len(held) == TOP + 1:
         held = dict(enumerate(held))
     if not isinstance(held, Mapping):
-        raise ConfigError(f"{where}: levels must be a table of 0-{TOP} = text or a list of {TOP + 1} texts, got {held!r}")
+        raise ConfigError(f"{where}: levels must be a table of 0-{TOP} = text or a list of {TOP + 1} texts, got {shown(held)}")
     levels = sorted((_level(key, where), text_at(held, key, f"{where}: levels")) for key in held)
     if len({level for level, _ in levels}) < len(levels) or not all(text for _, text in levels):
-        raise ConfigError(f"{where}: each level has one text, got {held!r}")
+        raise ConfigError(f"{where}: each level has one text, got {shown(held)}")
     return tuple(levels)
 
 
 def _level(key: Any, where: str) -> int:
     """A level: the keys of TOML and JSON are texts, those of YAML may be numbers."""
     if str(key) not in {str(n) for n in range(TOP + 1)}:
-        raise ConfigError(f"{where}: a level is a whole number from 0 to {TOP}, got {key!r}")
+        raise ConfigError(f"{where}: a level is a whole number from 0 to {TOP}, got {shown(key)}")
     return int(key)
 
 
 def _score(given: Any, where: str) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= TOP:
-        raise ConfigError(f"{where}: a score is a whole number from 0 to {TOP}, got {given!r}")
+        raise ConfigError(f"{where}: a score is a whole number from 0 to {TOP}, got {shown(given)}")
     return given
 
 
 def _example(row: Any, where: str) -> Example:
     if not isinstance(row, Mapping):
-        raise ConfigError(f"{where}: an example is a table with `answer` and `score` or `scores`, got {row!r}")
+        raise ConfigError(f"{where}: an example is a table with `answer` and `score` or `scores`, got {shown(row)}")
     at = f"{where}: an example"
     only(row, ("task", "answer", "score", "scores", "why"), at)
     held = row["scores"] if "scores" in row else {OVERALL: row.get("score")}
     if not _is_text(row.get("answer")) or not isinstance(held, Mapping) or not held or len({"score", "scores"} & row.keys()) != 1:
-        raise ConfigError(f"{at} needs `answer`, and either `score` or a table `scores`, got {dict(row)!r}")
+        raise ConfigError(f"{at} needs `answer`, and either `score` or a table `scores`, got {shown(dict(row))}")
     scores = tuple((str(name), _score(score, at)) for name, score in held.items())
     return Example(row["answer"], scores, text_at(row, "task", at), text_at(row, "why", at))
 
@@ -228,14 +231,14 @@ def _example(row: Any, where: str) -> Example:
 def _fields(data: Mapping[str, Any], key: str, default: tuple[str, ...], where: str) -> tuple[str, ...]:
     held = data.get(key, default)
     if not isinstance(held, list | tuple) or not all(name in READABLE for name in held):
-        raise ConfigError(f"{where}: {key} must be a list out of {', '.join(READABLE)}, got {held!r}")
+        raise ConfigError(f"{where}: {key} must be a list out of {', '.join(READABLE)}, got {shown(held)}")
     return tuple(held)
 
 
 def _listed(data: Mapping[str, Any], key: str, where: str) -> list[Any]:
     held = data.get(key, [])
     if not isinstance(held, list):
-        raise ConfigError(f"{where}: {key} must be a list, got {held!r}")
+        raise ConfigError(f"{where}: {key} must be a list, got {shown(held)}")
     return held
 
 
@@ -254,7 +257,7 @@ def text_at(data: Mapping[str, Any], key: str, where: str) -> str:
     """The text under `key`, without white space around it; "" where there is none. Raises ConfigError."""
     held = data.get(key)
     if held is not None and not isinstance(held, str):
-        raise ConfigError(f"{where}: {key} must be text, got {held!r}")
+        raise ConfigError(f"{where}: {key} must be text, got {shown(held)}")
     return (held or "").strip()
 
 
@@ -268,8 +271,8 @@ def _is_text(value: Any) -> bool:
 def read_words(path: str | Path, what: str) -> str:
     """The text of a file. Raises ConfigError naming it."""
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+        return read_small_text(path)
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{what} {str(path)!r} cannot be read: {error}") from error
 
 
@@ -279,7 +282,7 @@ def read_table(path: str | Path, key: str, lines: Callable[[str], Any], what: st
     text = read_words(path, what)
     readers: dict[str, Callable[[str], Any]] = {
         ".toml": tomllib.loads,
-        ".json": json.loads,
+        ".json": parsed,
         ".yaml": _yaml,
         ".yml": _yaml,
         ".md": lines,
@@ -290,7 +293,10 @@ def read_table(path: str | Path, key: str, lines: Callable[[str], Any], what: st
         raise ConfigError(f"{what} {str(file)!r}: the file must end in {SUFFIXES}")
     try:
         data = reader(text)
-    except (ValueError, RecursionError) as error:
+        check_bounds(data, MOST_VALUES)
+    except RecursionError as error:
+        raise ConfigError(f"{what} {str(file)!r}: {TOO_DEEP}") from error
+    except ValueError as error:
         raise ConfigError(f"{what} {str(file)!r}: {error}") from error
     if not isinstance(data, Mapping):
         raise ConfigError(f"{what} {str(file)!r}: expected a table with `{key}`, got {type(data).__name__}")
@@ -302,8 +308,19 @@ def _yaml(text: str) -> Any:
         import yaml
     except ImportError as error:
         raise ConfigError("a YAML rubric needs an extra: pip install 'redraft[yaml]'") from error
+    if sum(isinstance(event, yaml.AliasEvent) for event in _yaml_events(yaml, text)) > MOST_ALIASES:
+        raise ValueError(f"it has more than {MOST_ALIASES} aliases (*name), which may stand for any size")
     try:
         return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    except (TypeError, LookupError, AttributeError) as error:  # a value that is not of the type that its tag names
+        raise ValueError(f"a value does not fit its tag: {type(error).__name__}: {error}") from error
+
+
+def _yaml_events(yaml: Any, text: str) -> Iterator[Any]:
+    try:
+        yield from yaml.parse(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
 

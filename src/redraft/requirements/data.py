@@ -14,13 +14,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from ..contracts import Check, Edit
 from ..core.errors import ComputeLimitError, ConfigError
 from ..jsontext import parsed, refuse_constant
+from ..small_files import read_small_text
 from .content import TIMEOUT
 from .spec import encodable, kind, no_argument
 
@@ -167,7 +167,7 @@ class JsonSchema:
             return f"cannot be measured: the schema refers to something outside itself: {str(unresolvable)[:200]}"
         except (TimeoutError, MemoryError):
             raise
-        except Exception as error:  # the library raises anything for a schema that its metaschema lets pass
+        except Exception as error:  # noqa: BLE001  (the library raises anything for a schema that its metaschema lets pass)
             return f"cannot be measured: the schema cannot be followed: {type(error).__name__}: {str(error)[:200]}"
         return f"{error.json_path}: {error.message[:200]}" if error else ""
 
@@ -238,7 +238,7 @@ def json_schema(argument: str) -> JsonSchema:
 
 def _content(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return read_small_text(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"the schema file {path!r} cannot be read: {error}") from None
 
@@ -262,7 +262,7 @@ def _validator(schema: str) -> Any:
         cls.check_schema(value)
     except SchemaError as error:
         raise ConfigError(f"the schema is not valid: {error.json_path}: {error.message[:200]}") from None
-    except Exception as error:  # the library raises anything for what is no schema
+    except Exception as error:  # noqa: BLE001  (the library raises anything for what is no schema)
         raise ConfigError(f"the schema is not valid: {type(error).__name__}: {str(error)[:200]}") from None
     if '"patternProperties"' in schema:
         raise ConfigError("patternProperties is not supported: its patterns would run without a time limit")

@@ -108,7 +108,8 @@ class Table:
         if twins:
             twins.begin()
         n = 0
-        for row, task, id in self._tasks(refuse):
+        for row, task, own in self._tasks(refuse):
+            id = own
             nth, of, mark = twins.met(id) if twins else (1, 1, "")
             if self._left_out(nth, of):
                 continue
@@ -130,8 +131,10 @@ class Table:
             try:
                 task = self.shape.task(row.values)
                 id = task.id or content_id(task)
-            except Exception as error:  # rows are foreign
-                refuse(BadRow(row.place, str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"))
+            except ValueError as error:
+                refuse(BadRow(row.place, str(error)))
+            except Exception as error:  # noqa: BLE001  (rows are foreign: whatever one makes our readers raise, the next is read)
+                refuse(BadRow(row.place, f"it cannot be read: {type(error).__name__}: {error}"))
             else:
                 yield row, task, id
 

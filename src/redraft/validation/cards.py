@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import StoreError
+from ..jsontext import check_bounds, parsed
+from ..small_files import MOST_VALUES, read_small_text, shown
 from ..stores import write_whole
 from ..stores.home import home
 from .estimates import ClassRates, Measure
@@ -69,17 +71,31 @@ class Card:
     def from_json(cls, text: str, where: str) -> Card:
         """The card that `to_json` wrote. Raises StoreError for anything else."""
         try:
-            data = json.loads(text)
+            data = parsed(text)
+            check_bounds(data, MOST_VALUES)
             if data.pop("redraft_card") != SCHEMA:
                 raise ValueError(f"this release reads cards of schema {SCHEMA}")
-            data["headline"] = Measure(**data["headline"])
+            data["headline"] = _made(Measure, data["headline"])
             for name in ("measures", "groups"):
-                data[name] = tuple(Measure(**row) for row in data[name])
-            data["rates"] = tuple(ClassRates(**row) for row in data["rates"])
+                data[name] = tuple(_made(Measure, row) for row in data[name])
+            data["rates"] = tuple(_made(ClassRates, row) for row in data["rates"])
             known = {f.name for f in fields(cls)}
-            return cls(**{k: v for k, v in data.items() if k in known})
+            return _made(cls, {k: v for k, v in data.items() if k in known})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StoreError(f"{where} is no card of a grader: {error}") from error
+
+
+def _made(cls: Any, data: Mapping[str, Any]) -> Any:
+    """A record of its fields. Raises TypeError for a value of another type than its field has."""
+    for field in fields(cls):
+        allowed = TYPES.get(str(field.type).partition("[")[0])
+        value = data.get(field.name)
+        if allowed and field.name in data and (not isinstance(value, allowed) or isinstance(value, bool)):
+            raise TypeError(f"{field.name} must be {field.type}, got {shown(value)}")
+    return cls(**data)
+
+
+TYPES: Mapping[str, Any] = {"str": str, "int": int, "float | None": int | float | None, "Mapping": Mapping | None}
 
 
 def told(measure: Measure) -> str:
@@ -128,8 +144,8 @@ class Shelf:
 
 def _card_in(path: Path) -> Card | None:
     try:
-        return Card.from_json(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError, StoreError) as error:
+        return Card.from_json(read_small_text(path), str(path))
+    except (OSError, ValueError, StoreError) as error:
         warnings.warn(f"a card is left out: {path}: {error}", stacklevel=2)
         return None
 

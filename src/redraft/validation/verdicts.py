@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from ..core.errors import StoreError
 from ..core.records import StopReason, Usage
+from ..jsontext import parsed
 from ..stores import LockedLines
 from .cases import Verdict
 from .judging import Judged
@@ -50,7 +51,7 @@ class VerdictFile:
         text = self.path.read_bytes().decode("utf-8", "replace")
         for n, line in enumerate(text.splitlines(), 1):
             try:
-                data = json.loads(line)
+                data = parsed(line)
                 if n == 1 and data != self.about:
                     raise StoreError(f"{self._lines.name} are of another grader or other data: {line[:200]}")
                 if n > 1:
