@@ -238,7 +238,7 @@ def many_nulls(path):
 
 
 def endless_field(path):
-    """A quoted field of 40 MB, line by line."""
+    """A quoted field of 40 MB, on many lines."""
     path.write_bytes(gzip.compress(b'prompt,x\na,1\n"' + b"b\n" * 110_000_000, 1))
 
 

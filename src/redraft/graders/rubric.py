@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
-from ..jsontext import TOO_DEEP, check_bounds, parsed
+from ..jsontext import MOST_DEPTH, TOO_DEEP, check_bounds, parsed
 from ..small_files import MOST_VALUES, read_small_text, shown
 from .template import Template
 
@@ -308,8 +308,7 @@ def _yaml(text: str) -> Any:
         import yaml
     except ImportError as error:
         raise ConfigError("a YAML rubric needs an extra: pip install 'redraft[yaml]'") from error
-    if sum(isinstance(event, yaml.AliasEvent) for event in _yaml_events(yaml, text)) > MOST_ALIASES:
-        raise ValueError(f"it has more than {MOST_ALIASES} aliases (*name), which may stand for any size")
+    _check_yaml(yaml, text)
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -318,9 +317,17 @@ def _yaml(text: str) -> Any:
         raise ValueError(f"a value does not fit its tag: {type(error).__name__}: {error}") from error
 
 
-def _yaml_events(yaml: Any, text: str) -> Iterator[Any]:
+def _check_yaml(yaml: Any, text: str) -> None:
+    """Raises ValueError where reading the values would take more than the text promises."""
+    aliases = depth = 0
     try:
-        yield from yaml.parse(text, yaml.SafeLoader)
+        for event in yaml.parse(text, yaml.SafeLoader):
+            aliases += isinstance(event, yaml.AliasEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MOST_DEPTH:
+                raise ValueError(TOO_DEEP)
+            if aliases > MOST_ALIASES:
+                raise ValueError(f"it has more than {MOST_ALIASES} aliases (*name), which may stand for any size")
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
 
