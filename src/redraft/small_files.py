@@ -21,7 +21,7 @@ _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxoth
 
 def read_small_text(path: str | Path, encoding: str = "utf-8") -> str:
     """The text of a file. Raises OSError, and ValueError for what is no file, is too large, or is not encoded so."""
-    with open(path, "rb", opener=_without_waiting) as file:  # noqa: PTH123  (Path.open takes no opener)
+    with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             if not str(path).startswith(("/dev/", "/proc/")):
                 raise ValueError("it is a pipe or a device, no file")

@@ -329,7 +329,7 @@ def _csv(name: str, packing: str, delimiter: str = ",") -> Found:
         records = _records(name, file, delimiter)
         head = next(records, None)
         if isinstance(head, BadRow):
-            _refuse(head)
+            raise ConfigError(f"{head.place}: {head.message}")
         place, columns = head or (f"{name}:1", [])
         if len(columns) > 1 and columns[-1] == SPREADSHEET_SAFE:
             columns = [_exact(name) for name in columns[:-1]]

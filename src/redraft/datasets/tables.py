@@ -111,8 +111,10 @@ class Separated:
             self._lay_out(csv.writer(text, delimiter=self._delimiter, quoting=csv.QUOTE_ALL), names, safe_cell, [SPREADSHEET_SAFE])
         else:
             # A mark of the encoding that begins a name is part of it: within quotes it is not taken away
-            quoting = csv.QUOTE_ALL if names and names[0].startswith("\ufeff") else csv.QUOTE_MINIMAL
-            self._lay_out(csv.writer(text, delimiter=self._delimiter, quoting=quoting), names, cell, [])
+            marked = bool(names) and names[0].startswith("\ufeff")
+            quoting = csv.QUOTE_ALL if marked else csv.QUOTE_MINIMAL
+            writer: Any = csv.writer
+            self._lay_out(writer(text, delimiter=self._delimiter, quoting=quoting), names, cell, [])
         text.detach()
         self._kept.close()
         self._draft.publish()

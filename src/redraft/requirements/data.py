@@ -167,8 +167,8 @@ class JsonSchema:
             return f"cannot be measured: the schema refers to something outside itself: {str(unresolvable)[:200]}"
         except (TimeoutError, MemoryError):
             raise
-        except Exception as error:  # noqa: BLE001  (the library raises anything for a schema that its metaschema lets pass)
-            return f"cannot be measured: the schema cannot be followed: {type(error).__name__}: {str(error)[:200]}"
+        except Exception as other:  # noqa: BLE001  (the library raises anything for a schema that its metaschema lets pass)
+            return f"cannot be measured: the schema cannot be followed: {type(other).__name__}: {str(other)[:200]}"
         return f"{error.json_path}: {error.message[:200]}" if error else ""
 
     def repairs(self, text: str) -> Iterator[Edit]:

@@ -80,9 +80,10 @@ class Card:
                 data[name] = tuple(_made(Measure, row) for row in data[name])
             data["rates"] = tuple(_made(ClassRates, row) for row in data["rates"])
             known = {f.name for f in fields(cls)}
-            return _made(cls, {k: v for k, v in data.items() if k in known})
+            card: Card = _made(cls, {k: v for k, v in data.items() if k in known})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StoreError(f"{where} is no card of a grader: {error}") from error
+        return card
 
 
 def _made(cls: Any, data: Mapping[str, Any]) -> Any:
