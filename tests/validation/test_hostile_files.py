@@ -187,7 +187,7 @@ def test_hostile_recorded_outputs_are_no_verdicts(tmp_path):
                 json.dumps({"case": "0", "output": '{"winner": "A"}', "shown": "AB", "look": 0}) + "\n" + json.dumps(row) + "\n"
             )
             try:
-                verdicts = read_verdicts(outputs, cases, {}, lambda text: read("json_pair:winner", text))
+                verdicts = read_verdicts(outputs, cases, {}, lambda text: read(text, "json_pair:winner"))
             except RedraftError as error:
                 assert "outputs.jsonl" in str(error)
                 continue

@@ -93,9 +93,12 @@ def _made(cls: Any, data: Mapping[str, Any]) -> Any:
         value = data.get(field.name)
         if allowed and field.name in data and (not isinstance(value, allowed) or isinstance(value, bool)):
             raise TypeError(f"{field.name} must be {field.type}, got {shown(value)}")
+        if isinstance(value, int) and value.bit_length() > MOST_BITS:
+            raise ValueError(f"{field.name} is too large a number")
     return cls(**data)
 
 
+MOST_BITS = 64  # of a whole number
 TYPES: Mapping[str, Any] = {"str": str, "int": int, "float | None": int | float | None, "Mapping": Mapping | None}
 
 
