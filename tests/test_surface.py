@@ -21,7 +21,7 @@ FLOORS = {
     "around": 1,
     "text": 1,
     "jsontext": 1,
-    "textfiles": 1,
+    "small_files": 1,
     "compute": 1,
     "models": 2,
     "graders": 2,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import inf, isfinite
+from reprlib import Repr
 from typing import Any
 
 from .core.errors import ConfigError
@@ -16,10 +17,15 @@ LONGEST_LIST = 12  # names in a message
 _OR_NONE = {True: " or None", False: ""}
 
 
+_SHORT = Repr()
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxdict, _SHORT.maxset = 5, 30, 30, 30, 30
+_SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 300, 300, 100
+
+
 def shown(value: object, most: int = LONGEST_VALUE) -> str:
     """The `repr` of a value in at most `most` characters, and what its length is where that is cut."""
     try:
-        text = repr(value[: most + 1] if isinstance(value, str | bytes) else value)
+        text = repr(value[: most + 1]) if isinstance(value, str | bytes) else _SHORT.repr(value)
     except Exception:  # noqa: BLE001  (a foreign `repr`, or an integer of thousands of digits)
         return f"<{type(value).__name__}>"
     if len(text) <= most:

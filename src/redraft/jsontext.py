@@ -1,18 +1,26 @@
-"""JSON that strangers wrote, read strictly and in time linear in it.
+"""JSON that strangers wrote, read strictly and in time linear in it; and bounds for values that came in another way.
 
-Keys that stand twice and NaN are refused, depth is measured. Half surrogate pairs, which JSON can escape and UTF-8 cannot
+Keys that stand twice and NaN are refused, depth and size are measured. Half surrogate pairs, which JSON can escape and UTF-8 cannot
 hold, are read as they are: what stores a text escapes them, what sends it replaces them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import orjson
 
 T = TypeVar("T", bound=Hashable)
+
+MOST_DEPTH = 200  # objects and lists inside each other
+MOST_DIGITS = 4300  # of a whole number: Python reads no more
+MOST_BITS = 14284  # of a number of so many digits
+MOST_VALUES = 5_000_000  # of one row, or of one small file
+VALUE_BYTES = 64  # that a value takes in memory, beside its text
 
 
 def loads(body: bytes) -> Any:
@@ -32,6 +40,72 @@ def _with_half_pairs(body: bytes) -> Any:
         raise ValueError("it is nested too deep") from None
 
 
+def parsed(text: str, most_bytes: float = MOST_VALUES * VALUE_BYTES) -> Any:
+    """The value in a text of JSON. Raises ValueError that says why there is none: a JSONDecodeError for a fault of syntax.
+
+    Refused are keys that stand twice in an object, more than 200 levels, whole numbers of more than 4300 digits, and more
+    values than `most_bytes` of memory hold. NaN and infinity, which other programs write, are read.
+    """
+    # Not orjson: with a check for what it lets pass (keys that stand twice, whole numbers over 64 bits) it is no faster.
+    opened = text.count("[") + text.count("{")
+    if (opened + text.count(",")) * VALUE_BYTES > most_bytes:
+        raise ValueError(f"it holds more values than {most_bytes / 2**20:,.0f} MiB of memory take")
+    try:
+        value = _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        raise ValueError(TOO_LONG if "digits" in str(error) else str(error)) from None
+    if opened > MOST_DEPTH and depth(value) > MOST_DEPTH:
+        raise ValueError(TOO_DEEP)
+    return value
+
+
+TOO_DEEP = f"it is nested more than {MOST_DEPTH} deep"
+TOO_LONG = f"a whole number in it has more than {MOST_DIGITS} digits"
+
+
+def check_bounds(value: Any, most_values: int = MOST_VALUES) -> None:
+    """Raises ValueError for a value that no JSON within our limits can hold, however it came: see `parsed`.
+
+    A value that holds itself is nested too deep. What JSON does not know must have a text.
+    """
+    level: list[Any] = [value]
+    left = most_values
+    for _ in range(MOST_DEPTH + 2):
+        inner: list[Any] = []
+        for held in level:
+            if isinstance(held, Mapping):
+                inner += held.values()
+                inner += [key for key in held if type(key) is not str]
+            elif isinstance(held, list | tuple | set | frozenset):
+                inner += held
+            elif isinstance(held, int):
+                if held.bit_length() > MOST_BITS:
+                    raise ValueError(TOO_LONG)
+            elif not isinstance(held, KNOWN):
+                _check_text(held)
+            if len(inner) > left:
+                raise ValueError(f"it holds more than {most_values:,} values")
+        if not inner:
+            return
+        left -= len(inner)
+        level = inner
+    raise ValueError(TOO_DEEP)
+
+
+KNOWN = (str, float, type(None), bytes, bytearray, memoryview, date, time, timedelta, Decimal)
+
+
+def _check_text(value: Any) -> None:
+    try:
+        str(value)
+    except Exception as error:  # a foreign class may raise anything
+        raise ValueError(f"a {type(value).__name__} in it has no text: {type(error).__name__}") from error
+
+
 def whole_pairs(text: str) -> str:
     """The text with the halves of a surrogate pair that stand side by side made one character; others stay."""
     try:
@@ -48,6 +122,9 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = first_repeated(key for key, _ in pairs) or ""
         raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
     return out
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
 
 
 def refuse_constant(name: str) -> Any:

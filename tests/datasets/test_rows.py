@@ -9,7 +9,7 @@ import tracemalloc
 from time import thread_time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft.datasets import BadRow, rows
@@ -249,6 +249,7 @@ def test_json_lines_come_back_as_they_went(tmp_path_factory, table):
     assert [row.values for row in rows(path)] == table
 
 
+@settings(deadline=None)  # the first file of Parquet starts a worker
 @given(st.binary(max_size=200), st.sampled_from([".jsonl", ".json", ".csv", ".tsv", ".parquet", ".jsonl.gz", ".csv.zst"]))
 def test_any_bytes_are_rows_bad_rows_or_an_error(tmp_path_factory, data, ending):
     """Nothing else is raised."""

@@ -139,7 +139,7 @@ def test_rows_of_an_iterator_are_what_json_makes_of_them():
     bad = []
     source = open_source(iter([{"a": "\ud800", "b": 2**70}, 7, {"a": {1, 2}}]))
     assert [row.values for row in source.rows(bad.append)] == [{"a": "\ud800", "b": 2**70}, {"a": [1, 2]}]
-    assert [(b.place, b.message) for b in bad] == [("row:2", "a row must be an object, got int")]
+    assert [(b.place, b.message) for b in bad] == [("row:2", "a row must be a mapping, got int")]
 
 
 def test_rows_in_memory_are_handed_over_with_their_number():

@@ -1,5 +1,6 @@
 """Outputs: rows go in in any order and come out in theirs, whole and readable, whatever happens in between."""
 
+import csv
 import io
 import json
 import resource
@@ -380,11 +381,55 @@ def test_what_json_does_not_know_is_written_so_that_it_can_be_read(tmp_path, val
     assert held(put(tmp_path / "t.jsonl", table)) == [{"a": written, "b": [{"c": written}]}]
 
 
-def test_cells_that_look_like_formulas_are_defused(tmp_path):
-    """In headers, too; numbers stay numbers, null is empty, objects are JSON."""
-    table = [{"=a": t} for t in ("=1+1", "+1", "-1", "@x", "\tx", "\rx", "x=1", -1, None, True, {"a": [1]}, "\ud800")]
-    cells = [row["'=a"] for row in held(put(tmp_path / "t.csv", table))]
-    assert cells == ["'=1+1", "'+1", "'-1", "'@x", "'\tx", "'\rx", "x=1", "-1", "", "true", '{"a":[1]}', r"\ud800"]
+WRITTEN = ("t.csv", "t.tsv")
+CELL = st.text(st.characters(exclude_categories=["Cs"])) | st.text(st.sampled_from("=+-@'\"\ufeff\0\r\n\t ,;\xa0＝a1"), max_size=5)
+CELLS = st.integers(1, 3).flatmap(
+    lambda n: st.tuples(st.lists(CELL, min_size=n, max_size=n, unique=True), st.lists(st.lists(CELL, min_size=n, max_size=n)))
+)
+
+
+@settings(deadline=None)
+@given(CELLS, st.sampled_from(WRITTEN), st.booleans())
+def test_any_text_comes_back_from_csv_as_it_went(tmp_path_factory, cells, name, safe):
+    """In cells and in names of columns, whether the file is made safe for spreadsheets or not."""
+    columns, lines = cells
+    table = [dict(zip(columns, line, strict=True)) for line in lines]
+    assert held(put(tmp_path_factory.getbasetemp() / f"exact-{name}", table, spreadsheet_safe=safe)) == table
+
+
+@pytest.mark.parametrize("names", [["m"], ["m", "a"], ["a", "m"], ["a", "'m"]])
+@pytest.mark.parametrize("safe", [False, True], ids=["exact", "safe"])
+def test_a_column_called_like_the_mark_is_a_column(tmp_path, names, safe):
+    """The mark is the last column of a file that has more; a column of that name never stands there by itself."""
+    names = [name.replace("m", "redraft_spreadsheet_safe") for name in names]
+    table = [dict.fromkeys(names, "'=1")]
+    assert held(put(tmp_path / "t.csv", table, spreadsheet_safe=safe)) == table
+
+
+FORMULAS = ["=1+1", "+1", "-a", "-1+1", "@x", "＝1", "＋1", "－1", "＠x", "﹦1", "−1"]
+BEFORE = ["", " ", "\n", "\r", "\t", "\xa0", "\0", "\u3000", "\ufeff", "\u200b", "\x1b", "'", '"', " \0\n"]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_spreadsheet_evaluates_nothing_in_a_safe_file(tmp_path, name):
+    """An apostrophe stands before every text that it could; numbers, and texts that are negative numbers, stay numbers."""
+    texts = [before + formula for before in BEFORE for formula in FORMULAS]
+    harmless = ["x=1", "-1", "-1.5", -1, None, True, {"a": [1]}, "", "\ud800"]
+    path = put(tmp_path / name, [{"=a": value} for value in (*texts, *harmless)], spreadsheet_safe=True)
+    mark = "," if name == "t.csv" else "\t"
+    with path.open(encoding="utf-8", newline="") as file:
+        (head, *cells) = csv.reader(file, delimiter=mark)
+    assert head == ["'=a", "redraft_spreadsheet_safe"]
+    assert [cell for cell, _ in cells] == [
+        *(f"'{text}" for text in texts),
+        *("x=1", "-1", "-1.5", "-1", "", "true", '{"a":[1]}', "", r"\ud800"),
+    ]
+
+
+def test_what_strangers_wrote_is_read_as_it_stands(tmp_path):
+    """An apostrophe before a formula is theirs, unless the file is marked."""
+    (tmp_path / "t.csv").write_text("id,prompt\n=2,a\n'=2,b\n-1,c\n'-1,d\n")
+    assert [row["id"] for row in held(tmp_path / "t.csv")] == ["=2", "'=2", "-1", "'-1"]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])

@@ -114,6 +114,9 @@ class Lined(Sectioned):
 @click.command(cls=Lined, epilog=EPILOG, sections=SECTIONS)
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 @click.option("--output", "-o", type=click.Path(), metavar="OUT", help="Write the rows there.")
+@click.option(
+    "--spreadsheet-safe", is_flag=True, help="In CSV and TSV, put ' before what a spreadsheet would evaluate; undone on reading."
+)
 @click.option("--unordered", is_flag=True, help="Write rows as they are finished, not in the order of the input.")
 @click.option(
     "--errors", type=click.Path(dir_okay=False), metavar="FILE", help="Rows that cannot be read. Default: OUT.errors.jsonl."

@@ -121,7 +121,7 @@ def graders_of(typed: Mapping[str, Any], *, judges: bool) -> list[Any] | None:
 def asked(typed: Mapping[str, Any]) -> dict[str, Any]:
     """What was typed beside input, output, models and graders, by its names in `batch`."""
     same = ("mode", "on_duplicate", "journal", "name", "retry", "errors", "durability", "limit", "max_in_flight")
-    where = ("engine", "ray_address", "shards", "poll", "learn")
+    where = ("engine", "ray_address", "shards", "poll", "learn", "spreadsheet_safe")
     return {
         **settings_of(typed),
         **{name: typed[name] for name in (*same, *where)},

@@ -122,7 +122,7 @@ def layers_for(params: Iterable[click.Parameter], folder: Path, given: str | Non
     if table := user_table(folder):
         layers.append(_layer(user_file(), table, params, folder))
     if given:
-        layers.append(_layer(Path(given), _settings_in(Path(given), _whole(Path(given))), params, folder))
+        layers.append(_layer(Path(given), _settings_in(Path(given), _contents(Path(given), "--config: ")), params, folder))
     elif found := nearest(folder):
         layers.append(_layer(*found, params, folder, found[0].parent))
     return layers
@@ -179,26 +179,16 @@ def _searched(folder: Path) -> list[Path]:
     return above[: roots[0] + 1 if roots else 1]
 
 
-def _contents(path: Path) -> bytes:
-    """What a regular file of no more than a sensible size holds. Raises ConfigError."""
+def _contents(path: Path, what: str = "") -> bytes:
+    """What a file of no more than a sensible size holds. Raises ConfigError."""
+    from ..checks import unreadable
     from ..core.errors import ConfigError
-    from ..textfiles import regular_bytes
+    from ..small_files import read_small_bytes
 
     try:
-        return regular_bytes(path, MOST)
+        return read_small_bytes(path, MOST)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as settings: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _whole(path: Path) -> bytes:
-    """The same of a file that the user named, which may be a pipe."""
-    from ..core.errors import ConfigError
-    from ..textfiles import small_bytes
-
-    try:
-        return small_bytes(path, MOST)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--config: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise ConfigError(f"{what}{path} cannot be read as settings: {unreadable(error)}") from error
 
 
 def _settings_in(path: Path, data: bytes) -> Any:

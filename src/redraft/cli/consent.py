@@ -19,8 +19,8 @@ from pathlib import Path
 from secrets import token_hex
 
 from ..core.errors import ConfigError, StoreError
+from ..small_files import read_small_bytes
 from ..stores.home import home
-from ..textfiles import regular_bytes
 from .sensitive import Sensitive, digest
 
 VARIABLE = "REDRAFT_TRUST"
@@ -146,7 +146,7 @@ def _is_kept(folder: Path, consent: Consent) -> bool:
 
 def _consent_in(path: Path) -> Consent | None:
     try:
-        data = json.loads(regular_bytes(path))
+        data = json.loads(read_small_bytes(path))
         is_trace = "trace" in data
         consent = Consent(data["trace" if is_trace else "folder"], is_trace, data["digest"], tuple(data["settings"]))
         return consent if data["redraft_trust"] == SCHEMA and consent.name == path.name else None

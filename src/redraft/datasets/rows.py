@@ -11,6 +11,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,14 +22,21 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Self, TypeAlias
 
+from ..checks import shown
 from ..core.errors import ConfigError
-from ..jsontext import depth, first_repeated, unique_keys
+from ..jsontext import VALUE_BYTES, check_bounds, first_repeated, parsed
+from .parquet import MOST_ROW, batches
 
 MOST_LINE = 32 * 2**20  # bytes of a line, characters of a CSV field
+MOST_SKIPPED = 1024 * 2**20  # bytes of a line that is too long and passed over
 MOST_DOCUMENT = 512 * 2**20  # bytes of a JSON document, unpacked
-MOST_DEPTH = 200  # objects and lists inside each other
+MOST_MEMORY = 2 * 2**30  # bytes that the values of a JSON document may take, beside their texts
 PIECE = 2**20  # bytes that are read at a time, or of a line that is skipped
+SPREADSHEET_SAFE = "redraft_spreadsheet_safe"  # the last column of a CSV in which an apostrophe stands before risky texts
+NOTED = b"!"  # no JSON begins so
 BATCH = 256  # rows of Parquet
+SPACES = re.compile(r"[ \t\r\n]*")
+ANYTHING = json.JSONDecoder(parse_int=len, parse_float=len)  # finds where a value ends
 NOT_COMMAS = {";": "semicolons: .csv has commas", "\t": "tabs: call it .tsv", "|": "bars: .csv has commas"}
 
 
@@ -56,7 +64,8 @@ def rows(path: str | Path, on_error: OnError = None) -> Iterator[Row]:
     """The rows of a file, in its order; "-" is stdin, which must be JSON Lines.
 
     The ending of the name says what it is: .jsonl, .ndjson, .json (a list of objects, an object that holds one such
-    list, or JSON Lines), .csv, .tsv (UTF-8, the first line names the columns, all values are text), .parquet (extra
+    list, or JSON Lines), .csv, .tsv (UTF-8, the first line names the columns, all values are text as they stand; where the
+    last column is "redraft_spreadsheet_safe", the apostrophes that Redraft put before texts are taken away), .parquet (extra
     `parquet`); .gz and .zst (extra `zstd`) may follow, but not on Parquet. `on_error` is called with every row that
     cannot be read; without it the first one raises ConfigError. A file that cannot be read to its end raises
     ConfigError in any case.
@@ -80,9 +89,24 @@ def is_table(path: str | Path) -> bool:
     return True
 
 
-def rows_in(file: IO[bytes], said: str, on_error: OnError = None) -> Iterator[Row]:
-    """The rows of an open file of JSON Lines; `said` is what places call it."""
-    return accepted(_objects(file, said), on_error)
+def rows_in(file: IO[bytes], said: str, on_error: OnError = None, *, noted: bool = False) -> Iterator[Row]:
+    """The rows of an open file of JSON Lines; `said` is what places call it.
+
+    With `noted` a line that begins with NOTED stands for a row that cannot be used, and holds the reason as JSON.
+    """
+    return accepted(_objects(file, said, noted=noted), on_error)
+
+
+def checked(row: Row) -> Row | BadRow:
+    """The row, where JSON within our limits can hold its values; for rows that were not read from a text."""
+    name: Any = None
+    try:
+        for name, value in row.values.items():
+            check_bounds([name, value])
+    except Exception as error:  # noqa: BLE001  (a foreign class may raise anything)
+        why = str(error) if isinstance(error, ValueError) else f"it cannot be read: {type(error).__name__}: {error}"
+        return BadRow(row.place, why if name is None else f"{shown(name)}: {why}")
+    return row
 
 
 def accepted(found: Found, on_error: OnError) -> Iterator[Row]:
@@ -165,7 +189,7 @@ def _lines(file: IO[bytes]) -> Iterator[_Line]:
         if not data:
             return
         if len(data) > MOST_LINE:
-            _skip_line(file, data[-1:])
+            _skip_line(file, data[-1:], number)
             del data
             yield _Line(number, "", f"the line is longer than {MOST_LINE >> 20} MiB")
             continue
@@ -181,9 +205,14 @@ def _encoding_of(data: bytes) -> str:
     return f"it may be {kind}: convert the file to UTF-8, by `iconv -f {name} -t UTF-8 FILE > NEW`"
 
 
-def _skip_line(file: IO[bytes], data: bytes) -> None:
+def _skip_line(file: IO[bytes], data: bytes, number: int) -> None:
+    """Read to the end of a line. Raises ConfigError where that is too far: a small packed file may have no end of line."""
+    left = MOST_SKIPPED
     while data and not data.endswith(b"\n"):
         data = file.readline(PIECE)
+        left -= len(data)
+        if left < 0:
+            raise ConfigError(f"{getattr(file, 'name', 'the input')}: line {number} does not end within {MOST_SKIPPED >> 20:,} MiB")
 
 
 def _json_lines(name: str, packing: str) -> Found:
@@ -191,33 +220,24 @@ def _json_lines(name: str, packing: str) -> Found:
         yield from _objects(file, "stdin" if name == "-" else name)
 
 
-def _objects(file: IO[bytes], said: str) -> Found:
+def _objects(file: IO[bytes], said: str, *, noted: bool = False) -> Found:
     for line in _lines(file):
         place = f"{said}:{line.number}"
         if line.wrong:
             yield BadRow(place, line.wrong)
+        elif noted and line.text.startswith(NOTED.decode()):
+            yield BadRow(place, json.loads(line.text.removeprefix(NOTED.decode())))
         elif line.text.strip():
             yield _object(place, line.text)
 
 
 def _object(place: str, text: str) -> Row | BadRow:
     try:
-        return _row(place, _parsed(text))
+        return _row(place, parsed(text))
     except json.JSONDecodeError as error:
         return BadRow(place, f"not JSON: {error.msg} at column {error.colno}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return BadRow(place, f"not JSON: {error}")
-
-
-def _parsed(text: str) -> Any:
-    # Not orjson: with a check for what it lets pass (keys that stand twice, whole numbers over 64 bits) it is no faster.
-    value = DECODER.decode(text)
-    if text.count("[") + text.count("{") > MOST_DEPTH and depth(value) > MOST_DEPTH:
-        raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
-    return value
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
 
 
 def _row(place: str, value: Any) -> Row | BadRow:
@@ -232,8 +252,14 @@ def _json(name: str, packing: str) -> Found:
         data = file.read(MOST_DOCUMENT + 1)
     if len(data) > MOST_DOCUMENT:
         raise ConfigError(f"{name!r} holds more than {MOST_DOCUMENT >> 20} MiB in one document; make it JSON Lines")
+    if (data.count(b"[") + data.count(b"{") + data.count(b",")) * VALUE_BYTES > MOST_MEMORY:
+        raise ConfigError(f"{name!r} holds more values in one document than {MOST_MEMORY >> 30} GiB take; make it JSON Lines")
     try:
-        found = _parsed(data.decode("utf-8-sig"))
+        text = data.decode("utf-8-sig")
+        if text.startswith("[", _skipped(text, 0)):
+            yield from _items(name, text)
+            return
+        found = parsed(text, MOST_MEMORY)
     except json.JSONDecodeError as error:
         if error.msg != "Extra data" or not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
             raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg} at column {error.colno}") from error
@@ -242,6 +268,29 @@ def _json(name: str, packing: str) -> Found:
         raise ConfigError(f"{name}: not JSON: {error}") from error
     else:
         yield from (_row(f"{name}:{n}", value) for n, value in enumerate(_list_in(name, found), 1))
+
+
+def _items(name: str, text: str) -> Found:
+    """The rows of a document that is a list, one by one. Raises JSONDecodeError where it is broken."""
+    place, n = _skipped(text, _skipped(text, 0) + 1), 0
+    while n or not text.startswith("]", place):
+        n += 1
+        end = ANYTHING.raw_decode(text, place)[1]
+        yield _object(f"{name}:{n}", text[place:end])
+        place = _skipped(text, end)
+        if not text.startswith(",", place):
+            break
+        place = _skipped(text, place + 1)
+    if not text.startswith("]", place):
+        raise json.JSONDecodeError("Expecting ',' or ']'", text, place)
+    if (rest := _skipped(text, place + 1)) < len(text):
+        raise json.JSONDecodeError("Extra data", text, rest)
+
+
+def _skipped(text: str, place: int) -> int:
+    """The place behind white space."""
+    found = SPACES.match(text, place)
+    return found.end() if found else place
 
 
 def _list_in(name: str, found: Any) -> list[Any]:
@@ -255,11 +304,12 @@ def _list_in(name: str, found: Any) -> list[Any]:
 
 
 class _Texts:
-    """The lines of a file for the csv module. It raises for a bad one, and goes on after it."""
+    """The lines of a file for the csv module. It raises for a bad one, or a record that is too long, and goes on after it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._lines = _lines(file)
         self.number = 0
+        self.taken = 0  # characters of a record
 
     def __iter__(self) -> Self:
         return self
@@ -267,8 +317,11 @@ class _Texts:
     def __next__(self) -> str:
         line = next(self._lines)
         self.number = line.number
+        self.taken += len(line.text)
         if line.wrong:
             raise csv.Error(line.wrong)
+        if self.taken > MOST_LINE:
+            raise csv.Error(f"a quote is open for more than {MOST_LINE >> 20} MiB")
         return line.text
 
 
@@ -277,10 +330,23 @@ def _csv(name: str, packing: str, delimiter: str = ",") -> Found:
         records = _records(name, file, delimiter)
         head = next(records, None)
         if isinstance(head, BadRow):
-            _refuse(head)
-        columns = header(*head) if isinstance(head, tuple) else []
+            raise ConfigError(f"{head.place}: {head.message}")
+        place, columns = head or (f"{name}:1", [])
+        if len(columns) > 1 and columns[-1] == SPREADSHEET_SAFE:
+            columns = [_exact(name) for name in columns[:-1]]
+            records = map(_defused, records)
+        header(place, columns)
         for found in records:
             yield found if isinstance(found, BadRow) else _record(*found, columns)
+
+
+def _defused(found: tuple[str, list[str]] | BadRow) -> tuple[str, list[str]] | BadRow:
+    """A record of a file that was made safe for spreadsheets, with the texts as they were."""
+    return found if isinstance(found, BadRow) else (found[0], [_exact(field) for field in found[1][:-1]])
+
+
+def _exact(cell: str) -> str:
+    return cell.removeprefix("'")
 
 
 def _records(name: str, file: IO[bytes], delimiter: str) -> Iterator[tuple[str, list[str]] | BadRow]:
@@ -290,6 +356,7 @@ def _records(name: str, file: IO[bytes], delimiter: str) -> Iterator[tuple[str, 
     reader = csv.reader(texts, delimiter=delimiter, strict=True)
     while True:
         place = f"{name}:{texts.number + 1}"
+        texts.taken = 0
         try:
             fields = next(reader, None)
         except csv.Error as error:
@@ -325,18 +392,27 @@ def _record(place: str, fields: list[str], columns: list[str]) -> Row | BadRow:
 
 
 def _parquet(name: str, packing: str) -> Found:
+    for first, batch in batches(name):
+        if batch is None:
+            yield BadRow(f"{name}:{first}", f"the row is larger than {MOST_ROW >> 20} MiB")
+            continue
+        for start in range(0, batch.num_rows, BATCH):
+            yield from _unpacked(name, first + start, batch.slice(start, BATCH))
+
+
+def _unpacked(name: str, first: int, batch: Any) -> Found:
+    """The rows of Arrow, each by itself where Python has no such value as one of them holds."""
     try:
-        parquet, arrow = import_module("pyarrow.parquet"), import_module("pyarrow")
-    except ImportError as error:
-        raise ConfigError(f"{name!r} is Parquet: pip install 'redraft[parquet]'") from error
-    number = count(1)
-    try:
-        with parquet.ParquetFile(name, buffer_size=PIECE, pre_buffer=False) as file:  # whole row groups are not held
-            header(name, file.schema_arrow.names)
-            for batch in file.iter_batches(batch_size=BATCH):
-                yield from (Row(f"{name}:{next(number)}", values) for values in batch.to_pylist())
-    except (OSError, ValueError, arrow.ArrowException) as error:
-        raise ConfigError(f"{name!r} cannot be read: {error}") from error
+        found = batch.to_pylist()
+    except Exception as error:  # noqa: BLE001  (dates before the year 1, texts that are no UTF-8: each raises another error)
+        if batch.num_rows == 1:
+            yield BadRow(f"{name}:{first}", f"a value cannot be read: {type(error).__name__}: {error}")
+            return
+        for n in range(batch.num_rows):
+            yield from _unpacked(name, first + n, batch.slice(n, 1))
+    else:
+        read = (Row(f"{name}:{n}", values) for n, values in enumerate(found, first))
+        yield from map(checked, read) if any(field.type.num_fields for field in batch.schema) else read
 
 
 READERS: dict[str, Callable[[str, str], Found]] = {

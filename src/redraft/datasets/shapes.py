@@ -7,15 +7,16 @@ makes no task raises ValueError, and nothing in one ever names a file. Where row
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
+from ..checks import shown
 from ..core.errors import ConfigError
 from ..core.records import Message, Task, text_of
+from ..jsontext import parsed
 from ..requirements import parse
 from .rows import other_marks
 
@@ -211,8 +212,8 @@ def _is_chat(value: Any) -> bool:
     """Whether it holds messages, be it as JSON in a text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
+            value = parsed(value)
+        except ValueError:
             return False
     messages = isinstance(value, list) and bool(value) and all(isinstance(m, Mapping) for m in value)
     spoken = ({"role", "content"}, {"role", "tool_calls"}, {"from", "value"})
@@ -223,8 +224,8 @@ def _is_tools(value: Any) -> bool:
     """Whether it holds tools in OpenAI's form, be it as JSON in a text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
+            value = parsed(value)
+        except ValueError:
             return False
     return isinstance(value, list) and bool(value) and all(isinstance(tool, Mapping) and "function" in tool for tool in value)
 
@@ -376,8 +377,8 @@ def _conversation(value: Any, name: str, *, text: bool) -> tuple[list[Message], 
 
 def _read_json(text: str, name: str | None, what: str = "messages") -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return parsed(text)
+    except ValueError as error:
         must = "tool_choice must be a word or an object" if what == "tool_choice" else f"{name!r} must be a list of {what}"
         raise ValueError(f"{must}, be it as JSON: {error}") from error
 
@@ -455,8 +456,8 @@ def _tool_choice(values: Mapping[str, Any], name: str | None) -> Any:
 def _specs(text: str) -> Any:
     if text.lstrip().startswith("["):
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
+            return parsed(text)
+        except ValueError:
             pass
     return [spec for found in SPEC.findall(text) if (spec := found.strip())]
 
@@ -471,5 +472,5 @@ _known = lru_cache(maxsize=4096)(_checked)
 
 
 def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+    found = shown(value)
+    return found if len(found) <= 80 else f"{found[:77]}..."

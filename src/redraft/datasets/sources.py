@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from threading import Lock, Thread
 from typing import IO, Any, TypeAlias
@@ -29,7 +30,7 @@ from weakref import finalize
 from ..core.errors import ConfigError, StoreError
 from .early import close_quietly
 from .frames import frame_rows
-from .rows import BATCH, PIECE, BadRow, OnError, Row, accepted, check_kind, is_table, rows, rows_in
+from .rows import BATCH, MOST_SKIPPED, NOTED, PIECE, BadRow, OnError, Row, accepted, check_kind, checked, is_table, rows, rows_in
 from .values import line_of
 
 Read: TypeAlias = Callable[[OnError], Iterator[Row]]
@@ -71,14 +72,14 @@ class _Spool:
     folder: Path | None
     stopped: Callable[[], bool] | None
 
-    def once(self, pieces: Callable[[], Iterable[bytes]], said: str) -> Read:
-        """Reads what is kept on disk; it is put there when it is asked for first."""
+    def once(self, pieces: Callable[[], Iterable[bytes]], said: str, *, noted: bool = False) -> Read:
+        """Reads what is kept on disk; it is put there when it is asked for first. `noted`: see `rows_in`."""
         kept = _Kept(pieces, said, str(self.folder or tempfile.gettempdir()), self.stopped)
 
         def read(on_error: OnError) -> Iterator[Row]:
             kept.fill()
             with io.BufferedReader(_Again(kept), PIECE) as file:
-                yield from rows_in(file, said, on_error)
+                yield from rows_in(file, said, on_error, noted=noted)
 
         return read
 
@@ -90,8 +91,8 @@ def open_source(spec: Any, *, spool: Path | None = None, stopped: Callable[[], b
     `datasets` saved), a pipe or "-" for stdin (JSON Lines), or "hf:NAME[:SPLIT]", a dataset of the Hugging Face hub or a
     folder of one; a name for which there is no file is such a NAME, too. A list of these is read one after the other.
     Mappings are rows: a sequence of them is read in place, any other iterable once. Datasets of `datasets`, DataFrames and
-    Arrow tables are read in place, too. What runs write beside their output (journals, locks, *.errors.jsonl) is left out
-    of globs and folders.
+    Arrow tables are read in place, too. A link that a glob or folder finds and that leads out of it is an error. What
+    runs write beside their output (journals, locks, *.errors.jsonl) is left out of globs and folders.
 
     `spool` is the folder for what is kept on disk (None: the usual one for temporary files). While that is filled,
     `stopped` is asked several times a second, however silent stdin is: when it says so, `Source.rows` raises Stopped. A
@@ -111,7 +112,7 @@ def _opened(spec: Any, spool: _Spool) -> Source:
         raise ConfigError(f"rows come from a file, a dataset or an iterable of mappings, got {type(spec).__name__}")
     if isinstance(spec, Sequence):
         return _sequence(spec, spool)
-    return Source("rows of an iterable", spool.once(partial(_lines_of, iter(spec)), "row"))
+    return Source("rows of an iterable", spool.once(partial(_lines_of, iter(spec)), "row", noted=True))
 
 
 def _named(spec: str | Path, spool: _Spool) -> Source:
@@ -128,7 +129,7 @@ def _named(spec: str | Path, spool: _Spool) -> Source:
         return Source(name, _lines_only(spool.once(partial(_pipe, name), name), name))
     if glob.has_magic(name):
         found = glob.glob(name, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
-        return _files(_without_ours([n for n in found if Path(n).is_file()], name), name)
+        return _files(_inside(_without_ours([n for n in found if Path(n).is_file()], name), _fixed_part(name)), name)
     if NAME.fullmatch(name) and not is_table(name) and _installed():
         return _hub(name, spool)
     raise ConfigError(f"there is no file {name!r}{_hint(name)}")
@@ -164,7 +165,25 @@ def _folder(path: Path, spool: _Spool) -> Source:
         raise ConfigError(
             f"folder {str(path)!r} holds no table; name its files by a glob, such as {str(path / '**' / '*.parquet')!r}"
         )
-    return _files(_without_ours(tables, str(path)), str(path))
+    return _files(_inside(_without_ours(tables, str(path)), path), str(path))
+
+
+def _fixed_part(pattern: str) -> Path:
+    """The folder in which a pattern looks: its path as far as there is nothing to match in it."""
+    parts = list(takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
+    return Path(*parts)
+
+
+def _inside(names: list[str], folder: Path) -> list[str]:
+    """The files that were found, none of them outside of the folder: a link in it is no choice of whoever named the folder."""
+    top = folder.resolve()
+    for name in names:
+        target = Path(name).resolve()
+        if not target.is_relative_to(top):
+            raise ConfigError(
+                f"{name!r} is a link to {str(target)!r}, outside of {str(folder)!r}; if it is meant, name it outright"
+            )
+    return names
 
 
 def _sequence(items: Sequence[Any], spool: _Spool) -> Source:
@@ -202,9 +221,9 @@ def _given(items: Iterable[Any], on_error: OnError, said: str = "row") -> Iterat
 
 
 def _row(place: str, item: Any) -> Row | BadRow:
-    if isinstance(item, Mapping):
-        return Row(place, item)
-    return BadRow(place, f"a row must be a mapping, got {type(item).__name__}")
+    if not isinstance(item, Mapping):
+        return BadRow(place, f"a row must be a mapping, got {type(item).__name__}")
+    return checked(Row(place, item))
 
 
 # --- what can be read only once --------------------------------------------------------------------------------------------
@@ -231,7 +250,13 @@ def _pipe(name: str) -> Iterator[bytes]:
 
 
 def _lines_of(items: Iterator[Any]) -> Iterator[bytes]:
-    return map(line_of, items)
+    return map(_line_of, items)
+
+
+def _line_of(item: Any) -> bytes:
+    """The line in which a row is kept; of one that cannot be used, the reason."""
+    found = _row("", item)
+    return NOTED + line_of(found.message) if isinstance(found, BadRow) else line_of(item)
 
 
 def _lines_only(read: Read, said: str) -> Read:
@@ -303,9 +328,15 @@ class _Kept:
             self._whole = True
 
     def _take_in(self, file: IO[bytes]) -> None:
+        line = 0
         for piece in self._pieces():
             if self._stopped and self._stopped():
                 raise Stopped
+            line = len(piece) - 1 - end if (end := piece.rfind(b"\n")) >= 0 else line + len(piece)
+            if line > MOST_SKIPPED:
+                raise ConfigError(
+                    f"{self._said} has a line that does not end within {MOST_SKIPPED >> 20:,} MiB; it must be JSON Lines"
+                )
             self._disk(partial(file.write, piece))
         self._disk(file.flush)
 
@@ -398,7 +429,7 @@ def _dataset_in(spec: Any, spool: _Spool, name: str = "") -> Source | None:
         return Source(f"dataset {said}", lambda on_error: _given(_undecoded(spec), on_error, said.replace(", split ", ":")))
     if isinstance(spec, library.IterableDataset):
         said = _called(spec, name)
-        return Source(f"dataset {said}", spool.once(lambda: _lines_of(iter(spec)), said.replace(", split ", ":")))
+        return Source(f"dataset {said}", spool.once(lambda: _lines_of(iter(spec)), said.replace(", split ", ":"), noted=True))
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import tempfile
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
@@ -18,16 +19,17 @@ from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unicodedata import category, normalize
 
 from ..core.errors import ConfigError
 from ..stores.files import Draft
 from .drafts import BUFFER
 from .early import close_quietly
+from .rows import SPREADSHEET_SAFE
 from .values import line_of
 
 GROUP = 1000  # rows of a row group
 MOST_HELD = 64 * 2**20  # bytes of their lines
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 PLAIN = ""
 RESTORED: Mapping[str, Callable[[str], Any]] = {
     PLAIN: lambda value: value,
@@ -85,11 +87,14 @@ def _encodable(value: Any) -> Any:
 
 
 class Separated:
-    """CSV or TSV. Texts that a spreadsheet would take for formulas get an apostrophe in front; objects and lists are JSON."""
+    """CSV or TSV: texts as they are, null empty, numbers, objects and lists as JSON.
 
-    def __init__(self, path: Path, delimiter: str) -> None:
+    With `spreadsheet_safe` a spreadsheet evaluates nothing in it, and reading it by `rows` gives the same texts.
+    """
+
+    def __init__(self, path: Path, delimiter: str, *, spreadsheet_safe: bool = False) -> None:
         self.safe = 0
-        self._delimiter = delimiter
+        self._delimiter, self._defused = delimiter, spreadsheet_safe
         self._draft, self._kept = Draft(path), Kept(path.parent)
         self._columns: dict[str, None] = {}
 
@@ -102,13 +107,23 @@ class Separated:
 
     def close(self) -> None:
         text = io.TextIOWrapper(self._draft.file, "utf-8", "backslashreplace", newline="")
-        writer = csv.writer(text, delimiter=self._delimiter)
-        if self._columns:
-            writer.writerow(map(cell, self._columns))
-        writer.writerows([cell(row.get(name)) for name in self._columns] for row in self._kept)
+        names = sorted(self._columns, key=lambda name: name != SPREADSHEET_SAFE)  # as the last one it would mean something
+        if self._defused:
+            self._lay_out(csv.writer(text, delimiter=self._delimiter, quoting=csv.QUOTE_ALL), names, safe_cell, [SPREADSHEET_SAFE])
+        else:
+            # A mark of the encoding that begins a name is part of it: within quotes it is not taken away
+            marked = bool(names) and names[0].startswith("\ufeff")
+            quoting = csv.QUOTE_ALL if marked else csv.QUOTE_MINIMAL
+            writer: Any = csv.writer
+            self._lay_out(writer(text, delimiter=self._delimiter, quoting=quoting), names, cell, [])
         text.detach()
         self._kept.close()
         self._draft.publish()
+
+    def _lay_out(self, writer: Any, names: list[str], cell: Callable[[Any], str], mark: list[str]) -> None:
+        if names:
+            writer.writerow([*map(cell, names), *mark])
+        writer.writerows([*(cell(row.get(name)) for name in names), *("" for _ in mark)] for row in self._kept)
 
     def abandon(self) -> None:
         self._kept.close()
@@ -116,12 +131,33 @@ class Separated:
 
 
 def cell(value: Any) -> str:
-    """A value as a cell: null is empty, a text that could be a formula is defused, what is no text is JSON."""
+    """A value as a cell: a text as it is, null is empty, what is no text is JSON."""
     if value is None:
         return ""
-    if not isinstance(value, str):
-        return _json(value)
-    return f"'{value}" if value.startswith(FORMULAS) else value
+    return value if isinstance(value, str) else _json(value)
+
+
+def safe_cell(value: Any) -> str:
+    """The same, with an apostrophe before a text that a spreadsheet could evaluate, or that begins with one."""
+    text = cell(value)
+    return f"'{text}" if isinstance(value, str) and _is_risky(text) else text
+
+
+def _is_risky(text: str) -> bool:
+    """Whether a spreadsheet may take it for a formula, also after what it may skip; or for one that was defused."""
+    if not text or NEGATIVE.fullmatch(text):
+        return False
+    first = next((c for c in text if not _is_skipped(c)), "")
+    return text.startswith(("'", "\t", "\r", "\n")) or normalize("NFKC", first).startswith(FORMULAS)
+
+
+def _is_skipped(character: str) -> bool:
+    """Whether it may count for nothing at the start of a cell: white space, control and format characters, quotes."""
+    return character.isspace() or category(character) in {"Cc", "Cf", "Zs", "Zl", "Zp", "Mn"} or character in "\"'"
+
+
+FORMULAS = ("=", "+", "-", "@", "\N{MINUS SIGN}")
+NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
 
 
 def _json(value: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -47,6 +48,7 @@ def open_output(
     spool: Path | None = None,
     say: Say | None = None,
     types: Mapping[str, type] | None = None,
+    spreadsheet_safe: bool = False,
 ) -> Output:
     """Where rows are to be written: a file, or stdout (None or "-"), which gets JSON Lines.
 
@@ -55,22 +57,34 @@ def open_output(
     written again. Without `ordered` rows are written as they come. `spool` is the folder where rows wait that come before
     their turn (None: the usual one for temporary files); `say` is told what had to be written in another way. `types` (str,
     int, float) are what columns of Parquet hold, by name, so that one of nulls has a type, too; values that don't fit win.
+    `spreadsheet_safe`: in CSV and TSV an apostrophe stands before texts that a spreadsheet could evaluate, and a last column
+    says so, by which `rows` takes them away again; without it texts are written as they are.
     Raises ConfigError for a name that says of no such file, StoreError for one that cannot be written.
     """
     said = "stdout" if path is None or str(path) == "-" else f"output {str(path)!r}"
     try:
-        sink = _sink(Path("-" if path is None else path), resume=resume, say=say, types=types or {})
+        sink = _sink(Path("-" if path is None else path), _Wish(resume, say, types or {}, spreadsheet_safe))
     except OSError as error:
         raise StoreError(f"{said} cannot be written: {error.strerror or error}") from error
     return Output(sink, said, ordered=ordered, spool=spool)
 
 
-def _sink(path: Path, *, resume: bool, say: Say | None, types: Mapping[str, type]) -> Sink:
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """How a file is to be written; see `open_output`."""
+
+    resume: bool
+    say: Say | None
+    types: Mapping[str, type]
+    spreadsheet_safe: bool
+
+
+def _sink(path: Path, wish: _Wish) -> Sink:
     if str(path) == "-":
         return Stream(sys.stdout.buffer, keep_open=True)
     if path.exists() and not path.is_file() and not path.is_dir():
         return Stream(path.open("wb"), keep_open=False)
-    return OPENED[ending_of(path)](path, resume, say, types)
+    return OPENED[ending_of(path)](path, wish)
 
 
 def ending_of(path: Path) -> str:
@@ -84,14 +98,14 @@ def ending_of(path: Path) -> str:
     return known
 
 
-OPENED: dict[str, Callable[[Path, bool, Say | None, Mapping[str, type]], Sink]] = {
-    ".jsonl": lambda path, resume, *_: InPlace(path, resume=resume),
-    ".ndjson": lambda path, resume, *_: InPlace(path, resume=resume),
-    ".jsonl.gz": lambda path, *_: Packed(path, gzipped),
-    ".jsonl.zst": lambda path, *_: Packed(path, zstandard()),
-    ".parquet": lambda path, _, say, types: Parquet(path, say, types),
-    ".csv": lambda path, *_: Separated(path, ","),
-    ".tsv": lambda path, *_: Separated(path, "\t"),
+OPENED: dict[str, Callable[[Path, _Wish], Sink]] = {
+    ".jsonl": lambda path, wish: InPlace(path, resume=wish.resume),
+    ".ndjson": lambda path, wish: InPlace(path, resume=wish.resume),
+    ".jsonl.gz": lambda path, _: Packed(path, gzipped),
+    ".jsonl.zst": lambda path, _: Packed(path, zstandard()),
+    ".parquet": lambda path, wish: Parquet(path, wish.say, wish.types),
+    ".csv": lambda path, wish: Separated(path, ",", spreadsheet_safe=wish.spreadsheet_safe),
+    ".tsv": lambda path, wish: Separated(path, "\t", spreadsheet_safe=wish.spreadsheet_safe),
 }
 
 

@@ -15,13 +15,15 @@ from typing import Any
 
 from .. import checks
 from ..core.errors import ConfigError
-from ..textfiles import small_text
+from ..jsontext import MOST_DEPTH, TOO_DEEP, check_bounds, parsed
+from ..small_files import MOST_VALUES, read_small_text
 from .template import Template
 
 SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
 TOP = 5
 READABLE = ("context", "reference", "tests")
 OVERALL = "overall"
+MOST_ALIASES = 16  # in YAML
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -184,7 +186,7 @@ def _named(name: Any, told: Any) -> dict[str, Any]:
 
 def _criterion(row: Any, where: str) -> Criterion:
     if not isinstance(row, Mapping) or not _is_text(row.get("name")) or not isinstance(row.get("description"), str):
-        raise ConfigError(f"{where}: a criterion needs `name` and `description`, got {row!r}")
+        raise ConfigError(f"{where}: a criterion needs `name` and `description`, got {checks.shown(row)}")
     at = f"{where}: criterion {row['name']!r}"
     only(row, ("name", "description", "weight", "levels"), at)
     return Criterion(row["name"], row["description"], weight_of(row.get("weight", 1.0), row["name"], where), _levels(row, at))
@@ -201,34 +203,36 @@ def _levels(row: Mapping[str, Any], where: str) -> tuple[tuple[int, str], ...]:
     if isinstance(held, list) and len(held) == TOP + 1:
         held = dict(enumerate(held))
     if not isinstance(held, Mapping):
-        raise ConfigError(f"{where}: levels must be a table of 0-{TOP} = text or a list of {TOP + 1} texts, got {held!r}")
+        raise ConfigError(
+            f"{where}: levels must be a table of 0-{TOP} = text or a list of {TOP + 1} texts, got {checks.shown(held)}"
+        )
     levels = sorted((_level(key, where), text_at(held, key, f"{where}: levels")) for key in held)
     if len({level for level, _ in levels}) < len(levels) or not all(text for _, text in levels):
-        raise ConfigError(f"{where}: each level has one text, got {held!r}")
+        raise ConfigError(f"{where}: each level has one text, got {checks.shown(held)}")
     return tuple(levels)
 
 
 def _level(key: Any, where: str) -> int:
     """A level: the keys of TOML and JSON are texts, those of YAML may be numbers."""
     if str(key) not in {str(n) for n in range(TOP + 1)}:
-        raise ConfigError(f"{where}: a level is a whole number from 0 to {TOP}, got {key!r}")
+        raise ConfigError(f"{where}: a level is a whole number from 0 to {TOP}, got {checks.shown(key)}")
     return int(key)
 
 
 def _score(given: Any, where: str) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= TOP:
-        raise ConfigError(f"{where}: a score is a whole number from 0 to {TOP}, got {given!r}")
+        raise ConfigError(f"{where}: a score is a whole number from 0 to {TOP}, got {checks.shown(given)}")
     return given
 
 
 def _example(row: Any, where: str) -> Example:
     if not isinstance(row, Mapping):
-        raise ConfigError(f"{where}: an example is a table with `answer` and `score` or `scores`, got {row!r}")
+        raise ConfigError(f"{where}: an example is a table with `answer` and `score` or `scores`, got {checks.shown(row)}")
     at = f"{where}: an example"
     only(row, ("task", "answer", "score", "scores", "why"), at)
     held = row["scores"] if "scores" in row else {OVERALL: row.get("score")}
     if not _is_text(row.get("answer")) or not isinstance(held, Mapping) or not held or len({"score", "scores"} & row.keys()) != 1:
-        raise ConfigError(f"{at} needs `answer`, and either `score` or a table `scores`, got {dict(row)!r}")
+        raise ConfigError(f"{at} needs `answer`, and either `score` or a table `scores`, got {checks.shown(dict(row))}")
     scores = tuple((str(name), _score(score, at)) for name, score in held.items())
     return Example(row["answer"], scores, text_at(row, "task", at), text_at(row, "why", at))
 
@@ -281,8 +285,8 @@ def _is_text(value: Any) -> bool:
 def read_words(path: str | Path, what: str) -> str:
     """The text of a file. Raises ConfigError naming it."""
     try:
-        return small_text(path)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+        return read_small_text(path)
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{what} {str(path)!r} cannot be read: {checks.unreadable(error)}") from error
 
 
@@ -292,7 +296,7 @@ def read_table(path: str | Path, key: str, lines: Callable[[str], Any], what: st
     text = read_words(path, what)
     readers: dict[str, Callable[[str], Any]] = {
         ".toml": tomllib.loads,
-        ".json": json.loads,
+        ".json": parsed,
         ".yaml": _yaml,
         ".yml": _yaml,
         ".md": lines,
@@ -303,7 +307,10 @@ def read_table(path: str | Path, key: str, lines: Callable[[str], Any], what: st
         raise ConfigError(f"{what} {str(file)!r}: the file must end in {SUFFIXES}")
     try:
         data = reader(text)
-    except (ValueError, RecursionError) as error:
+        check_bounds(data, MOST_VALUES)
+    except RecursionError as error:
+        raise ConfigError(f"{what} {str(file)!r}: {TOO_DEEP}") from error
+    except ValueError as error:
         raise ConfigError(f"{what} {str(file)!r}: {error}") from error
     if not isinstance(data, Mapping):
         raise ConfigError(f"{what} {str(file)!r}: expected a table with `{key}`, got {type(data).__name__}")
@@ -315,8 +322,26 @@ def _yaml(text: str) -> Any:
         import yaml
     except ImportError as error:
         raise ConfigError("a YAML rubric needs an extra: pip install 'redraft[yaml]'") from error
+    _check_yaml(yaml, text)
     try:
         return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    except (TypeError, LookupError, AttributeError) as error:  # a value that is not of the type that its tag names
+        raise ValueError(f"a value does not fit its tag: {type(error).__name__}: {error}") from error
+
+
+def _check_yaml(yaml: Any, text: str) -> None:
+    """Raises ValueError where reading the values would take more than the text promises."""
+    aliases = depth = 0
+    try:
+        for event in yaml.parse(text, yaml.SafeLoader):
+            aliases += isinstance(event, yaml.AliasEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MOST_DEPTH:
+                raise ValueError(TOO_DEEP)
+            if aliases > MOST_ALIASES:
+                raise ValueError(f"it has more than {MOST_ALIASES} aliases (*name), which may stand for any size")
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
 

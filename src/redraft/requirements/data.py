@@ -20,8 +20,8 @@ from typing import Any
 from ..checks import unreadable
 from ..contracts import Check, Edit
 from ..core.errors import ComputeLimitError, ConfigError
-from ..jsontext import refuse_constant
-from ..textfiles import small_text
+from ..jsontext import parsed, refuse_constant
+from ..small_files import read_small_text
 from .content import TIMEOUT
 from .outline import is_schema, outline
 from .spec import encodable, kind, no_argument
@@ -167,6 +167,10 @@ class JsonSchema:
             return "cannot be measured: it is nested too deep, or a number is too large"
         except Unresolvable as unresolvable:
             return f"cannot be measured: the schema refers to something outside itself: {str(unresolvable)[:200]}"
+        except (TimeoutError, MemoryError):
+            raise
+        except Exception as other:  # noqa: BLE001  (the library raises anything for a schema that its metaschema lets pass)
+            return f"cannot be measured: the schema cannot be followed: {type(other).__name__}: {str(other)[:200]}"
         return f"{error.json_path}: {error.message[:200]}" if error else ""
 
     def repairs(self, text: str) -> Iterator[Edit]:
@@ -224,26 +228,29 @@ def json_schema(argument: str) -> JsonSchema:
     inline = argument.startswith("{")
     source, where = (argument, "the schema") if inline else (_content(argument), f"the schema file {argument!r}")
     try:
-        schema = json.loads(source, parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} is no JSON: {error}") from None
+        schema = parsed(source)
+        written = canonical(schema, finite=True)
+    except ValueError as error:
+        raise ConfigError(f"{where} is no JSON that can be read: {error}") from None
     if not isinstance(schema, dict):
         raise ConfigError(f"a schema is a JSON object, got {type(schema).__name__}" + ("" if inline else f" in {argument!r}"))
     if not inline and not is_schema(schema):
         raise ConfigError(f"{where} is not a JSON Schema: none of its keys is a keyword such as type, properties or items")
-    return JsonSchema(canonical(schema))
+    if not isinstance(schema.get("$schema", ""), str):
+        raise ConfigError(f"{where} is not valid: $.$schema: it must be a text, got {json.dumps(schema['$schema'])[:80]}")
+    return JsonSchema(written)
 
 
 def _content(path: str) -> str:
     try:
-        return small_text(path)
+        return read_small_text(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"the schema file {path!r} cannot be read: {unreadable(error)}") from None
 
 
-def canonical(schema: Any) -> str:
-    """The same JSON always written the same way."""
-    plain = json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def canonical(schema: Any, *, finite: bool = False) -> str:
+    """The same JSON always written the same way. With `finite`, ValueError for NaN and infinity, which are no JSON."""
+    plain = json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=not finite)
     return plain if encodable(plain) else json.dumps(schema, sort_keys=True, separators=(",", ":"))
 
 
@@ -260,12 +267,27 @@ def _validator(schema: str) -> Any:
         cls.check_schema(value)
     except SchemaError as error:
         raise ConfigError(f"the schema is not valid: {error.json_path}: {error.message[:200]}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the schema is not valid: {error}") from None
+    except Exception as error:  # noqa: BLE001  (the library raises anything for what is no schema)
+        raise ConfigError(f"the schema is not valid: {type(error).__name__}: {str(error)[:200]}") from None
     if '"patternProperties"' in schema:
         raise ConfigError("patternProperties is not supported: its patterns would run without a time limit")
     extend: Any = validators.extend
-    return extend(cls, {"pattern": _pattern, "uniqueItems": _unique_items})(value, registry=Registry())
+    bounded = extend(cls, {"pattern": _pattern, "uniqueItems": _unique_items})
+    bounded.evolve = _same_kind(bounded)
+    return bounded(value, registry=Registry())
+
+
+def _same_kind(cls: Any) -> Any:
+    """How a validator becomes that of a part of its schema: one of the same class.
+
+    The library's own way takes the class that a `$schema` in the part names, whose patterns have no time limit.
+    """
+    kept = [field for field in cls.__attrs_attrs__ if field.init]
+
+    def evolve(self: Any, **changes: Any) -> Any:
+        return cls(**{field.alias: getattr(self, field.name) for field in kept} | changes)
+
+    return evolve
 
 
 _patterns_end: ContextVar[float] = ContextVar("_patterns_end")  # of the monotonic clock: when a check's time for patterns is over

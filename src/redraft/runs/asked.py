@@ -69,6 +69,7 @@ class Asked:
     ray_address: str | None = None
     poll: float | None = None
     learn: bool = True
+    spreadsheet_safe: bool = False
     options: Options = field(default_factory=Options)
 
     @classmethod
@@ -101,6 +102,7 @@ class Asked:
             raise ConfigError(f"learn must be True or False, got {self.learn!r}")
         if not isinstance(self.retry, list | tuple | set | frozenset):
             raise checks.refused("retry", f"a list out of {', '.join(RETRY)}", self.retry)
+        self._check_spreadsheet_safe()
         for kind in self.retry:
             _one_of("retry", kind, RETRY)
         if not NAME.fullmatch(self.name):
@@ -136,6 +138,12 @@ class Asked:
             raise ConfigError(f"poll goes with engine 'provider-batch', got engine {self.engine!r}")
         if isinstance(self.poll, bool) or not isinstance(self.poll, int | float) or not 0 < self.poll <= 3600:
             raise ConfigError(f"poll must be a number of seconds > 0, at most 3600, got {self.poll!r}")
+
+    def _check_spreadsheet_safe(self) -> None:
+        if not isinstance(self.spreadsheet_safe, bool):
+            raise ConfigError(f"spreadsheet_safe must be True or False, got {self.spreadsheet_safe!r}")
+        if self.spreadsheet_safe and not str(self.output).lower().endswith((".csv", ".tsv")):
+            raise ConfigError(f"spreadsheet_safe goes with an output that ends in .csv or .tsv, got {self.output!r}")
 
     def redoes(self, came: Came) -> bool:
         """Whether a row that has ended is to be done again."""

@@ -127,8 +127,8 @@ class Table:
         """
         total = asked = given = answered = 0
         reasons, ids = Reasons(), Ids()
-        for row, task in self._tasks(reasons.add):
-            earlier = ids.add(task.id or content_id(task), row.place)
+        for row, task, id in self._tasks(reasons.add):
+            earlier = ids.add(id, row.place)
             if earlier and task.id and self.on_duplicate == "error":
                 raise ConfigError(
                     f"the id {task.id!r} stands twice: {earlier} and {row.place}; make ids unique, or choose with "
@@ -150,8 +150,8 @@ class Table:
         if twins:
             twins.begin()
         n = 0
-        for row, task in self._tasks(refuse):
-            id = task.id or content_id(task)
+        for row, task, own in self._tasks(refuse):
+            id = own
             nth, of, mark = twins.met(id) if twins else (1, 1, "")
             if self._left_out(nth, of):
                 continue
@@ -167,13 +167,18 @@ class Table:
     def _left_out(self, nth: int, of: int) -> bool:
         return (self.on_duplicate == "first" and nth > 1) or (self.on_duplicate == "last" and nth < of)
 
-    def _tasks(self, refuse: Refuse) -> Iterator[tuple[Row, Task]]:
-        """The rows that make a task."""
+    def _tasks(self, refuse: Refuse) -> Iterator[tuple[Row, Task, str]]:
+        """The rows that make a task, with its id. Whatever a row makes our readers raise, it is the row that is refused."""
         for row in islice(self.source.rows(refuse), self.limit):
             try:
-                yield row, self.shape.task(row.values)
+                task = self.shape.task(row.values)
+                id = task.id or content_id(task)
             except ValueError as error:
                 refuse(BadRow(row.place, str(error)))
+            except Exception as error:  # noqa: BLE001  (rows are foreign: whatever one makes our readers raise, the next is read)
+                refuse(BadRow(row.place, f"it cannot be read: {type(error).__name__}: {error}"))
+            else:
+                yield row, task, id
 
 
 def table_of(source: Source, columns: Columns, on_duplicate: str, limit: int | None) -> Table:

@@ -56,7 +56,8 @@ class Batch(Settings, total=False):
     "ray" (in `shards` parts, on the cluster at `ray_address`), or "provider-batch": by the batch API of the endpoints, which is
     looked at every `poll` seconds at first (1), later less often; there, limits do not count but for `limits.outage`. `learn`:
     whether later rows, and runs with `priors="learned"`, believe what earlier rows taught of noisy graders; later rows only with
-    engine "local".
+    engine "local". `spreadsheet_safe`: in an output of CSV or TSV nothing is evaluated by a spreadsheet, and a last column
+    `redraft_spreadsheet_safe` says so; without it texts are written as they are.
     """
 
     mode: str
@@ -76,6 +77,7 @@ class Batch(Settings, total=False):
     ray_address: str | None
     poll: float | None
     learn: bool
+    spreadsheet_safe: bool
     on_progress: Callable[[Progress], object] | None
     say: Callable[[str], object] | None
 
@@ -306,7 +308,15 @@ class Run:
         """Rows that come before their turn wait beside it."""
         beside = None if name == STDOUT else Path(name).parent
         types = {called: COLUMNS[column] for column, called in names_for(COLUMNS, columns).items()}
-        return open_output(name, ordered=self.asked.ordered, resume=resume, spool=beside, say=self.say, types=types)
+        return open_output(
+            name,
+            ordered=self.asked.ordered,
+            resume=resume,
+            spool=beside,
+            say=self.say,
+            types=types,
+            spreadsheet_safe=self.asked.spreadsheet_safe,
+        )
 
     def _endpoints(self, journal: Journal) -> Endpoints:
         asked = self.asked

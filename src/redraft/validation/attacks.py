@@ -6,7 +6,6 @@ they are meant to pass for an answer by themselves (arXiv:2507.08794 for master 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,8 @@ from pathlib import Path
 
 from ..checks import unreadable
 from ..core.errors import ConfigError
+from ..jsontext import parsed
+from ..small_files import read_small_text
 from .cases import Case, Verdict
 from .estimates import Measure, Row, share
 from .report import FIRST, SECOND, preferred, winner
@@ -37,8 +38,8 @@ class Attack:
 def read_attacks(path: str | Path) -> list[Attack]:
     """Attacks from JSON lines with `text` and perhaps `kind`, or from plain lines. Raises ConfigError."""
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_small_text(path, "utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
         raise ConfigError(f"attacks {str(path)!r} cannot be read: {unreadable(error)}") from error
     attacks = [_attack(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not attacks:
@@ -50,7 +51,7 @@ def _attack(line: str, where: str) -> Attack:
     if not line.lstrip().startswith("{"):
         return Attack(line)
     try:
-        data = json.loads(line)
+        data = parsed(line)
     except ValueError as error:
         raise ConfigError(f"{where}: not JSON: {error}") from error
     if not isinstance(data.get("text"), str) or not isinstance(data.get("kind", ""), str):

@@ -16,6 +16,7 @@ from .. import checks
 from ..core.errors import ConfigError
 from ..core.records import text_of
 from ..datasets import BadRow, Row, rows
+from ..jsontext import parsed
 from .labels import Unclear, shown
 
 ABSENT = object()
@@ -176,8 +177,8 @@ def list_at(row: Row, name: str) -> list[Any]:
         return [value_at(row, part.strip()) for part in name.split(",")]
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
+            value = parsed(value)
+        except ValueError as error:
             raise Unclear(f"{name!r} is no list: {error}") from error
     if not isinstance(value, list):
         raise Unclear(f"{name!r} must be a list, got {shown(value)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import StoreError
+from ..small_files import read_small_text
 from ..text import plain
 from . import measures as m
 from . import plots
@@ -34,8 +35,8 @@ def file_card(found: Validated) -> bool:
 def _rows_on(path: Path) -> int:
     """How many rows a card is about; 0 where there is none that can be read."""
     try:
-        return Card.from_json(path.read_text(encoding="utf-8"), str(path)).rows
-    except (OSError, UnicodeDecodeError, StoreError):
+        return Card.from_json(read_small_text(path), str(path)).rows
+    except (OSError, ValueError, StoreError):
         return 0
 
 
