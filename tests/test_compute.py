@@ -136,7 +136,9 @@ sys.stdin.readline()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a worker at work ends at the limit of its job")
-@pytest.mark.parametrize(("end", "busy"), [("kill", 0), ("kill", 1), ("kill", pool.SIZE), ("exit", 0)], ids=["idle", "one", "all", "exit"])
+@pytest.mark.parametrize(
+    ("end", "busy"), [("kill", 0), ("kill", 1), ("kill", pool.SIZE), ("exit", 0)], ids=["idle", "one", "all", "exit"]
+)
 def test_workers_end_with_their_parent(end, busy):
     """Within a second, though the parent was killed, idle or in a pattern that backtracks for years."""
     script = PARENT.format(tests=str(Path(__file__).parent), busy=busy)
@@ -164,7 +166,10 @@ def test_a_worker_inherits_neither_keys_nor_files(monkeypatch, tmp_path):
         os.close(held)
     environment = worker.joinpath("environ").read_bytes()
     assert b"canary" not in environment
-    assert {line.partition(b"=")[0].decode() for line in environment.split(b"\0") if line} <= {*pool.ENVIRONMENT, "OPENBLAS_NUM_THREADS"}
+    assert {line.partition(b"=")[0].decode() for line in environment.split(b"\0") if line} <= {
+        *pool.ENVIRONMENT,
+        "OPENBLAS_NUM_THREADS",
+    }
     opened = {os.readlink(link) for link in worker.joinpath("fd").iterdir()}
     assert str(tmp_path / "private") not in opened
     assert {name.partition(":")[0] for name in opened} == {"pipe", "/dev/null"}
@@ -232,21 +237,28 @@ def grade(text):
 result = refine_sync("q", ScriptedModel(["one two"]), graders=[grade, "words:1-3"])
 assert result.score == 1.0, result
 """
-STARTING = """
+STARTING = (
+    """
 def start():
     while True:
         with pool._starting:  # as if it took long to start a worker
             time.sleep(0.02)
 threading.Thread(target=start, daemon=True).start()
-""" + OS_FORK
+"""
+    + OS_FORK
+)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-@pytest.mark.parametrize("how", [OS_FORK, MULTIPROCESSING, UNDER_WAY, STARTING], ids=["fork", "multiprocessing", "in a grader", "starting"])
+@pytest.mark.parametrize(
+    "how", [OS_FORK, MULTIPROCESSING, UNDER_WAY, STARTING], ids=["fork", "multiprocessing", "in a grader", "starting"]
+)
 def test_a_forked_child_has_workers_of_its_own(how):
     """Forked at any moment, also while every place is taken, it computes, checks and refines; and its parent goes on."""
     script = FORK.format(tests=str(Path(__file__).parent), how=how)
-    ended = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", script], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -254,7 +266,12 @@ def test_a_forked_child_has_workers_of_its_own(how):
 def test_a_forked_child_holds_no_pipe_of_a_worker():
     """Or the workers of a killed parent would live as long as the child."""
     run_sync(jobs.process, **SAID)
-    mine = {os.readlink(f"/proc/self/fd/{pipe.fileno()}") for w in pool._workers for pipe in (w.process.stdin, w.process.stdout) if not pipe.closed}
+    mine = {
+        os.readlink(f"/proc/self/fd/{pipe.fileno()}")
+        for w in pool._workers
+        for pipe in (w.process.stdin, w.process.stdout)
+        if not pipe.closed
+    }
     assert mine
     reader, writer = os.pipe()
     child = os.fork()

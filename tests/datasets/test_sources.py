@@ -436,7 +436,17 @@ def evil(tmp_path, monkeypatch):
     return mark
 
 
-EVIL = ("hf:evil", "hf:./evil", "hf:evil/", "hf:evil.py", "hf:./evil.py", "hf:evil/evil.py", "hf:own/evil", "hf:./own/evil", "own/evil")
+EVIL = (
+    "hf:evil",
+    "hf:./evil",
+    "hf:evil/",
+    "hf:evil.py",
+    "hf:./evil.py",
+    "hf:evil/evil.py",
+    "hf:own/evil",
+    "hf:./own/evil",
+    "own/evil",
+)
 
 
 @pytest.mark.parametrize("spec", [*EVIL, "evil.py", "hf:evil:train", "hf:./evil:train"])

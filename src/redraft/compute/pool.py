@@ -133,7 +133,6 @@ class _Worker:
             with suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
 
-
     def leave_to_parent(self) -> None:
         """In a forked child: let go of pipes and process without a word to them, and without the locks of other threads."""
         self.process.returncode = 0  # nothing to wait for

@@ -41,10 +41,39 @@ HUGGING_FACE = ("dataset_info.json", "dataset_dict.json")
 INSTALL = "pip install 'redraft[datasets]'"
 OLDEST = 4  # the first version of `datasets` that runs no loading scripts
 READERS = frozenset(  # what the library takes for a reader of files, not for a dataset
-    """
-    arrow audiofolder cache conll csv eval fasta fastq generator genbank harbor hdf5 iceberg imagefolder json lance meshfolder
-    mmcif niftifolder pandas parquet pdb pdffolder spark sql text tsfile videofolder vortex webdataset xml
-    """.split()
+    [
+        "arrow",
+        "audiofolder",
+        "cache",
+        "conll",
+        "csv",
+        "eval",
+        "fasta",
+        "fastq",
+        "generator",
+        "genbank",
+        "harbor",
+        "hdf5",
+        "iceberg",
+        "imagefolder",
+        "json",
+        "lance",
+        "meshfolder",
+        "mmcif",
+        "niftifolder",
+        "pandas",
+        "parquet",
+        "pdb",
+        "pdffolder",
+        "spark",
+        "sql",
+        "text",
+        "tsfile",
+        "videofolder",
+        "vortex",
+        "webdataset",
+        "xml",
+    ]
 )
 ELSEWHERE = re.compile(r"://|::")  # a URL, or the library's way to chain them
 ON_HUB = "hf://datasets/"

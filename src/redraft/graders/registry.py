@@ -109,7 +109,9 @@ def _foreign(name: str, points: list[EntryPoint]) -> Entry:
     origins = [f"{point.dist.name} {point.dist.version}" if point.dist else "another package" for point in points]
     if len(points) == 1:
         package = points[0].dist.name if points[0].dist else origins[0]
-        return Entry(name, "function", f"from {package}: {points[0].value}", _loader(points[0], origins[0]), asks=True, origin=package)
+        return Entry(
+            name, "function", f"from {package}: {points[0].value}", _loader(points[0], origins[0]), asks=True, origin=package
+        )
     offers = " and ".join(sorted(f"{origin} ({point.value})" for origin, point in zip(origins, points, strict=True)))
     return Entry(name, "function", f"cannot be used: offered by {offers}", _ambiguous(name, offers), asks=True, origin="several")
 
