@@ -40,41 +40,11 @@ NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 HUGGING_FACE = ("dataset_info.json", "dataset_dict.json")
 INSTALL = "pip install 'redraft[datasets]'"
 OLDEST = 4  # the first version of `datasets` that runs no loading scripts
-READERS = frozenset(  # what the library takes for a reader of files, not for a dataset
-    [
-        "arrow",
-        "audiofolder",
-        "cache",
-        "conll",
-        "csv",
-        "eval",
-        "fasta",
-        "fastq",
-        "generator",
-        "genbank",
-        "harbor",
-        "hdf5",
-        "iceberg",
-        "imagefolder",
-        "json",
-        "lance",
-        "meshfolder",
-        "mmcif",
-        "niftifolder",
-        "pandas",
-        "parquet",
-        "pdb",
-        "pdffolder",
-        "spark",
-        "sql",
-        "text",
-        "tsfile",
-        "videofolder",
-        "vortex",
-        "webdataset",
-        "xml",
-    ]
+_READERS = (
+    "arrow audiofolder cache conll csv eval fasta fastq generator genbank harbor hdf5 iceberg imagefolder json lance "
+    "meshfolder mmcif niftifolder pandas parquet pdb pdffolder spark sql text tsfile videofolder vortex webdataset xml"
 )
+READERS = frozenset(_READERS.split())  # what the library takes for a reader of files, not for a dataset
 ELSEWHERE = re.compile(r"://|::")  # a URL, or the library's way to chain them
 ON_HUB = "hf://datasets/"
 LOOK = 0.1  # seconds between two looks at whether to stop
@@ -390,7 +360,8 @@ def _check_ambiguous(name: str) -> None:
     for given in (name, name.partition(":")[0]):
         if NAME.fullmatch(given) and not given.startswith(".") and Path(given).is_dir():
             raise ConfigError(
-                f"'hf:{name}' may be the folder {given!r} here or a dataset of the Hugging Face hub; for the folder write 'hf:./{name}'"
+                f"'hf:{name}' may be the folder {given!r} here or a dataset of the Hugging Face hub; "
+                f"for the folder write 'hf:./{name}'"
             )
 
 
@@ -497,7 +468,8 @@ def _library(name: str) -> Any:
     library = import_module("datasets")
     if int(library.__version__.partition(".")[0]) < OLDEST:
         raise ConfigError(
-            f"datasets {library.__version__} runs Python code that it finds in a dataset's folder; version {OLDEST} does not: {INSTALL}"
+            f"datasets {library.__version__} runs Python code that it finds in a dataset's folder; "
+            f"version {OLDEST} does not: {INSTALL}"
         )
     return library
 

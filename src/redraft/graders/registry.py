@@ -119,7 +119,8 @@ def _foreign(name: str, points: list[EntryPoint]) -> Entry:
 def _ambiguous(name: str, offers: str) -> Callable[[str], Any]:
     def refuse(_argument: str) -> Any:
         raise ConfigError(
-            f"grader {name!r} is offered by {offers}, and which is meant cannot be told; uninstall one, or use its grader from Python"
+            f"grader {name!r} is offered by {offers}, and which is meant cannot be told; "
+            "uninstall one, or use its grader from Python"
         )
 
     return refuse
