@@ -18,18 +18,22 @@ ALLOWED = {
 }  # fmt: skip
 SAID = {  # what stands in "License", and in classifiers, before there were expressions
     "3-Clause BSD License": "BSD-3-Clause",
+    "Apache 2": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "Apache Software License 2.0": "Apache-2.0",
     "BSD": "BSD-3-Clause",
+    "BSD 3-Clause License": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
+    "ISC License": "ISC",
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
     "The Unlicense (Unlicense)": "Unlicense",
+    "new BSD": "BSD-3-Clause",
 }
 BY_HAND: dict[str, str] = {}  # the licence of a package whose metadata say nothing, and where it stands
 NOT_INSTALLED = {  # vendors' packages of the extra `providers`, which no test uses; their licences as they publish them
