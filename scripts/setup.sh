@@ -13,7 +13,7 @@ find_python() {
 }
 
 if command -v uv >/dev/null 2>&1; then
-    [ -x "$venv/bin/python" ] || uv venv --quiet --python '>=3.11' "$venv"
+    [ -x "$venv/bin/python" ] || uv venv --quiet --python "${PYTHON:->=3.11}" "$venv"
     uv pip install --quiet --python "$venv/bin/python" -e "$what"
     exit
 fi

@@ -62,9 +62,7 @@ def test_errors_of_the_function_are_told_by_their_kind():
 
 def test_a_worker_has_no_keys(monkeypatch):
     """Of the environment it gets what an interpreter needs."""
-    for worker in list(pool._idle):
-        worker.process.kill()
-        worker.process.wait()
+    forget_workers()
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("MY_TOKEN", "secret")
     assert not {"OPENAI_API_KEY", "MY_TOKEN"} & set(run_sync(jobs.environment, **SAID))
@@ -122,25 +120,168 @@ async def test_workers_are_used_again():
 
 
 PARENT = """
-import sys, threading
+import sys, threading, time
 sys.path.insert(0, {tests!r})
 import compute_jobs as jobs
-from redraft.compute import run_sync
-print(run_sync(jobs.process, what="", size=0), flush=True)
-threading.Thread(target=run_sync, args=(jobs.{job}, 60), kwargs=dict(what="", size=0, seconds={seconds}), daemon=True).start()
+from redraft.compute import pool, run_sync
+said = dict(what="", size=0)
+print(run_sync(jobs.process, **said), flush=True)
+for _ in range({busy}):
+    threading.Thread(target=run_sync, args=(jobs.hold_the_lock, 60), kwargs=dict(said, seconds=60), daemon=True).start()
+while len(pool._workers) < max(1, {busy}):
+    time.sleep(0.01)
+print(*(worker.process.pid for worker in pool._workers), flush=True)
 sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize(("job", "seconds", "end"), [("echo", 60, "kill"), ("hold_the_lock", 1, "kill"), ("echo", 60, "exit")])
-def test_a_worker_ends_with_its_parent(job, seconds, end):
-    """Idle or at work, though the parent was killed; a worker at work has its own limit."""
-    script = PARENT.format(tests=str(Path(__file__).parent), job=job, seconds=seconds)
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a worker at work ends at the limit of its job")
+@pytest.mark.parametrize(
+    ("end", "busy"), [("kill", 0), ("kill", 1), ("kill", pool.SIZE), ("exit", 0)], ids=["idle", "one", "all", "exit"]
+)
+def test_workers_end_with_their_parent(end, busy):
+    """Within a second, though the parent was killed, idle or in a pattern that backtracks for years."""
+    script = PARENT.format(tests=str(Path(__file__).parent), busy=busy)
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        worker = int(parent.stdout.readline())
+        parent.stdout.readline()
+        workers = [int(process) for process in parent.stdout.readline().split()]
+        for worker in workers[:busy]:
+            wait_for(lambda worker=worker: busy == 0 or cpu_time(worker) > 0.3)
         parent.kill() if end == "kill" else parent.stdin.close()
         parent.wait()
-    asyncio.run(gone(worker))
+    wait_for(lambda: not any(map(alive, workers)), seconds=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_worker_inherits_neither_keys_nor_files(monkeypatch, tmp_path):
+    """What the kernel knows of it: an environment from a short list, and no file of its parent's."""
+    forget_workers()
+    for name in ("OPENAI_API_KEY", "MY_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "DATABASE_URL", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "canary")
+    held = os.open(tmp_path / "private", os.O_CREAT | os.O_RDWR)
+    os.set_inheritable(held, True)
+    try:
+        worker = Path(f"/proc/{run_sync(jobs.process, **SAID)}")
+    finally:
+        os.close(held)
+    environment = worker.joinpath("environ").read_bytes()
+    assert b"canary" not in environment
+    assert {line.partition(b"=")[0].decode() for line in environment.split(b"\0") if line} <= {
+        *pool.ENVIRONMENT,
+        "OPENBLAS_NUM_THREADS",
+    }
+    opened = {os.readlink(link) for link in worker.joinpath("fd").iterdir()}
+    assert str(tmp_path / "private") not in opened
+    assert {name.partition(":")[0] for name in opened} == {"pipe", "/dev/null"}
+
+
+FORK = """
+import asyncio, os, signal, sys, threading, time
+sys.path.insert(0, {tests!r})
+import compute_jobs as jobs
+from redraft import Budget, ScriptedModel, refine_sync
+from redraft.compute import IN_PROCESS, pool, run_sync
+from redraft.requirements import parse
+said = dict(what="", size=0)
+LONG = "Some words of it. " * IN_PROCESS
+
+
+def work():
+    assert run_sync(jobs.echo, 7, **said) == 7
+    assert parse("words:>3").check(LONG).ok
+    assert refine_sync("q", ScriptedModel(["one two"]), graders=["words:1-3"]).value == "one two"
+    return len(pool._workers)
+
+
+work()  # (a module that another thread is just importing is locked in a child for ever, whoever imports)
+for _ in range(2 * pool.SIZE):  # all places are taken, and as many wait
+    threading.Thread(target=run_sync, args=(jobs.sleep, 1), kwargs=dict(said, seconds=60), daemon=True).start()
+parents = [worker.process.pid for worker in pool._workers]
+{how}
+"""
+OS_FORK = """
+children = []
+for _ in range(4):
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        try:
+            own = work()
+            os._exit(0 if 0 < own <= pool.SIZE else 3)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(4)
+    children.append(child)
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+assert codes == [0] * 4, codes
+work()
+"""
+MULTIPROCESSING = """
+import multiprocessing
+with multiprocessing.get_context("fork").Pool(2) as processes:
+    assert all(processes.apply_async(work).get(20) for _ in range(4))
+work()
+"""
+UNDER_WAY = """
+def grade(text):
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(4)
+    return float(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0)
+result = refine_sync("q", ScriptedModel(["one two"]), graders=[grade, "words:1-3"])
+assert result.score == 1.0, result
+"""
+STARTING = (
+    """
+def start():
+    while True:
+        with pool._starting:  # as if it took long to start a worker
+            time.sleep(0.02)
+threading.Thread(target=start, daemon=True).start()
+"""
+    + OS_FORK
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.parametrize(
+    "how", [OS_FORK, MULTIPROCESSING, UNDER_WAY, STARTING], ids=["fork", "multiprocessing", "in a grader", "starting"]
+)
+def test_a_forked_child_has_workers_of_its_own(how):
+    """Forked at any moment, also while every place is taken, it computes, checks and refines; and its parent goes on."""
+    script = FORK.format(tests=str(Path(__file__).parent), how=how)
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_forked_child_holds_no_pipe_of_a_worker():
+    """Or the workers of a killed parent would live as long as the child."""
+    run_sync(jobs.process, **SAID)
+    mine = {
+        os.readlink(f"/proc/self/fd/{pipe.fileno()}")
+        for w in pool._workers
+        for pipe in (w.process.stdin, w.process.stdout)
+        if not pipe.closed
+    }
+    assert mine
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        held = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+        os.write(writer, b"0" if mine & held else b"1")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 1) == b"1"
+    os.close(reader), os.close(writer)
 
 
 def test_interrupting_a_waiting_thread_ends_the_job():
@@ -153,13 +294,31 @@ def test_interrupting_a_waiting_thread_ends_the_job():
 
 def test_a_worker_that_cannot_start_is_an_error_of_its_own(monkeypatch):
     """It says nothing of the text."""
-    for worker in list(pool._idle):
-        worker.process.kill()
-        worker.process.wait()
+    forget_workers()
     monkeypatch.setattr(pool, "command", lambda: [sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(RedraftError, match="did not start") as caught:
         run_sync(jobs.echo, 1, **SAID)
     assert not isinstance(caught.value, ComputeLimitError)
+
+
+def forget_workers():
+    """Have the next job start a worker."""
+    for worker in list(pool._idle):
+        worker.process.kill()
+        worker.process.wait()
+
+
+def wait_for(condition, seconds=20):
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, f"not within {seconds} s"
+        time.sleep(0.01)
+
+
+def cpu_time(process):
+    """Seconds that a process has computed (fields 14 and 15 of its stat)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def gone(process):

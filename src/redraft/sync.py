@@ -7,8 +7,9 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from socket import socketpair
 from threading import Thread, current_thread, main_thread
 from typing import Any, Generic, TypeVar
@@ -132,9 +133,12 @@ def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         writer.setblocking(False)
         loop.add_reader(reader, reader.recv, 4096)
         before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        in_child = partial(signal.set_wakeup_fd, -1)
+        _reset_in_child.append(in_child)
         try:
             yield
         finally:
+            _withdraw(in_child)
             signal.set_wakeup_fd(before)
             loop.remove_reader(reader)
 
@@ -150,7 +154,28 @@ def _on_sigint(handler: Callable[..., None], *, held_up: bool) -> Iterator[None]
         yield
         return
     signal.signal(signal.SIGINT, handler)
+    in_child = partial(signal.signal, signal.SIGINT, before)
+    _reset_in_child.append(in_child)
     try:
         yield
     finally:
+        _withdraw(in_child)
         signal.signal(signal.SIGINT, before)
+
+
+_reset_in_child: list[Callable[[], object]] = []
+"""What makes signals a forked child's own again: those for the work under way here are none of its business."""
+
+
+def _withdraw(reset: Callable[[], object]) -> None:
+    with suppress(ValueError):  # it was done, in a forked child
+        _reset_in_child.remove(reset)
+
+
+def _forked() -> None:
+    while _reset_in_child:
+        _reset_in_child.pop()()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -8,15 +8,27 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 
 import pytest
 
+import redraft
 from redraft.datasets import Row, Stopped, open_source
 from redraft.errors import ConfigError, StoreError
 
 
 def lines(*numbers):
     return "".join(json.dumps({"n": n}) + "\n" for n in numbers).encode()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """What the library of datasets keeps goes with the test."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def numbers(source):
@@ -396,6 +408,179 @@ def test_files_that_the_library_knows_how_to_read_are_a_dataset(folder, tmp_path
     source = open_source(f"hf:{folder}:validation")
     assert source.said == f"dataset {folder}, split validation"
     assert numbers(source) == [1, 2]
+
+
+SCRIPT = """
+from pathlib import Path
+Path({mark!r}).write_text("it ran")
+import datasets
+class Evil(datasets.GeneratorBasedBuilder):
+    def _info(self): return datasets.DatasetInfo(features=datasets.Features(dict(n=datasets.Value("int64"))))
+    def _split_generators(self, downloads): return [datasets.SplitGenerator(name="train")]
+    def _generate_examples(self): yield 0, dict(n=1)
+"""
+
+
+@pytest.fixture
+def evil(tmp_path, monkeypatch):
+    """The current folder, with a loading script in it and in a folder of its own; what a script leaves when it is run."""
+    mark = tmp_path / "ran"
+    here = tmp_path / "here"
+    (here / "evil").mkdir(parents=True)
+    (here / "own" / "evil").mkdir(parents=True)
+    for place in ("evil.py", "evil/evil.py", "own/evil/evil.py"):
+        (here / place).write_text(SCRIPT.format(mark=str(mark)))
+    (here / "evil" / "a.jsonl").write_text('{"n": 5}\n')
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return mark
+
+
+EVIL = (
+    "hf:evil",
+    "hf:./evil",
+    "hf:evil/",
+    "hf:evil.py",
+    "hf:./evil.py",
+    "hf:evil/evil.py",
+    "hf:own/evil",
+    "hf:./own/evil",
+    "own/evil",
+)
+
+
+@pytest.mark.parametrize("spec", [*EVIL, "evil.py", "hf:evil:train", "hf:./evil:train"])
+def test_no_loading_script_is_run(evil, spec):
+    """However it is named, whether it is given a folder, a file, or what may be a name of the hub."""
+    with pytest.raises(ConfigError):
+        list(open_source(spec).rows())
+    assert not evil.exists()
+
+
+def test_the_program_asks_for_no_trust_in_code():
+    """Nothing hands the library leave to run code, whose name would stand in the source."""
+    package = Path(redraft.__file__).parent
+    assert [p for p in package.rglob("*.py") if "trust_remote_code" in p.read_text("utf-8")] == []
+
+
+OLD = """
+__version__ = "3.6.0"
+class IterableDatasetDict(dict): pass
+DatasetDict = Dataset = IterableDataset = IterableDatasetDict
+def load_dataset(path, **kwargs): exec(open("evil.py").read())
+load_dataset_builder = load_from_disk = load_dataset
+"""
+
+
+@pytest.mark.parametrize("spec", ["hf:owner/name", "hf:./plain", "owner/name"])
+def test_a_library_that_runs_scripts_is_refused(evil, spec):
+    """An extra's lowest version binds nobody who installed the library by other means."""
+    Path("old").mkdir()
+    Path("old/datasets.py").write_text(OLD)
+    Path("plain").mkdir()
+    code = f"import sys; sys.path.insert(0, 'old'); from redraft.datasets import open_source; list(open_source({spec!r}).rows())"
+    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert "datasets 3.6.0 runs Python code that it finds in a dataset's folder; version 4 does not" in ended.stderr
+    assert not evil.exists()
+
+
+@pytest.mark.parametrize("spec", ["hf:twice", "hf:twice:train", "hf:owner/twice"])
+def test_a_name_of_the_hub_that_is_a_folder_too_is_refused(tmp_path, monkeypatch, spec):
+    """The library would take the folder; the message says how each is written."""
+    for folder in ("twice", "owner/twice"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.jsonl").write_text('{"n": 5}\n')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"folder '(owner/)?twice' here or a dataset of the Hugging Face hub; .* 'hf:\./"):
+        open_source(spec)
+    assert numbers(open_source("hf:./twice")) == [5]
+
+
+@pytest.mark.parametrize("format", ["json", "text", "pandas", "csv", "parquet", "webdataset"])
+def test_a_format_is_no_dataset(tmp_path, monkeypatch, format):
+    """The library would read the files of the current folder, pickles included."""
+    (tmp_path / "private.jsonl").write_text('{"n": 5}\n')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"'{format}' is a file format"):
+        open_source(f"hf:{format}")
+
+
+def test_every_reader_of_the_library_is_known():
+    """A new one would read the files of the current folder under the name of a dataset."""
+    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
+
+    from redraft.datasets.sources import READERS
+
+    assert set(_PACKAGED_DATASETS_MODULES) <= READERS
+
+
+CARD = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
+
+
+@pytest.mark.parametrize("settings", ["README.md", ".huggingface.yaml"])
+@pytest.mark.parametrize("elsewhere", ["url", "escaped", "archive", "absolute", "parent", "listed", "folder"])
+def test_a_folder_gives_its_own_files_only(tmp_path, plain_files, settings, elsewhere):
+    """Its settings may name a host, or files of the user: nothing is asked for, and nothing is read."""
+    url, asked = plain_files
+    (tmp_path / "private.jsonl").write_text('{"secret": 1}\n')
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text('{"n": 5}\n')
+    named = {
+        "url": f'"{url}/a.jsonl"',
+        "escaped": '"' + f"{url}/a.jsonl".replace(":", "\\x3a") + '"',
+        "archive": f'"zip://*::{url}/a.zip"',
+        "absolute": str(tmp_path / "private.jsonl"),
+        "parent": "../private.jsonl",
+        "listed": f"[{{split: train, path: [a.jsonl, {tmp_path / 'private.jsonl'}]}}]",
+        "folder": "private.jsonl\n  data_dir: ..",
+    }[elsewhere]
+    card = CARD.format(named)
+    (folder / settings).write_text(card if settings == "README.md" else card.strip("-\n"))
+    with pytest.raises(ConfigError, match="cannot|no dataset" if elsewhere == "folder" else "names data outside that folder"):
+        open_source(f"hf:{folder}")
+    assert asked == []
+
+
+@pytest.mark.parametrize("held", ["state.json", "dataset_dict.json"])
+def test_a_saved_dataset_has_its_files_in_its_folder(tmp_path, dataset, held):
+    """Its index may name other folders of the user's."""
+    import datasets
+
+    dataset.save_to_disk(tmp_path / "private")
+    datasets.DatasetDict(train=dataset).save_to_disk(tmp_path / "given")
+    if held == "state.json":
+        state = tmp_path / "given" / "train" / held
+        state.write_text(state.read_text().replace('"filename": "', '"filename": "../../private/'))
+    else:
+        (tmp_path / "given" / held).write_text('{"splits": ["../private"]}')
+    with pytest.raises(ConfigError, match=r"names data outside that folder.*\.\./private"):
+        open_source(tmp_path / "given")
+
+
+@pytest.fixture
+def plain_files():
+    """The address of a server that gives a row to everybody, and the paths that it was asked for."""
+    asked = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", "9")
+            self.end_headers()
+            self.wfile.write(b'{"n": 1}\n')
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
 
 
 def test_pictures_stay_bytes(tmp_path):

@@ -1,5 +1,6 @@
 """Every grader by name: ours, requirements, and those of other packages."""
 
+import os
 import subprocess
 import sys
 
@@ -99,6 +100,93 @@ async def test_graders_of_other_packages(foreign):
     assert listed["words"].mode == "requirement"
     with pytest.raises(ConfigError, match="gone.*kindly:Gone"):
         as_grader("gone")
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Installs a package: its name and version, its module's text, and the entry points that it declares."""
+
+    def installed(name, version, code, points):
+        site = tmp_path / name
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (site / f"{name}.py").write_text(code)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text("\n".join(["[redraft.graders]", *points]))
+        monkeypatch.syspath_prepend(str(site))
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    return installed
+
+
+GRADE = "def grade(text): return {}"
+UNLIKE = [("a", "b"), ("b", "a")]
+
+
+@pytest.mark.parametrize("order", UNLIKE, ids="".join)
+def test_a_name_that_two_packages_offer_is_nobodys(install, order):
+    """Whichever is found first: the error names both, in the same words; what either offers alone works."""
+    for letter in order:
+        points = ["polite = offers_{0}:grade", "only_{0} = offers_{0}:grade"]
+        install(f"offers_{letter}", "1.0", GRADE.format(1.0), [point.format(letter) for point in points])
+    with pytest.raises(ConfigError) as refused:
+        as_grader("polite")
+    assert str(refused.value).startswith(
+        "grader 'polite' is offered by offers_a 1.0 (offers_a:grade) and offers_b 1.0 (offers_b:grade), and which is meant cannot be told"
+    )
+    assert {"offers_a", "offers_b"}.isdisjoint(sys.modules)
+    assert as_grader("only_a") and as_grader("only_b")
+    about = find_entry("polite").about
+    assert "offers_a 1.0" in about and "offers_b 1.0" in about and about.startswith("cannot be used")
+    assert [e.name for e in entries()].count("polite") == 1
+
+
+def test_a_name_that_two_packages_offer_is_a_usage_error(install):
+    """So the command line says both, and lists it with both."""
+    for letter in "ab":
+        install(f"offers_{letter}", "1.0", GRADE.format(1.0), [f"polite = offers_{letter}:grade"])
+    path = os.pathsep.join(sys.path)
+
+    def redraft(*arguments):
+        command = [sys.executable, "-m", "redraft", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=path, COLUMNS="400"))
+
+    run = redraft("run", "x", "--model", "http://127.0.0.1:9/v1#m", "--grader", "polite")
+    assert run.returncode == 2 and "offers_a 1.0" in run.stderr and "offers_b 1.0" in run.stderr
+    listed = next(line for line in redraft("graders").stdout.splitlines() if line.split()[:1] == ["polite"])
+    assert "offers_a 1.0" in listed and "offers_b 1.0" in listed
+
+
+@pytest.mark.parametrize("name", ["exact", "helpfulness", "pairwise", "words", "jury"])
+def test_our_names_are_not_given_away(install, name):
+    """A package that offers one of them is not asked, whatever kind of grader it is."""
+    install("greedy", "1.0", "raise SystemExit('loaded')", [f"{name} = greedy:grade"])
+    listed = [e for e in entries() if e.name == name]
+    assert [e.origin for e in listed] == ["redraft"]
+    as_grader(listed[0].example)
+    assert "greedy" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise ValueError", "ValueError"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("grade = 7", "a grader is a name"),
+        ("grade = ", "SyntaxError"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+    ],
+)
+def test_a_package_that_cannot_be_loaded_names_itself(install, code, why):
+    """With its version and what went wrong; it is listed, and the others work."""
+    install("broken", "2.1", code, ["cracked = broken:grade"])
+    install("sound", "1.0", GRADE.format(0.5), ["whole = sound:grade"])
+    with pytest.raises(ConfigError) as refused:
+        as_grader("cracked")
+    assert why in str(refused.value)
+    assert "broken 2.1" in str(refused.value) and "'cracked'" in str(refused.value)
+    assert as_grader("whole") and "cracked" in {e.name for e in entries()}
 
 
 def test_an_argument_is_for_classes_alone(foreign):

@@ -2,6 +2,8 @@
 
 import math
 import sys
+from collections import Counter
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -112,6 +114,51 @@ def test_krippendorff_alpha(level, alpha):
     assert m.krippendorff_alpha(KRIPPENDORFF, level) == pytest.approx(alpha, abs=5e-4)
     ragged = [[rating for rating in reversed(row) if rating is not None] for row in KRIPPENDORFF]
     assert m.krippendorff_alpha(ragged, level) == pytest.approx(alpha, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alpha"),
+    [("0100000010", "1110010000", 0.095), ("112243335441", "212223335444", 0.692)],
+    ids=["binary", "nominal"],
+)
+def test_krippendorff_alpha_of_two_observers(first, second, alpha):
+    """The examples of 2011 in its sections A and B, where all data are there."""
+    rows = list(zip(map(int, first), map(int, second), strict=True))
+    assert m.krippendorff_alpha(rows) == pytest.approx(alpha, abs=5e-4)
+
+
+@pytest.mark.parametrize("level", ["nominal", "ordinal", "interval"])
+@given(rows=st.lists(st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=5), max_size=8))
+def test_krippendorff_alpha_by_the_coincidence_matrix(level, rows):
+    """The paper's own way to compute it, pair by pair."""
+    rows = [known for row in rows if len(known := [v for v in row if v is not None]) > 1]
+    coincidences = Counter()
+    for row in rows:
+        for c, k in permutations(row, 2):
+            coincidences[c, k] += 1 / (len(row) - 1)
+    n = Counter()
+    for (c, _), count in coincidences.items():
+        n[c] += count
+
+    def distance(c, k):
+        low, high = sorted((c, k))
+        among = sum(count for value, count in n.items() if low <= value <= high)
+        return {"nominal": c != k, "ordinal": c != k and (among - (n[c] + n[k]) / 2) ** 2, "interval": (c - k) ** 2}[level]
+
+    expected = sum(n[c] * n[k] * distance(c, k) for c in n for k in n)
+    found = m.krippendorff_alpha(rows, level)
+    if not expected:
+        assert found is None
+    else:
+        observed = sum(count * distance(c, k) for (c, k), count in coincidences.items())
+        assert found == pytest.approx(1 - (sum(n.values()) - 1) * observed / expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-3, 1e6, 1e300])
+def test_krippendorff_alpha_has_no_unit(unit):
+    """An interval scale may be measured in anything, without an overflow."""
+    rows = [[rating and rating * unit for rating in row] for row in KRIPPENDORFF]
+    assert m.krippendorff_alpha(rows, "interval") == pytest.approx(0.849, abs=5e-4)
 
 
 @pytest.mark.parametrize("rows", [[], [[1], [2]], [[1, 1], [1, 1]], [[None, None]], [[1, None], [2]]])

@@ -1,7 +1,8 @@
 """The workers: started when they are first needed, used again, killed when a job takes too long or is cancelled.
 
 Each job has a thread of the pool's own that waits for it, so `run` never holds the event loop and `run_sync` works from any
-thread. A worker ends with its parent, however that ends: its input is closed.
+thread. A worker ends with its parent, however that ends: its input is closed, and on Linux the kernel kills it. (That follows
+the thread that started it; the threads of the pool last as long as the process.) A forked child has a pool of its own.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock, Timer
+from threading import Lock, RLock, Timer
 from typing import Any
+from weakref import WeakSet
 
 import orjson
 
@@ -69,13 +71,15 @@ class _Worker:
         self.loaded: set[str] = set()
         self.late = False
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        self.process = subprocess.Popen(  # noqa: S603  (our own file)
-            command(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**environment, "OPENBLAS_NUM_THREADS": "1"},
-        )
+        with _starting:
+            self.process = subprocess.Popen(  # noqa: S603  (our own file)
+                command(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**environment, "OPENBLAS_NUM_THREADS": "1"},
+            )
+            _workers.add(self)
         self._send(_encoded({"path": [*filter(None, sys.path), str(Path(__file__).parents[2])], "memory": MEMORY}))
 
     def load(self, function: str) -> dict[str, Any]:
@@ -128,6 +132,12 @@ class _Worker:
         for pipe in (self.process.stdin, self.process.stdout):
             with suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: let go of pipes and process without a word to them, and without the locks of other threads."""
+        self.process.returncode = 0  # nothing to wait for
+        for pipe in (self.process.stdin, self.process.stdout):
+            pipe.raw.close()  # type: ignore[union-attr]
 
 
 class _EndedError(Exception):
@@ -216,9 +226,10 @@ def _value(answer: dict[str, Any]) -> Any:
     raise RuntimeError(f"{answer['error']}: {answer['message']}")
 
 
+_workers: WeakSet[_Worker] = WeakSet()
 _idle: list[_Worker] = []
 _executor: list[ThreadPoolExecutor] = []
-_starting = Lock()
+_starting = RLock()  # also held while this process forks: no child gets the pipes of a worker that nobody knows yet
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -249,12 +260,15 @@ def _close() -> None:
         _idle.pop().close()
 
 
-def _forget() -> None:
-    """In a forked child: the workers and threads are the parent's."""
-    while _idle:
-        _idle.pop().close_pipes()
+def _forked() -> None:
+    """In a forked child: the workers and threads are the parent's. A pipe kept open here would keep them waiting for it."""
+    for worker in list(_workers):
+        worker.leave_to_parent()
+    _workers.clear()
+    _idle.clear()
     _executor.clear()
+    _starting.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_forked)

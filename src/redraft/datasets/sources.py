@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import glob
 import io
+import json
+import os
 import re
 import select
 import sys
@@ -38,6 +40,14 @@ Read: TypeAlias = Callable[[OnError], Iterator[Row]]
 NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 HUGGING_FACE = ("dataset_info.json", "dataset_dict.json")
 INSTALL = "pip install 'redraft[datasets]'"
+OLDEST = 4  # the first version of `datasets` that runs no loading scripts
+_READERS = (
+    "arrow audiofolder cache conll csv eval fasta fastq generator genbank harbor hdf5 iceberg imagefolder json lance "
+    "meshfolder mmcif niftifolder pandas parquet pdb pdffolder spark sql text tsfile videofolder vortex webdataset xml"
+)
+READERS = frozenset(_READERS.split())  # what the library takes for a reader of files, not for a dataset
+ELSEWHERE = re.compile(r"://|::")  # a URL, or the library's way to chain them
+ON_HUB = "hf://datasets/"
 LOOK = 0.1  # seconds between two looks at whether to stop
 OF_RUNS = re.compile(r".*((\.journal|\.\d+-of-\d+)(-wal|-shm)?|\.lock|\.errors\.jsonl)", re.DOTALL)
 
@@ -120,6 +130,7 @@ def _named(spec: str | Path, spool: _Spool) -> Source:
     if name == "-":
         return Source("stdin", _lines_only(spool.once(_stdin, "stdin"), "stdin"))
     if name.startswith("hf:"):
+        _check_ambiguous(name[3:])
         return _hub(name[3:], spool)
     if path.is_dir():
         return _folder(path, spool)
@@ -375,16 +386,120 @@ class _Again(io.RawIOBase):
 
 def _hub(name: str, spool: _Spool) -> Source:
     """A dataset by its name or its folder, with ":SPLIT" behind it where it has several."""
-    library = _library(name)
     folder, _, split = (name, "", "") if Path(name).is_dir() else name.partition(":")
+    _check_name(folder)
+    library = _library(name)
     try:
-        found = library.load_from_disk(folder) if _saved(Path(folder)) else library.load_dataset(folder)
+        found = _from_folder(library, Path(folder)) if Path(folder).is_dir() else _from_hub(library, folder)
+    except ConfigError:
+        raise
     except Exception as error:  # the library raises whatever its own libraries raise
         first = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise ConfigError(f"{folder!r} is no file here, and no dataset that can be loaded: {first}") from error
     source = _dataset_in(_split_of(found, folder, split), spool, folder)
     assert source is not None
     return source
+
+
+def _check_ambiguous(name: str) -> None:
+    """Raises ConfigError for a name of the hub that a folder here has, too: the library would take the folder."""
+    for given in (name, name.partition(":")[0]):
+        if NAME.fullmatch(given) and not given.startswith(".") and Path(given).is_dir():
+            raise ConfigError(
+                f"'hf:{name}' may be the folder {given!r} here or a dataset of the Hugging Face hub; "
+                f"for the folder write 'hf:./{name}'"
+            )
+
+
+def _check_name(name: str) -> None:
+    """Raises ConfigError for loading scripts, and for names that the library takes for one of its readers of files.
+
+    A reader that is given no files reads those of the current folder.
+    """
+    path = Path(name)
+    if name.endswith(".py") or (path / f"{path.resolve().name}.py").is_file():
+        raise ConfigError(f"{name!r} has a loading script in Python, and no such script is run; name its data files")
+    if name in READERS and not path.is_dir():
+        raise ConfigError(f"{name!r} is a file format to the library `datasets`, not a dataset; name the files, or OWNER/{name}")
+
+
+def _from_folder(library: Any, folder: Path) -> Any:
+    """A dataset in a folder, of files in that folder alone, whatever is written in it."""
+    if _saved(folder):
+        _check_saved(folder)
+        return library.load_from_disk(str(folder))
+    for said in filter(ELSEWHERE.search, _configured(folder)):
+        raise _outside(folder, said)
+    builder = library.load_dataset_builder(f"./{folder}" if not folder.is_absolute() else str(folder))
+    inside = (folder.absolute(), folder.resolve())
+    for file in _data_files(builder):
+        if not any(Path(os.path.normpath(file)).is_relative_to(where) for where in inside):
+            raise _outside(folder, file)
+    return _prepared(builder)
+
+
+def _from_hub(library: Any, name: str) -> Any:
+    """A dataset of the hub, of files on the hub alone."""
+    builder = library.load_dataset_builder(name)
+    for file in _data_files(builder):
+        if not file.startswith(ON_HUB):
+            raise ConfigError(f"dataset {name!r} names a data file that is not on the hub, which is not read: {file!r}")
+    return _prepared(builder)
+
+
+def _prepared(builder: Any) -> Any:
+    builder.download_and_prepare()
+    return builder.as_dataset()
+
+
+def _data_files(builder: Any) -> Iterator[str]:
+    """The files that the library is going to read, whole paths or URLs."""
+    for files in (builder.config.data_files or {}).values():
+        yield from map(str, files)
+
+
+def _configured(folder: Path) -> Iterator[str]:
+    """Every text in the settings that the library takes from a folder: where data files are is among them."""
+    card, settings = folder / "README.md", folder / ".huggingface.yaml"
+    if card.is_file():
+        yield from _texts(import_module("huggingface_hub").DatasetCard.load(card).data.to_dict().get("configs"))
+    if settings.is_file():
+        yield from _texts(import_module("yaml").safe_load(settings.read_text("utf-8")))
+
+
+def _texts(settings: Any) -> Iterator[str]:
+    """The texts in nested lists and mappings. What stands there by reference several times is looked at once."""
+    seen, waiting = set(), [settings]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list | dict) and id(value) not in seen:
+            seen.add(id(value))
+            waiting += value.values() if isinstance(value, dict) else value
+
+
+def _check_saved(folder: Path) -> None:
+    """Raises ConfigError where a saved dataset names files or splits that are not in its folder."""
+    index = folder / "dataset_dict.json"
+    splits = _stored(index, "splits") if index.is_file() else []
+    names = list(splits)
+    for part in (folder, *(folder / str(split) for split in splits if Path(str(split)).name == split)):
+        names += [file.get("filename") for file in _stored(part / "state.json", "_data_files") if isinstance(file, dict)]
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise _outside(folder, name)
+
+
+def _stored(path: Path, key: str) -> list[Any]:
+    """A list in a file of a saved dataset; nothing where it is not there."""
+    held = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    found = held.get(key) if isinstance(held, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _outside(folder: Path, file: object) -> ConfigError:
+    return ConfigError(f"the dataset in folder {str(folder)!r} names data outside that folder, which is not read: {file!r}")
 
 
 def _installed() -> bool:
@@ -396,7 +511,13 @@ def _installed() -> bool:
 def _library(name: str) -> Any:
     if not _installed():
         raise ConfigError(f"{name!r} is a Hugging Face dataset: {INSTALL}")
-    return import_module("datasets")
+    library = import_module("datasets")
+    if int(library.__version__.partition(".")[0]) < OLDEST:
+        raise ConfigError(
+            f"datasets {library.__version__} runs Python code that it finds in a dataset's folder; "
+            f"version {OLDEST} does not: {INSTALL}"
+        )
+    return library
 
 
 def _saved(folder: Path) -> bool:

@@ -8,6 +8,7 @@ computes.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections.abc import Iterable
@@ -35,6 +36,8 @@ def _random_hex() -> str:
 
 SUPPLY = 256
 _supply: list[str] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_supply.clear)  # or two processes would draw the same
 
 
 def notice(nonce: str) -> str:

@@ -1,7 +1,8 @@
 """Every grader that has a name: what it is, what it reads, whether it costs calls. Nothing is loaded until it is used.
 
 The names come from four places: the rubric files in `gallery/`, the judges and the computed graders listed in code,
-the kinds of requirements, and other packages' entry points in the group `redraft.graders`.
+the kinds of requirements, and other packages' entry points in the group `redraft.graders`. Those take no name that stands
+in one of the other places.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def entries() -> Iterator[Entry]:
     for entry in _ours():
         taken.add(entry.name)
         yield entry
-    yield from (_foreign(point) for name, point in foreign().items() if name not in taken)
+    yield from (_foreign(name, points) for name, points in foreign().items() if name not in taken)
 
 
 def _ours() -> Iterator[Entry]:
@@ -89,17 +90,37 @@ def named(spec: str) -> Any:
     return find_entry(name, spec).make(argument)
 
 
-def foreign() -> dict[str, EntryPoint]:
-    """The entry points of other packages by name."""
-    return {point.name: point for point in entry_points(group=GROUP)}
+def foreign() -> dict[str, list[EntryPoint]]:
+    """The entry points of other packages by name: of one name several, where more than one package offers it."""
+    named: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=GROUP):
+        named.setdefault(point.name, []).append(point)
+    return named
 
 
-def _foreign(point: EntryPoint) -> Entry:
-    package = point.dist.name if point.dist else "another package"
-    return Entry(point.name, "function", f"from {package}: {point.value}", _loader(point), asks=True, origin=package)
+def _foreign(name: str, points: list[EntryPoint]) -> Entry:
+    """What other packages offer under a name. Where they are several, none of them is taken: making it raises ConfigError."""
+    origins = [f"{point.dist.name} {point.dist.version}" if point.dist else "another package" for point in points]
+    if len(points) == 1:
+        package = points[0].dist.name if points[0].dist else origins[0]
+        return Entry(
+            name, "function", f"from {package}: {points[0].value}", _loader(points[0], origins[0]), asks=True, origin=package
+        )
+    offers = " and ".join(sorted(f"{origin} ({point.value})" for origin, point in zip(origins, points, strict=True)))
+    return Entry(name, "function", f"cannot be used: offered by {offers}", _ambiguous(name, offers), asks=True, origin="several")
 
 
-def _loader(point: EntryPoint) -> Callable[[str], Any]:
+def _ambiguous(name: str, offers: str) -> Callable[[str], Any]:
+    def refuse(_argument: str) -> Any:
+        raise ConfigError(
+            f"grader {name!r} is offered by {offers}, and which is meant cannot be told; "
+            "uninstall one, or use its grader from Python"
+        )
+
+    return refuse
+
+
+def _loader(point: EntryPoint, package: str) -> Callable[[str], Any]:
     """Loads what a package offers when it is asked for: a grader, a function that grades, or a class of graders.
 
     A class is called with the argument if there is one, else with nothing; nothing else takes an argument.
@@ -112,9 +133,11 @@ def _loader(point: EntryPoint) -> Callable[[str], Any]:
             found = point.load()
             if isinstance(found, type):
                 return as_grader(found(argument) if argument else found())
-        except Exception as error:
-            raise ConfigError(f"grader {point.name!r} ({point.value}) cannot be loaded: {error}") from error
-        return plainly(point.name, lambda: as_grader(found))(argument)
+            grader = as_grader(found)
+        except (Exception, SystemExit) as error:  # whatever another package does when it is imported
+            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise ConfigError(f"grader {point.name!r} of {package} ({point.value}) cannot be loaded: {why}") from error
+        return plainly(point.name, lambda: grader)(argument)
 
     return load
 

@@ -7,6 +7,7 @@ threads of its own; a cancelled call stops generating at its next token.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from pathlib import Path
 from secrets import token_hex
 from threading import Event, Lock
 from typing import Any
+from weakref import WeakSet
 
 from ..contracts import FORMATS, Reply, Request
 from ..core.errors import ConfigError, ModelError, ModelUnavailableError
@@ -51,9 +53,14 @@ class LocalModel:
         self.name = self.path.stem
         self._size = (context * parallel, parallel, threads)
         self._extra = dict(extra_body or {})
+        self._begin()
+        _models.add(self)
+
+    def _begin(self) -> None:
+        """With nothing loaded."""
         self._server: Any = None
         self._loading = Lock()
-        self._threads = ThreadPoolExecutor(parallel, thread_name_prefix="redraft-local")
+        self._threads = ThreadPoolExecutor(self._size[1], thread_name_prefix="redraft-local")
 
     def __repr__(self) -> str:
         return f"LocalModel({str(self.path)!r})"
@@ -108,6 +115,21 @@ class LocalModel:
             if self._server is None:
                 self._server = _started(self.path, *self._size)
             return self._server
+
+
+_models: WeakSet[LocalModel] = WeakSet()
+_of_parent: list[Any] = []  # engines whose threads are in another process: freeing one would wait for them
+
+
+def _forked() -> None:
+    """In a forked child: it loads a model for itself."""
+    for model in list(_models):
+        _of_parent.append(model._server)  # noqa: SLF001  (this module's own)
+        model._begin()  # noqa: SLF001
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _dropped(last: list[Any]) -> None:

@@ -5,6 +5,7 @@ Every error of SQLite leaves here as a StoreError that names the file.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Hashable, Iterable
 from contextlib import ExitStack, closing
@@ -24,7 +25,7 @@ class Database:
     """Reads see what is committed; `settle` first what they must see, or ask for what is `pending`."""
 
     def __init__(self, path: Path, durability: str, *, create: bool, read_only: bool) -> None:
-        self.path = path
+        self.path, self._process = path, os.getpid()
         inspect(path)
         if is_new(path) and (read_only or not create):
             raise StoreError(f"there is no journal {str(path)!r}")
@@ -48,6 +49,7 @@ class Database:
 
     def read(self, sql: str, *values: Any) -> list[Any]:
         """All rows that a statement finds. Raises StoreError where they are too large, or finding them takes too long."""
+        self._check_process()
         self._restart_clock()
         try:
             return bounded(self._reader.execute(sql, values))
@@ -56,6 +58,7 @@ class Database:
 
     def write(self, key: Hashable, *steps: Step, value: Any = None) -> None:
         """Queue statements that belong together, see `Write`."""
+        self._check_process()
         if self._writer is None:
             raise StoreError(f"{name_of(self.path)} was opened for reading only")
         self._writer.put(Write(key, steps, value))
@@ -70,10 +73,12 @@ class Database:
             self._writer.flush()
 
     async def committed(self) -> None:
+        self._check_process()
         if self._writer:
             await self._writer.committed()
 
     def flush(self) -> None:
+        self._check_process()
         if self._writer:
             self._writer.flush()
 
@@ -96,8 +101,16 @@ class Database:
             raise explained(target, error) from error
 
     def close(self) -> None:
-        """Write what is queued and let go. May be called again."""
-        self._opened.close()
+        """Write what is queued and let go. May be called again. A forked child leaves it to the process that opened it."""
+        if self._process == os.getpid():
+            self._opened.close()
+
+    def _check_process(self) -> None:
+        """SQLite's connections, the writer's thread and the lock on the file are of one process, and do not outlive a fork."""
+        if self._process != os.getpid():
+            raise StoreError(
+                f"{name_of(self.path)} was opened by process {self._process}; a forked process must open a journal of its own"
+            )
 
     def _explained(self, error: Exception) -> StoreError:
         try:

@@ -143,9 +143,11 @@ def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float | None:
 
 
 def krippendorff_alpha(ratings: Sequence[Sequence[Number]], level: str = "nominal") -> float | None:
-    """Krippendorff's alpha (Krippendorff 2011), `level` "nominal", "ordinal" or "interval".
+    """Krippendorff's alpha, at most 1, `level` "nominal", "ordinal" or "interval".
 
-    A row holds the ratings of one item: raters need not be the same from item to item, nor as many.
+    K. Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011): one minus the disagreement within items over that
+    of all ratings with each other. A row holds the ratings of one item: raters need not be the same from item to item, nor
+    as many.
 
     None is no rating; items with fewer than two ratings say nothing. None when no item is left, or all ratings are equal.
     """
@@ -153,13 +155,42 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Number]], level: str = "nomina
         raise ConfigError(f"level must be 'nominal', 'ordinal' or 'interval', got {level!r}")
     rows = [[_finite(rating) for rating in row if rating is not None] for row in ratings]
     rows = [row for row in rows if len(row) > 1]
-    domain = sorted({rating for row in rows for rating in row})
-    if len(domain) < 2:
+    held = Counter(rating for row in rows for rating in row)
+    if len(held) < 2:
         return None
-    array = _library("numpy").array
-    counts = array([[held[value] for value in domain] for held in map(Counter, rows)])
-    alpha = _library("krippendorff").alpha
-    return _quietly(alpha, value_counts=counts, value_domain=array(domain), level_of_measurement=level)
+    place = _positions(held, level)
+    rows = [[place[rating] for rating in row] for row in rows]
+    disagreement = _unlike_pairs if level == "nominal" else _squared_distances
+    expected = disagreement([value for row in rows for value in row])
+    return 1 - sum(map(disagreement, rows)) / expected if expected else None
+
+
+def _positions(held: Counter[float], level: str) -> dict[float, float]:
+    """Where each rating stands on its scale.
+
+    The squared distance of two ordinal values, (n_c / 2 + ... + n_k / 2)**2 in the ratings counted between them, is that of
+    their mean ranks. An interval scale is brought to at most 1, so that no square overflows.
+    """
+    if level == "ordinal":
+        ranks, below = {}, 0
+        for value, count in sorted(held.items()):
+            ranks[value] = below + count / 2
+            below += count
+        return ranks
+    unit = max(map(abs, held)) if level == "interval" else 1.0
+    return {value: value / unit for value in held}
+
+
+def _unlike_pairs(values: Sequence[float]) -> float:
+    """The ordered pairs of unlike values, for each value beside another."""
+    n = len(values)
+    return (n * n - sum(count * count for count in Counter(values).values())) / (n - 1)
+
+
+def _squared_distances(values: Sequence[float]) -> float:
+    """The squared distances of all ordered pairs, for each value beside another."""
+    n, middle = len(values), sum(values) / len(values)
+    return 2 * n * sum((value - middle) * (value - middle) for value in values) / (n - 1)
 
 
 def correlations(x: Sequence[Number], y: Sequence[Number]) -> Correlations:
@@ -292,7 +323,7 @@ def bias(said: Sequence[Number], truth: Sequence[Number]) -> Figure:
 
 def ready() -> None:
     """Raises ConfigError when a library that measures need is not installed: better now than after everything was asked."""
-    for name in ("numpy", "scipy.stats", "sklearn.metrics", "krippendorff"):
+    for name in ("numpy", "scipy.stats", "sklearn.metrics"):
         _library(name)
 
 

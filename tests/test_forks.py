@@ -1,0 +1,173 @@
+"""A program that forks: the child has nothing of its parent's that would hang it, or that both would use."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from redraft import ScriptedModel, Task, refine, refine_sync
+from redraft.contracts import Request
+from redraft.core.trace import Trace
+from redraft.errors import StoreError
+from redraft.graders.envelope import fresh_nonce
+from redraft.models import connect
+from redraft.stores import Journal
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+HEADER = Trace(Task("q")).header()
+
+
+def in_child(work, seconds=20):
+    """What a function returns in a forked child, as JSON; an error's name and words; None where it hangs."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(seconds)
+        try:
+            said = work()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writer, json.dumps(said).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(said) if said else None
+
+
+def test_nonces_are_never_those_of_another_process():
+    """What a judge is told to be data stands between delimiters that nobody else has seen."""
+    fresh_nonce([])
+    children = [in_child(lambda: [fresh_nonce([]) for _ in range(20)]) for _ in range(3)]
+    drawn = [nonce for nonces in children for nonce in nonces] + [fresh_nonce([]) for _ in range(20)]
+    assert len(set(drawn)) == 80
+
+
+def test_a_journal_stays_with_the_process_that_opened_it(tmp_path):
+    """A child is refused at once, does not wait for a thread that it has not got, and takes no lock away."""
+    path = tmp_path / "a.journal"
+
+    def tried(use):
+        try:
+            use()
+        except StoreError as error:
+            return str(error)
+        return "done"
+
+    with Journal(path) as journal:
+        journal.note("r", model="m")
+        journal.begin("r", "1", 0, "k", {"task": "t"}, HEADER)
+        uses = {
+            "write": lambda: journal.begin("r", "2", 1, "k", {}, HEADER),
+            "read": lambda: journal.run("r"),
+            "flush": journal.flush,
+            "wait": lambda: asyncio.run(journal.committed()),
+            "close": journal.close,
+        }
+        said = in_child(lambda: {name: tried(use) for name, use in uses.items()})
+        assert said.pop("close") == "done"
+        assert set(said.values()) == {
+            f"journal {str(path)!r} was opened by process {os.getpid()}; a forked process must open a journal of its own"
+        }
+        with pytest.raises(StoreError, match="held by"):
+            Journal(path)
+        journal.finish("r", "1", "done", {"best": "b"})
+    with Journal(path) as journal:
+        assert [note.status for note in journal.known("r", ["1", "2"]).values()] == ["done"]
+
+
+def test_signals_of_a_child_are_its_own():
+    """Ctrl-C in a child forked while its parent refines interrupts the child, and nobody else."""
+
+    def interrupted():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            signal.sigtimedwait([], 0.1)
+        except KeyboardInterrupt:
+            return ["interrupted", signal.set_wakeup_fd(-1)]
+        return ["went on", signal.set_wakeup_fd(-1)]
+
+    said = []
+
+    async def grade(text):
+        said.append(in_child(interrupted))
+        return 1.0
+
+    async def outer():  # an event loop that runs already: the work goes to a thread, and Ctrl-C is waited for here
+        return refine_sync("q", ScriptedModel(["a"]), graders=grade)
+
+    assert refine_sync("q", ScriptedModel(["a"]), graders=grade).value == "a"
+    loop = asyncio.new_event_loop()  # without a handler of its own, which asyncio.run has
+    assert loop.run_until_complete(outer()).value == "a"
+    loop.close()
+    assert said == [["interrupted", -1]] * 2
+
+
+@pytest.fixture
+def server():
+    """A model server, and the connections that each model's calls came by."""
+    came = {}
+
+    class Answer(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            came.setdefault(asked["model"], set()).add(self.client_address[1])
+            choice = {"index": 0, "message": {"role": "assistant", "content": asked["model"]}, "finish_reason": "stop"}
+            body = json.dumps({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    running.daemon_threads = True
+    Thread(target=running.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{running.server_port}/v1", came
+    running.shutdown()
+    running.server_close()
+
+
+async def test_a_child_has_connections_of_its_own(server):
+    """Forked with a connection open, it opens another; its parent's goes on."""
+    url, came = server
+
+    def grade(text):
+        said.append(in_child(lambda: refine_sync("q", f"{url}#child", graders=["words:1"]).value))
+        return 0.5
+
+    said = []
+    result = await refine("q", f"{url}#parent", graders=grade, max_iterations=1)
+    again = await refine("q", f"{url}#parent", graders=["words:1"])
+    assert (result.value, again.value, set(said)) == ("parent", "parent", {"child"})
+    assert came["child"].isdisjoint(came["parent"])
+
+
+async def test_a_child_loads_a_local_model_of_its_own(gguf_file):
+    """The threads of the parent's engine are not in the child."""
+    pytest.importorskip("xllamacpp")
+    model = connect(f"local:{gguf_file}", context=512, threads=1)
+    request = Request([{"role": "user", "content": "Hello"}], max_tokens=4, temperature=0.0)
+
+    async def answer():
+        return (await model.complete(request)).text
+
+    before = await answer()
+    child = await asyncio.to_thread(in_child, lambda: asyncio.run(answer()), 60)
+    assert child == before == await answer()
+    await model.aclose()
