@@ -3,7 +3,7 @@
 A link that another user put into a folder where everybody may write is not followed. A draft has a name that cannot be
 guessed and is locked while it is written, so that one which a killed process left is told from one in use. What we keep
 for ourselves (journals, traces, verdicts, priors) is for its owner alone; a file that the user names as output follows
-the umask. Everything raises OSError.
+the umask. Drafts and locks are of one process: a forked child has them closed. Everything raises OSError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from secrets import token_hex
-from typing import IO
+from typing import IO, Any
+from weakref import WeakSet
 
 from ..core.errors import StoreError
 from .home import home
@@ -127,7 +128,24 @@ def locked(file: FileIO | int) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    if isinstance(file, FileIO):
+        _of_this_process.add(file)
     return True
+
+
+_of_this_process: WeakSet[Any] = WeakSet()
+"""Locked files, and what is buffered for them."""
+
+
+def _forked() -> None:
+    """In a forked child: a lock held here would outlast the parent's, and what is buffered would be written twice."""
+    for file in list(_of_this_process):
+        getattr(file, "raw", file).close()
+    _of_this_process.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def stands_at(file: FileIO | int, path: Path) -> bool:
@@ -154,6 +172,8 @@ class Draft:
         self.path, raw = new_beside(self._target, PUBLIC if self._mode is None and not private else PRIVATE)
         self.file: IO[bytes] = os.fdopen(os.dup(raw.fileno()), "wb", buffering)
         self._lock, self._published = raw, False
+        self._process = os.getpid()
+        _of_this_process.add(self.file)
 
     def publish(self) -> None:
         """Give it its name. Whoever reads that name sees all of the old or all of the new file."""
@@ -169,7 +189,9 @@ class Draft:
         self._lock.close()
 
     def abandon(self) -> None:
-        """Remove it, unless it was published."""
+        """Remove it, unless it was published. A forked child leaves it to the process that writes it."""
+        if self._process != os.getpid():
+            return
         with suppress(OSError):
             self.file.close()
         if not self._published:
@@ -232,6 +254,7 @@ def draft_folder(target: Path) -> Iterator[Path]:
     remove_left(target)
     folder = target.with_name(_draft_name(target))
     folder.mkdir(mode=0o700)
+    process = os.getpid()
     lock = os.open(folder, os.O_RDONLY | NO_FOLLOW | EVERY) if os.name != "nt" else None
     try:
         if lock is not None:
@@ -239,6 +262,7 @@ def draft_folder(target: Path) -> Iterator[Path]:
                 locked(lock)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if process == os.getpid():
+            shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)

@@ -51,6 +51,8 @@ class LockedLines:
 
     def write(self, lines: list[str], held: str) -> None:
         """Hand lines to the operating system. `held` says what is in the file already, for the error when it is full."""
+        if self._file.closed:
+            raise StoreError(f"{self.name} is not open in this process (a forked process must open a file of its own)")
         data = "".join(f"{line}\n" for line in lines).encode()
         try:
             taken = self._file.write(data)
