@@ -20,7 +20,7 @@ FLOORS = {
     "reservations": 1,
     "around": 1,
     "text": 1,
-    "jsontext": 1,
+    "jsontext": 0,
     "small_files": 1,
     "compute": 1,
     "models": 2,
