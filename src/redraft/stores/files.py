@@ -118,7 +118,7 @@ def make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
 
 
-def locked(file: FileIO | int) -> bool:
+def take_lock(file: FileIO | int) -> bool:
     """Lock an open file for this process; False where another has it. On Windows, which has no such lock, always True."""
     try:
         import fcntl
@@ -213,7 +213,7 @@ def new_beside(target: Path, mode: int) -> tuple[Path, FileIO]:
         path = target.with_name(_draft_name(target))
         file = open_new(path, mode)
         with suppress(OSError):  # a file system without locks
-            if not locked(file) or not stands_at(file, path):  # another process took it for one that was left
+            if not take_lock(file) or not stands_at(file, path):  # another process took it for one that was left
                 file.close()
                 continue
         return path, file
@@ -235,7 +235,7 @@ def _remove_unlocked(path: Path) -> None:
     number = os.open(path, os.O_RDONLY | AT_ONCE | NO_FOLLOW | EVERY)
     try:
         found = os.fstat(number)
-        if found.st_uid == os.geteuid() and locked(number) and stands_at(number, path):
+        if found.st_uid == os.geteuid() and take_lock(number) and stands_at(number, path):
             if stat.S_ISDIR(found.st_mode):
                 shutil.rmtree(path)
             elif stat.S_ISREG(found.st_mode):
@@ -259,7 +259,7 @@ def draft_folder(target: Path) -> Iterator[Path]:
     try:
         if lock is not None:
             with suppress(OSError):
-                locked(lock)
+                take_lock(lock)
         yield folder
     finally:
         if process == os.getpid():
