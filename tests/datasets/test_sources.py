@@ -610,3 +610,21 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path):
     for spec in ("hf:imdb", "imdb", "org/name", tmp_path):
         with pytest.raises(ConfigError, match=r"pip install 'redraft\[datasets\]'"):
             open_source(spec)
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["of files", "saved"])
+def test_links_in_a_dataset_lead_to_nothing_outside_its_folder(tmp_path, monkeypatch, saved):
+    """Whoever made the folder does not choose which of the user's files are read."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    given, private = tmp_path / "given", tmp_path / "private"
+    dataset = datasets.Dataset.from_list([{"prompt": "secret"}])
+    for folder in (given, private):
+        folder.mkdir()
+        dataset.save_to_disk(folder) if saved else dataset.to_parquet(folder / "a.parquet")
+    data = next(given.glob("*.arrow" if saved else "a.parquet"))
+    assert [row.values["prompt"] for row in open_source("hf:./given").rows()] == ["secret"]
+    data.unlink()
+    data.symlink_to(next(private.glob(data.name)))
+    with pytest.raises(ConfigError, match="is a link to .*private"):
+        open_source("hf:./given")

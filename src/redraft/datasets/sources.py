@@ -427,14 +427,17 @@ def _from_folder(library: Any, folder: Path) -> Any:
     """A dataset in a folder, of files in that folder alone, whatever is written in it."""
     if _saved(folder):
         _check_saved(folder)
+        _inside([str(path) for path in folder.rglob("*")], folder)
         return library.load_from_disk(str(folder))
     for said in filter(ELSEWHERE.search, _configured(folder)):
         raise _outside(folder, said)
     builder = library.load_dataset_builder(f"./{folder}" if not folder.is_absolute() else str(folder))
     inside = (folder.absolute(), folder.resolve())
-    for file in _data_files(builder):
+    files = list(_data_files(builder))
+    for file in files:
         if not any(Path(os.path.normpath(file)).is_relative_to(where) for where in inside):
             raise _outside(folder, file)
+    _inside(files, folder)
     return _prepared(builder)
 
 
