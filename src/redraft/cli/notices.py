@@ -10,24 +10,24 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
 
-_state = {"json": False}
+_state: dict[str, Any] = {"json": False, "write": None}
 QUIET = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
 
 
 @contextmanager
 def for_people() -> Iterator[None]:
     """Lines for people, at first and again at the end."""
-    _state["json"] = False
+    _state.update(json=False, write=None)
     try:
         yield
     finally:
-        _state["json"] = False
+        _state.update(json=False, write=None)
         logging.getLogger().removeHandler(_LOGGED)
 
 
@@ -39,6 +39,17 @@ def write_json_lines() -> None:
     logging.getLogger().addHandler(_LOGGED)
     for name in QUIET:
         os.environ.setdefault(name, "1")
+
+
+@contextmanager
+def written_by(write: Callable[[str], object]) -> Iterator[None]:
+    """Lines for people go to `write` meanwhile: what redraws itself on the same terminal must make room for them."""
+    before = _state["write"]
+    _state["write"] = write
+    try:
+        yield
+    finally:
+        _state["write"] = before
 
 
 def are_json() -> bool:
@@ -69,8 +80,12 @@ def say(event: str, message: str, hint: str = "") -> None:
     if are_json():
         about = {"message": message, "hint": hint} if hint else {"message": message}
         emit(event, stdout=False, **about)
+        return
+    text = "\n".join([f"redraft: {message}", *([f"         {hint}"] if hint else [])])
+    if write := _state["write"]:
+        write(text)
     else:
-        click.echo("\n".join([f"redraft: {message}", *([f"         {hint}"] if hint else [])]), err=True)
+        click.echo(text, err=True)
 
 
 def emit(event: str, *, stdout: bool = False, **data: Any) -> None:
