@@ -12,22 +12,32 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-_state: dict[str, Any] = {"json": False, "write": None}
+
+@dataclass
+class _Writing:
+    """How lines are written: as JSON, and by whom if not by us."""
+
+    json: bool = False
+    write: Callable[[str], object] | None = None
+
+
+_writing = _Writing()
 QUIET = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
 
 
 @contextmanager
 def for_people() -> Iterator[None]:
     """Lines for people, at first and again at the end."""
-    _state.update(json=False, write=None)
+    _writing.json, _writing.write = False, None
     try:
         yield
     finally:
-        _state.update(json=False, write=None)
+        _writing.json, _writing.write = False, None
         logging.getLogger().removeHandler(_LOGGED)
 
 
@@ -35,7 +45,7 @@ def write_json_lines() -> None:
     """From now on every line is a JSON object, unless a terminal shows them; what libraries log is a warning."""
     if sys.stderr.isatty():
         return
-    _state["json"] = True
+    _writing.json = True
     logging.getLogger().addHandler(_LOGGED)
     for name in QUIET:
         os.environ.setdefault(name, "1")
@@ -44,17 +54,16 @@ def write_json_lines() -> None:
 @contextmanager
 def written_by(write: Callable[[str], object]) -> Iterator[None]:
     """Lines for people go to `write` meanwhile: what redraws itself on the same terminal must make room for them."""
-    before = _state["write"]
-    _state["write"] = write
+    before, _writing.write = _writing.write, write
     try:
         yield
     finally:
-        _state["write"] = before
+        _writing.write = before
 
 
 def are_json() -> bool:
     """Whether lines are JSON objects."""
-    return _state["json"]
+    return _writing.json
 
 
 def notice(message: str) -> None:
@@ -82,8 +91,8 @@ def say(event: str, message: str, hint: str = "") -> None:
         emit(event, stdout=False, **about)
         return
     text = "\n".join([f"redraft: {message}", *([f"         {hint}"] if hint else [])])
-    if write := _state["write"]:
-        write(text)
+    if _writing.write:
+        _writing.write(text)
     else:
         click.echo(text, err=True)
 
