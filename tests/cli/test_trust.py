@@ -90,7 +90,8 @@ class World:
         return self("run", "Say it", "--max-iterations", "0", *args)
 
     def is_refused(self, code, out, err, place):
-        assert (code, out) == (2, "") and f"redraft trust {shlex.quote(str(place))}" in err, err
+        command = f"redraft trust {shlex.quote(str(place))}"
+        assert (code, out) == (2, "") and (command in err or json.dumps(command)[1:-1] in err), err
         assert self.server.calls == 0 and "CANARY" not in err
         assert not (self.stranger / "CANARY").exists() and not (self.outside / "CANARY").exists()
 
@@ -343,12 +344,12 @@ def test_a_terminal_is_asked(world, monkeypatch, answer):
 
 
 FILES = {
-    "huge": (lambda path: path.write_text("#" * 2_000_000), "larger than"),
+    "huge": (lambda path: path.write_text("#" * 2_000_000), "more than 1,048,576 bytes"),
     "deep": (lambda path: path.write_text("a = " + "[" * 100_000), "redraft.toml"),
     "not UTF-8": (lambda path: path.write_bytes(b'model = "\xff"\n'), "utf-8"),
-    "a pipe": (os.mkfifo, "no regular file"),
+    "a pipe": (os.mkfifo, "a pipe or a device"),
     "a folder": (os.mkdir, "redraft.toml"),
-    "a device": (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "a pipe or a device"),
     "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "No such file"),
     "a link to itself": (lambda path: path.symlink_to(path.name), "redraft.toml"),
     "no table of ours": (lambda path: path.write_text("[[model]]\n"), "model must be"),
@@ -394,6 +395,26 @@ def test_the_variable_of_the_grader_gate_is_another(world, monkeypatch):
     monkeypatch.setenv("REDRAFT_GRADER_TRUST", "require")
     code, _, err = world.run("--model", world.server.model)
     assert code == 2 and "redraft validate" in err
+
+
+@pytest.mark.filterwarnings("ignore:grader 'judge' is not to be trusted")
+@pytest.mark.parametrize("own", ["file", "environment"])
+@pytest.mark.parametrize("where", ["redraft.toml", "t.jsonl"])
+def test_what_is_found_does_not_lower_the_users_own_demand_of_graders(world, monkeypatch, tmp_path, where, own):
+    """Who refuses graders that no card vouches for refuses them in a stranger's folder, too; --trust and --config may lower it."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
+    if own == "environment":
+        monkeypatch.setenv("REDRAFT_GRADER_TRUST", "require")
+    else:
+        (tmp_path / "home" / "config.toml").write_text('trust = "require"\n')
+    write = world.write if where == "redraft.toml" else world.write_trace
+    write({"trust": "check"})
+    args = ("run", "Say it") if where == "redraft.toml" else ("run", "--resume", where)
+    code, _, err = world(*args, "--model", world.server.model)
+    assert (code, world.server.calls) == (2, 0) and "redraft validate" in err
+    code, _, err = world(*args, "--model", world.server.model, "--trust", "check")
+    assert code == 0, err
 
 
 def test_every_run_says_where_settings_came_from(world):

@@ -43,6 +43,13 @@ def chunked(text, field="content", **end):
     )
 
 
+def called_in_parts(arguments, name="search"):
+    """A stream that calls a tool, with an event for each character of its arguments."""
+    parts = [{"name": name, "arguments": ""}, *({"arguments": c} for c in arguments)]
+    events = [fs.chunk(tool_calls=[{"index": 0, **({} if n else {"id": "a"}), "function": f}]) for n, f in enumerate(parts)]
+    return fs.closing(fs.sse(*events, fs.chunk(finish="tool_calls")))
+
+
 PLACES = {
     "message": lambda k: fs.error(400, f"wrong key {k} given"),
     "message at the cut": lambda k: fs.error(400, f"{'x' * 289} {k}"),
@@ -73,6 +80,8 @@ PLACES = {
     "stream": chunked,
     "stream of thoughts": lambda k: chunked(k, "reasoning_content"),
     "stream of refusals": lambda k: chunked(f"{'w' * 290} {k}", "refusal"),
+    "stream of a tool's arguments": lambda k: called_in_parts(f'{{"q": "{k}"}}'),
+    "stream of a tool's name": lambda k: called_in_parts("{}", k),
     "error in a stream": lambda k: fs.closing(fs.sse(fs.chunk("a"), {"error": {"message": f"{'v' * 290} {k}"}})),
     "event": lambda k: fs.closing(fs.sse(f"event: {k}\ndata: {k}\n\n".encode())),
     "stream that ends": lambda k: fs.closing(fs.sse(fs.chunk(f"so {k}"), done=False)),

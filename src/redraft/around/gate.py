@@ -67,7 +67,8 @@ class Gate:
     requests and tokens a minute, None for no limit. An endpoint that is down for `outage` seconds, a wrong key, an unknown model
     and a broken TLS connection go to `halt(error)`, once: from then on nobody gets in, and the call that
     met it waits until it is cancelled. Without `halt` such an error is raised. `say` is told when the endpoint goes down, comes
-    back, or asks for a pause of more than two minutes. Raises ConfigError for limits that are none.
+    back, or asks for a pause of more than two minutes. Without `probes` calls themselves are the probes. Raises ConfigError for
+    limits that are none.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Gate:
         outage: float = 3600.0,
         say: Callable[[str], object] | None = None,
         halt: Callable[[ModelError], object] | None = None,
+        probes: bool = True,
         clock: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
@@ -95,6 +97,7 @@ class Gate:
         self._rates = Rates(rpm, tpm, clock) if rpm is not None or tpm is not None else None
         self._circuit = Circuit(clock, self._tell)
         self._outage, self._say, self._halt = outage, say, halt
+        self._probes = probes
         self._clock, self._sleep = clock, sleep
         self._queue: deque[Waiting] = deque()
         self._paused_until, self._pause_told = -inf, ""
@@ -211,7 +214,7 @@ class Gate:
 
     @property
     def outage_probes(self) -> int:
-        """How many probes found the endpoint down."""
+        """How many failures said that the endpoint is down, whatever it was asked."""
         return self._circuit.found_down
 
     def answers_others(self, place: Place) -> bool:
@@ -237,7 +240,8 @@ class Gate:
         parked = self._asked_to_wait(error)
         if not is_outage(error):
             return parked
-        if isinstance(error, ModelTimeoutError) and not self._circuit.is_open and self._answers == place.answers:
+        unanswered = isinstance(error, ModelTimeoutError) and self._answers == place.answers
+        if unanswered and self._probes and not self._circuit.is_open:
             self._circuit.doubt(error)
             return True
         self._circuit.failed(error, probe=place.probe)
@@ -306,10 +310,11 @@ class Gate:
         if self._easing:
             self._easing -= 1
             self._next = max(self._next, self._clock()) + self._gap
-        if probe := self._circuit.is_open:
+        if is_open := self._circuit.is_open:
             self._circuit.probe()
         if self._rates:
             self._rates.take(tokens)
+        probe = is_open and self._probes and self._circuit.asks_briefly
         return Place(self._window.era, tokens, self.in_flight, self._answers, probe)
 
     def _let_in(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,15 @@ def layers_for(params: Iterable[click.Parameter], folder: Path, given: str | Non
     if given:
         layers.append(_layer(Path(given), _settings_in(Path(given), _contents(Path(given), "--config: ")), params, folder))
     elif found := nearest(folder):
-        layers.append(_layer(*found, params, folder, found[0].parent))
+        layer = _layer(*found, params, folder, found[0].parent)
+        own = layers[0].values if layers else {}
+        layers.append(replace(layer, values=without_lower_trust(layer.values, own.get("trust"))))
     return layers
+
+
+def without_lower_trust(values: Mapping[str, Any], own: str | None) -> dict[str, Any]:
+    """The settings that were found in a folder or a trace, without a `trust` that asks less of graders than the user's `own`."""
+    return {name: value for name, value in values.items() if not (name == "trust" and own == "require")}
 
 
 def _layer(

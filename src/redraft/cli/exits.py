@@ -19,6 +19,8 @@ import click
 from . import notices
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from ..core.errors import RedraftError
     from ..result import Result
 
@@ -90,6 +92,20 @@ def _heeding_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def heeding_sigterm(loop: AbstractEventLoop, handle: Callable[[], object]) -> Iterator[None]:
+    """While a loop runs, being told to end calls `handle`; afterwards it does what it did before, which a loop forgets."""
+    before = signal.getsignal(signal.SIGTERM)
+    with suppress(NotImplementedError):  # Windows has no such signal
+        loop.add_signal_handler(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, before)
 
 
 def _where_to_read(error: click.ClickException) -> str:

@@ -26,7 +26,7 @@ from ..options import Options
 from ..requirements import KINDS, parse
 from ..stores.priors import priors_in, read_priors
 from . import files
-from .config import Setting, checked
+from .config import Setting, checked, without_lower_trust
 from .consent import check
 from .options import price_of
 from .origins import TRACE
@@ -204,6 +204,7 @@ def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting]
     if trace.settings:
         unset = {str(p.name): () if p.multiple else None for p in params if p.key in AS_IT_WAS}
         values = {**unset, **values}
+    values = without_lower_trust(values, typed.get("trust"))
     fresh = {name for name in values if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}
     if fresh and trace.settings:
         ctx.meta[TRACE] = where

@@ -21,7 +21,7 @@ from ..core.errors import ConfigError, ModelError
 from ..ledger import current_entry
 from ..masking import Mask, MaskedStream, answer_mask, secrets_in_headers, secrets_in_url, without_traces
 from .endpoint_url import CHAT, clean_key, endpoint, path_hint, query_mark, redirected, url_below, warn_of_plain_http
-from .reading import Events, Pieces, Said, Spoken, parsed, read_pace, read_refusal, read_reply, refused
+from .reading import Events, Pieces, Said, Spoken, parsed, read_pace, read_refusal, read_reply, refused, without_secrets
 from .wire import CAP, Route, Timeouts, exchange, fetch, masked_headers
 
 __all__ = ["Chat", "Timeouts"]
@@ -223,7 +223,7 @@ async def _deltas(parts: AsyncGenerator[bytes, None], mask: Mask) -> AsyncGenera
     reply = pieces.reply()
     if rest := masked.add(spoken.rest()) + masked.rest():
         yield rest
-    yield replace(reply, text=mask(reply.text), reasoning=reply.reasoning and mask(reply.reasoning)) if mask else reply
+    yield without_secrets(reply, mask)
 
 
 def _texts(found: list[tuple[str, bytes]], pieces: Pieces, spoken: Spoken) -> list[str]:

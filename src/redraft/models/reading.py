@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -26,6 +27,7 @@ from ..core.errors import (
 )
 from ..core.records import MOST_TOOL_CALLS, ToolCall, Usage
 from ..jsontext import depth, loads, refuse_constant, whole_pairs
+from ..masking import Mask
 from ..text import utf8_size
 from .wire import CAP, PERHAPS_BILLED, REFUSED, too_large
 
@@ -48,6 +50,15 @@ def shorten(text: str, limit: int = 300) -> str:
     """A foreign text on one line, without control characters, and not long."""
     line = " ".join(_CONTROL.sub(" ", text[: 4 * limit]).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def without_secrets(reply: Reply, mask: Mask) -> Reply:
+    """An answer with stars in place of secrets, also in the calls of tools."""
+    if not mask:
+        return reply
+    finish, reasoning = reply.finish and mask(reply.finish), reply.reasoning and mask(reply.reasoning)
+    calls = tuple(ToolCall(mask(call.name), mask(call.arguments), mask(call.id)) for call in reply.tool_calls)
+    return replace(reply, text=mask(reply.text), finish=finish, reasoning=reasoning, tool_calls=calls)
 
 
 # ---- bodies that are answers
@@ -173,9 +184,9 @@ def _check_refusal(message: Mapping[str, Any], finish: str | None, usage: Usage)
 
 def _empty(finish: str | None, thought: bool, usage: Usage) -> BadResponseError:  # noqa: FBT001
     if thought and finish == "length":
-        return _bad("used up its tokens on reasoning: no answer came (raise max_tokens)", retryable=True, usage=usage)
+        return _bad("used up its tokens on reasoning: no answer came (raise max_tokens)", usage=usage)
     what = "reasoning but no answer" if thought else "an empty answer"
-    return _bad(f"sent {what} (finish_reason {finish!r})", retryable=True, usage=usage)
+    return _bad(f"sent {what} (finish_reason {finish!r})", usage=usage)
 
 
 def read_usage(usage: Any) -> Usage:
@@ -225,7 +236,7 @@ def _tool_call(call: Any, finish: str | None, usage: Usage) -> ToolCall:
         raise _bad(f"sent a tool call without a function: {shorten(repr(call), 100)}", usage=usage)
     name, id = function.get("name"), call.get("id")
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-        raise _bad(f"sent a tool call without the name of a function: {shorten(repr(name), 100)}", retryable=True, usage=usage)
+        raise _bad(f"sent a tool call without the name of a function: {shorten(repr(name), 100)}", usage=usage)
     arguments = _arguments(name, function.get("arguments"), finish, usage)
     return ToolCall(name, arguments, id if isinstance(id, str) and len(id) <= LONGEST_NAME else "")
 
@@ -238,12 +249,12 @@ def _arguments(name: str, given: Any, finish: str | None, usage: Usage) -> str:
             value = json.loads(given, parse_constant=refuse_constant)
         except (ValueError, RecursionError) as error:
             if finish == "length":
-                raise _bad(f"was cut off in {of} (raise max_tokens)", retryable=True, usage=usage) from None
-            raise _bad(f"sent no JSON as {of}: {shorten(str(error), 100)}", retryable=True, usage=usage) from None
+                raise _bad(f"was cut off in {of} (raise max_tokens)", usage=usage) from None
+            raise _bad(f"sent no JSON as {of}: {shorten(str(error), 100)}", usage=usage) from None
     else:
         value = {} if given is None or isinstance(given, str) else given
     if not isinstance(value, dict):
-        raise _bad(f"sent {_kind(value)} as {of}; they must be an object", retryable=True, usage=usage)
+        raise _bad(f"sent {_kind(value)} as {of}; they must be an object", usage=usage)
     if depth(value) > DEEPEST:
         raise _bad(f"nested {of} more than {DEEPEST} deep", usage=usage)
     return given if isinstance(given, str) and given.strip() else json.dumps(value, ensure_ascii=False)
@@ -616,7 +627,7 @@ class Pieces:
         """The whole answer. Raises unless the stream said that it was whole."""
         if self._finish is None:
             what = "ended without a finish_reason" if self._events else "held nothing"
-            raise _bad(f"sent a stream that {what}", retryable=True)
+            raise _bad(f"sent a stream that {what}")
         message = {
             "content": "".join([*self._text, self._half]),
             "reasoning_content": whole_pairs("".join(self._thoughts)),

@@ -23,6 +23,7 @@ from typing import IO, Any
 from weakref import WeakSet
 
 from ..core.errors import StoreError
+from ..small_files import is_named_stream
 from .home import home
 
 PRIVATE, PUBLIC = 0o600, 0o666
@@ -88,10 +89,16 @@ def open_private(path: str | Path, flags: int) -> FileIO:
     return file
 
 
-def open_regular(path: str | Path) -> FileIO:
-    """A file to read, that is one: reading a pipe or a device may have no end."""
+def open_regular(path: str | Path, *, streams: bool = False) -> FileIO:
+    """A file to read, that is one: reading a pipe or a device may have no end.
+
+    With `streams` one that was named in /dev or /proc is read all the same, as a shell names `<(command)`.
+    """
     file = open_file(Path(path), os.O_RDONLY | AT_ONCE, follow=True)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    if streams and is_named_stream(path):
+        os.set_blocking(file.fileno(), True)
         return file
     file.close()
     raise OSError(errno.EINVAL, "it is no file")
