@@ -15,7 +15,7 @@ from redraft.stores.journal import Journal
 from .killing import GRACE, batch, ending, killed_run, needless, run, start, told, until, write_rows
 
 RESULTS = (
-    *("best", "initial_score", "best_score", "score_low", "score_high", "observed"),
+    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "observed"),
     *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken"),
 )
 

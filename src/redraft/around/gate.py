@@ -5,9 +5,10 @@ All that calls to an endpoint must agree on stands here: the number in flight (`
 that is tried again goes to the back. It knows nothing of rows, budgets or retries. What a gate itself asks again
 (after an outage, after a very long Retry-After) never was a failure to those outside.
 
-Whether an endpoint is down is never found out by the call that failed, which may be what it cannot answer: while it may be
-down, whoever is let in asks a very short question in place of his own (`probe_of`). A call that timed out while nobody was
-answered has that asked at once. Where the endpoint answers, the fault is the call's own (`ModelTimeoutError.its_own`).
+A timeout may be the fault of what was asked, or of the endpoint. Which of the two it is, a very short question tells
+(`probe_of`): while an endpoint may be down for timeouts, whoever is let in asks that in place of his own, and a call that timed
+out while nobody was answered has it asked at once. Where the endpoint answers, the fault is the call's own
+(`ModelTimeoutError.its_own`). Where it is down for other reasons, a call is its own probe.
 """
 
 from __future__ import annotations

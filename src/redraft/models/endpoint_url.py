@@ -36,6 +36,19 @@ def endpoint(base_url: str) -> tuple[SplitResult, str | None]:
     return bare, unquote(parts.password or parts.username or "") or None
 
 
+def check_proxy(proxy: str | None) -> None:
+    """Raises ConfigError for what is no URL of a proxy; it is not shown, for a password may stand anywhere in it."""
+    try:
+        at = urlsplit(proxy or "")
+        is_url = at.scheme in {"http", "https"} and bool(at.hostname) and (at.port or 1) > 0
+    except ValueError:
+        is_url = False
+    if proxy and proxy != "env" and not is_url:
+        raise ConfigError(
+            'a proxy (REDRAFT_PROXY, proxy=) is http(s)://[USER:PASSWORD@]HOST:PORT or "env"; this one cannot be read'
+        )
+
+
 def url_below(base: SplitResult, path: str, query: str = "") -> str:
     """The URL of a path below a base URL; the base's query is kept, before one of its own."""
     return base._replace(path=base.path + path, query="&".join(filter(None, (base.query, query)))).geturl()

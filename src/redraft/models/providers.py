@@ -22,10 +22,18 @@ from ..core.errors import (
 )
 from ..core.records import Message, ToolCall, Usage, text_of
 from ..ledger import current_entry
-from ..masking import Mask, answer_mask, secrets_in_environment, secrets_in_url, without_traces
-from .chat import extra_for, mended, own_tool_choice, own_tools, without_none
-from .endpoint_url import redirected
-from .reading import Said, read_tool_calls, refused, shorten, without_secrets, without_thoughts
+from ..masking import (
+    Mask,
+    answer_mask,
+    secrets_in_environment,
+    secrets_in_fields,
+    secrets_in_proxy,
+    without_secret_fields,
+    without_traces,
+)
+from .chat import extra_for, masked_reply, mended, own_tool_choice, own_tools, without_none
+from .endpoint_url import check_proxy, redirected
+from .reading import Said, read_tool_calls, refused, shorten, without_thoughts
 from .vendor_clients import mask_logs, restrict, secrets_of
 from .wire import PERHAPS_BILLED, REFUSED, PerLoop
 
@@ -51,8 +59,9 @@ class ProviderModel:
         self._settings = dict(settings or {})
         self._proxy = proxy
         self._models = PerLoop(self._made, _closed)
+        check_proxy(proxy)
         first = self._made()
-        secrets = {*secrets_of(first), *secrets_in_url(proxy or "")}
+        secrets = {*secrets_of(first), *secrets_in_proxy(proxy), *secrets_in_fields(self._settings)}
         self._mask, self._answers = Mask(secrets), answer_mask(secrets)
         mask_logs(secrets)
         self.provider, self.model_name = str(first.system), str(first.model_name)
@@ -73,7 +82,7 @@ class ProviderModel:
 
     @property
     def identity(self) -> str:
-        return f"provider:{self.name}" + (f"{sorted(self._settings.items())}" if self._settings else "")
+        return f"provider:{self.name}" + (f"{sorted(without_secret_fields(self._settings).items())}" if self._settings else "")
 
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
@@ -97,7 +106,7 @@ class ProviderModel:
                     model_settings=self._asked(request),
                     model_request_parameters=_parameters(request, native=self._native),
                 )
-            return without_secrets(_reply(answer), self._answers)
+            return masked_reply(_reply(answer), self._answers)
         except Exception as error:
             failure = _failure(error, self._timeout, self._mask)
             if failure is None:

@@ -52,18 +52,6 @@ def shorten(text: str, limit: int = 300) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def without_secrets(reply: Reply, mask: Mask) -> Reply:
-    """An answer with stars in place of secrets, also in the calls of tools."""
-    if not mask:
-        return reply
-    finish, reasoning = reply.finish and mask(reply.finish), reply.reasoning and mask(reply.reasoning)
-    calls = tuple(ToolCall(mask(call.name), mask(call.arguments), mask(call.id)) for call in reply.tool_calls)
-    return replace(reply, text=mask(reply.text), finish=finish, reasoning=reasoning, tool_calls=calls)
-
-
-# ---- bodies that are answers
-
-
 def parsed(body: bytes, content_type: str = "") -> Any:
     """The JSON in a body. Raises BadResponseError naming what came instead."""
     try:
