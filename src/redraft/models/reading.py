@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -27,7 +26,6 @@ from ..core.errors import (
 )
 from ..core.records import MOST_TOOL_CALLS, ToolCall, Usage
 from ..jsontext import depth, loads, refuse_constant, whole_pairs
-from ..masking import Mask
 from ..text import utf8_size
 from .wire import CAP, PERHAPS_BILLED, REFUSED, too_large
 
