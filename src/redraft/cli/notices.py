@@ -17,7 +17,12 @@ from typing import Any
 import click
 
 _state = {"json": False}
-QUIET = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
+QUIET = {  # (these libraries write to stderr themselves, whatever the root logger does)
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_VERBOSITY": "error",
+    "DATASETS_VERBOSITY": "error",
+}
 
 
 @contextmanager
@@ -37,8 +42,8 @@ def write_json_lines() -> None:
         return
     _state["json"] = True
     logging.getLogger().addHandler(_LOGGED)
-    for name in QUIET:
-        os.environ.setdefault(name, "1")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
 
 
 def are_json() -> bool:
