@@ -90,8 +90,8 @@ class World:
         return self("run", "Say it", "--max-iterations", "0", *args)
 
     def is_refused(self, code, out, err, place):
-        command = f"redraft trust {shlex.quote(str(place))}"
-        assert (code, out) == (2, "") and (command in err or json.dumps(command)[1:-1] in err), err
+        said = json.loads(err.splitlines()[-1])["message"] if err.startswith("{") else err  # (a batch says it as JSON)
+        assert (code, out) == (2, "") and f"redraft trust {shlex.quote(str(place))}" in said, err
         assert self.server.calls == 0 and "CANARY" not in err
         assert not (self.stranger / "CANARY").exists() and not (self.outside / "CANARY").exists()
 

@@ -65,7 +65,7 @@ def check(place: Path, settings: tuple[Sensitive, ...], used: set[str], where: s
     if not _is_kept(home() / "trust", consent_to(place, settings, is_trace=is_trace)):
         shown = "; ".join(s.shown for s in chosen)
         command = f"redraft trust {shlex.quote(str(place.resolve()))}"
-        raise ConfigError(f"{where} chooses {shown}. If you trust its author, allow it once with: {command}")
+        raise ConfigError(f"{where} chooses {shown}. If it is yours, or you trust its author, allow it once with: {command}")
 
 
 def refuse_planted(folder: Path) -> None:

@@ -146,12 +146,27 @@ def _told(error: Exception) -> int:
 def _not_written(error: OSError) -> int:
     """Say which file or stream the system refused; what is still to be written to a full stdout goes nowhere."""
     if error.filename or error.errno not in {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}:
-        notices.error(f"{error.filename or 'output'}: {error.strerror or error}")
+        notices.error(f"{error.filename or 'output'}: {error.strerror or error}", _way_out(error))
         return FAILED
     notices.error(f"stdout cannot be written: {error.strerror}", "make room, or send the output to another place")
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return FAILED
+
+
+def _way_out(error: OSError) -> str:
+    """What to do about a file that the system refused."""
+    from ..core.errors import StoreError
+    from ..stores.home import home
+
+    own = ""
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        with suppress(StoreError):
+            own = str(home())
+        if own and str(error.filename or "").startswith(own):
+            return "it belongs to your own data folder, which REDRAFT_HOME names: name another, or have its owner allow it"
+        return "name a file in a folder where you may write, or have its owner allow it"
+    return "make room, or name a file on another disk" if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
 
 
 def _hint(error: RedraftError) -> str:

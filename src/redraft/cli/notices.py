@@ -27,7 +27,12 @@ class _Writing:
 
 
 _writing = _Writing()
-QUIET = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
+QUIET = {  # (these libraries write to stderr themselves, whatever the root logger does)
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_VERBOSITY": "error",
+    "DATASETS_VERBOSITY": "error",
+}
 
 
 @contextmanager
@@ -47,8 +52,8 @@ def write_json_lines() -> None:
         return
     _writing.json = True
     logging.getLogger().addHandler(_LOGGED)
-    for name in QUIET:
-        os.environ.setdefault(name, "1")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
 
 
 @contextmanager

@@ -93,6 +93,8 @@ def chosen_graders(typed: Mapping[str, Any]) -> list[Any] | None:
 
 
 def model_named(name: str | None) -> Any:
+    if name and name != "none" and name.strip().lower() in {"none", "none:", "no"}:
+        raise ConfigError(f"model: {name!r} is no name of a model; for no model at all write --model none")
     return False if name == "none" else name
 
 

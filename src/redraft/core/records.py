@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from math import sqrt
 from typing import Any, TypeAlias
 
@@ -453,8 +454,10 @@ class Comparison:
     def __post_init__(self) -> None:
         for name in ("ranking", "actions", "shown", "votes"):
             object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
-        groups = [sorted(_as_tuple("a group of ties", group)) for group in _as_tuple("ties", self.ties)]
-        object.__setattr__(self, "ties", tuple(map(tuple, groups)))
+        groups = [_as_tuple("a group of ties", group) for group in _as_tuple("ties", self.ties)]
+        if wrong := [id for id in chain(self.ranking, *groups) if not isinstance(id, int)]:
+            raise ValueError(f"ranking and ties hold ids of candidates, which are whole numbers, got {wrong[0]!r}")
+        object.__setattr__(self, "ties", tuple(tuple(sorted(group)) for group in groups))
         if not {id for group in self.ties for id in group} <= set(self.ranking):
             raise ValueError(f"ties are of candidates in the ranking {list(self.ranking)!r}, got {self.ties!r}")
 

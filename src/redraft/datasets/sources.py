@@ -147,6 +147,8 @@ def _named(spec: str | Path, spool: _Spool) -> Source:
 
 
 def _hint(name: str) -> str:
+    if "://" in name:
+        return ": an address is not read from here; download it first, or pipe it: curl ... | redraft batch -"
     likely = NAME.fullmatch(name) and not is_table(name)
     return f"; if a Hugging Face dataset is meant: {INSTALL}" if likely else ""
 

@@ -204,7 +204,7 @@ class Chat:
 
     def told(self, error: ModelError) -> ModelError:
         """The error with the model and the host in front, and no secret in it or behind it, whoever put it there."""
-        unkeyed = "" if error.status != 401 or self._mask else NO_KEY
+        unkeyed = "" if error.status != 401 or self.has_key or self._mask else NO_KEY
         error.args = (f"{self.name} at {self.host}: {error}{unkeyed}",)
         return self.masked(error)
 

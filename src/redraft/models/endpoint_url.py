@@ -28,7 +28,7 @@ def endpoint(base_url: str) -> tuple[SplitResult, str | None]:
         host, _ = parts.hostname, parts.port
         (host or "").encode("idna")
     except ValueError:
-        raise ConfigError("a base URL is http(s)://host:port/v1: this one cannot be read") from None
+        raise ConfigError(f"a base URL is http(s)://host:port/v1: {_unreadable(base_url)} cannot be read") from None
     if parts.scheme not in {"http", "https"} or not host:
         raise ConfigError(f"a base URL is http(s)://host:port/v1, got {endpoint_shown(base_url)!r}")
     path = parts.path.rstrip("/").removesuffix(CHAT)
@@ -47,6 +47,16 @@ def check_proxy(proxy: str | None) -> None:
         raise ConfigError(
             'a proxy (REDRAFT_PROXY, proxy=) is http(s)://[USER:PASSWORD@]HOST:PORT or "env"; this one cannot be read'
         )
+
+
+def _unreadable(url: str) -> str:
+    """What in a URL could not be read: the port, if it is that. Where there is an @ anything may be a part of a password."""
+    if "@" in url:
+        return "this one"
+    port = re.search(r":([^:\]/]*)$", endpoint_shown(url).partition("://")[2].partition("/")[0])
+    if port and not (port[1].isascii() and port[1].isdigit() and int(port[1][:6]) < 1 << 16):
+        return f"its port {port[1]!r}, which must be a number up to 65535,"
+    return "this one"
 
 
 def url_below(base: SplitResult, path: str, query: str = "") -> str:
