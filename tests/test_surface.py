@@ -22,6 +22,8 @@ FLOORS = {
     "text": 1,
     "jsontext": 0,
     "small_files": 1,
+    "tomltext": 1,
+    "yamltext": 1,
     "compute": 1,
     "models": 2,
     "graders": 2,

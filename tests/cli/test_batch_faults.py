@@ -1,6 +1,7 @@
 """Batches whose rows, endpoints, files and arguments fail: what becomes of them, and what is said."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -252,6 +253,19 @@ async def test_a_folder_that_is_deleted_or_renamed_ends_the_run(tmp_path, serve,
     again = await batch(source, folder / output, server.model, good, **more)
     assert (again.ended, again.done) == ("", 40)
     assert again.kept >= report.done > 0
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+@pytest.mark.parametrize("rows", ['{"prompt": "a", "response": "b"}\n', '{"prompt": "a", "response": "b"}\nno\n', "no\n"])
+def test_what_stands_where_nobody_named_a_file_is_not_written_to(redraft, kind, rows):
+    """A pipe would keep the run waiting, and a link would put the words of rows into another folder."""
+    (redraft.folder / "in.jsonl").write_text(rows)
+    (redraft.folder / "elsewhere").mkdir()
+    errors = redraft.folder / "out.jsonl.errors.jsonl"
+    os.mkfifo(errors) if kind == "pipe" else errors.symlink_to("elsewhere/profile")
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
+    assert done.returncode == 2 and not list((redraft.folder / "elsewhere").iterdir())
+    assert errors.name in done.err or rows == "no\n"
 
 
 def test_the_command_ends_with_1_when_its_output_is_deleted(redraft, serve):

@@ -558,6 +558,34 @@ def test_a_saved_dataset_has_its_files_in_its_folder(tmp_path, dataset, held):
         open_source(tmp_path / "given")
 
 
+@pytest.mark.parametrize("kind", ["file", "saved"])
+def test_links_out_of_a_folder_of_a_dataset_are_not_followed(tmp_path, dataset, kind):
+    """Neither to a table of the user's nor to what another dataset keeps."""
+    given = tmp_path / "given"
+    dataset.save_to_disk(tmp_path / "private")
+    if kind == "saved":
+        dataset.save_to_disk(given)
+        table = next(given.glob("*.arrow"))
+        table.unlink()
+        table.symlink_to(tmp_path / "private" / table.name)
+    else:
+        given.mkdir()
+        (tmp_path / "private.jsonl").write_text('{"secret": 1}\n')
+        (given / "train.jsonl").symlink_to("../private.jsonl")
+    with pytest.raises(ConfigError, match="outside"):
+        open_source(f"hf:{given}")
+
+
+@pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
+def test_a_card_of_aliases_without_end_is_refused(tmp_path, name):
+    """Read by their rules they would take hours."""
+    doubled = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
+    (tmp_path / name).write_text(f"---\n{doubled}---\n" if name == "README.md" else doubled)
+    (tmp_path / "train.jsonl").write_text('{"n": 5}\n')
+    with pytest.raises(ConfigError, match=f"{name}.*aliases"):
+        open_source(f"hf:{tmp_path}")
+
+
 @pytest.fixture
 def plain_files():
     """The address of a server that gives a row to everybody, and the paths that it was asked for."""

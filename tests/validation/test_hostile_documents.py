@@ -32,6 +32,7 @@ FILES = {
     "deep.toml": f"criteria = {DEEP}",
     "digits.toml": f"criteria = {DIGITS}",
     "hex.toml": f"[criteria.a]\ndescription = 'd'\nweight = {HEX}",
+    "key.toml": f"{'a.' * 500_000}a = 1",
     "date.toml": "criteria = 2020-01-01",
     "deep.yaml": f"criteria: {DEEP}",
     "digits.yaml": f"criteria: {DIGITS}",

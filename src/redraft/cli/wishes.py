@@ -218,7 +218,10 @@ def chosen_in(trace: Trace, path: Path) -> tuple[Sensitive, ...]:
     """The settings of a trace in a file that need consent. Raises ConfigError."""
     given = trace.settings.get("require", ())  # goes before what the task requires
     required = [*trace.task.requirements, *(given if isinstance(given, list | tuple) else ())]
-    return sensitive({**trace.settings, "require": required}, path.resolve().parent, Path.cwd())
+    try:
+        return sensitive({**trace.settings, "require": required}, path.resolve().parent, Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def taken_up(trace: Trace, typed: Mapping[str, Any]) -> Trace:

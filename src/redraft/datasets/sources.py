@@ -10,7 +10,6 @@ from __future__ import annotations
 import glob
 import io
 import json
-import os
 import re
 import select
 import sys
@@ -29,7 +28,10 @@ from threading import Lock, Thread
 from typing import IO, Any, TypeAlias
 from weakref import finalize
 
+from ..checks import unreadable
 from ..core.errors import ConfigError, StoreError
+from ..small_files import read_small_text
+from ..yamltext import check_yaml
 from .early import close_quietly
 from .frames import frame_rows
 from .rows import BATCH, MOST_SKIPPED, NOTED, PIECE, BadRow, OnError, Row, accepted, check_kind, checked, is_table, rows, rows_in
@@ -428,8 +430,8 @@ def _check_name(name: str) -> None:
 def _from_folder(library: Any, folder: Path) -> Any:
     """A dataset in a folder, of files in that folder alone, whatever is written in it."""
     if _saved(folder):
-        _check_saved(folder)
         _inside([str(path) for path in folder.rglob("*")], folder)
+        _check_saved(folder)
         return library.load_from_disk(str(folder))
     for said in filter(ELSEWHERE.search, _configured(folder)):
         raise _outside(folder, said)
@@ -466,10 +468,29 @@ def _data_files(builder: Any) -> Iterator[str]:
 def _configured(folder: Path) -> Iterator[str]:
     """Every text in the settings that the library takes from a folder: where data files are is among them."""
     card, settings = folder / "README.md", folder / ".huggingface.yaml"
+    yaml, cards = import_module("yaml"), import_module("huggingface_hub.repocard")
+    _inside([str(path) for path in (card, settings)], folder)
     if card.is_file():
-        yield from _texts(import_module("huggingface_hub").DatasetCard.load(card).data.to_dict().get("configs"))
+        if block := cards.REGEX_YAML_BLOCK.search(_text_of(card)):
+            _check_card(yaml, block[2], card)
+        yield from _texts(cards.DatasetCard.load(card).data.to_dict().get("configs"))
     if settings.is_file():
-        yield from _texts(import_module("yaml").safe_load(settings.read_text("utf-8")))
+        _check_card(yaml, text := _text_of(settings), settings)
+        yield from _texts(yaml.safe_load(text))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_small_text(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{str(path)!r} cannot be read: {unreadable(error)}") from error
+
+
+def _check_card(yaml: Any, text: str, path: Path) -> None:
+    try:
+        check_yaml(yaml, text)
+    except ValueError as error:
+        raise ConfigError(f"{str(path)!r}: {error}") from error
 
 
 def _texts(settings: Any) -> Iterator[str]:

@@ -209,7 +209,7 @@ class Run:
     def _list_errors(self, error: Unusable) -> None:
         """Write all rows that cannot be used into the errors file, and say with the error where that is; not over another file."""
         place = Path(self.asked.errors)
-        if place.exists() and place.stat().st_size and not lists_errors(place):
+        if self.asked.has_strange_errors or (place.exists() and place.stat().st_size and not lists_errors(place)):
             return
         refused = Refused(self.asked.errors)
         error.rows(refused.put)
