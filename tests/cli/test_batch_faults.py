@@ -268,6 +268,18 @@ def test_what_stands_where_nobody_named_a_file_is_not_written_to(redraft, kind, 
     assert errors.name in done.err or rows == "no\n"
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_journal_that_nobody_named_is_not_made_elsewhere(redraft, kind):
+    """What stands at its place is named, and nothing is written through it."""
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "a", "response": "b"}\n')
+    (redraft.folder / "elsewhere").mkdir()
+    journal = redraft.folder / "out.jsonl.journal"
+    os.mkfifo(journal) if kind == "pipe" else journal.symlink_to("elsewhere/profile")
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
+    assert done.returncode == 2 and journal.name in done.err
+    assert not list((redraft.folder / "elsewhere").iterdir())
+
+
 def test_the_command_ends_with_1_when_its_output_is_deleted(redraft, serve):
     """And says which file; the last line has the true state."""
     table(redraft.folder / "in.jsonl", [f"say {i}" for i in range(40)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import io
 import json
+import os
 import re
 import select
 import sys

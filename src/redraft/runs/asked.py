@@ -28,6 +28,7 @@ RETRY = ("failed", "truncated")
 ENGINES = ("local", "ray", "provider-batch")
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"
+JOURNAL = ".journal"  # what is put to the output's name for the journal
 ERRORS = ".errors.jsonl"  # what is put to the output's name for the file of rows that cannot be read
 MOST_ROWS = 10**15
 HERE_ONLY = ("on_record", "on_step", "cache")
@@ -89,7 +90,7 @@ class Asked:
         return cls(
             source,
             to,
-            journal=Path(journal or f"{stem}.journal"),
+            journal=Path(journal or f"{stem}{JOURNAL}"),
             name=name or named_after(Path(stem).name),
             errors=str(errors or f"{stem}{ERRORS}"),
             **{key: value for key, value in asked.items() if value is not None},
@@ -178,10 +179,13 @@ class Asked:
     @property
     def has_strange_errors(self) -> bool:
         """Whether no file, or a link to another folder, stands where the errors file goes that nobody named."""
-        path = Path(self.errors)
-        target = path.resolve()
-        strange = (target.exists() and not target.is_file()) or target.parent != path.parent.resolve()
-        return strange and self.errors == f"{self.output}{ERRORS}"
+        return self.errors == f"{self.output}{ERRORS}" and _is_strange(Path(self.errors))
+
+    def _check_journal(self) -> None:
+        if str(self.journal) == f"{self.output}{JOURNAL}" and _is_strange(self.journal):
+            raise ConfigError(
+                f"journal {str(self.journal)!r} is no file, or a link out of its folder: remove it, or name another (--journal)"
+            )
 
     def check_places(self) -> None:
         """Raises ConfigError for an output or a journal in a folder that is not there, or cannot be written."""
@@ -196,6 +200,7 @@ class Asked:
                 raise ConfigError(f"{what} {name!r} cannot be written: there is no folder {str(folder)!r}")
             if not place.exists() and not os.access(folder, os.W_OK):
                 raise ConfigError(f"{what} {name!r} cannot be written: folder {str(folder)!r} is not writable")
+        self._check_journal()
 
     @property
     def plan(self) -> Plan | None:
@@ -223,6 +228,12 @@ def columns_of(given: Any) -> Columns:
 def _one_of(name: str, value: Any, allowed: Collection[str]) -> None:
     if value not in allowed:
         raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def _is_strange(path: Path) -> bool:
+    """Whether what stands at a path is no file, or a link to another folder."""
+    target = path.resolve()
+    return (target.exists() and not target.is_file()) or target.parent != path.parent.resolve()
 
 
 def lists_errors(path: Path) -> bool:
