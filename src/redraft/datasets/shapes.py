@@ -182,8 +182,10 @@ class _Held:
         return [n for n in names if any(v is None for v in held[n]) and not any(map(_something, held[n]))]
 
     def present(self, names: Sequence[str]) -> str | None:
-        """The first column of these names that is there."""
-        return next((n for n in names if any(at(values, n) is not ABSENT for values in self.sample)), None)
+        """The first column of these names that is there, and holds no objects."""
+        return next(
+            (n for n in names if any(_something(v := at(values, n)) and not isinstance(v, Mapping) for values in self.sample)), None
+        )
 
     def listed(self) -> str:
         """All columns, and the parts of objects."""
