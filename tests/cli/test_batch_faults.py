@@ -1,15 +1,17 @@
 """Batches whose rows, endpoints, files and arguments fail: what becomes of them, and what is said."""
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from redraft import batch
+from redraft import Budget, batch
 from redraft.errors import ConfigError
 from redraft.runs import Limits
 
@@ -73,6 +75,40 @@ async def test_rows_that_are_never_answered_fail_and_the_run_goes_on(tmp_path, s
     assert seconds < 60
     asked = [messages for messages in server.asked if "poison" in messages[-1]["content"]]
     assert len(asked) <= 10 * poison
+
+
+@pytest.mark.parametrize("status", [403, 404])
+@pytest.mark.parametrize("good_rows", [0, 5])
+async def test_a_row_that_a_filter_forbids_fails_alone(tmp_path, serve, status, good_rows):
+    """The endpoint answers a short question with this key and model, so that it is the row; the budget counts the question."""
+    server = serve(Server(fails=status))
+    report, rows, _ = await run(
+        tmp_path, server, ["poison", *(f"say {i}" for i in range(good_rows))], timeout=10.0, budget=Budget(calls=2 + good_rows)
+    )
+    assert (report.ended, report.done, report.failed, server.calls) == ("", good_rows, 1, 2 + good_rows)
+    assert f"status {status}" in rows[0]["error"]
+
+
+async def test_an_output_that_another_program_empties_ends_the_run(tmp_path, serve):
+    """It is not gone on with behind a hole; the same command writes it again."""
+    emptied = []
+
+    async def slow(text):
+        out = tmp_path / "out.jsonl"
+        if not emptied and out.stat().st_size:
+            out.write_bytes(b"")
+            emptied.append(text)
+        await asyncio.sleep(0.1)
+        return 1.0
+
+    source, server = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(30)]), serve(Server())
+    more = {"limits": Limits(start=1), "max_iterations": 0, "max_in_flight": 1}
+    report = await batch(source, tmp_path / "out.jsonl", server.model, slow, **more)
+    assert emptied
+    assert (report.ended, "out.jsonl" in report.message) == ("disk", True)
+    assert "\0" not in (tmp_path / "out.jsonl").read_text()
+    await batch(source, tmp_path / "out.jsonl", server.model, slow, **more)
+    assert len(read(tmp_path / "out.jsonl")) == 30
 
 
 @pytest.mark.parametrize(
@@ -331,6 +367,9 @@ def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
 
 UNUSABLE = {
     "Latin-1": ("in.csv", "prompt,id\ncafé 1,a\ncafé 2,b\n".encode("latin-1"), ["2 x", "in.csv:2", "Latin-1", "iconv"], 2),
+    "Latin-1 document": ("in.json", '[{"prompt": "café"}]'.encode("latin-1"), ["in.json", "Latin-1", "iconv"], 0),
+    "UTF-16 document": ("in.json", '[{"prompt": "café"}]'.encode("utf-16"), ["in.json", "UTF-16", "iconv"], 0),
+    "numbers": ("in.jsonl", b'{"prompt": 5}\n', ["'prompt' holds neither texts nor messages", "--prompt-col"], 0),
     "empty": ("in.csv", b"", ["there is no row", "it is empty"], 0),
     "requirement": (
         "in.jsonl",
@@ -358,7 +397,8 @@ def test_when_no_row_can_be_used_the_reasons_are_told(redraft, kind):
         errors = redraft.folder / "out.jsonl.errors.jsonl"
         assert len(read(errors) if errors.exists() else []) == bad
         assert {p.name for p in redraft.folder.iterdir()} <= {name, errors.name}
-    (redraft.folder / name).write_text("prompt,response\np,r\n" if name.endswith("csv") else '{"prompt": "p", "response": "r"}\n')
+    good = {".csv": "prompt,response\np,r\n", ".json": '[{"prompt": "p", "response": "r"}]'}
+    (redraft.folder / name).write_text(good.get(Path(name).suffix, '{"prompt": "p", "response": "r"}\n'))
     done = redraft("batch", name, "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
     assert done.returncode == 0, done.err
     assert not (redraft.folder / "out.jsonl.errors.jsonl").exists()

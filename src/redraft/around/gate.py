@@ -214,6 +214,11 @@ class Gate:
         return again
 
     @property
+    def halts(self) -> bool:
+        """Whether an error that would meet every call ends the run, and none has."""
+        return self._halt is not None and self._stopped is None
+
+    @property
     def outage_probes(self) -> int:
         """How many failures said that the endpoint is down, whatever it was asked."""
         return self._circuit.found_down
@@ -379,6 +384,8 @@ def gated(call: Call, gate: Gate) -> Call:
                 reply = await call(probe_of(request) if place.probe else request)
             except ModelError as error:
                 own = not place.probe and _its_own(error, request, formats)
+                if not (place.probe or own) and gate.halts and may_be_refusal(error):
+                    own = await refuted(call, gate, request, error, again)
                 if not (gate.probed(place, error) if place.probe else gate.failed(place, error, its_own=own)):
                     late.mark(place, error)
                     error.usage = (spent + error.usage).of_one_answer()
@@ -403,6 +410,24 @@ def gated(call: Call, gate: Gate) -> Call:
                 spent += used
 
     return passed
+
+
+async def refuted(
+    call: Call, gate: Gate, request: Request, error: ModelError, again: Callable[[Usage], Awaitable[Request]] | None
+) -> bool:
+    """Whether the endpoint that refused a request answers a probe in its place. The error's usage is what is not settled yet."""
+    try:
+        if again:
+            request, error.usage = await again(error.usage), NOTHING
+        reply = await call(probe_of(request))
+    except ModelError as failure:
+        error.usage += failure.usage
+        return answered(failure) and not is_busy(failure) and not is_fatal(failure)
+    except BaseException:
+        gate.dropped()
+        raise
+    error.usage += reply.usage
+    return True
 
 
 def probe_of(request: Request) -> Request:
@@ -453,6 +478,11 @@ def is_fatal(error: ModelError) -> bool:
     if isinstance(error, AuthenticationError):
         return True
     return isinstance(error, ModelUnavailableError) and not error.retryable and (error.status or 0) < 500
+
+
+def may_be_refusal(error: ModelError) -> bool:
+    """Whether an error that is fatal where it meets every call may be for what one request holds: filters and routers say so."""
+    return error.status in {403, 404} and is_fatal(error)
 
 
 def _its_own(error: ModelError, request: Request, formats: set[Format]) -> bool:
