@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("suite", max_examples=50)  # for properties that do not say how many they want
+# For properties that do not say how many examples they want. No deadline: it would time the machine, which other tests load.
+settings.register_profile("suite", max_examples=50, deadline=None)
 settings.load_profile("suite")
 
 TINY = Path(__file__).parent / "wire" / "tiny.py"

@@ -4,8 +4,10 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from textwrap import dedent
 from threading import Thread
 
 import pytest
@@ -16,7 +18,7 @@ from redraft.core.trace import Trace
 from redraft.errors import StoreError
 from redraft.graders.envelope import fresh_nonce
 from redraft.models import connect
-from redraft.stores import Journal
+from redraft.stores import Journal, JsonlStore, read_trace
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here"),
@@ -84,6 +86,52 @@ def test_a_journal_stays_with_the_process_that_opened_it(tmp_path):
         journal.finish("r", "1", "done", {"best": "b"})
     with Journal(path) as journal:
         assert [note.status for note in journal.known("r", ["1", "2"]).values()] == ["done"]
+
+
+def test_a_draft_stays_with_the_process_that_writes_it(tmp_path):
+    """What was buffered when a program forked stands in the file once, however the child ends, and the file is not taken away."""
+    code = """
+        import os, sys
+        from redraft.stores.files import Draft, draft_folder
+        from pathlib import Path
+
+        draft = Draft("out.bin")
+        draft.file.write(b"one ")
+        with draft_folder(Path("several")) as folder:
+            child = os.fork()
+            if not child:
+                try:
+                    sys.exit("as any program may")
+                finally:
+                    draft.abandon()
+            os.waitpid(child, 0)
+            assert folder.is_dir()
+        draft.file.write(b"two")
+        draft.publish()
+        """
+    subprocess.run([sys.executable, "-c", dedent(code)], cwd=tmp_path, timeout=60, check=True)
+    assert (tmp_path / "out.bin").read_bytes() == b"one two"
+    assert [file.name for file in tmp_path.iterdir()] == ["out.bin"]
+
+
+def test_a_trace_is_let_go_by_the_process_that_opened_it(tmp_path):
+    """A child that runs on keeps no trace locked; what it would write to its parent's is refused."""
+    trace = Trace(Task("q"))
+    with JsonlStore(tmp_path / "t.jsonl") as store:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(0)
+        os.close(reader)
+        assert "is not open in this process" in in_child(lambda: store.append(trace))
+        store.append(trace)
+    with JsonlStore(tmp_path / "t.jsonl", resume=True):
+        pass
+    os.close(writer)
+    os.waitpid(child, 0)
+    assert read_trace(tmp_path / "t.jsonl").task == Task("q")
 
 
 def test_signals_of_a_child_are_its_own():

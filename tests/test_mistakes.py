@@ -205,6 +205,12 @@ NAMES = {
     "localhost:8080": "http://localhost:8080/v1#NAME",
     "127.0.0.1:8000/v1": "http://127.0.0.1:8000/v1#NAME",
     "api.openai.com": "https://api.openai.com/v1#NAME",
+    "ollama": "ollama:NAME",
+    "local": "local:NAME",
+    "llama3:8b": "ollama:llama3:8b",
+    "claude:opus": "anthropic:opus",
+    "127.0.0.1:8000/v1#tiny": "http://127.0.0.1:8000/v1#tiny",
+    "htp://box/v1#tiny": "http://box/v1#tiny",
     "models/tiny.gguf": "local:models/tiny.gguf",
     "/models/tiny.gguf": "local:/models/tiny.gguf",
 }
@@ -219,12 +225,19 @@ def test_the_right_spelling_of_a_model_comes_first(typed):
     assert str(caught.value).index("did you mean") < 40 + 2 * len(typed.strip()) + 40
 
 
-@pytest.mark.parametrize("typed", ["foo:bar", "/some/where", "some-lab/some-model"])
+@pytest.mark.parametrize("typed", ["foo:bar", "/some/where", "some-lab/some-model", "#tiny", "None"])
 def test_nothing_is_suggested_where_nothing_is_like_it(typed):
     """No nonsense: what names are like is told instead."""
     with pytest.raises(ConfigError, match="A name is such as openai:gpt-4o-mini, ollama:llama3.2") as caught:
         connect(typed, env={})
     assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("typed", ["http://h:99999/v1#m", "http://h:80x/v1#m", "http://u:pa?55w@h:80/v1#m"])
+def test_a_port_that_is_none(typed):
+    """It is named, unless there is an @ in the address: then it may be a part of a password."""
+    with pytest.raises(ConfigError, match="its port '(99999|80x)'" if "@" not in typed else "this one cannot be read"):
+        connect(typed, env={})
 
 
 async def test_a_grader_that_computes_does_not_blame_the_judge(capfd, tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ from redraft import (
 from redraft.contracts import Reply, ToolCall
 from redraft.core.records import Outcome
 from redraft.core.trace import Seat
-from redraft.errors import ConfigError, StoreError
+from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.runs.export import Provenance, export
 from redraft.runs.pairs import FORMATS, Recipe
 from redraft.stores.journal import Journal
@@ -339,8 +339,33 @@ def test_training_data_leaves_calls_out_and_counts_them(tmp_path, format):
 
     trace = Trace(TASK, (Seat("specific", reads_tool_calls=True),)) + Candidate(0, "", tool_calls=calling().tool_calls)
     trace += Outcome(0, StopReason.TOOL_CALLS)
-    numbers = export([(SimpleNamespace(id="a"), trace)], tmp_path / "out.jsonl", Recipe(format), Provenance("r", "m"))
+    rows = [(SimpleNamespace(id="a"), trace)]
     if format == "trajectory":
+        export(rows, tmp_path / "out.jsonl", Recipe(format), Provenance("r", "m"))
         assert "[tool call: search]" in (tmp_path / "out.jsonl").read_text()
     else:
-        assert numbers.left_out == {"the answers call tools": 1}
+        with pytest.raises(RedraftError, match="1 x the answers call tools"):
+            export(rows, tmp_path / "out.jsonl", Recipe(format), Provenance("r", "m"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("[" * 200_000, "200 deep"),
+        ("[" * 3000 + "]" * 3000, "200 deep"),
+        ("1" * 5000, "4300 digits"),
+        ('{"q": 1, "q": 2}', "twice"),
+    ],
+    ids=["torn and deep", "deep", "a number without end", "a key that stands twice"],
+)
+def test_arguments_that_cannot_be_read_are_a_value_error(arguments, said):
+    """A model, or a foreign trace, may write anything there."""
+    with pytest.raises(ValueError, match=said):
+        ToolCall("search", arguments).parsed
+
+
+def test_as_many_tools_as_a_row_can_hold_are_checked_in_no_time():
+    """Checking that each name stands there once takes time linear in them."""
+    tools = [{"function": {"name": f"f{n}"}} for n in range(50_000)]
+    with pytest.raises(ConfigError, match="'f7' stands there twice"):
+        Task("q", tools=[*tools, tools[7]])

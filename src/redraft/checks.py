@@ -17,7 +17,18 @@ LONGEST_LIST = 12  # names in a message
 _OR_NONE = {True: " or None", False: ""}
 
 
-_SHORT = Repr()
+class _Short(Repr):
+    """Short forms; what fails to show itself is named by its kind, without an address in memory."""
+
+    def repr_instance(self, x: object, level: int) -> str:
+        try:
+            repr(x)
+        except Exception:  # noqa: BLE001  (a foreign `repr`)
+            return f"<{type(x).__name__}>"
+        return super().repr_instance(x, level)
+
+
+_SHORT = _Short()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxdict, _SHORT.maxset = 5, 30, 30, 30, 30
 _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 300, 300, 100
 

@@ -12,17 +12,18 @@ from array import array
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
-from json import dumps
-from sys import byteorder
+from json import dumps, loads
+from sys import byteorder, maxsize
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+from urllib.request import getproxies
 
 STARS = "***"
 FRAGMENT = 8
 """The shortest fragment of a secret that is masked: eight characters of a random key are in no text by chance, and seven
 are no more than vendors show of a key themselves."""
 WORDS = 12
-"""The same for a secret without a digit, which may be made of words."""
+"""The same for a secret without a digit, which may be made of words, and in answers for letters of one case, which may be one."""
 SHORTEST = 4
 """A shorter secret cannot be masked: it would be found everywhere."""
 PLACEHOLDERS = frozenset({"empty", "none", "not-needed", "no-key-required", "sk-no-key-required", "api-key-not-set"})
@@ -32,8 +33,15 @@ SECRET_NAME = re.compile(
     r"key|token|auth|secret|cookie|passw|pwd|credential|session|signature|^(code|sig|sas|pass|jwt|pin|otp)$", re.IGNORECASE
 )
 """The names of headers, parameters and fields that hold a secret."""
-_RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w+/=.~%-]{16,}", re.ASCII)
-_ENVIRONMENT = re.compile(r"(API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD|CREDENTIALS?)(_ID)?$")
+_RANDOM = re.compile(
+    r"(?=.{16})([\w+/=~%]*[.-])*((?=[^.-]*\d)(?=[^.-]*[a-z])[\w+/=~%]{12}|[0-9a-f]{8}-[0-9a-f]{4}-)[\w+/=.~%-]*",
+    re.ASCII | re.IGNORECASE,
+)
+"""What looks like a key: no date, and no name of words and numbers, as versions and models have."""
+_ENVIRONMENT = re.compile(r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?)(_ID)?$|BEARER_TOKEN")
+_KEY_NAME = re.compile(r"api[_-]?key|access[_-]?key|passw|secret|authorization|credential", re.IGNORECASE)
+_PATH = re.compile(r"([/~]|[A-Za-z]:\\).*\.[A-Za-z]{2,5}")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _PUBLIC = re.compile(r"(?:(?:sk|pk|rk|gsk|hf|xai|key|api)[-_])?(?:(?:proj|ant|svcacct|admin|or|live|test|(?:api|v)\d{1,2})[-_])*")
 _BLOCK = 4
 """Bytes of the blocks that a text is searched by at first: a fragment of 8 characters holds one that begins at a multiple of 4."""
@@ -43,17 +51,19 @@ S = TypeVar("S", str, bytes)
 
 
 class Mask:
-    """Masks some secrets. `shortest`: secrets with fewer characters are left alone."""
+    """Masks some secrets. `words`: of a secret that has a word in it, that word alone is left as it is."""
 
-    def __init__(self, secrets: Iterable[str | None], shortest: int = SHORTEST) -> None:
+    def __init__(self, secrets: Iterable[str | None], *, words: bool = False) -> None:
+        self._words = words
         self._whole: list[bytes] = []
         self._fragments: dict[int, set[bytes]] = {}
         self.longest = 0
-        for secret in {s for s in secrets if s and s.lower() not in PLACEHOLDERS and len(s) >= max(shortest, SHORTEST)}:
+        for secret in {s for s in secrets if s and s.lower() not in PLACEHOLDERS and len(s) >= SHORTEST}:
             self._learn(secret)
         grams = (gram for fragments in self._fragments.values() for gram in fragments)
         self._beginnings = {size: {f[:n] for f in found for n in range(1, size)} for size, found in self._fragments.items()}
         self._beginnings.setdefault(0, set()).update(w[:n] for w in self._whole for n in range(1, len(w)))
+        self._shortest = min((*self._fragments, *map(len, self._whole)), default=maxsize)
         self._blocks = {int.from_bytes(g[i : i + _BLOCK], byteorder) for g in grams for i in range(len(g) - _BLOCK + 1)}
 
     def _learn(self, secret: str) -> None:
@@ -61,14 +71,17 @@ class Mask:
         least = FRAGMENT if any(c.isdigit() for c in secret) else WORDS
         public = _PUBLIC.match(secret)
         prefix = public.group().lower().encode() if public else b""
+        pieces = (secret[i : i + least] for i in range(len(secret) - least + 1))
+        words = {p.lower().encode() for p in pieces if self._words and least < WORDS and _WORD.fullmatch(p)}
         for form in _forms(secret):
             self.longest = max(self.longest, len(form))
-            if len(form) < least:
+            if len(form) < least or (words and len(form) < WORDS):
                 self._whole.append(form)
-                continue
             known = len(prefix) if form.startswith(prefix) else 0
-            fragments = (form[i : i + least] for i in range(len(form) - least + 1) if i + least > known)
-            self._fragments.setdefault(least, set()).update(fragments)
+            for size in {least, WORDS} if words else {least}:
+                fragments = {form[i : i + size] for i in range(len(form) - size + 1) if i + size > known} - words
+                if fragments:
+                    self._fragments.setdefault(size, set()).update(fragments)
 
     def __bool__(self) -> bool:
         return bool(self._whole or self._fragments)
@@ -78,18 +91,25 @@ class Mask:
 
     def __call__(self, text: str) -> str:
         """The text with stars in place of secrets and of fragments of them."""
-        spans = self._spans(_bytes(text)) if self else []
+        spans = self._spans(_bytes(text)) if len(text) >= self._shortest else []
         return _starred(text, STARS, spans) if spans else text
 
     def raw(self, data: bytes) -> bytes:
-        """The same for bytes."""
+        """The same for bytes. What was JSON is JSON still: stars stand in its texts and names only."""
         spans = self._spans(data.lower()) if self else []
-        return _starred(data, STARS.encode(), spans) if spans else data
+        if not spans:
+            return data
+        try:
+            return dumps(self.within(loads(data.decode()))).encode()
+        except (ValueError, RecursionError):
+            return _starred(data, STARS.encode(), spans)
 
     def within(self, value: T) -> T:
         """The same for all texts in a value of JSON, names included."""
         masked: Any = value
-        if isinstance(value, str):
+        if type(value) is int:
+            masked = STARS if self(str(value)) == STARS else value
+        elif isinstance(value, str):
             masked = self(value)
         elif isinstance(value, bytes):
             masked = self.raw(value)
@@ -101,7 +121,7 @@ class Mask:
 
     def _spans(self, data: bytes) -> list[tuple[int, int]]:
         """Where secrets stand in a text of small letters, sorted."""
-        return sorted([*self._whole_in(data), *self._fragments_in(data)])
+        return sorted(span for span in (*self._whole_in(data), *self._fragments_in(data)) if span[1])
 
     def _whole_in(self, data: bytes) -> Iterator[tuple[int, int]]:
         for secret in self._whole:
@@ -114,11 +134,17 @@ class Mask:
         whole = array("I", data[: len(data) // _BLOCK * _BLOCK])
         if self._blocks.isdisjoint(whole):
             return
-        for near in (_BLOCK * n for n, block in enumerate(whole) if block in self._blocks):
-            for size, fragments in self._fragments.items():
+        found = [_BLOCK * n for n, block in enumerate(whole) if block in self._blocks]
+        for size, fragments in self._fragments.items():
+            first = last = 0
+            for near in found:
                 for start in range(max(0, near + _BLOCK - size), near + 1):
                     if data[start : start + size] in fragments:
-                        yield start, start + size
+                        if start > last:
+                            yield first, last
+                            first = start
+                        last = max(last, start + size)
+            yield first, last
 
     def pending(self, data: bytes) -> int:
         """How many characters at the end of a text may belong to a secret that goes on in the next part of it."""
@@ -165,7 +191,7 @@ def answer_mask(secrets: Iterable[str | None]) -> Mask:
     that holds such a word is not to be changed.
     """
     given = [s for s in secrets if s]
-    return Mask(s for s in given if len(s) >= (FRAGMENT if any(c.isdigit() for c in s) else WORDS))
+    return Mask((s for s in given if len(s) >= (FRAGMENT if any(c.isdigit() for c in s) else WORDS)), words=True)
 
 
 def without_traces(error: T) -> T:
@@ -199,10 +225,36 @@ def secrets_in_headers(headers: Mapping[str, str]) -> Iterator[str]:
             yield str(value).rpartition(" ")[2]
 
 
+def secrets_in_fields(value: Any) -> Iterator[str]:
+    """The texts in a value of JSON whose names say that they are secret: what a request may hold beside what is asked."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            said = inner.rpartition(" ")[2] if isinstance(inner, str) and "auth" in name.lower() else inner
+            if not isinstance(said, str):
+                yield from secrets_in_fields(said)
+            elif _KEY_NAME.search(name) or (SECRET_NAME.search(name) and _RANDOM.fullmatch(said)):
+                yield said
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from secrets_in_fields(inner)
+
+
+def without_secret_fields(value: T) -> T:
+    """The value with stars in place of those."""
+    mask = Mask(secrets_in_fields(value))
+    return mask.within(value) if mask else value
+
+
+def secrets_in_proxy(proxy: str | None) -> Iterator[str]:
+    """The secrets in the URL of a proxy; with "env", in those of the environment."""
+    for url in getproxies().values() if proxy == "env" else [proxy or ""]:
+        yield from secrets_in_url(url)
+
+
 def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
     """The values of the variables whose name says that they are secret, as vendors name theirs."""
     for name, value in environment.items():
-        if _ENVIRONMENT.search(name.upper()):
+        if _ENVIRONMENT.search(name.upper()) and not _PATH.fullmatch(value.strip()):
             yield value.strip()
         elif "://" in value and name.upper().endswith(("_URL", "_ENDPOINT", "_HOST", "_PROXY")):
             yield from secrets_in_url(value)
@@ -212,7 +264,7 @@ def _forms(secret: str) -> set[bytes]:
     """A secret as it may stand in a text, in small letters: itself, escaped for JSON, URLs and HTML, and in base64."""
     escaped = dumps(secret)[1:-1]
     forms = {secret, escaped, escaped.replace("/", "\\/"), repr(secret)[1:-1], quote(secret, safe=""), quote_plus(secret)}
-    forms |= {escape(secret), _as_go_escapes(escaped)}
+    forms |= {escape(secret), *(_as_escapes(escaped, chars) for chars in ("&<>", "&<>='", "&<>+'`"))}
     for before in range(3 if len(secret) >= FRAGMENT else 0):  # (its place in the text that was encoded)
         encoded = b64encode(b" " * before + secret.encode()).decode().rstrip("=")
         inner = encoded[(0, 2, 3)[before] : -1]  # (the last one depends on what follows)
@@ -220,8 +272,9 @@ def _forms(secret: str) -> set[bytes]:
     return {form.lower().encode() for form in forms if form.isascii()}
 
 
-def _as_go_escapes(text: str) -> str:
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+def _as_escapes(text: str, chars: str) -> str:
+    """As the encoders of Go, Gson and .NET write JSON."""
+    return "".join(f"\\u{ord(c):04x}" if c in chars else c for c in text)
 
 
 def _bytes(text: str) -> bytes:

@@ -23,13 +23,18 @@ def read_small_bytes(path: str | Path, most: int = MOST) -> bytes:
     """What a file of at most `most` bytes holds. Raises OSError, and ValueError for what is no file or is larger."""
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            if not str(path).startswith(("/dev/", "/proc/")):
+            if not is_named_stream(path):
                 raise ValueError("it is a pipe or a device, no file")
             os.set_blocking(file.fileno(), True)
         data = file.read(most + 1)
     if len(data) > most:
         raise ValueError(f"it holds more than {most:,} bytes")
     return data
+
+
+def is_named_stream(path: str | Path) -> bool:
+    """Whether a path names a pipe or a device as such."""
+    return str(path).startswith(("/dev/", "/proc/"))
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -1,14 +1,17 @@
 """Batches whose rows, endpoints, files and arguments fail: what becomes of them, and what is said."""
 
+import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from redraft import batch
+from redraft import Budget, batch
 from redraft.errors import ConfigError
 from redraft.runs import Limits
 
@@ -57,7 +60,7 @@ async def run(folder, server, prompts, *, outage=30.0, timeout=0.3, start=4, **m
 
 
 @pytest.mark.parametrize(
-    ("good_rows", "poison"), [(20, 1), (20, 3), (0, 1), (0, 3), (5, 6)], ids=["last", "last three", "alone", "three alone", "many"]
+    ("good_rows", "poison"), [(20, 1), (20, 3), (0, 1), (0, 2), (5, 5)], ids=["last", "last three", "alone", "two alone", "many"]
 )
 async def test_rows_that_are_never_answered_fail_and_the_run_goes_on(tmp_path, serve, good_rows, poison):
     """Although nobody else is asked any more, it is no outage: the endpoint answers a short question, and the run ends by itself."""
@@ -72,6 +75,40 @@ async def test_rows_that_are_never_answered_fail_and_the_run_goes_on(tmp_path, s
     assert seconds < 60
     asked = [messages for messages in server.asked if "poison" in messages[-1]["content"]]
     assert len(asked) <= 10 * poison
+
+
+@pytest.mark.parametrize("status", [403, 404])
+@pytest.mark.parametrize("good_rows", [0, 5])
+async def test_a_row_that_a_filter_forbids_fails_alone(tmp_path, serve, status, good_rows):
+    """The endpoint answers a short question with this key and model, so that it is the row; the budget counts the question."""
+    server = serve(Server(fails=status))
+    report, rows, _ = await run(
+        tmp_path, server, ["poison", *(f"say {i}" for i in range(good_rows))], timeout=10.0, budget=Budget(calls=2 + good_rows)
+    )
+    assert (report.ended, report.done, report.failed, server.calls) == ("", good_rows, 1, 2 + good_rows)
+    assert f"status {status}" in rows[0]["error"]
+
+
+async def test_an_output_that_another_program_empties_ends_the_run(tmp_path, serve):
+    """It is not gone on with behind a hole; the same command writes it again."""
+    emptied = []
+
+    async def slow(text):
+        out = tmp_path / "out.jsonl"
+        if not emptied and out.stat().st_size:
+            out.write_bytes(b"")
+            emptied.append(text)
+        await asyncio.sleep(0.1)
+        return 1.0
+
+    source, server = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(30)]), serve(Server())
+    more = {"limits": Limits(start=1), "max_iterations": 0, "max_in_flight": 1}
+    report = await batch(source, tmp_path / "out.jsonl", server.model, slow, **more)
+    assert emptied
+    assert (report.ended, "out.jsonl" in report.message) == ("disk", True)
+    assert "\0" not in (tmp_path / "out.jsonl").read_text()
+    await batch(source, tmp_path / "out.jsonl", server.model, slow, **more)
+    assert len(read(tmp_path / "out.jsonl")) == 30
 
 
 @pytest.mark.parametrize(
@@ -105,8 +142,8 @@ async def test_an_outage_at_the_end_parks_the_rows_that_are_left(tmp_path, serve
     assert (report.ended, report.failed, report.resumable) == ("outage", 0, True)
     kept = report.done
     assert kept <= 6
-    server.answer.down_from, server.answer.fails = None, 400 if down else None
-    report, rows, _ = await run(tmp_path, server, prompts, timeout=0.1)
+    server.answer.down_from, server.answer.fails = None, 400
+    report, rows, _ = await run(tmp_path, server, prompts)
     assert (report.ended, report.kept, len(rows)) == ("", kept, len(prompts))
     assert (report.done, report.failed) == ((len(rows), 0) if last == "say" else (6, len(rows) - 6))
 
@@ -131,10 +168,10 @@ async def test_an_outage_in_the_middle_with_poison_is_waited_for(tmp_path, serve
 
 
 async def test_a_slow_endpoint_finds_its_pace_before_a_row_fails(tmp_path, serve):
-    """One that answers three calls within the timeout is asked by fewer and fewer, and answers everybody in the end."""
+    """One that answers half of them within the timeout is asked by fewer and fewer, and answers everybody in the end."""
 
     def slow(messages, n):
-        time.sleep(0.1)  # noqa: ASYNC251  (the whole server: it has one thread)
+        time.sleep(0.05)  # noqa: ASYNC251  (the whole server: it has one thread)
         return "fine"
 
     report, _, _ = await run(tmp_path, serve(slow), [f"say {i}" for i in range(16)], timeout=0.4, start=16)
@@ -158,15 +195,19 @@ async def test_one_endpoint_of_two_that_is_down_parks_the_run(tmp_path, serve):
 
 
 class Slowly:
-    """Answers, and does something to the files of the run when the sixth call comes."""
+    """Answers, and does something to the files of the run when the sixth call comes: slowly, so that it is noticed in time.
+
+    Without anything to `do` it answers at once.
+    """
 
     def __init__(self, do):
         self.do = do
 
     def __call__(self, messages, n):
-        if n == 5:
-            self.do()
-        time.sleep(0.05 if n < 6 else 0.2)
+        if self.do:
+            if n == 5:
+                self.do()
+            time.sleep(0.05 if n < 6 else 0.2)
         return f"fine {messages[-1]['content']}"
 
 
@@ -204,7 +245,7 @@ async def test_a_file_that_is_not_there_any_more_ends_the_run(tmp_path, serve, n
         put_back(folder, name, fate, report.message)
     elif (folder / name).exists():
         (folder / name).unlink()
-    server.answer.do = lambda: None
+    server.answer.do = None
     report, rows, _ = await run(folder, server, prompts, timeout=5)
     assert (report.ended, report.done, len(rows)) == ("", 40, 40)
     assert report.kept >= kept
@@ -244,10 +285,35 @@ async def test_a_folder_that_is_deleted_or_renamed_ends_the_run(tmp_path, serve,
     assert report.ended == "disk"
     assert repr(str(folder)) in report.message
     folder.mkdir()
-    server.answer.do = lambda: None
+    server.answer.do = None
     again = await batch(source, folder / output, server.model, good, **more)
     assert (again.ended, again.done) == ("", 40)
     assert again.kept >= report.done > 0
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+@pytest.mark.parametrize("rows", ['{"prompt": "a", "response": "b"}\n', '{"prompt": "a", "response": "b"}\nno\n', "no\n"])
+def test_what_stands_where_nobody_named_a_file_is_not_written_to(redraft, kind, rows):
+    """A pipe would keep the run waiting, and a link would put the words of rows into another folder."""
+    (redraft.folder / "in.jsonl").write_text(rows)
+    (redraft.folder / "elsewhere").mkdir()
+    errors = redraft.folder / "out.jsonl.errors.jsonl"
+    os.mkfifo(errors) if kind == "pipe" else errors.symlink_to("elsewhere/profile")
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
+    assert done.returncode == 2 and not list((redraft.folder / "elsewhere").iterdir())
+    assert errors.name in done.err or rows == "no\n"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_journal_that_nobody_named_is_not_made_elsewhere(redraft, kind):
+    """What stands at its place is named, and nothing is written through it."""
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "a", "response": "b"}\n')
+    (redraft.folder / "elsewhere").mkdir()
+    journal = redraft.folder / "out.jsonl.journal"
+    os.mkfifo(journal) if kind == "pipe" else journal.symlink_to("elsewhere/profile")
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
+    assert done.returncode == (1 if kind == "pipe" else 2) and journal.name in done.err
+    assert not list((redraft.folder / "elsewhere").iterdir())
 
 
 def test_the_command_ends_with_1_when_its_output_is_deleted(redraft, serve):
@@ -301,6 +367,9 @@ def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
 
 UNUSABLE = {
     "Latin-1": ("in.csv", "prompt,id\ncafé 1,a\ncafé 2,b\n".encode("latin-1"), ["2 x", "in.csv:2", "Latin-1", "iconv"], 2),
+    "Latin-1 document": ("in.json", '[{"prompt": "café"}]'.encode("latin-1"), ["in.json", "Latin-1", "iconv"], 0),
+    "UTF-16 document": ("in.json", '[{"prompt": "café"}]'.encode("utf-16"), ["in.json", "UTF-16", "iconv"], 0),
+    "numbers": ("in.jsonl", b'{"prompt": 5}\n', ["'prompt' holds neither texts nor messages", "--prompt-col"], 0),
     "empty": ("in.csv", b"", ["there is no row", "it is empty"], 0),
     "requirement": (
         "in.jsonl",
@@ -328,7 +397,8 @@ def test_when_no_row_can_be_used_the_reasons_are_told(redraft, kind):
         errors = redraft.folder / "out.jsonl.errors.jsonl"
         assert len(read(errors) if errors.exists() else []) == bad
         assert {p.name for p in redraft.folder.iterdir()} <= {name, errors.name}
-    (redraft.folder / name).write_text("prompt,response\np,r\n" if name.endswith("csv") else '{"prompt": "p", "response": "r"}\n')
+    good = {".csv": "prompt,response\np,r\n", ".json": '[{"prompt": "p", "response": "r"}]'}
+    (redraft.folder / name).write_text(good.get(Path(name).suffix, '{"prompt": "p", "response": "r"}\n'))
     done = redraft("batch", name, "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
     assert done.returncode == 0, done.err
     assert not (redraft.folder / "out.jsonl.errors.jsonl").exists()

@@ -1,7 +1,10 @@
 """`redraft demo`: real work on real files, and no network before it is shown."""
 
+import os
 import shutil
 from pathlib import Path
+
+import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "demo"
 
@@ -74,6 +77,18 @@ def test_a_bad_case_names_its_file(redraft):
     (redraft.folder / "case.toml").write_text('title = "x"\nprompt = "y"\nresponse = 3\nrequire = ["words:3"]\n')
     done = redraft("demo", ".")
     assert done.returncode == 2 and "case.toml: response must be a text" in done.err
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, f"{'a.' * 300_000}a = 1", f"title = 0x{'f' * 9_000}", None])
+def test_a_hostile_case_names_its_file(redraft, text):
+    """Nesting, keys and numbers without end, and a pipe that nobody writes to."""
+    path = redraft.folder / "case.toml"
+    if text is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(text)
+    done = redraft("demo", ".")
+    assert done.returncode == 2 and "case.toml" in done.err and done.err.count("\n") == 1
 
 
 def test_a_folder_without_cases(redraft):

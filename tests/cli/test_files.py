@@ -2,9 +2,13 @@
 
 import json
 import os
+import shlex
 import sqlite3
 import stat
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -125,3 +129,22 @@ def test_a_hostile_trace_is_refused_by_every_command(redraft, record):
         done = redraft(*command)
         assert done.returncode in {1, 2}, (command, done.err)
         assert "t.jsonl" in done.err and "Traceback" not in done.err, (command, done.err)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no pipe has a name here")
+def test_a_trace_from_a_pipe_that_was_typed_is_shown(redraft):
+    """As shells name `<(command)`; what has no end is refused all the same."""
+    (redraft.folder / "in.md").write_text("fine")
+    said = redraft("run", "Say it", "--response", "in.md", "--model", "none", "--require", "words:1-9", "--trace", "t.jsonl")
+    assert said.returncode == 0, said.err
+    shown = f"{shlex.quote(sys.executable)} -m redraft show"
+    done = subprocess.run(
+        ["bash", "-c", f"{shown} <(cat t.jsonl) && ! {shown} /dev/zero"],
+        cwd=redraft.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "fine" in done.stdout and "longer than 134,217,728 bytes" in done.stderr

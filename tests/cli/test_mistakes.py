@@ -3,6 +3,7 @@
 Most run in this process: it is the message that is looked at. What ends a process, or a stream of it, has one of its own.
 """
 
+import json
 import os
 import shlex
 import signal
@@ -12,6 +13,7 @@ import sys
 import pytest
 
 from redraft.cli import main
+from redraft.cli.exits import guarded
 
 FILES = {
     "ok.txt": b"hello there",
@@ -70,6 +72,7 @@ TYPED = {
     "run hi --model openai:": (2, ["'openai:'", "no model after the colon", "'openai:NAME'"]),
     "run hi --model openai:gpt-4o": (2, ["openai:gpt-4o", "set OPENAI_API_KEY"]),
     "run hi --model http://127.0.0.1:9/v1": (2, ["http://127.0.0.1:9/v1", "#NAME", "redraft models"]),
+    "run hi --model None": (2, ["'None'", "--model none"]),
     "run hi --model http://127.0.0.1:9/v1#m --judge opnai:x": (2, ["judge:", "'opnai:x'", "did you mean 'openai:x'?"]),
     f"run hi {NONE}": (2, ["--model none", "--response FILE"]),
     f"grade --response ok.txt {NONE}": (2, ["nothing to grade with", "--require SPEC"]),
@@ -96,6 +99,11 @@ TYPED = {
         2,
         ["'exact' needs a reference", "-c reference=COLUMN", "'question', 'answer', 'score'"],
     ),
+    f"batch labelled.csv -o o.jsonl --grader numeric {NONE}": (
+        2,
+        ["'numeric' needs a reference", "labelled.csv", "--reference-col COLUMN"],
+    ),
+    "batch https://x.example/a.jsonl -o o.jsonl": (2, ["'https://x.example/a.jsonl'", "download it first"]),
     "validate labelled.csv --grader correctness --judge http://127.0.0.1:9/v1#m": (
         2,
         ["'correctness' needs a reference", "labelled.csv", "-c reference=COLUMN", "'question', 'answer', 'score'"],
@@ -114,7 +122,7 @@ TYPED = {
     "show nowhere.jsonl": (2, ["TRACE", "'nowhere.jsonl'", "does not exist"]),
     "show folder": (2, ["TRACE", "'folder'", "is a directory"]),
     "show empty.txt": (1, ["'empty.txt' is empty", "redraft run --trace"]),
-    "show binary.dat": (1, ["'binary.dat'", "not UTF-8"]),
+    "show binary.dat": (1, ["'binary.dat'", "not JSON", "redraft run --trace"]),
     "show foreign.jsonl": (1, ["'foreign.jsonl'", "redraft run --trace"]),
     "show labelled.csv": (1, ["'labelled.csv'", "not JSON", "redraft run --trace"]),
     "run --resume empty.txt": (1, ["'empty.txt' is empty", "redraft run --trace"]),
@@ -135,7 +143,7 @@ TYPED = {
     "validate nowhere.csv --grader exact": (2, ["DATA", "'nowhere.csv'", "does not exist"]),
     "validate binary.dat --grader exact": (2, ["'binary.dat'", ".jsonl"]),
     "rubric --from labelled.csv --start wrong.toml --model http://127.0.0.1:9/v1#m": (2, ["wrong.toml", "'criterai'"]),
-    "priors learn binary.dat": (1, ["'binary.dat'", "not UTF-8"]),
+    "priors learn binary.dat": (1, ["'binary.dat'", "not JSON"]),
     "priors learn foreign.jsonl": (1, ["'foreign.jsonl'", "redraft run --trace"]),
     "priors show nobody": (2, ["'nobody'", "redraft priors"]),
     "priors forget nobody": (2, ["'nobody'", "redraft priors"]),
@@ -145,7 +153,7 @@ TYPED = {
         2,
         ["--output", "nowhere/out.txt", "a folder that exists"],
     ),
-    f"run --response ok.txt --require words:2 {NONE} -o folder": (2, ["--output", "folder", "cannot be written"]),
+    f"run --response ok.txt --require words:2 {NONE} -o folder": (2, ["--output", "folder", "it is a folder", "folder/OUT"]),
     f"run --response ok.txt --require words:2 {NONE} --trace nowhere/t.jsonl": (1, ["'nowhere/t.jsonl'", "No such file"]),
     f"run --response ok.txt --require words:2 {NONE} --trace foreign.jsonl": (1, ["'foreign.jsonl'", "--resume", "another file"]),
     f"run - --response - --require words:2 {NONE}": (2, ["PROMPT and --response", "stdin"]),
@@ -194,6 +202,28 @@ def test_a_file_that_may_not_be_read(folder, capfd, typed):
     (folder / "secret.txt").chmod(0)
     assert main(shlex.split(typed)) in {1, 2}
     assert "secret.txt" in capfd.readouterr().err
+
+
+def test_interrupted_where_lines_are_json(folder, capfd, monkeypatch):
+    """No other line is among them, such as the line end by which a terminal's ^C is followed."""
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("redraft.runs.Run.of", interrupt)
+    monkeypatch.setattr("redraft.cli.batching.Run.of", interrupt, raising=False)
+    assert main(["batch", "labelled.csv", "-o", "o.jsonl", "--model", "none", "--require", "words:1-"]) == 130
+    assert [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()] == ["error"]
+
+
+def test_nobody_may_write_there(capfd):
+    """It is said what can be done about it."""
+
+    def refuse():
+        raise PermissionError(13, "Permission denied", "/srv/t.jsonl")
+
+    assert guarded(refuse) == 1
+    assert "in a folder where you may write" in capfd.readouterr().err
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")

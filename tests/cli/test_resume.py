@@ -1,5 +1,6 @@
 """Work that is cut short: by Ctrl-C, by kill -9, by a budget; and going on with it."""
 
+import os
 import signal
 
 import pytest
@@ -163,3 +164,17 @@ def test_a_run_that_could_not_start_leaves_no_trace(redraft):
     """A trace file appears only when there is something in it."""
     redraft("run", "x", "--model", "none", "--trace", "t.jsonl")
     assert not (redraft.folder / "t.jsonl").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_told_to_end_while_the_answer_is_handed_over(redraft, serve):
+    """Nobody reads the pipe that the answer is for: it ends with 130 and a word, and is not killed without one."""
+    os.mkfifo(redraft.folder / "answer")
+    server = serve(writer_and_judge(["Dear all."], [5]))
+    process = redraft.start("run", "Say it", "--model", server.model, "-o", "answer")
+    said = b""
+    while b"calls 2" not in said:
+        said += os.read(process.stderr.fileno(), 65536)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said.count(b"interrupted")) == (130, 1), said

@@ -90,7 +90,8 @@ class World:
         return self("run", "Say it", "--max-iterations", "0", *args)
 
     def is_refused(self, code, out, err, place):
-        assert (code, out) == (2, "") and f"redraft trust {shlex.quote(str(place))}" in err, err
+        said = json.loads(err.splitlines()[-1])["message"] if err.startswith("{") else err  # (a batch says it as JSON)
+        assert (code, out) == (2, "") and f"redraft trust {shlex.quote(str(place))}" in said, err
         assert self.server.calls == 0 and "CANARY" not in err
         assert not (self.stranger / "CANARY").exists() and not (self.outside / "CANARY").exists()
 
@@ -343,14 +344,23 @@ def test_a_terminal_is_asked(world, monkeypatch, answer):
 
 
 FILES = {
-    "huge": (lambda path: path.write_text("#" * 2_000_000), "larger than"),
+    "huge": (lambda path: path.write_text("#" * 2_000_000), "more than 1,048,576 bytes"),
     "deep": (lambda path: path.write_text("a = " + "[" * 100_000), "redraft.toml"),
     "not UTF-8": (lambda path: path.write_bytes(b'model = "\xff"\n'), "utf-8"),
-    "a pipe": (os.mkfifo, "no regular file"),
+    "a pipe": (os.mkfifo, "a pipe or a device"),
     "a folder": (os.mkdir, "redraft.toml"),
-    "a device": (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "a pipe or a device"),
     "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "No such file"),
     "a link to itself": (lambda path: path.symlink_to(path.name), "redraft.toml"),
+    "a key without end": (lambda path: path.write_text(f"{'a.' * 300_000}a = 1\n"), "more than 30 parts"),
+    "a quoted key without end": (lambda path: path.write_text('["\\""' + "  . '.'" * 100_000 + "]\n"), "more than 30 parts"),
+    "a number without end": (lambda path: path.write_text(f"target = 0x{'f' * 100_000}\n"), "digits"),
+    "a number too large": (lambda path: path.write_text(f"target = 0x{'f' * 3_000}\n"), "target must be a number"),
+    "no number": (lambda path: path.write_text("target = nan\n"), "target must be a number, got nan"),
+    "a name that no file has": (lambda path: path.write_text('rubric = "a\\u0000"\n'), "rubric must be a path"),
+    "juries without end": (lambda path: path.write_text(f'grader = ["{"jury:" * 5_000}clarity"]\n'), "more than 200 graders"),
+    "a long value": (lambda path: path.write_text(f"model = [{'1, ' * 50_000}]\n"), "model must be a text"),
+    "a long name": (lambda path: path.write_text(f'rubric = "{"a" * 100_000}"\n'), "rubric"),
     "no table of ours": (lambda path: path.write_text("[[model]]\n"), "model must be"),
 }
 
@@ -360,8 +370,8 @@ def test_a_strange_file_is_an_error_that_names_it(world, kind):
     """At once, whatever it is; it is never passed over."""
     make, said = FILES[kind]
     make(world.stranger / "redraft.toml")
-    code, _, err = world.run("--model", "none")
-    assert code == 2 and "redraft.toml" in err and said in err
+    code, _, err = world.run(*([] if kind == "a long value" else ["--model", "none"]))
+    assert code == 2 and "redraft.toml" in err and said in err and len(err) < 2000 and err.count("\n") == 1
 
 
 def test_a_pipe_that_a_setting_names_is_not_waited_for(world):
@@ -394,6 +404,26 @@ def test_the_variable_of_the_grader_gate_is_another(world, monkeypatch):
     monkeypatch.setenv("REDRAFT_GRADER_TRUST", "require")
     code, _, err = world.run("--model", world.server.model)
     assert code == 2 and "redraft validate" in err
+
+
+@pytest.mark.filterwarnings("ignore:grader 'judge' is not to be trusted")
+@pytest.mark.parametrize("own", ["file", "environment"])
+@pytest.mark.parametrize("where", ["redraft.toml", "t.jsonl"])
+def test_what_is_found_does_not_lower_the_users_own_demand_of_graders(world, monkeypatch, tmp_path, where, own):
+    """Who refuses graders that no card vouches for refuses them in a stranger's folder, too; --trust and --config may lower it."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
+    if own == "environment":
+        monkeypatch.setenv("REDRAFT_GRADER_TRUST", "require")
+    else:
+        (tmp_path / "home" / "config.toml").write_text('trust = "require"\n')
+    write = world.write if where == "redraft.toml" else world.write_trace
+    write({"trust": "check"})
+    args = ("run", "Say it") if where == "redraft.toml" else ("run", "--resume", where)
+    code, _, err = world(*args, "--model", world.server.model)
+    assert (code, world.server.calls) == (2, 0) and "redraft validate" in err
+    code, _, err = world(*args, "--model", world.server.model, "--trust", "check")
+    assert code == 0, err
 
 
 def test_every_run_says_where_settings_came_from(world):

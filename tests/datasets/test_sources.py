@@ -558,6 +558,34 @@ def test_a_saved_dataset_has_its_files_in_its_folder(tmp_path, dataset, held):
         open_source(tmp_path / "given")
 
 
+@pytest.mark.parametrize("kind", ["file", "saved"])
+def test_links_out_of_a_folder_of_a_dataset_are_not_followed(tmp_path, dataset, kind):
+    """Neither to a table of the user's nor to what another dataset keeps."""
+    given = tmp_path / "given"
+    dataset.save_to_disk(tmp_path / "private")
+    if kind == "saved":
+        dataset.save_to_disk(given)
+        table = next(given.glob("*.arrow"))
+        table.unlink()
+        table.symlink_to(tmp_path / "private" / table.name)
+    else:
+        given.mkdir()
+        (tmp_path / "private.jsonl").write_text('{"secret": 1}\n')
+        (given / "train.jsonl").symlink_to("../private.jsonl")
+    with pytest.raises(ConfigError, match="outside"):
+        open_source(f"hf:{given}")
+
+
+@pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
+def test_a_card_of_aliases_without_end_is_refused(tmp_path, name):
+    """Read by their rules they would take hours."""
+    doubled = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
+    (tmp_path / name).write_text(f"---\n{doubled}---\n" if name == "README.md" else doubled)
+    (tmp_path / "train.jsonl").write_text('{"n": 5}\n')
+    with pytest.raises(ConfigError, match=f"{name}.*aliases"):
+        open_source(f"hf:{tmp_path}")
+
+
 @pytest.fixture
 def plain_files():
     """The address of a server that gives a row to everybody, and the paths that it was asked for."""
@@ -610,3 +638,21 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path):
     for spec in ("hf:imdb", "imdb", "org/name", tmp_path):
         with pytest.raises(ConfigError, match=r"pip install 'redraft\[datasets\]'"):
             open_source(spec)
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["of files", "saved"])
+def test_links_in_a_dataset_lead_to_nothing_outside_its_folder(tmp_path, monkeypatch, saved):
+    """Whoever made the folder does not choose which of the user's files are read."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    given, private = tmp_path / "given", tmp_path / "private"
+    dataset = datasets.Dataset.from_list([{"prompt": "secret"}])
+    for folder in (given, private):
+        folder.mkdir()
+        dataset.save_to_disk(folder) if saved else dataset.to_parquet(folder / "a.parquet")
+    data = next(given.glob("*.arrow" if saved else "a.parquet"))
+    assert [row.values["prompt"] for row in open_source("hf:./given").rows()] == ["secret"]
+    data.unlink()
+    data.symlink_to(next(private.glob(data.name)))
+    with pytest.raises(ConfigError, match="is a link to .*private"):
+        open_source("hf:./given")

@@ -542,3 +542,15 @@ async def test_a_grader_that_breaks_breaks_its_row_only(tmp_path):
     assert re.fullmatch(r"RuntimeError: grader brittle: no 2 \(in brittle, test_batch.py line \d+\)", rows[2]["error"])
     assert rows[2]["best"] and rows[2]["best_score"] is None
     assert report.failed == 1
+
+
+def test_the_report_says_what_the_errors_were(tmp_path):
+    """One of each kind, in words: a count of `ModelError` alone tells nobody what to do."""
+
+    def broken(messages):
+        raise ValueError("the tape is torn")
+
+    report = batch_sync([{"prompt": "a"}, {"prompt": "b"}], None, broken, lambda text: 0.5, journal=tmp_path / "j")
+    assert report.errors == {"ModelError": 2}
+    assert "the tape is torn" in report.reasons["ModelError"]
+    assert "ModelError, for one: broken raised ValueError: the tape is torn" in "\n".join(report.summary())

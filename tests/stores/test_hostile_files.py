@@ -277,7 +277,7 @@ def test_a_hostile_header_is_named(tmp_path, line):
     """It is the first line."""
     path = tmp_path / "t.jsonl"
     path.write_text(f"{line}\n")
-    with pytest.raises(StoreError, match="t.jsonl', line 1: ") as caught:
+    with pytest.raises(StoreError, match="t.jsonl' is no trace, .* line 1: ") as caught:
         read_trace(path)
     assert len(str(caught.value)) < 1000
 

@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 import traceback
+import tracemalloc
 from urllib.parse import quote
 
 import pytest
@@ -43,6 +44,13 @@ def chunked(text, field="content", **end):
     )
 
 
+def called_in_parts(arguments, name="search"):
+    """A stream that calls a tool, with an event for each character of its arguments."""
+    parts = [{"name": name, "arguments": ""}, *({"arguments": c} for c in arguments)]
+    events = [fs.chunk(tool_calls=[{"index": 0, **({} if n else {"id": "a"}), "function": f}]) for n, f in enumerate(parts)]
+    return fs.closing(fs.sse(*events, fs.chunk(finish="tool_calls")))
+
+
 PLACES = {
     "message": lambda k: fs.error(400, f"wrong key {k} given"),
     "message at the cut": lambda k: fs.error(400, f"{'x' * 289} {k}"),
@@ -73,6 +81,8 @@ PLACES = {
     "stream": chunked,
     "stream of thoughts": lambda k: chunked(k, "reasoning_content"),
     "stream of refusals": lambda k: chunked(f"{'w' * 290} {k}", "refusal"),
+    "stream of a tool's arguments": lambda k: called_in_parts(f'{{"q": "{k}"}}'),
+    "stream of a tool's name": lambda k: called_in_parts("{}", k),
     "error in a stream": lambda k: fs.closing(fs.sse(fs.chunk("a"), {"error": {"message": f"{'v' * 290} {k}"}})),
     "event": lambda k: fs.closing(fs.sse(f"event: {k}\ndata: {k}\n\n".encode())),
     "stream that ends": lambda k: fs.closing(fs.sse(fs.chunk(f"so {k}"), done=False)),
@@ -167,6 +177,72 @@ async def test_an_answer_that_holds_a_word_is_not_changed(faults, ask, key):
     text = "1234 tokens for ollama: a password for development is not-needed (sk-no-key-required)"
     model = Chat("m", faults.says(fs.good(text)).url, key=key)
     assert (await model.complete(ask())).text == text
+
+
+@pytest.mark.parametrize("key", ["password1234", "Development2", "completion1", "function7x", "my-secretkey-1"])
+async def test_a_word_in_a_key_is_left_in_answers(faults, ask, key):
+    """A key that is a word with a number hides itself: not the word, and no field of the answer."""
+    text = "a password, a secretkey, the completion of a function, Development"
+    model = Chat("m", faults.says(fs.good(f"{text}: {key}", tool_calls=[fs.call("search")])).url, key=key)
+    reply = await model.complete(ask())
+    assert reply.text.startswith(text)
+    assert key not in reply.text
+    assert (reply.usage.output_tokens, reply.tool_calls[0].name) == (3, "search")
+
+
+async def test_what_is_masked_stays_json(faults, ask):
+    """A fragment beside an escape or in a number does not break the body around it."""
+    model = Chat("m", faults.says(fs.good("x\n12345678")).url, key="n12345678abc")
+    assert (await model.complete(ask())).text == "x\n***"
+    faults.says(fs.http({"data": [{"index": 0, "embedding": [0.1234567891, 1.0]}]}))
+    assert await Embedder(model).embed(["x"]) == [[0.1234567891, 1.0]]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_key_in_the_arguments_of_a_tool(faults, ask, stream):
+    """Whole or spread over many events; what is left is JSON."""
+    model, arguments = Chat("m", faults.url, key=KEY, stream=stream), json.dumps({"k": f"a {KEY}"})
+    parts = [fs.chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": c}}]) for c in arguments]
+    whole = fs.good(None, tool_calls=[fs.call("f", arguments)])
+    faults.says(fs.closing(fs.sse(*parts, fs.chunk("", "tool_calls"))) if stream else whole)
+    assert (await model.complete(ask())).tool_calls[0].parsed == {"k": "a ***"}
+
+
+async def test_a_key_that_dotnet_escapes(faults, ask):
+    """Its encoder writes a plus as \\u002B, between runs that are too short to be fragments."""
+    key = "a1b2c+d3e4f+g5h6i+j7k8l"
+    faults.says(fs.http(json.dumps(fs.completion(key)).replace("+", "\\u002B").encode()))
+    assert (await Chat("m", faults.url, key=key).complete(ask())).text == "***"
+
+
+@pytest.mark.parametrize("field", ["api_key", "password", "client_secret"])
+@pytest.mark.parametrize("client", ["ours", "vendor"])
+async def test_a_key_among_the_parameters(faults, ask, client, field):
+    """A key in `extra_body` is in no identity, answer or error."""
+    extra = {"extra_body": {"upstream": [{field: KEY}]}}
+    vendor = OpenAIChatModel("m", provider=OpenAIProvider(base_url=faults.url, api_key="k"))
+    model = Chat("m", faults.url, **extra) if client == "ours" else ProviderModel(vendor, settings=extra)
+    assert_hidden(model.identity)
+    for says in (fs.error(400, KEY), fs.http(fs.completion(f"it is {KEY}") | {"model": "m", "created": 1})):
+        faults.says(says)
+        assert_hidden(await outcome(model.complete(ask())))
+
+
+async def test_a_short_key_at_the_cut_of_an_error(faults, ask):
+    """An error is masked before it is cut, also of keys that answers may hold."""
+    faults.says(fs.error(400, f"{'x' * 290} hunterhunt"))
+    assert "hunterh" not in await outcome(Chat("m", faults.url, key="hunterhunt").complete(ask()))
+
+
+def test_a_long_echo_takes_little_memory():
+    """A body that is nothing but the key becomes one place to mask, not millions."""
+    mask, body = Mask([KEY]), KEY.encode() * 20_000
+    tracemalloc.start()
+    try:
+        assert mask.raw(body) == b"***"
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 async def test_what_is_public_of_a_key_is_shown():

@@ -13,6 +13,7 @@ from redraft import Task
 from redraft.core.errors import ConfigError, ModelError, ModelUnavailableError
 from redraft.core.records import text_of
 from redraft.datasets import recognised
+from redraft.masking import secrets_in_environment
 from redraft.models import Chat, connect, find
 from redraft.models.endpoint_url import endpoint_shown, model_shown
 from redraft.models.providers import ProviderModel
@@ -85,6 +86,48 @@ async def test_a_configured_proxy_is_used(ask, monkeypatch, named, switch):
                 await model.complete(ask())
             assert [r.method for r in proxy.requests][:1] == ["CONNECT"]
         assert proxy.requests
+
+
+async def test_a_password_of_a_proxy_of_the_environment(ask, monkeypatch):
+    """With "env" as well, what the proxy echoes is masked."""
+    async with fs.FaultServer() as proxy:
+        monkeypatch.setenv("http_proxy", f"http://u:{PW}@{proxy.host}")
+        proxy.says(fs.error(407, f"bad {PW}"))
+        with pytest.raises(ModelError) as caught:
+            await Chat("m", "http://model.example/v1", proxy="env").complete(ask())
+    assert PW not in str(caught.value)
+
+
+@pytest.mark.parametrize("named", ["http://model.example/v1#m", "deepseek:m"])
+@pytest.mark.parametrize("proxy", [f"u:{PW}@h:8080", f"socks5://u:{PW}@h", f"http://u:{PW}@h:x", f"//u:{PW}@h"])
+def test_a_proxy_that_is_none_is_refused_without_its_password(monkeypatch, named, proxy):
+    """Before anything is sent, for every client alike."""
+    monkeypatch.setenv("DEEPSEEK_API_KEY", KEY)
+    monkeypatch.setenv("REDRAFT_PROXY", proxy)
+    with pytest.raises(ConfigError, match="REDRAFT_PROXY") as caught:
+        connect(named)
+    assert PW not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["2024-05-01-preview", "gpt-4o-mini-2024-07-18", "us-east-1-deployment"])
+async def test_a_version_in_an_address_is_no_secret(faults, ask, value):
+    """What it says may stand in answers."""
+    model = Chat("m", f"{faults.url}?api-version={value}", key=KEY)
+    faults.says(fs.good(f"since {value}"))
+    assert (await model.complete(ask())).text == f"since {value}"
+
+
+@pytest.mark.parametrize(
+    "name, value, masked",
+    [
+        ("AWS_BEARER_TOKEN_BEDROCK", PW, True),
+        ("HEROKU_INFERENCE_KEY", PW, True),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/home/ubuntu/key1.json", False),
+    ],
+)
+def test_keys_of_the_environment(name, value, masked):
+    """The variables of vendors; the path of a file is no key."""
+    assert (value in set(secrets_in_environment({name: value}))) is masked
 
 
 ADDRESSES = {

@@ -262,11 +262,11 @@ BAD_STREAMS = {
     "cut off": (fs.sse(HALF, fs.chunk(finish="length")), True, "raise max_tokens"),
     "not whole": (fs.sse(HALF, END), True, "no JSON"),
     "no name": (fs.sse(delta(part(0, "a", None, "{}")), END), True, "without the name"),
-    "an odd part": (fs.sse(delta(7), END), False, "a number as a tool call"),
-    "an odd function": (fs.sse(delta({"index": 0, "function": "search"}), END), False, "as the function of a tool call"),
-    "too many": (fs.sse(*(delta(part(n, str(n), "f", "{}")) for n in range(MOST_TOOL_CALLS + 1)), END), False, "more than 128"),
+    "an odd part": (fs.sse(delta(7), END), True, "a number as a tool call"),
+    "an odd function": (fs.sse(delta({"index": 0, "function": "search"}), END), True, "as the function of a tool call"),
+    "too many": (fs.sse(*(delta(part(n, str(n), "f", "{}")) for n in range(MOST_TOOL_CALLS + 1)), END), True, "more than 128"),
     "too long": (fs.sse(delta(part(0, "a", "f", "")), *[delta(part(0, arguments=" " * 2**20))] * 9, END), False, "8 MiB"),
-    "too deep": (fs.sse(delta(part(0, "a", "f", json.loads('{"q":' + "[" * 300 + "]" * 300 + "}"))), END), False, "deep"),
+    "too deep": (fs.sse(delta(part(0, "a", "f", json.loads('{"q":' + "[" * 300 + "]" * 300 + "}"))), END), True, "deep"),
 }
 
 

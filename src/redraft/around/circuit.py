@@ -28,7 +28,11 @@ def answered(error: ModelError) -> bool:
 
 
 class Circuit:
-    """Open (`is_open`) after `enough` failures in a row; then a probe is due every 1, 2, 4 ... 30 s until a call is answered."""
+    """Open (`is_open`) after `enough` failures in a row; then a probe is due every 1, 2, 4 ... 30 s until a call is answered.
+
+    `asks_briefly`: the last failure was a timeout, which may be the fault of what was asked, so that a probe asks something short.
+    Else a call is its own probe. `found_down` counts the failures that no question can be blamed for.
+    """
 
     def __init__(self, clock: Callable[[], float], say: Callable[[str], object], enough: int = ENOUGH) -> None:
         self._clock, self._say, self._enough = clock, say, enough
@@ -40,6 +44,7 @@ class Circuit:
         self._next = 0.0
         self._error = ""
         self._told = self._in_doubt = False
+        self.asks_briefly = False
         self.found_down = 0
 
     @property
@@ -68,7 +73,8 @@ class Circuit:
         """One more failure in the row."""
         self._failures += 1
         self._error = str(error)
-        if probe:
+        self.asks_briefly = isinstance(error, ModelTimeoutError)
+        if probe or not self.asks_briefly:
             self._in_doubt = False
             self.found_down += 1
         if not self.is_open and self._failures >= self._enough:
@@ -77,7 +83,7 @@ class Circuit:
     def doubt(self, error: ModelError) -> None:
         """Open until it is known whether the endpoint is there; a probe is due now."""
         self._failures += 1
-        self._error, self._in_doubt = str(error), True
+        self._error, self._in_doubt, self.asks_briefly = str(error), True, True
         self._open(0.0)
 
     def _open(self, wait: float) -> None:

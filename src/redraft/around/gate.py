@@ -5,9 +5,10 @@ All that calls to an endpoint must agree on stands here: the number in flight (`
 that is tried again goes to the back. It knows nothing of rows, budgets or retries. What a gate itself asks again
 (after an outage, after a very long Retry-After) never was a failure to those outside.
 
-Whether an endpoint is down is never found out by the call that failed, which may be what it cannot answer: while it may be
-down, whoever is let in asks a very short question in place of his own (`probe_of`). A call that timed out while nobody was
-answered has that asked at once. Where the endpoint answers, the fault is the call's own (`ModelTimeoutError.its_own`).
+A timeout may be the fault of what was asked, or of the endpoint. Which of the two it is, a very short question tells
+(`probe_of`): while an endpoint may be down for timeouts, whoever is let in asks that in place of his own, and a call that timed
+out while nobody was answered has it asked at once. Where the endpoint answers, the fault is the call's own
+(`ModelTimeoutError.its_own`). Where it is down for other reasons, a call is its own probe.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Gate:
     requests and tokens a minute, None for no limit. An endpoint that is down for `outage` seconds, a wrong key, an unknown model
     and a broken TLS connection go to `halt(error)`, once: from then on nobody gets in, and the call that
     met it waits until it is cancelled. Without `halt` such an error is raised. `say` is told when the endpoint goes down, comes
-    back, or asks for a pause of more than two minutes. Raises ConfigError for limits that are none.
+    back, or asks for a pause of more than two minutes. Without `probes` calls themselves are the probes. Raises ConfigError for
+    limits that are none.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Gate:
         outage: float = 3600.0,
         say: Callable[[str], object] | None = None,
         halt: Callable[[ModelError], object] | None = None,
+        probes: bool = True,
         clock: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
@@ -95,6 +98,7 @@ class Gate:
         self._rates = Rates(rpm, tpm, clock) if rpm is not None or tpm is not None else None
         self._circuit = Circuit(clock, self._tell)
         self._outage, self._say, self._halt = outage, say, halt
+        self._probes = probes
         self._clock, self._sleep = clock, sleep
         self._queue: deque[Waiting] = deque()
         self._paused_until, self._pause_told = -inf, ""
@@ -210,8 +214,13 @@ class Gate:
         return again
 
     @property
+    def halts(self) -> bool:
+        """Whether an error that would meet every call ends the run, and none has."""
+        return self._halt is not None and self._stopped is None
+
+    @property
     def outage_probes(self) -> int:
-        """How many probes found the endpoint down."""
+        """How many failures said that the endpoint is down, whatever it was asked."""
         return self._circuit.found_down
 
     def answers_others(self, place: Place) -> bool:
@@ -237,7 +246,8 @@ class Gate:
         parked = self._asked_to_wait(error)
         if not is_outage(error):
             return parked
-        if isinstance(error, ModelTimeoutError) and not self._circuit.is_open and self._answers == place.answers:
+        unanswered = isinstance(error, ModelTimeoutError) and self._answers == place.answers
+        if unanswered and self._probes and not self._circuit.is_open:
             self._circuit.doubt(error)
             return True
         self._circuit.failed(error, probe=place.probe)
@@ -306,10 +316,11 @@ class Gate:
         if self._easing:
             self._easing -= 1
             self._next = max(self._next, self._clock()) + self._gap
-        if probe := self._circuit.is_open:
+        if is_open := self._circuit.is_open:
             self._circuit.probe()
         if self._rates:
             self._rates.take(tokens)
+        probe = is_open and self._probes and self._circuit.asks_briefly
         return Place(self._window.era, tokens, self.in_flight, self._answers, probe)
 
     def _let_in(self) -> None:
@@ -373,6 +384,8 @@ def gated(call: Call, gate: Gate) -> Call:
                 reply = await call(probe_of(request) if place.probe else request)
             except ModelError as error:
                 own = not place.probe and _its_own(error, request, formats)
+                if not (place.probe or own) and gate.halts and may_be_refusal(error):
+                    own = await refuted(call, gate, request, error, again)
                 if not (gate.probed(place, error) if place.probe else gate.failed(place, error, its_own=own)):
                     late.mark(place, error)
                     error.usage = (spent + error.usage).of_one_answer()
@@ -397,6 +410,24 @@ def gated(call: Call, gate: Gate) -> Call:
                 spent += used
 
     return passed
+
+
+async def refuted(
+    call: Call, gate: Gate, request: Request, error: ModelError, again: Callable[[Usage], Awaitable[Request]] | None
+) -> bool:
+    """Whether the endpoint that refused a request answers a probe in its place. The error's usage is what is not settled yet."""
+    try:
+        if again:
+            request, error.usage = await again(error.usage), NOTHING
+        reply = await call(probe_of(request))
+    except ModelError as failure:
+        error.usage += failure.usage
+        return answered(failure) and not is_busy(failure) and not is_fatal(failure)
+    except BaseException:
+        gate.dropped()
+        raise
+    error.usage += reply.usage
+    return True
 
 
 def probe_of(request: Request) -> Request:
@@ -447,6 +478,11 @@ def is_fatal(error: ModelError) -> bool:
     if isinstance(error, AuthenticationError):
         return True
     return isinstance(error, ModelUnavailableError) and not error.retryable and (error.status or 0) < 500
+
+
+def may_be_refusal(error: ModelError) -> bool:
+    """Whether an error that is fatal where it meets every call may be for what one request holds: filters and routers say so."""
+    return error.status in {403, 404} and is_fatal(error)
 
 
 def _its_own(error: ModelError, request: Request, formats: set[Format]) -> bool:

@@ -56,6 +56,17 @@ class Commands(click.Group):
             raise click.UsageError(unknown("command", args[0], COMMANDS), ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Among JSON lines, without the line end by which click marks Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            from . import notices
+
+            if notices.are_json():
+                raise click.Abort from error
+            raise
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None

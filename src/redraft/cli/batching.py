@@ -22,7 +22,7 @@ from . import batchview as view
 from . import notices
 from .batch import COLUMNS
 from .choosing import DRAFTS
-from .exits import FAILED, HINTS, INTERRUPTED, OK
+from .exits import FAILED, HINTS, INTERRUPTED, OK, heeding_sigterm
 from .metrics import served
 from .origins import announce
 from .wishes import budget_of, canonical, chosen_graders, model_found, model_named, settings_of
@@ -164,13 +164,12 @@ def _heeding(run: Run, say: Callable[[str], None]) -> Iterator[None]:
 
     with suppress(NotImplementedError):  # Windows: Ctrl-C ends at once there
         loop.add_signal_handler(signal.SIGINT, interrupt)
-        loop.add_signal_handler(signal.SIGTERM, stop)
     try:
-        yield
+        with heeding_sigterm(loop, stop):
+            yield
     finally:
         with suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)
-            loop.remove_signal_handler(signal.SIGTERM)
 
 
 def _concluded(report: Report, errors: str, typed: Mapping[str, Any]) -> int:

@@ -114,8 +114,8 @@ def panel(now: Now) -> Iterator[Say]:
     def look() -> None:
         drawing.update(drawn(now()), refresh=True)
 
-    with unechoed(), drawing, _looking(look):
-        yield lambda text: drawing.console.print(line(f"redraft: {text}"))
+    with unechoed(), drawing, notices.written_by(lambda text: drawing.console.print(Text(text))), _looking(look):
+        yield say
 
 
 @contextmanager

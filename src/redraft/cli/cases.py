@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checks import unknown, unreadable
+from ..checks import shown, unknown, unreadable
 from ..core.errors import ConfigError
 from ..core.records import Task
+from ..small_files import read_small_text
+from ..tomltext import toml_in
 from .config import found_beside
 from .sensitive import sensitive
 
@@ -35,8 +36,8 @@ class Case:
     def task(self) -> Task:
         """The task, its requirements reading their files beside the case. Raises ConfigError."""
         try:
-            text = self.response.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_small_text(self.response)
+        except (OSError, ValueError) as error:
             raise ConfigError(f"{self.path}: response {str(self.response)!r} cannot be read: {unreadable(error)}") from error
         return Task(self.prompt, text.removesuffix("\n"), requirements=self.require, id=self.path.stem)
 
@@ -67,7 +68,7 @@ def load_cases(folder: Path) -> list[Case]:
 
 def _case(path: Path) -> Case:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = toml_in(read_small_text(path))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {unreadable(error)}") from error
     _check(path, table)
@@ -81,8 +82,8 @@ def _case(path: Path) -> Case:
 def _check(path: Path, table: Mapping[str, Any]) -> None:
     for key, kind in KEYS.items():
         if not isinstance(table.get(key), kind):
-            raise ConfigError(f"{path}: {key} must be a {'list of texts' if kind is list else 'text'}, got {table.get(key)!r}")
+            raise ConfigError(f"{path}: {key} must be a {'list of texts' if kind is list else 'text'}, got {shown(table.get(key))}")
     if strange := sorted(table.keys() - KEYS):
         raise ConfigError(f"{path}: {unknown('key', strange[0], KEYS)}")
     if not table["require"] or not all(isinstance(spec, str) for spec in table["require"]):
-        raise ConfigError(f"{path}: require must be a list of texts, got {table['require']!r}")
+        raise ConfigError(f"{path}: require must be a list of texts, got {shown(table['require'])}")

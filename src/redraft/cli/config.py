@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from .sensitive import rebased, sensitive
+from .sensitive import Sensitive, rebased, sensitive
 
 SECRETS = ("key", "token", "secret", "password", "authorization", "headers")
 FILES = ("redraft.toml", "pyproject.toml")
@@ -93,12 +93,23 @@ class Configured(click.Command):
         trusted_folders()  # a mistake there is said in any case
         for layer, keys in used_layers(ctx):
             if layer.folder is not None:
-                check(layer.folder, sensitive(layer.table, layer.folder, layer.folder), keys, layer.where)
+                check(layer.folder, chosen_by_file(layer), keys, layer.where)
         return super().invoke(ctx)
 
     @property
     def settings(self) -> list[Setting]:
         return [p for p in self.params if isinstance(p, Setting)]
+
+
+def chosen_by_file(layer: Layer) -> tuple[Sensitive, ...]:
+    """The settings in a file that need consent. Raises ConfigError that names it."""
+    from ..core.errors import ConfigError
+
+    assert layer.folder is not None
+    try:
+        return sensitive(layer.table, layer.folder, layer.folder)
+    except ConfigError as error:
+        raise ConfigError(f"{layer.where}: {error}") from None
 
 
 def used_layers(ctx: click.Context) -> list[tuple[Layer, set[str]]]:
@@ -124,8 +135,15 @@ def layers_for(params: Iterable[click.Parameter], folder: Path, given: str | Non
     if given:
         layers.append(_layer(Path(given), _settings_in(Path(given), _contents(Path(given), "--config: ")), params, folder))
     elif found := nearest(folder):
-        layers.append(_layer(*found, params, folder, found[0].parent))
+        layer = _layer(*found, params, folder, found[0].parent)
+        own = layers[0].values if layers else {}
+        layers.append(replace(layer, values=without_lower_trust(layer.values, own.get("trust"))))
     return layers
+
+
+def without_lower_trust(values: Mapping[str, Any], own: str | None) -> dict[str, Any]:
+    """The settings that were found in a folder or a trace, without a `trust` that asks less of graders than the user's `own`."""
+    return {name: value for name, value in values.items() if not (name == "trust" and own == "require")}
 
 
 def _layer(
@@ -193,14 +211,12 @@ def _contents(path: Path, what: str = "") -> bytes:
 
 def _settings_in(path: Path, data: bytes) -> Any:
     """The table with our settings in the contents of a file; None for a pyproject.toml without one. Raises ConfigError."""
-    import tomllib
-
+    from ..checks import shown
     from ..core.errors import ConfigError
+    from ..tomltext import toml_in
 
     try:
-        table: Any = tomllib.loads(data.decode("utf-8"))
-    except RecursionError:
-        raise ConfigError(f"{path}: it is nested too deep") from None
+        table: Any = toml_in(data.decode("utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
     if path.name != "pyproject.toml":
@@ -208,7 +224,7 @@ def _settings_in(path: Path, data: bytes) -> Any:
     tools = table.get("tool")
     ours = tools.get("redraft") if isinstance(tools, dict) else None
     if ours is not None and not isinstance(ours, dict):
-        raise ConfigError(f"{path}: [tool.redraft] must be a table, got {ours!r:.80}")
+        raise ConfigError(f"{path}: [tool.redraft] must be a table, got {shown(ours)}")
     return ours
 
 
@@ -246,17 +262,20 @@ def _unknown(where: str, key: str, known: list[str]) -> Exception:
 
 def _typed(setting: Setting, value: Any, where: str) -> Any:
     """A value of the setting's type: nothing is coerced but a whole number to a fraction."""
+    from ..checks import shown
     from ..core.errors import ConfigError
     from ..masking import secrets_in_url
 
     wanted, name = _type_of(setting)
     rows = value if setting.multiple else [value]
     if not isinstance(rows, list) or not all(_fits(row, wanted) for row in rows):
-        raise ConfigError(f"{where} must be {name}, got {value!r}")
+        raise ConfigError(f"{where} must be {name}, got {shown(value)}")
     try:
         converted = [setting.type.convert(row, setting, None) for row in rows]
     except click.BadParameter as error:
-        raise ConfigError(f"{where}: {error.message}") from error
+        raise ConfigError(f"{where}: {error.message:.500}") from error
+    except ValueError as error:  # no system has a file of that name
+        raise ConfigError(f"{where} must be a path, got {shown(value)}: {error}") from error
     if setting.key in {"model", "judge"} and any(secrets_in_url(str(value).partition("#")[0])):
         raise ConfigError(f"{where}: an address here holds no user and no key: they are read from the environment only")
     return converted if setting.multiple else converted[0]
@@ -275,6 +294,10 @@ def _type_of(setting: Setting) -> tuple[tuple[type, ...], str]:
 
 
 def _fits(value: Any, wanted: tuple[type, ...]) -> bool:
+    from ..checks import is_number
+
+    if float in wanted:
+        return is_number(value)
     return isinstance(value, wanted) and (wanted == (bool,) or not isinstance(value, bool))
 
 

@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_hex
 
 from ..core.errors import ConfigError, StoreError
 from ..small_files import read_small_bytes
+from ..stores.files import make_folder
 from ..stores.home import home
+from ..stores.whole import write_whole
 from .sensitive import Sensitive, digest
 
 VARIABLE = "REDRAFT_TRUST"
@@ -64,7 +65,7 @@ def check(place: Path, settings: tuple[Sensitive, ...], used: set[str], where: s
     if not _is_kept(home() / "trust", consent_to(place, settings, is_trace=is_trace)):
         shown = "; ".join(s.shown for s in chosen)
         command = f"redraft trust {shlex.quote(str(place.resolve()))}"
-        raise ConfigError(f"{where} chooses {shown}. If you trust its author, allow it once with: {command}")
+        raise ConfigError(f"{where} chooses {shown}. If it is yours, or you trust its author, allow it once with: {command}")
 
 
 def refuse_planted(folder: Path) -> None:
@@ -89,9 +90,7 @@ def trusted_folders() -> list[Path]:
 
 def keep(consent: Consent) -> None:
     """Keep a consent. Raises StoreError where it cannot be written."""
-    folder = home() / "trust"
-    path = folder / consent.name
-    draft = folder / f".{token_hex(8)}.tmp"
+    path = home() / "trust" / consent.name
     data = {
         "redraft_trust": SCHEMA,
         "trace" if consent.is_trace else "folder": consent.place,
@@ -99,16 +98,10 @@ def keep(consent: Consent) -> None:
         "settings": consent.shown,
     }
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump(data, file)
-        draft.replace(path)
+        make_folder(path.parent)
+        write_whole(path, json.dumps(data), private=True, follow=False)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}; name another folder in REDRAFT_HOME") from error
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def keep_for_trace(path: str, settings: tuple[Sensitive, ...]) -> None:

@@ -19,6 +19,8 @@ import click
 from . import notices
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from ..core.errors import RedraftError
     from ..result import Result
 
@@ -92,6 +94,20 @@ def _heeding_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def heeding_sigterm(loop: AbstractEventLoop, handle: Callable[[], object]) -> Iterator[None]:
+    """While a loop runs, being told to end calls `handle`; afterwards it does what it did before, which a loop forgets."""
+    before = signal.getsignal(signal.SIGTERM)
+    with suppress(NotImplementedError):  # Windows has no such signal
+        loop.add_signal_handler(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, before)
+
+
 def _where_to_read(error: click.ClickException) -> str:
     """Where the options of the command are told that was not understood."""
     ctx = getattr(error, "ctx", None)
@@ -130,12 +146,27 @@ def _told(error: Exception) -> int:
 def _not_written(error: OSError) -> int:
     """Say which file or stream the system refused; what is still to be written to a full stdout goes nowhere."""
     if error.filename or error.errno not in {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}:
-        notices.error(f"{error.filename or 'output'}: {error.strerror or error}")
+        notices.error(f"{error.filename or 'output'}: {error.strerror or error}", _way_out(error))
         return FAILED
     notices.error(f"stdout cannot be written: {error.strerror}", "make room, or send the output to another place")
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return FAILED
+
+
+def _way_out(error: OSError) -> str:
+    """What to do about a file that the system refused."""
+    from ..core.errors import StoreError
+    from ..stores.home import home
+
+    own = ""
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        with suppress(StoreError):
+            own = str(home())
+        if own and str(error.filename or "").startswith(own):
+            return "it belongs to your own data folder, which REDRAFT_HOME names: name another, or have its owner allow it"
+        return "name a file in a folder where you may write, or have its owner allow it"
+    return "make room, or name a file on another disk" if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
 
 
 def _hint(error: RedraftError) -> str:

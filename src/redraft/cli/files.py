@@ -45,5 +45,9 @@ def check_free(path: str, *, overwrite: bool) -> None:
 def check_writable(path: str) -> None:
     """Raises UsageError when no file can be made there: better now than after everything was paid for."""
     folder = Path(path).absolute().parent
-    if Path(path).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+    if Path(path).is_dir():
+        raise click.UsageError(f"--output: {path} cannot be written: it is a folder; name a file, such as {path.rstrip('/')}/OUT")
+    if not folder.is_dir():
         raise click.UsageError(f"--output: {path} cannot be written; name a file in a folder that exists")
+    if not os.access(folder, os.W_OK):
+        raise click.UsageError(f"--output: {path} cannot be written: you may not write in its folder; name a file in another")

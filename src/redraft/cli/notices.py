@@ -10,24 +10,39 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-_state = {"json": False}
-QUIET = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
+
+@dataclass
+class _Writing:
+    """How lines are written: as JSON, and by whom if not by us."""
+
+    json: bool = False
+    write: Callable[[str], object] | None = None
+
+
+_writing = _Writing()
+QUIET = {  # (these libraries write to stderr themselves, whatever the root logger does)
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_VERBOSITY": "error",
+    "DATASETS_VERBOSITY": "error",
+}
 
 
 @contextmanager
 def for_people() -> Iterator[None]:
     """Lines for people, at first and again at the end."""
-    _state["json"] = False
+    _writing.json, _writing.write = False, None
     try:
         yield
     finally:
-        _state["json"] = False
+        _writing.json, _writing.write = False, None
         logging.getLogger().removeHandler(_LOGGED)
 
 
@@ -35,15 +50,25 @@ def write_json_lines() -> None:
     """From now on every line is a JSON object, unless a terminal shows them; what libraries log is a warning."""
     if sys.stderr.isatty():
         return
-    _state["json"] = True
+    _writing.json = True
     logging.getLogger().addHandler(_LOGGED)
-    for name in QUIET:
-        os.environ.setdefault(name, "1")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def written_by(write: Callable[[str], object]) -> Iterator[None]:
+    """Lines for people go to `write` meanwhile: what redraws itself on the same terminal must make room for them."""
+    before, _writing.write = _writing.write, write
+    try:
+        yield
+    finally:
+        _writing.write = before
 
 
 def are_json() -> bool:
     """Whether lines are JSON objects."""
-    return _state["json"]
+    return _writing.json
 
 
 def notice(message: str) -> None:
@@ -69,8 +94,12 @@ def say(event: str, message: str, hint: str = "") -> None:
     if are_json():
         about = {"message": message, "hint": hint} if hint else {"message": message}
         emit(event, stdout=False, **about)
+        return
+    text = "\n".join([f"redraft: {message}", *([f"         {hint}"] if hint else [])])
+    if _writing.write:
+        _writing.write(text)
     else:
-        click.echo("\n".join([f"redraft: {message}", *([f"         {hint}"] if hint else [])]), err=True)
+        click.echo(text, err=True)
 
 
 def emit(event: str, *, stdout: bool = False, **data: Any) -> None:

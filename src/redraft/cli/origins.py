@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from . import notices
 from .config import used_layers
-from .exits import complain
 
 TRACE = "redraft.trace"  # of a context's `meta`: the trace that settings were taken from
 
@@ -21,12 +21,7 @@ def announce(*models: Any) -> None:
         files.append(trace)
     if files:
         places = " and ".join(dict.fromkeys(place_of(model) for model in models if model))
-        notice(f"settings from {' and '.join(files)}; {f'model at {places}' if places else 'no model'}")
-
-
-def notice(message: str) -> None:
-    """A line for people about how a command goes about its work."""
-    complain(message)
+        notices.notice(f"settings from {' and '.join(files)}; {f'model at {places}' if places else 'no model'}")
 
 
 def place_of(model: Any) -> str:

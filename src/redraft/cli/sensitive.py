@@ -32,6 +32,7 @@ ABOUT: Mapping[Kind, str] = {
     "code": "code that is run",
     "path": "a path outside the folder",
 }
+MOST_SEATS = 200  # in a jury, those in its juries included
 LONGEST = 500  # characters of a value that are shown
 
 
@@ -84,12 +85,17 @@ def digest(settings: tuple[Sensitive, ...]) -> str:
 
 
 def walk(key: str, value: str, visit: Visit) -> str:
-    """The value of a setting, with what `visit` makes of each address, model file, path and piece of code in it."""
+    """The value of a setting, with what `visit` makes of each address, model file, path and piece of code in it.
+
+    Raises ConfigError for a jury of more than 200.
+    """
     if key in MODELS:
         return _model(value, visit)
     if key == "require":
         return _requirement(value, visit)
     if key == "grader":
+        if value.count("jury:") + value.count(",") > MOST_SEATS:
+            raise ConfigError(f"{key}: {value[:40]!r}... seats more than {MOST_SEATS} graders")
         return _spec(value, visit)
     if key in PATHS and not (key == "priors" and value in WORDS):
         return visit("path", value)

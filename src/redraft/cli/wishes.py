@@ -26,7 +26,7 @@ from ..options import Options
 from ..requirements import KINDS, parse
 from ..stores.priors import priors_in, read_priors
 from . import files
-from .config import Setting, checked
+from .config import Setting, checked, without_lower_trust
 from .consent import check
 from .options import price_of
 from .origins import TRACE
@@ -93,6 +93,8 @@ def chosen_graders(typed: Mapping[str, Any]) -> list[Any] | None:
 
 
 def model_named(name: str | None) -> Any:
+    if name and name != "none" and name.strip().lower() in {"none", "none:", "no"}:
+        raise ConfigError(f"model: {name!r} is no name of a model; for no model at all write --model none")
     return False if name == "none" else name
 
 
@@ -204,6 +206,7 @@ def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting]
     if trace.settings:
         unset = {str(p.name): () if p.multiple else None for p in params if p.key in AS_IT_WAS}
         values = {**unset, **values}
+    values = without_lower_trust(values, typed.get("trust"))
     fresh = {name for name in values if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}
     if fresh and trace.settings:
         ctx.meta[TRACE] = where
@@ -215,7 +218,10 @@ def chosen_in(trace: Trace, path: Path) -> tuple[Sensitive, ...]:
     """The settings of a trace in a file that need consent. Raises ConfigError."""
     given = trace.settings.get("require", ())  # goes before what the task requires
     required = [*trace.task.requirements, *(given if isinstance(given, list | tuple) else ())]
-    return sensitive({**trace.settings, "require": required}, path.resolve().parent, Path.cwd())
+    try:
+        return sensitive({**trace.settings, "require": required}, path.resolve().parent, Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def taken_up(trace: Trace, typed: Mapping[str, Any]) -> Trace:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import signal
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -28,7 +27,7 @@ from ..text import plain
 from . import files, lines
 from .config import Configured
 from .consent import keep_for_trace
-from .exits import INTERRUPTED, complain, exit_code
+from .exits import INTERRUPTED, complain, exit_code, heeding_sigterm
 from .origins import announce
 from .progress import Progress, Watcher, tally, verdict
 from .wishes import Wish, chosen_in, new_task, recalled, remembered, taken_up, wish
@@ -80,8 +79,14 @@ def carry_out(ctx: click.Context, typed: dict[str, Any], watch: Watch) -> Result
 
 
 async def watched(asked: Wish, watch: Watch) -> Result:
-    """Refine under somebody's eyes."""
-    _heed_sigterm()
+    """Refine under somebody's eyes. Being told to end is like being interrupted: what is there is handed over."""
+    work = asyncio.current_task()
+    assert work is not None
+    with heeding_sigterm(asyncio.get_running_loop(), work.cancel):
+        return await _watched(asked, watch)
+
+
+async def _watched(asked: Wish, watch: Watch) -> Result:
     job = await api.prepare(asked.given, asked.model, asked.graders, asked.judge, asked.options)
     if asked.model is None and job.writer is None and not watch.as_json:
         complain(
@@ -120,14 +125,6 @@ def _without_learned(pair: Pair | None) -> tuple[str, str]:
         if pair and (damage := Shelf.at().damage(pair)):
             return f"{damage}; the shipped priors hold", f"`redraft priors forget {pair.key[:8]}` removes it"
     return "nothing was learned yet of this model with these graders: the shipped priors hold", ""
-
-
-def _heed_sigterm() -> None:
-    """Being told to end is like being interrupted: what is there is handed over."""
-    work = asyncio.current_task()
-    assert work is not None
-    with suppress(NotImplementedError):  # Windows has no such signal
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
 
 
 def _store(typed: Mapping[str, Any], open_files: ExitStack) -> JsonlStore | None:

@@ -6,12 +6,14 @@ Nothing is stored here that can be computed from the trace (see `trace`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from math import sqrt
 from typing import Any, TypeAlias
+
+from ..jsontext import first_repeated, parsed
 
 Slot: TypeAlias = tuple[Any, ...]
 Message: TypeAlias = Mapping[str, Any]
@@ -114,8 +116,11 @@ class ToolCall:
 
     @property
     def parsed(self) -> Any:
-        """The arguments as a value: an object, in every call that a model made. Raises ValueError for what is no JSON."""
-        return json.loads(self.arguments)
+        """The arguments as a value: an object, in every call that a model made. Raises ValueError for what is no JSON.
+
+        Its bounds are those of `jsontext.parsed`.
+        """
+        return parsed(self.arguments)
 
     def as_message_part(self) -> dict[str, Any]:
         """The call as it stands in an assistant's message: {"id", "type", "function": {"name", "arguments"}}."""
@@ -134,8 +139,8 @@ def checked_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
         raise ValueError(f"tools must be a list of {_TOOL}, got {_shown(tools)}")
     checked = tuple({"type": "function", **tool} if isinstance(tool, Mapping) else tool for tool in tools)
     names = [_tool_name(tool) for tool in checked]
-    if twice := [name for n, name in enumerate(names) if name in names[:n]]:
-        raise ValueError(f"tools: the function {twice[0]!r} stands there twice")
+    if (twice := first_repeated(names)) is not None:
+        raise ValueError(f"tools: the function {twice!r} stands there twice")
     return checked
 
 
@@ -449,8 +454,10 @@ class Comparison:
     def __post_init__(self) -> None:
         for name in ("ranking", "actions", "shown", "votes"):
             object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
-        groups = [sorted(_as_tuple("a group of ties", group)) for group in _as_tuple("ties", self.ties)]
-        object.__setattr__(self, "ties", tuple(map(tuple, groups)))
+        groups = [_as_tuple("a group of ties", group) for group in _as_tuple("ties", self.ties)]
+        if wrong := [id for id in chain(self.ranking, *groups) if not isinstance(id, int)]:
+            raise ValueError(f"ranking and ties hold ids of candidates, which are whole numbers, got {wrong[0]!r}")
+        object.__setattr__(self, "ties", tuple(tuple(sorted(group)) for group in groups))
         if not {id for group in self.ties for id in group} <= set(self.ranking):
             raise ValueError(f"ties are of candidates in the ranking {list(self.ranking)!r}, got {self.ties!r}")
 

@@ -9,6 +9,7 @@ import gzip
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from errno import EIO
 from functools import partial
 from importlib import import_module
 from io import BufferedReader, FileIO
@@ -75,7 +76,7 @@ class InPlace:
             self._old.close()
         else:
             with suppress(OSError):
-                self._file.truncate(self._end)
+                self._file.truncate(min(self._end, os.fstat(self._file.fileno()).st_size))
         self._file.close()
 
     def _left(self) -> tuple[int, int]:
@@ -106,6 +107,9 @@ class InPlace:
         self._file.seek(self._end)
 
     def _flush(self) -> None:
+        if os.fstat(self._file.fileno()).st_size != self._end:
+            self.safe = 0
+            raise OSError(EIO, "another program has changed it meanwhile")
         left = memoryview(bytes(self._buffer))
         while left:
             left = left[self._file.write(left) :]

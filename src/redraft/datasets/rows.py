@@ -196,7 +196,11 @@ def _lines(file: IO[bytes]) -> Iterator[_Line]:
         try:
             yield _Line(number, data.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError as error:
-            yield _Line(number, "", f"the line is not UTF-8: {error.reason} at byte {error.start}; {_encoding_of(data)}")
+            yield _Line(number, "", f"the line is {_no_utf8(error, data)}")
+
+
+def _no_utf8(error: UnicodeDecodeError, data: bytes) -> str:
+    return f"not UTF-8: {error.reason} at byte {error.start}; {_encoding_of(data)}"
 
 
 def _encoding_of(data: bytes) -> str:
@@ -264,6 +268,8 @@ def _json(name: str, packing: str) -> Found:
         if error.msg != "Extra data" or not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
             raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg} at column {error.colno}") from error
         yield from _json_lines(name, packing)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: {_no_utf8(error, data)}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: not JSON: {error}") from error
     else:

@@ -181,6 +181,12 @@ class _Held:
         held = {name: [at(values, name) for values in self.sample] for name in names}
         return [n for n in names if any(v is None for v in held[n]) and not any(map(_something, held[n]))]
 
+    def present(self, names: Sequence[str]) -> str | None:
+        """The first column of these names that is there, and holds no objects."""
+        return next(
+            (n for n in names if any(_something(v := at(values, n)) and not isinstance(v, Mapping) for values in self.sample)), None
+        )
+
     def listed(self) -> str:
         """All columns, and the parts of objects."""
         names: dict[str, None] = {}
@@ -255,6 +261,8 @@ def _asked_in(held: _Held, columns: Columns) -> tuple[Columns, str | None]:
         return Columns(prompt="instruction"), "input"
     found = [*texts, *chats]
     if len(found) != 1:
+        if not found and columns.prompt is None and (name := held.present((*PROMPTS, *MESSAGES))):
+            raise ConfigError(f"{name!r} holds neither texts nor messages; name another column by --prompt-col or --messages-col")
         raise ConfigError(_unclear("prompt", found, "--prompt-col or --messages-col", held))
     return (Columns(messages=found[0]) if chats else Columns(prompt=found[0])), None
 

@@ -29,7 +29,10 @@ from threading import Lock, Thread
 from typing import IO, Any, TypeAlias
 from weakref import finalize
 
+from ..checks import unreadable
 from ..core.errors import ConfigError, StoreError
+from ..small_files import read_small_text
+from ..yamltext import check_yaml
 from .early import close_quietly
 from .frames import frame_rows
 from .rows import BATCH, MOST_SKIPPED, NOTED, PIECE, BadRow, OnError, Row, accepted, check_kind, checked, is_table, rows, rows_in
@@ -147,6 +150,8 @@ def _named(spec: str | Path, spool: _Spool) -> Source:
 
 
 def _hint(name: str) -> str:
+    if "://" in name:
+        return ": an address is not read from here; download it first, or pipe it: curl ... | redraft batch -"
     likely = NAME.fullmatch(name) and not is_table(name)
     return f"; if a Hugging Face dataset is meant: {INSTALL}" if likely else ""
 
@@ -426,15 +431,18 @@ def _check_name(name: str) -> None:
 def _from_folder(library: Any, folder: Path) -> Any:
     """A dataset in a folder, of files in that folder alone, whatever is written in it."""
     if _saved(folder):
+        _inside([str(path) for path in folder.rglob("*")], folder)
         _check_saved(folder)
         return library.load_from_disk(str(folder))
     for said in filter(ELSEWHERE.search, _configured(folder)):
         raise _outside(folder, said)
     builder = library.load_dataset_builder(f"./{folder}" if not folder.is_absolute() else str(folder))
     inside = (folder.absolute(), folder.resolve())
-    for file in _data_files(builder):
+    files = list(_data_files(builder))
+    for file in files:
         if not any(Path(os.path.normpath(file)).is_relative_to(where) for where in inside):
             raise _outside(folder, file)
+    _inside(files, folder)
     return _prepared(builder)
 
 
@@ -461,10 +469,29 @@ def _data_files(builder: Any) -> Iterator[str]:
 def _configured(folder: Path) -> Iterator[str]:
     """Every text in the settings that the library takes from a folder: where data files are is among them."""
     card, settings = folder / "README.md", folder / ".huggingface.yaml"
+    yaml, cards = import_module("yaml"), import_module("huggingface_hub.repocard")
+    _inside([str(path) for path in (card, settings)], folder)
     if card.is_file():
-        yield from _texts(import_module("huggingface_hub").DatasetCard.load(card).data.to_dict().get("configs"))
+        if block := cards.REGEX_YAML_BLOCK.search(_text_of(card)):
+            _check_card(yaml, block[2], card)
+        yield from _texts(cards.DatasetCard.load(card).data.to_dict().get("configs"))
     if settings.is_file():
-        yield from _texts(import_module("yaml").safe_load(settings.read_text("utf-8")))
+        _check_card(yaml, text := _text_of(settings), settings)
+        yield from _texts(yaml.safe_load(text))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_small_text(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{str(path)!r} cannot be read: {unreadable(error)}") from error
+
+
+def _check_card(yaml: Any, text: str, path: Path) -> None:
+    try:
+        check_yaml(yaml, text)
+    except ValueError as error:
+        raise ConfigError(f"{str(path)!r}: {error}") from error
 
 
 def _texts(settings: Any) -> Iterator[str]:

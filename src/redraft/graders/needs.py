@@ -20,6 +20,17 @@ def check_needs(name: str, needs: Iterable[str], task: Task) -> None:
         )
 
 
+def check_columns(graders: Iterable[Any], columns: Any, data: str) -> None:
+    """Raises ConfigError when a grader needs a field that no column of the data gives: no row could be graded."""
+    for grader in graders:
+        for field in getattr(grader, "needs", ()):
+            if getattr(columns, field, field) is None:
+                raise ConfigError(
+                    f"grader {grader.name!r} needs a {field}, and no column of {data} is known to hold one: say which does by "
+                    f"--{field}-col COLUMN (from Python: columns={{{field!r}: COLUMN}}), or choose another grader"
+                )
+
+
 def needs_of(grader: Any) -> Iterator[tuple[str, str]]:
     """The fields of a task without which a grader, or a part of it, cannot grade: pairs of the grader's name and the field."""
     for field in getattr(grader, "needs", ()):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,15 +14,16 @@ from typing import Any
 
 from .. import checks
 from ..core.errors import ConfigError
-from ..jsontext import MOST_DEPTH, TOO_DEEP, check_bounds, parsed
+from ..jsontext import TOO_DEEP, check_bounds, parsed
 from ..small_files import MOST_VALUES, read_small_text
+from ..tomltext import toml_in
+from ..yamltext import check_yaml
 from .template import Template
 
 SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
 TOP = 5
 READABLE = ("context", "reference", "tests")
 OVERALL = "overall"
-MOST_ALIASES = 16  # in YAML
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -295,7 +295,7 @@ def read_table(path: str | Path, key: str, lines: Callable[[str], Any], what: st
     file = Path(path)
     text = read_words(path, what)
     readers: dict[str, Callable[[str], Any]] = {
-        ".toml": tomllib.loads,
+        ".toml": toml_in,
         ".json": parsed,
         ".yaml": _yaml,
         ".yml": _yaml,
@@ -322,28 +322,13 @@ def _yaml(text: str) -> Any:
         import yaml
     except ImportError as error:
         raise ConfigError("a YAML rubric needs an extra: pip install 'redraft[yaml]'") from error
-    _check_yaml(yaml, text)
+    check_yaml(yaml, text)
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
     except (TypeError, LookupError, AttributeError) as error:  # a value that is not of the type that its tag names
         raise ValueError(f"a value does not fit its tag: {type(error).__name__}: {error}") from error
-
-
-def _check_yaml(yaml: Any, text: str) -> None:
-    """Raises ValueError where reading the values would take more than the text promises."""
-    aliases = depth = 0
-    try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            aliases += isinstance(event, yaml.AliasEvent)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MOST_DEPTH:
-                raise ValueError(TOO_DEEP)
-            if aliases > MOST_ALIASES:
-                raise ValueError(f"it has more than {MOST_ALIASES} aliases (*name), which may stand for any size")
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
 
 
 def _lines(text: str) -> Mapping[str, Any]:

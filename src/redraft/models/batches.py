@@ -22,7 +22,7 @@ from ..contracts import Reply, Request
 from ..core.errors import BadResponseError, ConfigError, ModelError
 from ..jsontext import loads
 from .chat import Chat, mended
-from .reading import Lines, Said, parsed, read_refusal, refused, retry_after
+from .reading import Lines, Said, parsed, refused, retry_after
 from .wire import CAP, REFUSED, Route, Timeouts, Whole, exchange, fetch
 
 ENDPOINT = "/v1/chat/completions"
@@ -176,7 +176,7 @@ class Batches:
         return {**data, "retry_after": retry_after(headers)}
 
     def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
-        error = self.chat.refusal(status, headers, read_refusal(body))
+        error = self.chat.refusal(status, headers, body)
         if status in {404, 405}:
             error.args = (f"{error} (has this endpoint a batch API, /files and /batches?)",)
         return error

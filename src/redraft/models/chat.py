@@ -18,10 +18,21 @@ import orjson
 from .. import checks
 from ..contracts import FORMATS, Reply, Request
 from ..core.errors import ConfigError, ModelError
+from ..core.records import ToolCall
 from ..ledger import current_entry
-from ..masking import Mask, MaskedStream, answer_mask, secrets_in_headers, secrets_in_url, without_traces
-from .endpoint_url import CHAT, clean_key, endpoint, path_hint, query_mark, redirected, url_below, warn_of_plain_http
-from .reading import Events, Pieces, Said, Spoken, parsed, read_pace, read_refusal, read_reply, refused
+from ..masking import (
+    Mask,
+    MaskedStream,
+    answer_mask,
+    secrets_in_fields,
+    secrets_in_headers,
+    secrets_in_proxy,
+    secrets_in_url,
+    without_secret_fields,
+    without_traces,
+)
+from .endpoint_url import CHAT, check_proxy, clean_key, endpoint, path_hint, query_mark, redirected, url_below, warn_of_plain_http
+from .reading import Events, Pieces, Spoken, parsed, read_pace, read_refusal, read_reply, refused
 from .wire import CAP, Route, Timeouts, exchange, fetch, masked_headers
 
 __all__ = ["Chat", "Timeouts"]
@@ -64,6 +75,7 @@ class Chat:
         for what, given in (("headers", headers), ("extra_body", extra_body)):
             if not (given is None or isinstance(given, Mapping)):
                 raise ConfigError(f"{what} must be a mapping or None, got {type(given).__name__}")
+        check_proxy(proxy)
         at, in_url = endpoint(base_url)
         self.name = name
         self.base_url = at._replace(query="").geturl()
@@ -72,11 +84,12 @@ class Chat:
         self._extra = dict(extra_body or {})
         self._streams = stream
         self._is_openai = at.hostname == urlsplit(OPENAI).hostname
-        secrets = _secrets(self._key, headers or {}, proxy, base_url)
+        sent = _secrets(self._key, headers or {}, base_url) | set(secrets_in_fields(self._extra))
+        secrets = sent | set(secrets_in_proxy(proxy))
         self._mask = Mask(secrets)
         self._base = at
         self.route = Route(url_below(at, CHAT), _headers(self._key, headers), timeouts, proxy, answer_mask(secrets))
-        if secrets:
+        if sent:
             warn_of_plain_http(at)
 
     def __repr__(self) -> str:
@@ -94,7 +107,7 @@ class Chat:
     @property
     def identity(self) -> str:
         """Endpoint, model and extra parameters; never the key. Of a query it holds a short hash, without what is secret in it."""
-        extra = orjson.dumps(self._extra, option=orjson.OPT_SORT_KEYS).decode() if self._extra else ""
+        extra = orjson.dumps(without_secret_fields(self._extra), option=orjson.OPT_SORT_KEYS).decode() if self._extra else ""
         return f"{self.base_url}{query_mark(self._base)}#{self.name}{extra}"
 
     @property
@@ -136,7 +149,7 @@ class Chat:
         try:
             status, headers, body = await fetch(route)
             if status >= 300:
-                raise self.refusal(status, headers, read_refusal(body))
+                raise self.refusal(status, headers, body)
             return model_names(parsed(body, headers.get("Content-Type", ""))) or []
         except ModelError as error:
             raise self.told(error) from None
@@ -177,21 +190,21 @@ class Chat:
     def read(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """The reply in an answer. Raises ModelError for one that is none."""
         if 200 <= status < 300:
-            return _paced(read_reply(parsed(body, headers.get("Content-Type", ""))), headers)
-        raise self.refusal(status, headers, read_refusal(body))
+            return _paced(masked_reply(read_reply(parsed(body, headers.get("Content-Type", ""))), self.route.mask), headers)
+        raise self.refusal(status, headers, body)
 
-    def refusal(self, status: int, headers: Mapping[str, str], said: Said) -> ModelError:
+    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
         """The error that a status of 300 and more stands for."""
         if status < 400:
             return redirected(status, headers.get("Location", ""))
-        error = refused(status, said, headers)
+        error = refused(status, read_refusal(self._mask.raw(body)), headers)
         if status in {404, 405}:
             error.args = (f"{error}{path_hint(self.route.url)}",)
         return error
 
     def told(self, error: ModelError) -> ModelError:
         """The error with the model and the host in front, and no secret in it or behind it, whoever put it there."""
-        unkeyed = "" if error.status != 401 or self._mask else NO_KEY
+        unkeyed = "" if error.status != 401 or self.has_key or self._mask else NO_KEY
         error.args = (f"{self.name} at {self.host}: {error}{unkeyed}",)
         return self.masked(error)
 
@@ -223,7 +236,25 @@ async def _deltas(parts: AsyncGenerator[bytes, None], mask: Mask) -> AsyncGenera
     reply = pieces.reply()
     if rest := masked.add(spoken.rest()) + masked.rest():
         yield rest
-    yield replace(reply, text=mask(reply.text), reasoning=reply.reasoning and mask(reply.reasoning)) if mask else reply
+    yield masked_reply(reply, mask)
+
+
+def masked_reply(reply: Reply, mask: Mask) -> Reply:
+    """The reply without secrets that were spread over the parts of a stream, or escaped; arguments of tools stay JSON."""
+    if not mask:
+        return reply
+    calls = (ToolCall(mask(c.name), _masked_arguments(c.arguments, mask), mask(c.id)) for c in reply.tool_calls)
+    return replace(
+        reply,
+        text=mask(reply.text),
+        finish=reply.finish and mask(reply.finish),
+        reasoning=reply.reasoning and mask(reply.reasoning),
+        tool_calls=tuple(calls),
+    )
+
+
+def _masked_arguments(arguments: str, mask: Mask) -> str:
+    return mask.raw(arguments.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
 
 def _texts(found: list[tuple[str, bytes]], pieces: Pieces, spoken: Spoken) -> list[str]:
@@ -314,9 +345,9 @@ def _headers(key: str | None, given: Mapping[str, str] | None) -> dict[str, str]
     return headers | dict(given or {})
 
 
-def _secrets(key: str | None, headers: Mapping[str, str], proxy: str | None, base_url: str) -> set[str]:
-    """All that must not appear in anything that is shown or kept."""
-    found = {key or "", *secrets_in_headers(headers), *secrets_in_url(base_url), *secrets_in_url(proxy or "")}
+def _secrets(key: str | None, headers: Mapping[str, str], base_url: str) -> set[str]:
+    """What is sent with every request and must not appear in anything that is shown or kept."""
+    found = {key or "", *secrets_in_headers(headers), *secrets_in_url(base_url)}
     return found - {""}
 
 

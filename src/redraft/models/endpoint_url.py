@@ -28,12 +28,35 @@ def endpoint(base_url: str) -> tuple[SplitResult, str | None]:
         host, _ = parts.hostname, parts.port
         (host or "").encode("idna")
     except ValueError:
-        raise ConfigError("a base URL is http(s)://host:port/v1: this one cannot be read") from None
+        raise ConfigError(f"a base URL is http(s)://host:port/v1: {_unreadable(base_url)} cannot be read") from None
     if parts.scheme not in {"http", "https"} or not host:
         raise ConfigError(f"a base URL is http(s)://host:port/v1, got {endpoint_shown(base_url)!r}")
     path = parts.path.rstrip("/").removesuffix(CHAT)
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2].lower(), path=path, fragment="")
     return bare, unquote(parts.password or parts.username or "") or None
+
+
+def check_proxy(proxy: str | None) -> None:
+    """Raises ConfigError for what is no URL of a proxy; it is not shown, for a password may stand anywhere in it."""
+    try:
+        at = urlsplit(proxy or "")
+        is_url = at.scheme in {"http", "https"} and bool(at.hostname) and (at.port or 1) > 0
+    except ValueError:
+        is_url = False
+    if proxy and proxy != "env" and not is_url:
+        raise ConfigError(
+            'a proxy (REDRAFT_PROXY, proxy=) is http(s)://[USER:PASSWORD@]HOST:PORT or "env"; this one cannot be read'
+        )
+
+
+def _unreadable(url: str) -> str:
+    """What in a URL could not be read: the port, if it is that. Where there is an @ anything may be a part of a password."""
+    if "@" in url:
+        return "this one"
+    port = re.search(r":([^:\]/]*)$", endpoint_shown(url).partition("://")[2].partition("/")[0])
+    if port and not (port[1].isascii() and port[1].isdigit() and int(port[1][:6]) < 1 << 16):
+        return f"its port {port[1]!r}, which must be a number up to 65535,"
+    return "this one"
 
 
 def url_below(base: SplitResult, path: str, query: str = "") -> str:

@@ -200,15 +200,20 @@ def _unknown(spec: str) -> str:
     """The words for a name of a model that says nothing: the spelling that was probably meant first, then what there is."""
     if not spec:
         return f"the name of a model is empty, got ''; it is such as {EXAMPLES}"
-    shown = endpoint_shown(spec)
+    shown = endpoint_shown(spec) or spec
     meant = _meant(shown)
+    _, _, named = model_shown(f"://{spec}").partition("#")
+    if named and "@" not in named:  # (what stands before an @ may be a password)
+        meant = meant.replace("#NAME", f"#{named}")
     hint = f"did you mean {meant!r}? " if meant else ""
-    prefix = shown.partition(":")[0]
-    wrong = "names no model after the colon" if f"{prefix}:" in PREFIXES else "does not begin with a known prefix"
+    prefix, colon, _ = shown.partition(":")
+    wrong = "does not begin with a known prefix"
+    if f"{prefix}:" in PREFIXES:
+        wrong = "names no model after the colon" if colon else "is a prefix without the name of a model"
     if shown.endswith(".gguf"):
         wrong = "is a file: one begins with local:"
     return (
-        f"the model {shown!r} {wrong}; {hint}A name is such as {EXAMPLES}; the prefixes are "
+        f"the model {shown!r} {wrong}{'; ' + hint if hint else '. '}A name is such as {EXAMPLES}; the prefixes are "
         f"{', '.join(PREFIXES[:7])} and those of {len(VENDORS)} vendors, such as anthropic: (`redraft models` shows what is here)"
     )
 
@@ -216,10 +221,12 @@ def _unknown(spec: str) -> str:
 def _meant(spec: str) -> str:
     """The name that was probably meant; "" where nothing is like it."""
     prefix, colon, name = spec.partition(":")
+    if spec.startswith("#") or prefix.lower() == "none":  # (`--model none`, which is no name of a model)
+        return ""
     if spec.endswith(".gguf"):
         return f"local:{name.strip() if prefix.lower() == 'local' else spec}"
     if f"{prefix}:" in PREFIXES:
-        return f"{spec.strip()}{'//127.0.0.1:8080/v1#NAME' if prefix.startswith('http') else 'NAME'}"
+        return f"{prefix}:{'//127.0.0.1:8080/v1#NAME' if prefix.startswith('http') else 'NAME'}"
     if broken := _BROKEN_URL.fullmatch(spec):
         return f"http{broken['safe'].lower()}://{_with_model(broken['rest'])}"
     if _HOST.fullmatch(spec):
@@ -229,10 +236,16 @@ def _meant(spec: str) -> str:
         vendor, slash, name = spec.partition("/")
         if slash:
             return f"{known}{name or 'NAME'}" if (known := _prefix_like(vendor)) else ""
-        maker = next((maker for start, maker in MAKERS.items() if spec.casefold().startswith(start)), "")
-        return f"{maker or 'ollama'}:{spec}"
+        return f"{_maker(spec) or 'ollama'}:{spec}"
+    if maker := _maker(spec):  # (names in Ollama have a tag after a colon)
+        return f"{maker}:{spec if maker == 'ollama' else name.strip() or 'NAME'}"
     known = _prefix_like(prefix)
     return f"{known}{name.lstrip('/').strip() or 'NAME'}" if known else ""
+
+
+def _maker(name: str) -> str:
+    """Whose models are called so; "" where nobody's are known to be."""
+    return next((maker for start, maker in MAKERS.items() if name.casefold().startswith(start)), "")
 
 
 def _prefix_like(word: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..contracts import Format, Reply, Request
@@ -23,9 +22,17 @@ from ..core.errors import (
 )
 from ..core.records import Message, ToolCall, Usage, text_of
 from ..ledger import current_entry
-from ..masking import Mask, answer_mask, secrets_in_environment, secrets_in_url, without_traces
-from .chat import extra_for, mended, own_tool_choice, own_tools, without_none
-from .endpoint_url import redirected
+from ..masking import (
+    Mask,
+    answer_mask,
+    secrets_in_environment,
+    secrets_in_fields,
+    secrets_in_proxy,
+    without_secret_fields,
+    without_traces,
+)
+from .chat import extra_for, masked_reply, mended, own_tool_choice, own_tools, without_none
+from .endpoint_url import check_proxy, redirected
 from .reading import Said, read_tool_calls, refused, shorten, without_thoughts
 from .vendor_clients import mask_logs, restrict, secrets_of
 from .wire import PERHAPS_BILLED, REFUSED, PerLoop
@@ -52,8 +59,9 @@ class ProviderModel:
         self._settings = dict(settings or {})
         self._proxy = proxy
         self._models = PerLoop(self._made, _closed)
+        check_proxy(proxy)
         first = self._made()
-        secrets = {*secrets_of(first), *secrets_in_url(proxy or "")}
+        secrets = {*secrets_of(first), *secrets_in_proxy(proxy), *secrets_in_fields(self._settings)}
         self._mask, self._answers = Mask(secrets), answer_mask(secrets)
         mask_logs(secrets)
         self.provider, self.model_name = str(first.system), str(first.model_name)
@@ -74,7 +82,7 @@ class ProviderModel:
 
     @property
     def identity(self) -> str:
-        return f"provider:{self.name}" + (f"{sorted(self._settings.items())}" if self._settings else "")
+        return f"provider:{self.name}" + (f"{sorted(without_secret_fields(self._settings).items())}" if self._settings else "")
 
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
@@ -98,20 +106,13 @@ class ProviderModel:
                     model_settings=self._asked(request),
                     model_request_parameters=_parameters(request, native=self._native),
                 )
-            return self._masked(_reply(answer))
+            return masked_reply(_reply(answer), self._answers)
         except Exception as error:
             failure = _failure(error, self._timeout, self._mask)
             if failure is None:
                 raise
         failure.args = (self._mask(f"{self.name}: {failure}"),)
         raise without_traces(failure)
-
-    def _masked(self, reply: Reply) -> Reply:
-        mask = self._answers
-        finish, reasoning = reply.finish, reply.reasoning
-        calls = tuple(ToolCall(mask(c.name), mask(c.arguments), c.id and mask(c.id)) for c in reply.tool_calls)
-        reply = replace(reply, text=mask(reply.text), finish=finish and mask(finish), reasoning=reasoning and mask(reasoning))
-        return replace(reply, tool_calls=calls)
 
     def _asked(self, request: Request) -> Any:
         sampling = {"temperature": request.temperature, "max_tokens": request.max_tokens, "seed": request.seed}

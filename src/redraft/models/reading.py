@@ -50,9 +50,6 @@ def shorten(text: str, limit: int = 300) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-# ---- bodies that are answers
-
-
 def parsed(body: bytes, content_type: str = "") -> Any:
     """The JSON in a body. Raises BadResponseError naming what came instead."""
     try:
@@ -173,9 +170,9 @@ def _check_refusal(message: Mapping[str, Any], finish: str | None, usage: Usage)
 
 def _empty(finish: str | None, thought: bool, usage: Usage) -> BadResponseError:  # noqa: FBT001
     if thought and finish == "length":
-        return _bad("used up its tokens on reasoning: no answer came (raise max_tokens)", retryable=True, usage=usage)
+        return _bad("used up its tokens on reasoning: no answer came (raise max_tokens)", usage=usage)
     what = "reasoning but no answer" if thought else "an empty answer"
-    return _bad(f"sent {what} (finish_reason {finish!r})", retryable=True, usage=usage)
+    return _bad(f"sent {what} (finish_reason {finish!r})", usage=usage)
 
 
 def read_usage(usage: Any) -> Usage:
@@ -225,7 +222,7 @@ def _tool_call(call: Any, finish: str | None, usage: Usage) -> ToolCall:
         raise _bad(f"sent a tool call without a function: {shorten(repr(call), 100)}", usage=usage)
     name, id = function.get("name"), call.get("id")
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-        raise _bad(f"sent a tool call without the name of a function: {shorten(repr(name), 100)}", retryable=True, usage=usage)
+        raise _bad(f"sent a tool call without the name of a function: {shorten(repr(name), 100)}", usage=usage)
     arguments = _arguments(name, function.get("arguments"), finish, usage)
     return ToolCall(name, arguments, id if isinstance(id, str) and len(id) <= LONGEST_NAME else "")
 
@@ -238,12 +235,12 @@ def _arguments(name: str, given: Any, finish: str | None, usage: Usage) -> str:
             value = json.loads(given, parse_constant=refuse_constant)
         except (ValueError, RecursionError) as error:
             if finish == "length":
-                raise _bad(f"was cut off in {of} (raise max_tokens)", retryable=True, usage=usage) from None
-            raise _bad(f"sent no JSON as {of}: {shorten(str(error), 100)}", retryable=True, usage=usage) from None
+                raise _bad(f"was cut off in {of} (raise max_tokens)", usage=usage) from None
+            raise _bad(f"sent no JSON as {of}: {shorten(str(error), 100)}", usage=usage) from None
     else:
         value = {} if given is None or isinstance(given, str) else given
     if not isinstance(value, dict):
-        raise _bad(f"sent {_kind(value)} as {of}; they must be an object", retryable=True, usage=usage)
+        raise _bad(f"sent {_kind(value)} as {of}; they must be an object", usage=usage)
     if depth(value) > DEEPEST:
         raise _bad(f"nested {of} more than {DEEPEST} deep", usage=usage)
     return given if isinstance(given, str) and given.strip() else json.dumps(value, ensure_ascii=False)
@@ -616,7 +613,7 @@ class Pieces:
         """The whole answer. Raises unless the stream said that it was whole."""
         if self._finish is None:
             what = "ended without a finish_reason" if self._events else "held nothing"
-            raise _bad(f"sent a stream that {what}", retryable=True)
+            raise _bad(f"sent a stream that {what}")
         message = {
             "content": "".join([*self._text, self._half]),
             "reasoning_content": whole_pairs("".join(self._thoughts)),

@@ -24,6 +24,7 @@ class ScriptedModel:
     """
 
     price = FREE
+    takes_probes = False  # an answer is for a request that somebody makes
 
     def __init__(self, answers: Iterable[Any], name: str = "scripted") -> None:
         checks.text("name", name)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -17,6 +18,7 @@ from ..core.plans.self_refine import BestOfN
 from ..datasets.shapes import Columns
 from ..datasets.writing import ending_of
 from ..options import Options
+from ..stores.files import open_regular
 from ..stores.schema import Durability
 from .entries import ON_DUPLICATE
 from .rows import Came
@@ -26,6 +28,8 @@ RETRY = ("failed", "truncated")
 ENGINES = ("local", "ray", "provider-batch")
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"
+JOURNAL = ".journal"  # what is put to the output's name for the journal
+ERRORS = ".errors.jsonl"  # what is put to the output's name for the file of rows that cannot be read
 MOST_ROWS = 10**15
 HERE_ONLY = ("on_record", "on_step", "cache")
 
@@ -86,9 +90,9 @@ class Asked:
         return cls(
             source,
             to,
-            journal=Path(journal or f"{stem}.journal"),
+            journal=Path(journal or f"{stem}{JOURNAL}"),
             name=name or named_after(Path(stem).name),
-            errors=str(errors or f"{stem}.errors.jsonl"),
+            errors=str(errors or f"{stem}{ERRORS}"),
             **{key: value for key, value in asked.items() if value is not None},
         )
 
@@ -162,6 +166,8 @@ class Asked:
                     f"journal {str(self.journal)!r} has a run {self.name!r} already, which writes {known['output']!r}: give this "
                     "one another name (--name)"
                 )
+            if what == "errors" and self.has_strange_errors:
+                raise ConfigError(f"errors {name!r} is no file, or a link out of its folder: remove it, or name another (--errors)")
             if what == "errors" and lists_errors(Path(name)):
                 continue
             if (known or {}).get(what) != name and Path(name).is_file() and Path(name).stat().st_size:
@@ -169,6 +175,17 @@ class Asked:
                     f"{what} {name!r} is there already, and journal {str(self.journal)!r} has no run {self.name!r} that wrote it: "
                     "name another file, or remove this one"
                 )
+
+    @property
+    def has_strange_errors(self) -> bool:
+        """Whether no file, or a link to another folder, stands where the errors file goes that nobody named."""
+        return self.errors == f"{self.output}{ERRORS}" and _is_strange(Path(self.errors))
+
+    def _check_journal(self) -> None:
+        if str(self.journal) == f"{self.output}{JOURNAL}" and _is_strange(self.journal):
+            raise ConfigError(
+                f"journal {str(self.journal)!r} is no file, or a link out of its folder: remove it, or name another (--journal)"
+            )
 
     def check_places(self) -> None:
         """Raises ConfigError for an output or a journal in a folder that is not there, or cannot be written."""
@@ -183,6 +200,7 @@ class Asked:
                 raise ConfigError(f"{what} {name!r} cannot be written: there is no folder {str(folder)!r}")
             if not place.exists() and not os.access(folder, os.W_OK):
                 raise ConfigError(f"{what} {name!r} cannot be written: folder {str(folder)!r} is not writable")
+        self._check_journal()
 
     @property
     def plan(self) -> Plan | None:
@@ -212,10 +230,16 @@ def _one_of(name: str, value: Any, allowed: Collection[str]) -> None:
         raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
 
 
+def _is_strange(path: Path) -> bool:
+    """Whether what stands at a path is no file, or a link to another folder."""
+    target = path.resolve()
+    return (target.exists() and not target.is_file()) or target.parent != path.parent.resolve()
+
+
 def lists_errors(path: Path) -> bool:
     """Whether a file is a list of rows that could not be used, as a run writes it."""
     try:
-        with path.open("rb") as file:
+        with BufferedReader(open_regular(path)) as file:
             first = json.loads(file.readline(2**20))
     except (OSError, ValueError, RecursionError):
         return False

@@ -50,6 +50,7 @@ class Endpoints:
                 outage=own.outage,
                 say=self.say,
                 halt=self._halted,
+                probes=getattr(model, "takes_probes", True),
             )
         return self.gates[address]
 

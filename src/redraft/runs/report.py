@@ -12,6 +12,7 @@ from ..core.records import StopReason, Usage
 from .progress import Mean, Progress, price_told
 from .rows import NOT_STARTED, Came
 
+LONGEST_REASON = 300
 Z = 1.959964  # two-sided 95 % of a normal distribution
 
 
@@ -74,6 +75,7 @@ class Tally:
     stops: Counter[str] = field(default_factory=Counter)
     diagnoses: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, str] = field(default_factory=dict)
     iterations: dict[int, Iteration] = field(default_factory=dict)
 
     def settle(self, came: Came) -> None:
@@ -84,6 +86,7 @@ class Tally:
             self.diagnoses[found] += 1
         if came.kind and came.kind != NOT_STARTED:
             self.errors[came.kind] += 1
+            self.reasons.setdefault(came.kind, _reason(came))
         first, best = came.columns["initial_score"], came.columns["best_score"]
         if first is not None and best is not None:
             self.uplift.add(best - first)
@@ -118,6 +121,8 @@ class Report:
     `ended` says what cut the run short: "" (nothing), "budget", "deadline", "interrupted", "fatal", "outage" or "disk";
     `message` says it in words. Whatever was cut short, the same command goes on, unless the journal is `lost`. `left` are rows
     that the run did not come to, beside those that are `not_started`, which have a row in the output.
+
+    `reasons`: by the kind of an error, what the first of that kind said.
 
     `excess`: what was spent beyond the budget, and why, in words; "" where it was kept.
 
@@ -164,6 +169,7 @@ class Report:
     unsure: int = 0
     left: int = 0
     lost: bool = False
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def resumable(self) -> bool:
@@ -210,6 +216,7 @@ class Report:
             "stopped: " + ", ".join(f"{why} {n:,}" for why, n in stops.items()) if stops else "",
             "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
             "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
+            *(f"{kind}, for one: {why}" for kind, why in self.reasons.items()),
             f"the best breaks a must: {self.broken:,}" if self.broken else "",
             *purse_and_priors(self.as_data()).values(),
             self._paid(),
@@ -248,6 +255,12 @@ class Report:
 
 
 OF_PURSE = ("price", "price_unit", "priors", "began_with", "learned", "taught", "for_next")
+
+
+def _reason(came: Came) -> str:
+    """What the error of a row said, on one line."""
+    said = " ".join(str(came.columns["error"] or "").removeprefix(f"{came.kind}: ").split())
+    return said if len(said) <= LONGEST_REASON else f"{said[:LONGEST_REASON]}..."
 
 
 def purse_and_priors(report: Mapping[str, Any]) -> dict[str, str]:
@@ -298,6 +311,7 @@ def report_of(progress: Progress, tally: Tally, **about: Any) -> Report:
         stops=dict(sorted(tally.stops.items())),
         diagnoses=dict(sorted(tally.diagnoses.items())),
         errors=dict(sorted(tally.errors.items())),
+        reasons=dict(sorted(tally.reasons.items())),
         by_iteration=tuple(it.as_data(n) for n, it in sorted(tally.iterations.items())),
         price=progress.price,
         price_unit=progress.price_unit,

@@ -21,6 +21,7 @@ from ..datasets.shapes import Columns
 from ..datasets.sources import Stopped, open_source
 from ..datasets.values import names_for
 from ..datasets.writing import Output, open_output
+from ..graders.needs import check_columns
 from ..options import Options, Settings
 from ..perform import Cast
 from ..stores.journal import Journal
@@ -208,7 +209,7 @@ class Run:
     def _list_errors(self, error: Unusable) -> None:
         """Write all rows that cannot be used into the errors file, and say with the error where that is; not over another file."""
         place = Path(self.asked.errors)
-        if place.exists() and place.stat().st_size and not lists_errors(place):
+        if self.asked.has_strange_errors or (place.exists() and place.stat().st_size and not lists_errors(place)):
             return
         refused = Refused(self.asked.errors)
         error.rows(refused.put)
@@ -291,6 +292,7 @@ class Run:
                 f"there is no model to write an answer, and no response to repair: {why}. "
                 "Give responses, or name a model (`redraft models` shows where one was looked for)"
             )
+        check_columns(cast.graders.values(), table.shape.columns, table.source.said)
         return cast
 
     def _files(self, opened: AsyncExitStack, known: Mapping[str, Any], columns: Sequence[str]) -> tuple[Output | Nowhere, Refused]:

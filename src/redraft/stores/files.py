@@ -3,7 +3,7 @@
 A link that another user put into a folder where everybody may write is not followed. A draft has a name that cannot be
 guessed and is locked while it is written, so that one which a killed process left is told from one in use. What we keep
 for ourselves (journals, traces, verdicts, priors) is for its owner alone; a file that the user names as output follows
-the umask. Everything raises OSError.
+the umask. Drafts and locks are of one process: a forked child has them closed. Everything raises OSError.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from secrets import token_hex
-from typing import IO
+from typing import IO, Any
+from weakref import WeakSet
 
 from ..core.errors import StoreError
+from ..small_files import is_named_stream
 from .home import home
 
 PRIVATE, PUBLIC = 0o600, 0o666
@@ -87,10 +89,16 @@ def open_private(path: str | Path, flags: int) -> FileIO:
     return file
 
 
-def open_regular(path: str | Path) -> FileIO:
-    """A file to read, that is one: reading a pipe or a device may have no end."""
+def open_regular(path: str | Path, *, streams: bool = False) -> FileIO:
+    """A file to read, that is one: reading a pipe or a device may have no end.
+
+    With `streams` one that was named in /dev or /proc is read all the same, as a shell names `<(command)`.
+    """
     file = open_file(Path(path), os.O_RDONLY | AT_ONCE, follow=True)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    if streams and is_named_stream(path):
+        os.set_blocking(file.fileno(), True)
         return file
     file.close()
     raise OSError(errno.EINVAL, "it is no file")
@@ -117,7 +125,7 @@ def make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
 
 
-def locked(file: FileIO | int) -> bool:
+def take_lock(file: FileIO | int) -> bool:
     """Lock an open file for this process; False where another has it. On Windows, which has no such lock, always True."""
     try:
         import fcntl
@@ -127,7 +135,24 @@ def locked(file: FileIO | int) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    if isinstance(file, FileIO):
+        _of_this_process.add(file)
     return True
+
+
+_of_this_process: WeakSet[Any] = WeakSet()
+"""Locked files, and what is buffered for them."""
+
+
+def _forked() -> None:
+    """In a forked child: a lock held here would outlast the parent's, and what is buffered would be written twice."""
+    for file in list(_of_this_process):
+        getattr(file, "raw", file).close()
+    _of_this_process.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def stands_at(file: FileIO | int, path: Path) -> bool:
@@ -154,6 +179,8 @@ class Draft:
         self.path, raw = new_beside(self._target, PUBLIC if self._mode is None and not private else PRIVATE)
         self.file: IO[bytes] = os.fdopen(os.dup(raw.fileno()), "wb", buffering)
         self._lock, self._published = raw, False
+        self._process = os.getpid()
+        _of_this_process.add(self.file)
 
     def publish(self) -> None:
         """Give it its name. Whoever reads that name sees all of the old or all of the new file."""
@@ -169,7 +196,9 @@ class Draft:
         self._lock.close()
 
     def abandon(self) -> None:
-        """Remove it, unless it was published."""
+        """Remove it, unless it was published. A forked child leaves it to the process that writes it."""
+        if self._process != os.getpid():
+            return
         with suppress(OSError):
             self.file.close()
         if not self._published:
@@ -191,7 +220,7 @@ def new_beside(target: Path, mode: int) -> tuple[Path, FileIO]:
         path = target.with_name(_draft_name(target))
         file = open_new(path, mode)
         with suppress(OSError):  # a file system without locks
-            if not locked(file) or not stands_at(file, path):  # another process took it for one that was left
+            if not take_lock(file) or not stands_at(file, path):  # another process took it for one that was left
                 file.close()
                 continue
         return path, file
@@ -213,7 +242,7 @@ def _remove_unlocked(path: Path) -> None:
     number = os.open(path, os.O_RDONLY | AT_ONCE | NO_FOLLOW | EVERY)
     try:
         found = os.fstat(number)
-        if found.st_uid == os.geteuid() and locked(number) and stands_at(number, path):
+        if found.st_uid == os.geteuid() and take_lock(number) and stands_at(number, path):
             if stat.S_ISDIR(found.st_mode):
                 shutil.rmtree(path)
             elif stat.S_ISREG(found.st_mode):
@@ -232,13 +261,15 @@ def draft_folder(target: Path) -> Iterator[Path]:
     remove_left(target)
     folder = target.with_name(_draft_name(target))
     folder.mkdir(mode=0o700)
+    process = os.getpid()
     lock = os.open(folder, os.O_RDONLY | NO_FOLLOW | EVERY) if os.name != "nt" else None
     try:
         if lock is not None:
             with suppress(OSError):
-                locked(lock)
+                take_lock(lock)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if process == os.getpid():
+            shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)

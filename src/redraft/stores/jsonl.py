@@ -66,10 +66,10 @@ def read_trace(path: str | Path) -> Trace:
     """The trace in a file, or in a JSON document that `Trace.to_json` wrote. A torn last line is left out.
 
     Raises StoreError, which names the line, for anything else: also for what is no file, for a line over 128 MiB and for a
-    file over 512 MiB.
+    file over 512 MiB. A pipe is read where it is named in /dev or /proc, as a shell does with `<(command)`.
     """
     try:
-        with open_regular(path) as raw, BufferedReader(raw) as file:
+        with open_regular(path, streams=True) as raw, BufferedReader(raw) as file:
             lines = [*bounded_lines(file, f"trace {str(path)!r}", MOST)]
     except OSError as error:
         raise StoreError(f"trace {str(path)!r} cannot be read: {unreadable(error)}") from error

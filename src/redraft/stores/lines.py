@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from ..core.errors import StoreError
-from .files import locked, open_private
+from .files import open_private, take_lock
 
 PIECE = 2**20  # bytes that are read at a time
 
@@ -30,7 +30,7 @@ class LockedLines:
         except OSError as error:
             raise StoreError(f"{self.name} cannot be written: {error.strerror}") from error
         try:
-            if not locked(self._file):
+            if not take_lock(self._file):
                 raise StoreError(f"{self.name} is held by another process (this one is {os.getpid()})")
             if resume:
                 self._file.truncate(self._file.seek(_whole_lines(self._file)))
@@ -51,6 +51,8 @@ class LockedLines:
 
     def write(self, lines: list[str], held: str) -> None:
         """Hand lines to the operating system. `held` says what is in the file already, for the error when it is full."""
+        if self._file.closed:
+            raise StoreError(f"{self.name} is not open in this process (a forked process must open a file of its own)")
         data = "".join(f"{line}\n" for line in lines).encode()
         try:
             taken = self._file.write(data)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import StoreError
-from .files import AT_ONCE, PRIVATE, is_planted, locked, new_beside, open_file, open_new, remove_left, resolved, stands_at
+from .files import AT_ONCE, PRIVATE, is_planted, new_beside, open_file, open_new, remove_left, resolved, stands_at, take_lock
 
 SIGNED = ("pid", "host", "command", "since")
 MOST = 10_000  # bytes in a file: far more than one has
@@ -43,11 +43,11 @@ class PathLock:
 
     def _take(self) -> FileIO:
         while True:
-            if file := self._made():
+            if file := self._create():
                 return file
             self._remove_left()
 
-    def _made(self) -> FileIO | None:
+    def _create(self) -> FileIO | None:
         """A new lock; None where there is one."""
         remove_left(self.path)
         draft, file = new_beside(self.path, PRIVATE)
@@ -59,17 +59,17 @@ class PathLock:
             return None
         except OSError:  # a file system without links to files: for a moment the lock is there and not signed yet
             file.close()
-            return self._made_in_place()
+            return self._create_in_place()
         finally:
             draft.unlink(missing_ok=True)
         return file
 
-    def _made_in_place(self) -> FileIO | None:
+    def _create_in_place(self) -> FileIO | None:
         try:
             file = open_new(self.path)
         except FileExistsError:
             return None
-        locked(file)
+        take_lock(file)
         file.write(_signature())
         return file
 
@@ -83,7 +83,7 @@ class PathLock:
             return
         with file:
             signed = self._signed(file)
-            if not locked(file):
+            if not take_lock(file):
                 raise StoreError(f"{self._what} is held by {_holder(signed)}: wait for its end, or name another file")
             if stands_at(file, self.path):
                 self.path.unlink()

@@ -18,13 +18,13 @@ from typing import Any
 from ..core.errors import StoreError
 from ..core.serial import loads, unpack
 from ..core.shapes import checks_of
+from ..small_files import read_small_text
 from ..stores import write_whole
-from ..stores.files import make_folder, open_regular
+from ..stores.files import make_folder
 from ..stores.home import home
 from .estimates import ClassRates, Measure
 
 SCHEMA = 1
-MOST = 2**24  # bytes of a card that are read
 RECORDED = "recorded"  # stands for the fingerprint where recorded outputs were measured
 
 
@@ -134,12 +134,8 @@ class Shelf:
 
 def _card_in(path: Path) -> Card | None:
     try:
-        with open_regular(path) as file:
-            data = file.read(MOST + 1)
-        if len(data) > MOST:
-            raise StoreError(f"it is larger than {MOST:,} bytes")
-        return Card.from_json(data.decode(), str(path))
-    except (OSError, UnicodeDecodeError, StoreError) as error:
+        return Card.from_json(read_small_text(path), str(path))
+    except (OSError, ValueError, StoreError) as error:
         warnings.warn(f"a card is left out: {path}: {error}", stacklevel=2)
         return None
 

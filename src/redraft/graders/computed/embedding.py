@@ -15,7 +15,7 @@ from ...core.records import Candidate, Feedback, Task
 from ...models.chat import Chat, mended
 from ...models.endpoint_url import model_shown
 from ...models.names import VENDORS, connect
-from ...models.reading import parsed, read_refusal
+from ...models.reading import parsed
 from ...models.wire import PERHAPS_BILLED, fetch
 from .views import measured, reference_of
 
@@ -85,7 +85,7 @@ class Embedder:
         try:
             status, headers, body = await fetch(route, "POST", orjson.dumps(asked))
             if status >= 300:
-                raise self.chat.refusal(status, headers, read_refusal(body))
+                raise self.chat.refusal(status, headers, body)
             return vectors(parsed(body, headers.get("Content-Type", "")), len(texts))
         except ModelError as error:
             raise self.chat.told(error) from None

@@ -1,0 +1,34 @@
+"""What a batch says about how it goes about its work: one line each, for people and for programs."""
+
+import json
+import re
+
+import pytest
+
+from .chat_server import writer_and_judge
+
+
+@pytest.fixture
+def given(redraft, serve):
+    """The arguments of a batch that takes settings from a file."""
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "p"}\n')
+    (redraft.folder / "redraft.toml").write_text('target = 0.5\nrequire = ["words:1-9"]\n')
+    return "batch", "in.jsonl", "-o", "out.jsonl", "--model", serve(writer_and_judge(["fine"], [5])).model
+
+
+def test_where_settings_come_from_is_a_notice(redraft, given):
+    """For programs, which are not to take it for a warning."""
+    done = redraft(*given)
+    assert done.returncode == 0, done.err
+    (said,) = [event for event in map(json.loads, done.err.splitlines()) if "settings from" in event.get("message", "")]
+    assert said["event"] == "notice"
+
+
+def test_a_line_in_a_live_view_stands_on_a_line_of_its_own(redraft, given):
+    """The view makes room for it: it begins where a line was cleared, not behind what was drawn."""
+    shown, _, code = redraft.in_terminal(*given)
+    assert code == 0, shown
+    before = shown.partition(b"redraft: settings from")[0]
+    assert re.search(rb"(\x1b\[2K|\n)$", before), before[-200:]
+    after = shown.partition(b"redraft: settings from")[2]
+    assert re.match(rb"[^\x1b]*\r\n", after), after[:200]
