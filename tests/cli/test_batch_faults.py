@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from redraft import Budget, batch
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, StoreError
 from redraft.runs import Limits
 
 from .chat_server import is_judging, verdict
@@ -271,6 +271,18 @@ def put_back(folder, name, fate, message):
     else:
         assert repr(str(folder / "elsewhere")) in message
         (folder / "elsewhere").rename(place)
+
+
+async def test_what_cannot_be_stored_ends_the_run_and_fails_no_row(tmp_path, serve):
+    """What is wrong with a journal is met by the calls that look for an answer in it, too; the rows are not to blame."""
+
+    def broken(text):
+        raise StoreError("journal 'kept' is damaged")
+
+    source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(8)])
+    report = await batch(source, tmp_path / "out.jsonl", serve(Server()).model, broken, max_iterations=1)
+    assert (report.ended, report.failed, report.resumable) == ("disk", 0, True)
+    assert "'kept' is damaged" in report.message
 
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out.csv"])

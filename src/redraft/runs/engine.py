@@ -521,6 +521,8 @@ class Engine:
         try:
             job, store = self._job(due, account)
             trace = await self._driven(job, store)
+            if unkept := next((f for f in trace.failures.values() if f.error == StoreError.__name__), None):
+                raise StoreError(unkept.message)  # the journal, which also answers calls, is what failed, and not the row
             came = came_of(trace)
             if self.ended in UNASKED and came.status == "open" and not any(c.by != "given" for c in trace.candidates):
                 came = not_started(self.message)
