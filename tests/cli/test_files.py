@@ -81,8 +81,8 @@ def test_an_errors_file_is_no_way_out(redraft):
     os.symlink(precious, shared / "out.jsonl.errors.jsonl")
     os.lchown(shared / "out.jsonl.errors.jsonl", 65534, 65534)
     done = redraft(*BATCH, "-o", "shared/out.jsonl")
-    assert done.returncode == 1, done.err
-    assert "errors.jsonl' is a link of another user" in done.err
+    assert done.returncode == 2, done.err
+    assert "errors.jsonl' is no file, or a link out of its folder" in done.err
     assert precious.read_bytes() == b""
 
 

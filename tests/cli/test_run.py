@@ -71,10 +71,10 @@ def test_exit_2_for_what_cannot_be(redraft):
         (["run", "x", "--target", "2"], "--target"),
         (["run", "x", "--model", "opnai:gpt"], "did you mean 'openai:gpt'"),
         (["run", "x", "--model", "none"], "--response FILE"),
-        (["run", "x", "--require", "wrods:3", "--model", "none"], "did you mean words"),
+        (["run", "x", "--require", "wrods:3", "--model", "none"], "did you mean 'words'"),
         (["run", "-", "--response", "-"], "stdin"),
         (["run", "x", "-o", "no/such/folder/file"], "--output"),
-        (["rnu"], "No such command"),
+        (["rnu"], "unknown command 'rnu'"),
     ]:
         done = redraft(*args)
         assert (done.returncode, done.out) == (2, ""), args

@@ -161,9 +161,9 @@ def test_images_are_numbered_and_follow_the_text():
     assert user_message("P", ()) == {"role": "user", "content": "P"}
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "/a.png", "", None, 3, "javascript:x", "data:text/html;base64,AAAA"])
+@pytest.mark.parametrize("url", [None, 3, "data:text/html;base64,AAAA"])
 def test_only_images_of_the_web_and_in_the_message_are_sent_on(url):
-    """Others are named and not shown."""
+    """Others are named and not shown; an address that is neither is refused where the task is made."""
     told = transcript(Task([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}, WEB]}]))
     assert told.texts["task"] == "[image 1, not shown]\n[image 2]"
     assert told.images == (WEB,)
