@@ -50,6 +50,9 @@ def test_interrupted_it_prints_the_best_so_far(redraft, serve, ending):
     arrived = server.hold(5)
     process = redraft.start("best", "Say it", "-n", 3, "--model", server.model)
     assert arrived.wait(30)
+    told = b""
+    while told.count(b"score") < 2:  # the grades of the other two have been taken in
+        told += process.stderr.readline()
     process.send_signal(ending)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130 and out in {b"a\n", b"b\n", b"c\n"}
