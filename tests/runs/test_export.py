@@ -151,7 +151,10 @@ def test_which_answers_make_a_pair(tmp_path, scores, recipe, pairs):
     assert [(r["redraft_score_chosen"], r["redraft_score_rejected"]) for r in rows] == pairs
 
 
-CUT, IMAGE = {"truncated": True}, [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "https://example.com/x.png"}}]
+CUT, IMAGE = (
+    {"truncated": True},
+    [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "https://example.com/x.png"}}],
+)
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}
 
 
