@@ -109,8 +109,9 @@ class Model(Protocol):
     """Turns messages into text. Raises a ModelError for what it cannot answer.
 
     `name` is how people call it; `identity` is all that decides what it would answer beside the request
-    (endpoint, model, extra parameters): the cache's key. `offers_tools`: whether its own parameters offer tools to a request that
-    `writes`; a foreign one is taken to. A model that can be held to a schema says how in a field
+    (endpoint, model, extra parameters): the cache's key. `tools` and `tool_choice`: what its own parameters offer to requests that
+    `writes` marks; a model without these fields may offer some of its own. `takes_probes`: False where a batch is not to ask it a
+    short question, to find out whether its endpoint is there. A model that can be held to a schema says how in a field
     `formats` (see `Format`), strictest first; without one it is asked in words.
     """
 

@@ -291,7 +291,7 @@ def test_every_setting_and_every_kind_of_model_is_classed():
     """A setting that holds a text is a model, a spec, a path or harmless; a model is a named provider or needs consent."""
     from importlib import import_module
 
-    from redraft.cli.sensitive import MODELS, PATHS, SPECS
+    from redraft.cli.sensitive import MODELS, PATHS
 
     harmless = {"trust", "gain-per", "price", "durability", "on-duplicate"}
     named = {"openai:", "ollama:", "lmstudio:", "llamacpp:", "vllm:", *(f"{v}:" for v in VENDORS)}
@@ -302,7 +302,7 @@ def test_every_setting_and_every_kind_of_model_is_classed():
                 and not p.is_flag
                 and p.type.name in {"text", "choice", "path", "file", "directory", "_priced"}
             ):
-                assert p.key in {*MODELS, *SPECS, *PATHS} | harmless or p.key.endswith("-col"), p.key
+                assert p.key in {*MODELS, *PATHS, "grader", "require"} | harmless or p.key.endswith("-col"), p.key
     assert set(PREFIXES) == named | {"local:", "http://", "https://"}
 
 

@@ -149,6 +149,8 @@ FAULTS = {
     "529": (fs.error(529), ModelUnavailableError, True),
     "reset": (fs.cut(b"", 0, reset=True), ModelUnavailableError, True),
     "no choices": (fs.http({"id": "x", "object": "chat.completion"}), BadResponseError, True),
+    "no choice": (fs.http({"id": "x", "object": "chat.completion", "choices": [None]}), BadResponseError, True),
+    "odd choices": (fs.http({"id": "x", "object": "chat.completion", "choices": 3}), BadResponseError, True),
     "silence": (fs.silence, ModelTimeoutError, True),
 }
 

@@ -98,7 +98,7 @@ class Gate:
         self._rates = Rates(rpm, tpm, clock) if rpm is not None or tpm is not None else None
         self._circuit = Circuit(clock, self._tell)
         self._outage, self._say, self._halt = outage, say, halt
-        self._probes = probes
+        self.probes = probes
         self._clock, self._sleep = clock, sleep
         self._queue: deque[Waiting] = deque()
         self._paused_until, self._pause_told = -inf, ""
@@ -247,7 +247,7 @@ class Gate:
         if not is_outage(error):
             return parked
         unanswered = isinstance(error, ModelTimeoutError) and self._answers == place.answers
-        if unanswered and self._probes and not self._circuit.is_open:
+        if unanswered and self.probes and not self._circuit.is_open:
             self._circuit.doubt(error)
             return True
         self._circuit.failed(error, probe=place.probe)
@@ -320,7 +320,7 @@ class Gate:
             self._circuit.probe()
         if self._rates:
             self._rates.take(tokens)
-        probe = is_open and self._probes and self._circuit.asks_briefly
+        probe = is_open and self.probes and self._circuit.asks_briefly
         return Place(self._window.era, tokens, self.in_flight, self._answers, probe)
 
     def _let_in(self) -> None:
@@ -384,8 +384,8 @@ def gated(call: Call, gate: Gate) -> Call:
                 reply = await call(probe_of(request) if place.probe else request)
             except ModelError as error:
                 own = not place.probe and _its_own(error, request, formats)
-                if not (place.probe or own) and gate.halts and may_be_refusal(error):
-                    own = await refuted(call, gate, request, error, again)
+                if not (place.probe or own) and gate.halts and gate.probes and may_be_refusal(error):
+                    own = await answers_probe(call, gate, request, error, again)
                 if not (gate.probed(place, error) if place.probe else gate.failed(place, error, its_own=own)):
                     late.mark(place, error)
                     error.usage = (spent + error.usage).of_one_answer()
@@ -412,7 +412,7 @@ def gated(call: Call, gate: Gate) -> Call:
     return passed
 
 
-async def refuted(
+async def answers_probe(
     call: Call, gate: Gate, request: Request, error: ModelError, again: Callable[[Usage], Awaitable[Request]] | None
 ) -> bool:
     """Whether the endpoint that refused a request answers a probe in its place. The error's usage is what is not settled yet."""

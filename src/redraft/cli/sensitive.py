@@ -23,7 +23,6 @@ Kind: TypeAlias = Literal["address", "model file", "code", "path"]
 Visit: TypeAlias = Callable[[Kind, str], str]
 
 MODELS = ("model", "judge")
-SPECS = ("grader", "require")
 PATHS = ("rubric", "cards", "priors")
 WORDS = ("shipped", "learned")  # that `priors` knows beside paths
 ABOUT: Mapping[Kind, str] = {

@@ -294,9 +294,17 @@ def _failure(error: Exception, timeout: float, mask: Mask) -> ModelError | None:
             return BadResponseError(words, retryable=True, usage=PERHAPS_BILLED)
         case theirs.AgentRunError():
             return _redirected(error, mask) or _unreached(error, words)
-    if type(error).__module__ == "builtins" and not isinstance(error, UnicodeError):
+    if type(error).__module__ == "builtins" and not isinstance(error, UnicodeError) and not _arose_in_theirs(error):
         return None
     return BadResponseError(f"{type(error).__name__}: {words}", retryable=True, usage=PERHAPS_BILLED)
+
+
+def _arose_in_theirs(error: Exception) -> bool:
+    """Whether pydantic-ai's own code raised it, as in reading a body of an odd shape."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("pydantic_ai.")
 
 
 def _http(error: Any, mask: Mask) -> ModelError:
