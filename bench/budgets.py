@@ -23,7 +23,7 @@ from itertools import product
 from aiohttp import web
 
 from redraft import Budget, refine_many
-from redraft.around.meter import EXCESS, LIMITS
+from redraft.middleware.budget import EXCESS, LIMITS
 from tables import table, write
 
 PRICE = (1.0, 5.0)  # USD per million tokens read and written

@@ -13,7 +13,7 @@ from itertools import islice
 from time import process_time
 
 from redraft.core.records import Candidate, Task
-from redraft.editors import FormEditor
+from redraft.editor import FormEditor
 from redraft.errors import ConfigError
 from redraft.graders.registry import entries, named
 from redraft.requirements import KINDS, parse

@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 import redraft
-from redraft.contracts import Edit, Requirement
-from redraft.core.errors import ConfigError
-from redraft.editors import FormEditor
+from redraft.editor import FormEditor
+from redraft.errors import ConfigError
 from redraft.graders import Minimum
+from redraft.protocols import Edit, Requirement
 from redraft.requirements import parse
 
 YES_NO = "My answer is yes.|My answer is no.|My answer is maybe."

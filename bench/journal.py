@@ -21,9 +21,9 @@ from time import perf_counter
 
 from redraft import Task
 from redraft.core.records import Candidate
-from redraft.core.serial import record_to_json
+from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
-from redraft.stores import Journal
+from redraft.storage import Journal
 from tables import table, write
 
 RUN = "bench"

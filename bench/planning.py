@@ -15,12 +15,12 @@ from dataclasses import replace
 from statistics import median, quantiles
 from time import process_time_ns
 
-from redraft.core.belief import TREES
-from redraft.core.plans.adaptive import Adaptive
-from redraft.core.plans.self_refine import SelfRefine
 from redraft.core.records import Candidate, Feedback, Task, Usage
 from redraft.core.stopping import max_iterations, patience, target
 from redraft.core.trace import Seat, Trace
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.self_refine import SelfRefine
+from redraft.quality.posterior import TREES
 from tables import table, write
 
 GOAL = 1.0

@@ -19,9 +19,9 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from redraft.core.plans.self_refine import BestOfN
-from redraft.core.priors import Priors
 from redraft.options import Options
+from redraft.plans.self_refine import BestOfN
+from redraft.quality.priors import Priors
 from simulation.beliefs import adaptive, from_lessons, truth
 from simulation.drawing import LINES, Curve, Spot, frontier_svg
 from simulation.figures import Figure, Point, alone, at_calls, lead, mean, thrift

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "graders"))
 
 import malformed_verdicts as malformed
 
-from redraft.graders.reading import MOST_CHARS, Unreadable, read_object
+from redraft.graders.judging.json_reader import MOST_CHARS, Unreadable, read_object
 
 SLOW = 0.05  # seconds of CPU
 SIZES = [4_000, 8_000, 16_000, 32_000, 64_000, 128_000, MOST_CHARS]

@@ -30,12 +30,12 @@ from statistics import fmean
 from zlib import crc32
 
 from redraft.core.engine import advance
-from redraft.core.family import family
-from redraft.core.learning import learned
 from redraft.core.records import Candidate, Failure, Feedback, Task, Usage
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.trace import Seat, Trace
 from redraft.options import SHIPPED, Options
+from redraft.quality.fit import learned
+from redraft.quality.lineage import family
 from tables import table, write
 
 TARGET = 0.9  # the default target of a refinement

@@ -25,8 +25,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from redraft.graders.recorded import FORMATS, Unreadable, read
-from redraft.validation import measures
+from redraft.validation import statistics as measures
+from redraft.validation.recorded_formats import FORMATS, Unreadable, read
 
 EXACT = 9  # digits of references that were not rounded
 SIDES = {"first": 1, "second": 2, "tie": 0}

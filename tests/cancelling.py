@@ -25,8 +25,8 @@ from redraft.core.records import NOTHING
 from redraft.graders import Jury
 from redraft.models import Chat
 from redraft.runs import Run
-from redraft.stores import JsonlStore, read_trace
-from redraft.stores.journal import Journal
+from redraft.storage import JsonlStore, read_trace
+from redraft.storage.journal import Journal
 
 WAYS = {
     "timeout": "asyncio.timeout",

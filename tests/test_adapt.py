@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.around import EndpointCapabilities, adapt
-from redraft.around.capabilities import EVIDENCE, REPROBE
-from redraft.around.messages import begin_with_user, fold_later_system, fold_system, join_neighbours
-from redraft.around.refusals import refused_part
-from redraft.contracts import Reply, Request
+from redraft.middleware import EndpointCapabilities, adapt
+from redraft.middleware.capabilities import EVIDENCE, REPROBE
+from redraft.middleware.messages import begin_with_user, fold_later_system, fold_system, join_neighbours
+from redraft.middleware.refusals import refused_part
+from redraft.protocols import Reply, Request
 from redraft.core.records import Usage
 from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError
 

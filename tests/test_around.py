@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from redraft.around import Budget, Limiter, Purse, cache, key_of, limit, meter, priced, observe, retry, timeout, until
-from redraft.contracts import Reply, Request
+from redraft.middleware import Budget, Limiter, Purse, cache, key_of, limit, meter, priced, observe, retry, timeout, until
+from redraft.protocols import Reply, Request
 from redraft.core.records import Usage
 from redraft.errors import (
     AuthenticationError,

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Judge, Ranker, Task, refine, refine_many
-from redraft.around import Purse, meter, priced, retry
-from redraft.around.gate import Gate, gated
-from redraft.around.meter import EXCESS, LIMITS
-from redraft.contracts import Reply, Request
+from redraft.middleware import Purse, meter, priced, retry
+from redraft.middleware.endpoint_limiter import Gate, gated
+from redraft.middleware.budget import EXCESS, LIMITS
+from redraft.protocols import Reply, Request
 from redraft.core.records import Candidate, Usage
 from redraft.errors import (
     BadResponseError,
@@ -29,7 +29,7 @@ from redraft.errors import (
 )
 from redraft.graders import Checklist, Jury
 from redraft.ledger import Ledger, current_entry
-from redraft.models.prices import Price
+from redraft.models.pricing import Price
 
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
 bench = importlib.import_module("budgets")
@@ -465,7 +465,7 @@ async def test_one_budget_over_many_tasks_grades_all_that_it_buys():
 @pytest.mark.parametrize("limits", [{"tokens": 15_000}, {"usd": 0.03}, {"calls": 25}])
 async def test_who_waits_for_what_others_hold_does_not_wait_in_vain(monkeypatch, graders, limits):
     """Tasks with several drafts hold money for grades, and wait for more; no clock is needed to tell that nobody gives any back."""
-    monkeypatch.setattr(sys.modules["redraft.around.meter"], "IDLE", 1e6)
+    monkeypatch.setattr(sys.modules["redraft.middleware.budget"], "IDLE", 1e6)
     model = Writer(length=300, seconds=0.001)
     given = dict(budget=Budget(**limits), adaptive=False, drafts=3, target_score=1)
     results = await asyncio.wait_for(refine_many([f"q{n}" for n in range(12)], model, graders, **given), 60)

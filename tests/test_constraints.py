@@ -7,8 +7,8 @@ import pytest
 import redraft
 from redraft import Budget, Feedback, Judge, ScriptedModel, Task, must, refine, weighted
 from redraft.cli.exits import BROKEN, OK, exit_code
-from redraft.contracts import Check
-from redraft.core.plans.self_refine import BestOfN, SelfRefine
+from redraft.protocols import Check
+from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.core.stopping import done, max_iterations, patience, target
 from redraft.core.trace import Trace
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft import Feedback, Judge, ScriptedModel, must, refine
-from redraft.core.family import noisy_among
-from redraft.core.plans.adaptive import Adaptive
+from redraft.quality.lineage import noisy_among
+from redraft.plans.adaptive import Adaptive
 from redraft.core.records import Candidate, Comparison, Task
 from redraft.core.steps import Grade, Refine
 from redraft.core.trace import Seat, Trace

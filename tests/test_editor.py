@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.contracts import Check, Edit
-from redraft.editors import FormEditor, leftovers
-from redraft.requirements import KINDS, parse, texts
+from redraft.protocols import Check, Edit
+from redraft.editor import FormEditor, leftovers
+from redraft.requirements import KINDS, parse, text_spans as texts
 
 REPAIRED = [
     ("no_commas", "It cost 1,000, or so,yes `A`", "It cost 1000 or so yes `A`", False),

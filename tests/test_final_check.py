@@ -6,8 +6,8 @@ import re
 import pytest
 
 from redraft import BestOfN, Budget, Judge, ScriptedModel, Task, Trace, batch, must, refine, weighted
-from redraft.core.plans.adaptive import Adaptive
-from redraft.core.plans.self_refine import SelfRefine
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.self_refine import SelfRefine
 from redraft.core.records import Candidate, Comparison, Feedback
 from redraft.core.steps import Compare, Stop
 from redraft.core.stopping import done, max_iterations, target

@@ -13,12 +13,12 @@ from threading import Thread
 import pytest
 
 from redraft import ScriptedModel, Task, refine, refine_sync
-from redraft.contracts import Request
+from redraft.protocols import Request
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
-from redraft.graders.envelope import fresh_nonce
+from redraft.graders.judging.prompt import fresh_nonce
 from redraft.models import connect
-from redraft.stores import Journal, JsonlStore, read_trace
+from redraft.storage import Journal, JsonlStore, read_trace
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here"),
@@ -92,7 +92,7 @@ def test_a_draft_stays_with_the_process_that_writes_it(tmp_path):
     """What was buffered when a program forked stands in the file once, however the child ends, and the file is not taken away."""
     code = """
         import os, sys
-        from redraft.stores.files import Draft, draft_folder
+        from redraft.storage.secure_files import Draft, draft_folder
         from pathlib import Path
 
         draft = Draft("out.bin")

@@ -4,7 +4,7 @@ import pytest
 
 from redraft import Task, Trace, refine_sync
 from redraft.errors import ConfigError
-from redraft.stores import JsonlStore, read_trace
+from redraft.storage import JsonlStore, read_trace
 
 
 def test_a_trace_names_no_file_to_be_read(tmp_path):

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.around import Budget, EndpointCapabilities, Gate, Purse, adapt, gated, meter, retry
-from redraft.around.rates import Rates
-from redraft.around.window import REST, Window
-from redraft.contracts import Pace, Reply, Request
+from redraft.middleware import Budget, EndpointCapabilities, Gate, Purse, adapt, gated, meter, retry
+from redraft.middleware.token_bucket import Rates
+from redraft.middleware.aimd import REST, Window
+from redraft.protocols import Pace, Reply, Request
 from redraft.core.records import Usage
 from redraft.errors import (
     AuthenticationError,

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, Ranker, ScriptedModel, Task, refine
-from redraft.contracts import Reply
+from redraft.protocols import Reply
 from redraft.errors import ConfigError, GradingError
 from redraft.graders import Rubric
-from redraft.graders.envelope import cut_middle, fresh_nonce
-from redraft.graders.reading import Unreadable, flag, read_object, whole_number
-from redraft.graders.template import Template
+from redraft.graders.judging.prompt import cut_middle, fresh_nonce
+from redraft.graders.judging.json_reader import Unreadable, flag, read_object, whole_number
+from redraft.graders.judging.template import Template
 from redraft.perform import Line, Tab
 
 GOOD = {"criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": False}

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import redraft
-from redraft.contracts import Reply
+from redraft.protocols import Reply
 from redraft.core.records import Candidate
 from redraft.errors import BadResponseError, GradingError, RedraftError
 from redraft.graders import as_grader
-from redraft.graders.checklist import Checklist
-from redraft.graders.ranker import Ranker
+from redraft.graders.judging.checklist import Checklist
+from redraft.graders.judging.listwise import Ranker
 
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
 
@@ -173,7 +173,7 @@ async def test_requirements_of_your_own_stay_in_this_process():
         spec, demand = "mine", "says the end"
 
         def check(self, text):
-            return redraft.contracts.Check(text.endswith("the end"), "it was looked at")
+            return redraft.protocols.Check(text.endswith("the end"), "it was looked at")
 
         def repairs(self, text):
             return ()

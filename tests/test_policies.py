@@ -20,8 +20,8 @@ from simulation.figures import Point, alone, at_calls, at_quality, lead, thrift 
 from simulation.players import Played, dspy, executionkit, openjudge, planned, single  # noqa: E402
 from simulation.worlds import BadWorldError, Episode, World, read  # noqa: E402
 
-from redraft.core.plans.adaptive import Adaptive  # noqa: E402
-from redraft.core.plans.self_refine import BestOfN, SelfRefine  # noqa: E402
+from redraft.plans.adaptive import Adaptive  # noqa: E402
+from redraft.plans.self_refine import BestOfN, SelfRefine  # noqa: E402
 
 SHARES = st.floats(0, 1)
 SMALL = st.floats(0, 0.3)

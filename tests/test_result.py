@@ -8,8 +8,8 @@ import pytest
 from redraft import Budget, Judge, Result, ScriptedModel, must, refine, refine_many
 from redraft.cli.lines import closing
 from redraft.cli.progress import rows, verdict
-from redraft.core.plans.adaptive import Adaptive
-from redraft.core.priors import Priors
+from redraft.plans.adaptive import Adaptive
+from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason, Task, Usage
 from redraft.core.steps import Stop
 from redraft.core.trace import Seat, Trace

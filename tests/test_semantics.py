@@ -184,7 +184,7 @@ async def test_an_empty_prompt_is_not_paid_for(prompt):
 
 async def test_a_summary_says_why_work_was_cut_short():
     """Failed, out of money or time: the reason stands beside the word; and so does an answer that was cut off."""
-    from redraft.contracts import Reply
+    from redraft.protocols import Reply
 
     result, _ = await run([Reply("a", finish="length"), AuthenticationError("key gone")], by_table(a=0.4))
     assert "stopped: failed (key gone)" in result.summary()
@@ -837,7 +837,7 @@ async def test_an_unknown_price_is_unknown():
 
 async def test_prices_given_make_a_cost_and_a_budget_in_usd():
     """With prices, tokens become money; what they are unknown for stays unknown."""
-    from redraft.contracts import Reply
+    from redraft.protocols import Reply
     from redraft.core.records import Usage
 
     model = ScriptedModel([Reply("a", Usage(1, 1000, 100, cost=None))], name="mine")
@@ -847,7 +847,7 @@ async def test_prices_given_make_a_cost_and_a_budget_in_usd():
 
 async def test_a_truncated_answer_is_marked():
     """finish_reason length is kept with the candidate."""
-    from redraft.contracts import Reply
+    from redraft.protocols import Reply
 
     result, _ = await run([Reply("a", finish="length", reasoning="hm")], by_table(a=1.0))
     assert result.trace.best.truncated

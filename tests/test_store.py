@@ -11,7 +11,7 @@ from redraft import ScriptedModel, refine
 from redraft.core.records import Candidate, Task
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
-from redraft.stores import JsonlStore, read_trace
+from redraft.storage import JsonlStore, read_trace
 
 SCORES = {"a": 0.1, "b": 0.3, "c": 0.95}
 
@@ -38,7 +38,7 @@ async def test_a_stored_trace_reads_back_and_goes_on(tmp_path):
 
 KILLED = """
 import asyncio, sys, redraft
-from redraft.stores import JsonlStore
+from redraft.storage import JsonlStore
 
 async def model(messages):
     if len(messages) > 1:
@@ -73,7 +73,7 @@ def test_an_existing_file_is_not_written_over(tmp_path):
 def test_a_second_writer_is_told(tmp_path):
     """Two processes do not mix their lines."""
     path = tmp_path / "t.jsonl"
-    script = "import sys; from redraft.stores import JsonlStore; s = JsonlStore(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    script = "import sys; from redraft.storage import JsonlStore; s = JsonlStore(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
     process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
     assert process.stdout.readline() == b"held\n"
     with pytest.raises(StoreError, match="held by another process"):

@@ -100,7 +100,7 @@ def test_the_public_names():
 
 def test_errors_are_one_tree():
     """Everything raised is a RedraftError, and every error is in redraft.errors."""
-    from redraft.core import errors as drawn
+    from redraft import errors as drawn
 
     named = {n for n, v in vars(drawn).items() if isinstance(v, type) and issubclass(v, Exception)}
     assert set(errors.__all__) == named

@@ -23,13 +23,13 @@ from redraft import (
     refine_many,
     stream,
 )
-from redraft.contracts import Reply, ToolCall
+from redraft.protocols import Reply, ToolCall
 from redraft.core.records import Outcome
 from redraft.core.trace import Seat
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.runs.export import Provenance, export
 from redraft.runs.pairs import FORMATS, Recipe
-from redraft.stores.journal import Journal
+from redraft.storage.journal import Journal
 from redraft.models import Chat
 
 SEARCH = {
@@ -325,7 +325,7 @@ async def test_rows_with_tools_that_are_none_are_told(tmp_path):
 
 def test_a_column_that_is_called_tools_may_be_something_else():
     """Names of what was used, say: it stays what a row has beside its task."""
-    from redraft.datasets.shapes import recognised
+    from redraft.tables.columns import recognised
 
     row = {"prompt": "x", "tools": ["hammer"], "tool_choice": "hammer"}
     task = recognised([row]).task(row)

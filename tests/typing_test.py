@@ -7,7 +7,7 @@ from typing import assert_type
 
 import redraft
 from redraft import Budget, Feedback, Judge, Result, ScriptedModel, SelfRefine, Task, Trace, Usage
-from redraft.contracts import Ask, Grader, Model
+from redraft.protocols import Ask, Grader, Model
 from redraft.core.stopping import patience, target
 from redraft.errors import RedraftError
 

@@ -6,8 +6,8 @@ import asyncio
 
 from common import CALLS_A_ROW, PROMPT, arguments, measured
 
-from redraft.contracts import Request
-from redraft.models.chat import Chat
+from redraft.models.openai_chat import Chat
+from redraft.protocols import Request
 
 REFINE = "Improve it. Answer with the improved answer only."
 

@@ -7,7 +7,7 @@ import asyncio
 from common import CALLS_A_ROW, PROMPT, arguments, measured
 
 import redraft
-from redraft.models.chat import Chat
+from redraft.models.openai_chat import Chat
 
 
 async def middling(_text):

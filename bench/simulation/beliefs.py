@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from redraft.core.learning import learned
-from redraft.core.plans.adaptive import Adaptive
-from redraft.core.plans.self_refine import SelfRefine
-from redraft.core.priors import Priors
 from redraft.core.stopping import done, max_iterations, target
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.self_refine import SelfRefine
+from redraft.quality.fit import learned
+from redraft.quality.priors import Priors
 
 from .players import TARGET, planned
 from .worlds import KINSHIP, Episode

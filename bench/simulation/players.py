@@ -10,10 +10,10 @@ from math import inf
 from typing import NamedTuple
 
 from redraft.core.engine import advance
-from redraft.core.family import Family, family
 from redraft.core.records import Candidate, Failure, Feedback, StopReason, Task, Usage
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.trace import Seat, Trace
+from redraft.quality.lineage import Family, family
 from redraft.runs.market import Market
 
 from .worlds import VAGUE

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import refine, refine_many, refine_sync, stream
-    from .around import Budget
-    from .core.plans.adaptive import Adaptive
-    from .core.plans.self_refine import BestOfN, SelfRefine
-    from .core.plans.story import told
-    from .core.priors import Priors
     from .core.records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, StopReason, Task, Usage
     from .core.trace import Trace
     from .graders import Judge, Ranker, must, weighted
+    from .middleware import Budget
     from .models import ScriptedModel, connect
+    from .plans.adaptive import Adaptive
+    from .plans.generator import told
+    from .plans.self_refine import BestOfN, SelfRefine
+    from .quality.priors import Priors
     from .result import Result
     from .runs import batch, batch_sync
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Adaptive": "core.plans.adaptive",
-    "BestOfN": "core.plans.self_refine",
-    "Budget": "around",
+    "Adaptive": "plans.adaptive",
+    "BestOfN": "plans.self_refine",
+    "Budget": "middleware",
     "Candidate": "core.records",
     "Comparison": "core.records",
     "Criterion": "core.records",
@@ -35,11 +35,11 @@ _HOMES = {
     "Feedback": "core.records",
     "Judge": "graders",
     "Outcome": "core.records",
-    "Priors": "core.priors",
+    "Priors": "quality.priors",
     "Ranker": "graders",
     "Result": "result",
     "ScriptedModel": "models",
-    "SelfRefine": "core.plans.self_refine",
+    "SelfRefine": "plans.self_refine",
     "StopReason": "core.records",
     "Task": "core.records",
     "Trace": "core.trace",
@@ -52,7 +52,7 @@ _HOMES = {
     "refine_many": "api",
     "refine_sync": "api",
     "stream": "api",
-    "told": "core.plans.story",
+    "told": "plans.generator",
     "weighted": "graders",
 }
 

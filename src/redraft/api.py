@@ -8,26 +8,26 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from .around import observe
-from .casting import Desk, check_task
 from .checks import refused, shown
-from .contracts import Perform, Store
+from .core.cancellation import cancel_and_wait
 from .core.engine import advance
-from .core.errors import ConfigError, RedraftError
-from .core.family import noisy_among
-from .core.plans import Plan
-from .core.plans.adaptive import Adaptive
-from .core.priors import Priors
 from .core.records import Candidate, Message, Outcome, StopReason, Task, text_of
 from .core.steps import Stop
-from .core.tasks import cancel_and_wait
 from .core.trace import Trace
+from .errors import ConfigError, RedraftError
+from .middleware import observe
 from .models import find
 from .options import Options, Settings
 from .perform import door
+from .plans import Plan
+from .plans.adaptive import Adaptive
+from .protocols import Perform, Store
+from .quality.lineage import noisy_among
+from .quality.priors import Priors
 from .requirements import parse, reads_file
 from .reservations import Reservations
 from .result import Result, concluded
+from .session import Desk, check_task
 from .sync import run_sync
 
 Given = str | Iterable[Message] | Task | Trace

@@ -10,7 +10,7 @@ from math import inf, isfinite
 from reprlib import Repr
 from typing import Any
 
-from .core.errors import ConfigError
+from .errors import ConfigError
 
 LONGEST_VALUE = 200  # characters of a value in a message
 LONGEST_LIST = 12  # names in a message

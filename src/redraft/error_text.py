@@ -13,7 +13,7 @@ from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, FrameType
 
-from .core.errors import RedraftError
+from .errors import RedraftError
 from .masking import Mask, secrets_in_environment
 
 PACKAGE = __name__.partition(".")[0]

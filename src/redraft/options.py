@@ -9,17 +9,17 @@ from time import monotonic
 from typing import Any, Self, TypedDict
 
 from . import checks
-from .around import Budget
-from .contracts import Editor, Reply, Store
-from .core.errors import ConfigError
-from .core.plans import Plan
-from .core.plans.adaptive import UNITS, Adaptive, Unit
-from .core.plans.self_refine import SelfRefine
-from .core.priors import Priors
 from .core.records import Record
 from .core.steps import Step
 from .core.stopping import StopRule, done, form_only, max_iterations, patience, target
-from .stores.priors import read_priors
+from .errors import ConfigError
+from .middleware import Budget
+from .plans import Plan
+from .plans.adaptive import UNITS, Adaptive, Unit
+from .plans.self_refine import SelfRefine
+from .protocols import Editor, Reply, Store
+from .quality.priors import Priors
+from .storage.priors_store import read_priors
 
 TRUST = (None, "check", "require")
 SHIPPED = Priors()

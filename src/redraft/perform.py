@@ -14,10 +14,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from .around import until
-from .around.meter import Costs, Rate
-from .contracts import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
-from .core.errors import BudgetExhaustedError, ConfigError, RedraftError, name_of
+from .core.cancellation import cancel_and_wait, run_in_thread
 from .core.records import (
     NOTHING,
     Candidate,
@@ -31,9 +28,12 @@ from .core.records import (
     as_messages,
 )
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
-from .core.tasks import cancel_and_wait, run_in_thread
 from .error_text import error_text
+from .errors import BudgetExhaustedError, ConfigError, RedraftError, name_of
 from .ledger import Ledger
+from .middleware import until
+from .middleware.budget import Costs, Rate
+from .protocols import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
 from .text import duration
 
 

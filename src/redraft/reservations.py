@@ -14,14 +14,14 @@ from statistics import median
 from time import monotonic
 from typing import Any
 
-from .around.meter import NONE, RESERVATION, Need, Owner, Purse, Reservation
-from .around.tokens import Size, messages_size, text_size
-from .contracts import Perform
-from .core.errors import BudgetExhaustedError
 from .core.records import Candidate, Failure, Feedback, Outcome, Record, Task
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step
 from .core.trace import Seat, Trace
+from .errors import BudgetExhaustedError
+from .middleware.budget import NONE, RESERVATION, Need, Owner, Purse, Reservation
+from .middleware.token_counts import Size, messages_size, text_size
 from .perform import Cast, Line, Tab, failure
+from .protocols import Perform
 from .text import utf8_size
 
 SHOWN = 1.25  # tokens of a judge's prompt for each token of the text: its tokenizer may be another

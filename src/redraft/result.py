@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
-from .around.meter import EXCESS
-from .core.diagnosis import Diagnosis, Kind, diagnosed, why_kept
-from .core.errors import KINDS, BudgetExhaustedError, GradingError, ModelError, RedraftError, error_of
-from .core.family import noisy_among
 from .core.records import StopReason, ToolCall, Usage
 from .core.trace import Trace
+from .errors import KINDS, BudgetExhaustedError, GradingError, ModelError, RedraftError, error_of
+from .middleware.budget import EXCESS
+from .quality.diagnosis import Diagnosis, Kind, diagnosed, why_kept
+from .quality.lineage import noisy_among
 from .text import plain
 
 SILENCE = " (a grader that never scores has to say what to change, or done)"

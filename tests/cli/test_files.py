@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.stores import Journal
+from redraft.storage import Journal
 
 ROWS = '{"id": "a", "prompt": "Say it", "response": "One, two"}\n'
 BATCH = ("batch", "in.jsonl", "--model", "none", "--require", "no_commas")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from redraft import Priors
-from redraft.stores.journal import Journal
-from redraft.stores.priors import Pair, Shelf
+from redraft.storage.journal import Journal
+from redraft.storage.priors_store import Pair, Shelf
 
 from .chat_server import writer_and_judge
 
@@ -229,7 +229,7 @@ def test_a_name_that_may_be_several_is_refused(worked):
 def test_hostile_names_drive_no_terminal(redraft):
     """Control sequences in a file of the shelf are text to nobody."""
     pair = Pair.of("\x1b[2Jtiny\n\x07", "m", [("ju\x1b]0;x\x07dge", 1.0, "a")])
-    from redraft.stores.priors import Kept
+    from redraft.storage.priors_store import Kept
 
     Shelf.at().put(Kept.now(pair, Priors(), "from \x1b[31mhere"))
     for args in ((), ("show", pair.key)):

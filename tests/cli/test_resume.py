@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from redraft.stores import read_trace
+from redraft.storage import read_trace
 
 from .chat_server import is_judging, writer_and_judge
 

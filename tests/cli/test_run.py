@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from redraft.stores import read_trace
+from redraft.storage import read_trace
 
 from .chat_server import is_judging, verdict, writer_and_judge
 

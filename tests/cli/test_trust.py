@@ -10,7 +10,7 @@ import pytest
 from redraft import Task, Trace
 from redraft.cli import main
 from redraft.cli.config import Setting
-from redraft.models.names import PREFIXES, VENDORS
+from redraft.models.registry import PREFIXES, VENDORS
 
 from .chat_server import writer_and_judge
 

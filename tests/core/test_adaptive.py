@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, chance, last, same
 
-from redraft.core.belief import Belief
+from redraft.quality.posterior import Belief
 from redraft.core.engine import advance, remembering
-from redraft.core.family import family
-from redraft.core.plans.adaptive import Adaptive, preferred
-from redraft.core.plans.self_refine import SelfRefine
-from redraft.core.priors import Priors
+from redraft.quality.lineage import family
+from redraft.plans.adaptive import Adaptive, preferred
+from redraft.plans.self_refine import SelfRefine
+from redraft.quality.priors import Priors
 from redraft.core.records import NOTHING, Candidate, Comparison, Failure, Feedback, StopReason, Task, Usage
 from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop
 from redraft.core.stopping import done, max_iterations, patience, target

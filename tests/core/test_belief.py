@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from redraft.core.belief import DIGITS, REPAIR_SD, Belief, expected_gain
-from redraft.core.family import Family, Kin, Shape, family
-from redraft.core.priors import Priors
+from redraft.quality.posterior import DIGITS, REPAIR_SD, Belief, expected_gain
+from redraft.quality.lineage import Family, Kin, Shape, family
+from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Feedback, Task
 from redraft.core.trace import Seat, Trace
 

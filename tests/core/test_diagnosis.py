@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.core.diagnosis import Kind, diagnosed, improved, why_kept
-from redraft.core.plans.adaptive import Adaptive
-from redraft.core.plans.self_refine import SelfRefine
-from redraft.core.priors import Priors
+from redraft.quality.diagnosis import Kind, diagnosed, improved, why_kept
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.self_refine import SelfRefine
+from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason, Task
 from redraft.core.stopping import max_iterations, target
 from redraft.core.trace import Seat, Trace

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from worlds import World, last, same
 
 from redraft.core.engine import advance, advance_together, remembering
-from redraft.core.plans.self_refine import BestOfN, SelfRefine
-from redraft.core.plans.story import told
+from redraft.plans.self_refine import BestOfN, SelfRefine
+from redraft.plans.generator import told
 from redraft.core.records import Failure, Outcome, StopReason, Task
 from redraft.core.prompts import advise
 from redraft.core.steps import Generate, Grade, Refine, Stop

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from redraft.core.family import family, noisy_among
+from redraft.quality.lineage import family, noisy_among
 from redraft.core.records import Candidate, Failure, Feedback, Task
 from redraft.core.trace import Seat, Trace
 

@@ -6,9 +6,9 @@ from math import sqrt
 
 import pytest
 
-from redraft.core.family import Family, Kin, Shape, scatter
-from redraft.core.learning import learned
-from redraft.core.priors import Priors
+from redraft.quality.lineage import Family, Kin, Shape, scatter
+from redraft.quality.fit import learned
+from redraft.quality.priors import Priors
 
 SHIPPED = Priors()
 LOOKS = 2  # at the first text of each family

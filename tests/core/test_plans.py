@@ -2,7 +2,7 @@
 
 import pytest
 
-from redraft.core.plans.self_refine import BestOfN, SelfRefine
+from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.core.prompts import advise, fence_for
 from redraft.core.records import Candidate, Comparison, Criterion, Failure, Feedback, StopReason, Task
 from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from worlds import World, last
 
 from redraft.core.engine import advance
-from redraft.core.plans.self_refine import SelfRefine
+from redraft.plans.self_refine import SelfRefine
 from redraft.core.records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, StopReason, Task, Usage
 from redraft.core.stopping import max_iterations, patience
 from redraft.core.trace import Seat, Trace

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import batch_sync
-from redraft.datasets import rows
-from redraft.datasets.shapes import Columns
-from redraft.datasets.sources import open_source
+from redraft.tables import rows
+from redraft.tables.columns import Columns
+from redraft.tables.sources import open_source
 from redraft.errors import ConfigError
 from redraft.requirements import parse
 
@@ -271,7 +271,7 @@ READ = """
 import re, sys
 from pathlib import Path
 from itertools import islice
-from redraft.datasets import rows
+from redraft.tables import rows
 from redraft.errors import ConfigError
 
 if __name__ == "__main__":
@@ -363,6 +363,6 @@ def test_what_is_no_file_is_not_found_in_a_folder(tmp_path):
 
 def test_a_device_without_end_is_not_kept(monkeypatch, tmp_path):
     """It has no lines."""
-    monkeypatch.setattr("redraft.datasets.sources.MOST_SKIPPED", 2**24)
+    monkeypatch.setattr("redraft.tables.sources.MOST_SKIPPED", 2**24)
     with pytest.raises(ConfigError, match="'?/dev/zero'? has a line that does not end within 16 MiB"):
         list(open_source("/dev/zero", spool=tmp_path).rows(lambda bad: None))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.datasets import BadRow, rows
+from redraft.tables import BadRow, rows
 from redraft.errors import ConfigError
 
 PEOPLE = [{"name": "Ann", "says": 'a, "b"\nc'}, {"name": "Bö", "says": ""}]

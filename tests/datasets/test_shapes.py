@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.datasets import Columns, recognised
+from redraft.tables import Columns, recognised
 from redraft.errors import ConfigError
 
 HI = [{"role": "user", "content": "Hi"}]

@@ -15,7 +15,7 @@ from threading import Thread
 import pytest
 
 import redraft
-from redraft.datasets import Row, Stopped, open_source
+from redraft.tables import Row, Stopped, open_source
 from redraft.errors import ConfigError, StoreError
 
 
@@ -246,7 +246,7 @@ def test_a_silent_stdin_can_be_stopped_and_the_process_ends(tmp_path):
     """Nothing is left that waits for it, nor in the folder."""
     script = """
 import sys
-from redraft.datasets import Stopped, open_source
+from redraft.tables import Stopped, open_source
 
 looks = iter([False] * 3)
 try:
@@ -478,7 +478,7 @@ def test_a_library_that_runs_scripts_is_refused(evil, spec):
     Path("old").mkdir()
     Path("old/datasets.py").write_text(OLD)
     Path("plain").mkdir()
-    code = f"import sys; sys.path.insert(0, 'old'); from redraft.datasets import open_source; list(open_source({spec!r}).rows())"
+    code = f"import sys; sys.path.insert(0, 'old'); from redraft.tables import open_source; list(open_source({spec!r}).rows())"
     ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
     assert "datasets 3.6.0 runs Python code that it finds in a dataset's folder; version 4 does not" in ended.stderr
     assert not evil.exists()
@@ -509,7 +509,7 @@ def test_every_reader_of_the_library_is_known():
     """A new one would read the files of the current folder under the name of a dataset."""
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
 
-    from redraft.datasets.sources import READERS
+    from redraft.tables.sources import READERS
 
     assert set(_PACKAGED_DATASETS_MODULES) <= READERS
 

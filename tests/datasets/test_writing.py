@@ -17,7 +17,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from redraft.datasets import early, merged, names_for, open_output, rows, tables
+from redraft.tables import reordering as early, merged, names_for, open_output, rows, table_writers as tables
 from redraft.errors import ConfigError, StoreError
 
 PEOPLE = [{"name": "Ann", "says": 'a, "b"\r\nc', "n": 1}, {"name": "Bö", "says": "", "n": 2}]
@@ -123,8 +123,8 @@ def test_waiting_rows_come_and_go(tmp_path):
 
 def test_lines_that_were_taken_give_their_room_back(tmp_path, monkeypatch):
     """Where rows wait all the time, the disk holds about as much as waits."""
-    monkeypatch.setattr("redraft.datasets.early.MOST_SPENT", 10_000)
-    monkeypatch.setattr("redraft.datasets.early.SPENT", 16)
+    monkeypatch.setattr("redraft.tables.reordering.MOST_SPENT", 10_000)
+    monkeypatch.setattr("redraft.tables.reordering.SPENT", 16)
     waiting = early.Early()
     for n in range(1, 5000):
         waiting.keep(n, b"%d %s\n" % (n, b"x" * (n % 50)), 1)
@@ -195,7 +195,7 @@ def test_after_a_difference_nothing_old_stays(tmp_path):
 
 def test_lines_of_a_slow_run_can_be_seen_soon(tmp_path, monkeypatch):
     """A row that comes half a second after the last look is handed on at once."""
-    monkeypatch.setattr("redraft.datasets.drafts.monotonic", iter([0.0, 0.4, 0.6, 0.6, 0.7]).__next__)
+    monkeypatch.setattr("redraft.tables.output_files.monotonic", iter([0.0, 0.4, 0.6, 0.6, 0.7]).__next__)
     output = open_output(tmp_path / "t.jsonl")
     seen = []
     for n in range(3):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from redraft import Candidate, Judge
-from redraft.contracts import Reply
-from redraft.graders import checklist, pairwise, ranker
-from redraft.graders.reading import Unreadable, read_object
-from redraft.graders.recorded import read as read_recorded
+from redraft.protocols import Reply
+from redraft.graders.judging import checklist, pairwise, listwise as ranker
+from redraft.graders.judging.json_reader import Unreadable, read_object
+from redraft.validation.recorded_formats import read as read_recorded
 from redraft.graders.rubric import DEFAULT
-from redraft.validation import induction
+from redraft.validation import rubric_induction as induction
 
 JUDGE = Judge({"truth": "It is true.", "style": "It's clear; naïve readers follow."})
 QUESTIONS = tuple(checklist.Question(text) for text in ("Is it short?", "Is it kind?", "Does it greet?"))

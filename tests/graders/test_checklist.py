@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
-from redraft.contracts import Reply
+from redraft.protocols import Reply
 from redraft.errors import BadResponseError, ConfigError, GradingError
-from redraft.graders.checklist import MOST_KEPT, Checklist, Question, read
-from redraft.graders.identity import fingerprint
+from redraft.graders.judging.checklist import MOST_KEPT, Checklist, Question, read
+from redraft.graders.fingerprint import fingerprint
 from redraft.graders.judges import JUDGES
-from redraft.graders.reading import Unreadable
+from redraft.graders.judging.json_reader import Unreadable
 from redraft.perform import Line, Tab
 
 TWO = Checklist([("Is it short?", 3), "Is it kind?"])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from redraft import BestOfN, Budget, Candidate, Comparison, Failure, ScriptedModel, Task, Trace, refine
 from redraft.errors import ConfigError, GradingError
-from redraft.graders.pairwise import CHANGED, Pairwise, by_wins, copeland, settled
-from redraft.graders.ranker import Ranker, knockout, shuffled
+from redraft.graders.judging.pairwise import CHANGED, Pairwise, by_wins, copeland, settled
+from redraft.graders.judging.listwise import Ranker, knockout, shuffled
 from redraft.graders.rubric import Criterion, Rubric
 from redraft.perform import Line, Tab
 

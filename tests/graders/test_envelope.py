@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, Ranker, ScriptedModel, Task
-from redraft.contracts import Comparer
+from redraft.protocols import Comparer
 from redraft.errors import BadResponseError
 from redraft.graders import Checklist, Pairwise, Rubric
-from redraft.graders.envelope import enclose, without_control_tokens
+from redraft.graders.judging.prompt import enclose, without_control_tokens
 from redraft.perform import Line, Tab
 
 TOKENS = (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from redraft import BestOfN, Budget, Candidate, Comparison, Failure, Feedback, Judge, Ranker, ScriptedModel, Task, Trace, refine
 from redraft.errors import BadResponseError, BudgetExhaustedError, ConfigError, GradingError
 from redraft.graders import FunctionGrader
-from redraft.graders.combine import Cascade, Gate, Minimum, Weighted
-from redraft.graders.identity import fingerprint
+from redraft.graders.composite import Cascade, Gate, Minimum, Weighted
+from redraft.graders.fingerprint import fingerprint
 from redraft.graders.jury import Council, Jury
 from redraft.core.records import Usage
 from redraft.perform import Tab

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Judge, ScriptedModel, Task, refine
-from redraft.contracts import Reply
-from redraft.graders.checklist import read as read_checklist
-from redraft.graders.reading import MOST_CHARS, MOST_MENDED, Unreadable, read_object
-from redraft.models.callable import CallableModel
+from redraft.protocols import Reply
+from redraft.graders.judging.checklist import read as read_checklist
+from redraft.graders.judging.json_reader import MOST_CHARS, MOST_MENDED, Unreadable, read_object
+from redraft.models.functions import CallableModel
 
 JUDGE = Judge({"truth": "It is true."})
 VERDICT = '{"criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": true}'

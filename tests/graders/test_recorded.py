@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
-from redraft.graders.reading import Unreadable
-from redraft.graders.recorded import FORMATS, Format, Reading, find_format, read
+from redraft.graders.judging.json_reader import Unreadable
+from redraft.validation.recorded_formats import FORMATS, Format, Reading, find_format, read
 
 WINNERS = [
     ("arena_hard", "... final verdict: [[A>>B]]", "first"),

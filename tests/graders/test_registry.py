@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from redraft.contracts import Comparer, Grader
+from redraft.protocols import Comparer, Grader
 from redraft.errors import ConfigError
 from redraft.graders import as_grader, entries, find_entry
 from redraft.graders import registry

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.errors import ConfigError
 from redraft.graders import Jury, Ranker, Rubric, find_entry
-from redraft.graders.identity import fingerprint
+from redraft.graders.fingerprint import fingerprint
 from redraft.graders.judges import JUDGES, gallery, rubric
-from redraft.graders.template import FIELDS, Template
+from redraft.graders.judging.template import FIELDS, Template
 
 GALLERY = sorted(e.name for e in gallery() if not e.name.startswith("base_"))
 WANTED = """brainstorming clarity classification closed_qa code_quality completeness conciseness correctness harmlessness helpfulness

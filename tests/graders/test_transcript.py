@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, ScriptedModel, Task, refine, refine_many
-from redraft.around import EndpointCapabilities, adapt
-from redraft.around.messages import NOT_SHOWN
-from redraft.contracts import Reply, Request
+from redraft.middleware import EndpointCapabilities, adapt
+from redraft.middleware.messages import NOT_SHOWN
+from redraft.protocols import Reply, Request
 from redraft.core.records import Usage
 from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError
-from redraft.graders.checklist import Checklist
-from redraft.graders.transcript import answer_text, transcript, user_message
+from redraft.graders.judging.checklist import Checklist
+from redraft.graders.judging.transcript import answer_text, transcript, user_message
 from redraft.models import connect
 
 PIXEL = base64.b64encode(

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redraft.errors import ComputeLimitError
-from redraft.requirements import KINDS, parse, texts
+from redraft.requirements import KINDS, parse, text_spans as texts
 
 TABLE = [
     ("words:3", "one two three", True, "3 words"),

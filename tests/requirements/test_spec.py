@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.contracts import Requirement
-from redraft.core.errors import ConfigError
+from redraft.protocols import Requirement
+from redraft.errors import ConfigError
 from redraft.requirements import KINDS, parse
 
 CANONICAL = {

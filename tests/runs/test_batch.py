@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, batch, batch_sync, must
 from redraft.core.records import Usage
-from redraft.contracts import Reply
+from redraft.protocols import Reply
 from redraft.errors import AuthenticationError, ConfigError, ContextLengthError, StoreError
 from redraft.runs import Run
-from redraft.stores.journal import Journal
+from redraft.storage.journal import Journal
 
 COLUMNS = [
     *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "observed"),

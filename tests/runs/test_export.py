@@ -527,8 +527,8 @@ def test_an_example_is_made_or_left_out():
 
 def test_it_goes_from_a_journal_to_a_file(tmp_path):
     """What a batch left in its journal, rows that were cut short included, is exported in the order of its input."""
-    from redraft.core.serial import record_to_json
-    from redraft.stores.journal import Journal
+    from redraft.core.serialize import record_to_json
+    from redraft.storage.journal import Journal
 
     path = tmp_path / "journal.db"
     with Journal(path) as journal:

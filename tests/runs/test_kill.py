@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.stores.journal import Journal
+from redraft.storage.journal import Journal
 
 from .killing import GRACE, batch, ending, killed_run, needless, run, start, told, until, write_rows
 
@@ -129,7 +129,7 @@ def test_ctrl_c_in_a_script_raises_with_the_report(tmp_path, rows, serve, twice)
 SCRIPT = """
 import json, sys
 import redraft
-from redraft.stores.journal import Journal
+from redraft.storage.journal import Journal
 
 def show(progress):
     print(progress.state, flush=True)

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Result
-from redraft.casting import Desk
-from redraft.contracts import Reply
-from redraft.core.priors import Priors
+from redraft.session import Desk
+from redraft.protocols import Reply
+from redraft.quality.priors import Priors
 from redraft.core.records import Usage
 from redraft.options import Options
 from redraft.runs import Run, schooling
 from redraft.runs.engine import Engine
 from redraft.runs.schooling import Schooling
-from redraft.stores.journal import Journal
-from redraft.stores.priors import Kept, Shelf
+from redraft.storage.journal import Journal
+from redraft.storage.priors_store import Kept, Shelf
 
 from . import killing
 

@@ -16,22 +16,22 @@ from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Task
 from redraft.cli.runs import runs
-from redraft.contracts import Reply
-from redraft.core.plans.adaptive import Adaptive
-from redraft.core.plans.self_refine import SelfRefine
-from redraft.core.priors import Priors
+from redraft.protocols import Reply
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.self_refine import SelfRefine
+from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Outcome, Usage
 from redraft.core.steps import Compare
 from redraft.core.stopping import max_iterations, target
 from redraft.core.trace import Seat, Trace
-from redraft.models.prices import FREE
+from redraft.models.pricing import FREE
 from redraft.runs import Run
 from redraft.runs import run as doors
 from redraft.runs.engine import Engine
 from redraft.runs.imagined import World, imagined, worked
 from redraft.runs.market import Ladder, Market, made_up, unit_of
 from redraft.runs.schooling import Schooling
-from redraft.stores.journal import Journal
+from redraft.storage.journal import Journal
 
 from .killing import write_rows
 from .test_shards import Here

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback
-from redraft.around import Gate
-from redraft.contracts import Reply
+from redraft.middleware import Gate
+from redraft.protocols import Reply
 from redraft.core.records import Usage
 from redraft.errors import ConfigError, StoreError
 from redraft.runs import Limits, Run
@@ -21,8 +21,8 @@ from redraft.runs import run as doors
 from redraft.runs.part import Shard
 from redraft.runs.shards import gather
 from redraft.runs.shares import Share, Shares, Use
-from redraft.stores.journal import Journal
-from redraft.stores.parts import parts_beside
+from redraft.storage.journal import Journal
+from redraft.storage.shard_merge import parts_beside
 
 ROWS = 24
 
@@ -329,7 +329,7 @@ def test_what_shards_left_is_gathered_once(tmp_path, rows, here):
 
 def test_a_part_that_somebody_holds_is_not_taken(tmp_path, monkeypatch):
     """It may be a worker of a run whose driver died: it is waited for, then named."""
-    monkeypatch.setattr("redraft.stores.parts.PATIENCE", 0.2)
+    monkeypatch.setattr("redraft.storage.shard_merge.PATIENCE", 0.2)
     with Journal(tmp_path / "j") as whole, Journal(tmp_path / "j.1-of-2"):
         whole.note("r")
         with Journal(tmp_path / "j.2-of-2") as part:

@@ -9,14 +9,14 @@ from random import Random
 
 import pytest
 
-from redraft.around import Budget
-from redraft.contracts import Request
-from redraft.core.errors import ConfigError
+from redraft.middleware import Budget
+from redraft.protocols import Request
+from redraft.errors import ConfigError
 from redraft.models import Chat
-from redraft.models.batches import Batches, read_line
+from redraft.models.openai_batches import Batches, read_line
 from redraft.models.scripted import ScriptedModel
 from redraft.runs import Limits, Run, batch_sync
-from redraft.stores.journal import Journal
+from redraft.storage.journal import Journal
 
 from .killing import ending, kill_at, serving, start, until, write_rows
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from redraft import ScriptedModel, Task, refine
-from redraft.core.priors import Priors
+from redraft.quality.priors import Priors
 from redraft.core.records import Candidate
 from redraft.core.trace import Trace
-from redraft.datasets import open_output
+from redraft.tables import open_output
 from redraft.errors import StoreError
 from redraft.runs.export import drafted
-from redraft.stores import Journal, JsonlStore, read_trace, salvage, write_whole
-from redraft.stores.lock import PathLock
-from redraft.stores.priors import Kept, Pair, Shelf
-from redraft.validation.cards import write_card_file
+from redraft.storage import Journal, JsonlStore, read_trace, salvage, write_whole
+from redraft.storage.file_lock import PathLock
+from redraft.storage.priors_store import Kept, Pair, Shelf
+from redraft.validation.card import write_card_file
 from redraft.validation.verdicts import VerdictFile
 
 PAIR = Pair.of("m", "identity", [("g", 1.0, "f")])
@@ -250,7 +250,7 @@ def test_many_take_turns_and_a_left_lock_is_no_obstacle(tmp_path):
 
 WRITING = """
 import sys
-from redraft.datasets import open_output
+from redraft.tables import open_output
 from redraft.runs.export import drafted
 
 def put(output):

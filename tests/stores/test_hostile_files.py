@@ -9,13 +9,13 @@ from time import monotonic
 import pytest
 
 from redraft import Task
-from redraft.contracts import Reply
+from redraft.protocols import Reply
 from redraft.core.records import Candidate
-from redraft.core.serial import record_to_json
+from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
-from redraft.stores import Journal, read_trace, salvage
-from redraft.stores.parts import absorb
+from redraft.storage import Journal, read_trace, salvage
+from redraft.storage.shard_merge import absorb
 
 SOON = 20.0  # seconds, on a busy machine
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import ScriptedModel, Task, refine
-from redraft.contracts import Pace, Reply
+from redraft.protocols import Pace, Reply
 from redraft.core.records import Candidate, Usage
-from redraft.core.serial import record_to_json
+from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import ConfigError, StoreError
-from redraft.stores import Journal, RowNote, salvage
-from redraft.stores.parts import absorb
-from redraft.stores.schema import SCHEMA
+from redraft.storage import Journal, RowNote, salvage
+from redraft.storage.shard_merge import absorb
+from redraft.storage.schema import SCHEMA
 
 HEADER = Trace(Task("q")).header()
 ANY_TEXT = st.text(st.characters(codec=None), max_size=8) | st.sampled_from(["\0", "a\0b", "\ud800", "\udfff\ud800", "é", '"', ""])
@@ -326,7 +326,7 @@ def test_an_empty_file_is_made_a_journal(tmp_path):
 
 HOLD = """
 import sys
-from redraft.stores import Journal
+from redraft.storage import Journal
 with Journal(sys.argv[1]) as journal:
     journal.note("r", by="the other")
     journal.flush()
@@ -430,10 +430,10 @@ FULL = """
 import asyncio, resource, sys
 from redraft import Task
 from redraft.core.records import Candidate
-from redraft.core.serial import record_to_json
+from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
-from redraft.stores import Journal
+from redraft.storage import Journal
 
 async def main(journal):
     for n in range(1000):

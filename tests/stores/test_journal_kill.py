@@ -4,16 +4,16 @@ import random
 import subprocess
 import sys
 
-from redraft.stores import Journal
+from redraft.storage import Journal
 
 WRITING = """
 import asyncio, sys
 from redraft import Task
-from redraft.contracts import Reply
+from redraft.protocols import Reply
 from redraft.core.records import Candidate
-from redraft.core.serial import record_to_json
+from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
-from redraft.stores import Journal
+from redraft.storage import Journal
 
 async def row(journal, id):
     async def said(*words):

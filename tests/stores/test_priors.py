@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Priors, Result, ScriptedModel, batch, must, refine, refine_many, stream, weighted
-from redraft.casting import Desk
-from redraft.contracts import Reply
-from redraft.core.errors import ConfigError, StoreError
-from redraft.core.plans.adaptive import Adaptive
+from redraft.session import Desk
+from redraft.protocols import Reply
+from redraft.errors import ConfigError, StoreError
+from redraft.plans.adaptive import Adaptive
 from redraft.core.records import Feedback, Usage
 from redraft.core.trace import Trace
 from redraft.options import Options
 from redraft.runs import Run
 from redraft.runs.keys import settings_parts
-from redraft.stores.priors import Kept, Pair, Shelf, priors_in, read_priors
+from redraft.storage.priors_store import Kept, Pair, Shelf, priors_in, read_priors
 
 PAIR = Pair.of("m", "http://h/v1#m", [("judge", 1.0, "f" * 16)])
 LEARNED = Priors(level=0.7, noise_sd=0.2, tasks=40)

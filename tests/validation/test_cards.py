@@ -18,10 +18,10 @@ import pytest
 from redraft import Feedback, Judge, ScriptedModel, Task, refine, weighted
 from redraft.errors import ConfigError, StoreError
 from redraft.graders import FunctionGrader, Gate, Jury, Minimum, Rubric
-from redraft.graders.identity import fingerprint
+from redraft.graders.fingerprint import fingerprint
 from redraft.options import Options
-from redraft.casting import Desk
-from redraft.validation.cards import Card, Shelf, home, write_card_file
+from redraft.session import Desk
+from redraft.validation.card import Card, Shelf, home, write_card_file
 from redraft.validation.estimates import Measure
 from redraft.validation.trust import UntrustedGraderWarning
 

@@ -10,11 +10,11 @@ import pytest
 
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.graders import Judge, Rubric
-from redraft.graders.checklist import Checklist
-from redraft.graders.recorded import read
+from redraft.graders.judging.checklist import Checklist
+from redraft.validation.recorded_formats import read
 from redraft.requirements import parse
 from redraft.validation.attacks import read_attacks
-from redraft.validation.cards import Card, Shelf
+from redraft.validation.card import Card, Shelf
 from redraft.validation.estimates import Measure
 from redraft.validation.labelled import read_cases, read_verdicts
 

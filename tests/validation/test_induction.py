@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Budget, ScriptedModel, Task
-from redraft.casting import Desk
-from redraft.contracts import Reply
+from redraft.session import Desk
+from redraft.protocols import Reply
 from redraft.errors import BadResponseError, ModelUnavailableError
 from redraft.graders import Criterion, Rubric
-from redraft.graders.reading import Unreadable
+from redraft.graders.judging.json_reader import Unreadable
 from redraft.graders.rubric import Example
-from redraft.models.callable import CallableModel
+from redraft.models.functions import CallableModel
 from redraft.options import Options
 from redraft.validation.cases import Case, Verdict
 from redraft.validation.estimates import Measure, Row
-from redraft.validation.induction import Induced, Induction, as_toml, disagreements, read, split
+from redraft.validation.rubric_induction import Induced, Induction, as_toml, disagreements, read, split
 
 START = Rubric("mine", (Criterion("start", "As it was."),), about="What it is for.", needs=("context",), uses=())
 

@@ -7,17 +7,17 @@ import re
 import pytest
 
 from redraft import Budget, Judge, ScriptedModel, Task
-from redraft.casting import Desk
+from redraft.session import Desk
 from redraft.errors import AuthenticationError, ConfigError, GradingError, ModelUnavailableError, StoreError
 from redraft.graders import Jury
-from redraft.models.callable import CallableModel
+from redraft.models.functions import CallableModel
 from redraft.options import Options
 from redraft.validation.attacks import Attack, attacked, read_attacks, swayed
-from redraft.validation.cards import Shelf
+from redraft.validation.card import Shelf
 from redraft.validation.cases import Case, Verdict
-from redraft.validation.job import Data, Live, validate
-from redraft.validation.judging import Judged
-from redraft.validation.page import file_card
+from redraft.validation.run import Data, Live, validate
+from redraft.validation.harness import Judged
+from redraft.validation.card_page import file_card
 from redraft.validation.report import Reading
 from redraft.validation.verdicts import VerdictFile
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
-from redraft.graders.recorded import read
+from redraft.validation.recorded_formats import read
 from redraft.validation.labelled import read_cases, read_verdicts
 from redraft.validation.labels import Unclear, number, passed, places_from_order, places_from_ranks, preference
 
@@ -393,7 +393,7 @@ def test_labels_and_rankings(file):
     outputs = file({"id": "a", "output": "3,1,2"}, {"id": "a", "output": "1,2"}, name="o.jsonl")
 
     def ranking(text):
-        from redraft.graders.recorded import Reading
+        from redraft.validation.recorded_formats import Reading
 
         return Reading(ranking=tuple(map(int, text.split(","))))
 
@@ -404,7 +404,7 @@ def test_labels_and_rankings(file):
 
 def test_letters_and_rankings_say_which_of_two_is_better(file):
     """As they were shown; a letter that is neither, or a ranking of three, says nothing."""
-    from redraft.graders.recorded import Reading
+    from redraft.validation.recorded_formats import Reading
 
     cases = read_cases(file(*BOTH)).cases
     outputs = file(*({"id": "p1", "order": "BA", "output": said} for said in ("A", "Z", "2,1", "1,2,3")), name="o.jsonl")

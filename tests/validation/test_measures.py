@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
-from redraft.validation import measures as m
+from redraft.validation import statistics as m
 
 FLEISS = [  # Fleiss 1971, table 1: ten of its columns are subjects, five categories, fourteen raters
     [0, 0, 0, 0, 14], [0, 2, 6, 4, 2], [0, 0, 3, 5, 6], [0, 3, 9, 2, 0], [2, 2, 8, 1, 1],

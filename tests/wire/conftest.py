@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from redraft.contracts import Request
+from redraft.protocols import Request
 
 from . import tiny
 from .fault_server import FaultServer

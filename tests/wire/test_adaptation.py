@@ -10,9 +10,9 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from redraft import Judge, Task, refine, refine_many
 from redraft.errors import ModelError, ModelUnavailableError
 from redraft.models import Chat
-from redraft.models.providers import ProviderModel
+from redraft.models.pydantic_ai import ProviderModel
 from redraft.runs import batch
-from redraft.stores.journal import Journal
+from redraft.storage.journal import Journal
 
 from . import fault_server as fs
 

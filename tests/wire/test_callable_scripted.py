@@ -8,8 +8,8 @@ from itertools import cycle
 
 import pytest
 
-from redraft.contracts import Model, Reply
-from redraft.core.errors import BadResponseError, ModelError, RateLimitError
+from redraft.protocols import Model, Reply
+from redraft.errors import BadResponseError, ModelError, RateLimitError
 from redraft.core.records import Usage
 from redraft.models import CallableModel, ScriptedModel, connect
 

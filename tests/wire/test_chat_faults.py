@@ -18,9 +18,9 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.around import EndpointCapabilities, adapt
+from redraft.middleware import EndpointCapabilities, adapt
 from redraft import Judge, refine
-from redraft.core.errors import (
+from redraft.errors import (
     AuthenticationError,
     BadResponseError,
     ConfigError,
@@ -33,7 +33,7 @@ from redraft.core.errors import (
 )
 from redraft.core.records import Usage
 from redraft.models import Chat, Timeouts
-from redraft.models.reading import Spoken
+from redraft.models.openai_responses import Spoken
 
 from . import fault_server as fs
 

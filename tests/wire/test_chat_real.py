@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from redraft.contracts import Reply, Request
-from redraft.core.errors import AuthenticationError, ContextLengthError, ModelError
+from redraft.protocols import Reply, Request
+from redraft.errors import AuthenticationError, ContextLengthError, ModelError
 from redraft.models import Chat
 
 VERDICT = {

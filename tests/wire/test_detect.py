@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from redraft.core.errors import ConfigError
+from redraft.errors import ConfigError
 from redraft.models import Chat, find
-from redraft.models.detect import Server, choose
+from redraft.models.discovery import Server, choose
 
 from . import fault_server as fs
 
@@ -149,7 +149,7 @@ def test_choosing():
 def test_looking_where_nobody_is_costs_no_import(nowhere):
     """Where nobody listens, the HTTP library is not even imported."""
     code = (
-        "import asyncio, sys; from redraft.models.detect import Server, find; "
+        "import asyncio, sys; from redraft.models.discovery import Server, find; "
         f"print((asyncio.run(find({{}}, servers=[Server('x', {nowhere.url!r}, '')])).model, 'aiohttp' in sys.modules))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from redraft.core.errors import ModelError
+from redraft.errors import ModelError
 from redraft.graders.computed.embedding import Embedder
 from redraft.masking import FRAGMENT, Mask, MaskedStream
 from redraft.models import Chat, connect
-from redraft.models.batches import Batches
-from redraft.models.providers import ProviderModel
+from redraft.models.openai_batches import Batches
+from redraft.models.pydantic_ai import ProviderModel
 
 from . import fault_server as fs
 

@@ -10,13 +10,13 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from redraft import Task
-from redraft.core.errors import ConfigError, ModelError, ModelUnavailableError
+from redraft.errors import ConfigError, ModelError, ModelUnavailableError
 from redraft.core.records import text_of
-from redraft.datasets import recognised
+from redraft.tables import recognised
 from redraft.masking import secrets_in_environment
 from redraft.models import Chat, connect, find
 from redraft.models.endpoint_url import endpoint_shown, model_shown
-from redraft.models.providers import ProviderModel
+from redraft.models.pydantic_ai import ProviderModel
 
 from . import fault_server as fs
 

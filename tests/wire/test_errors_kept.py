@@ -6,7 +6,7 @@ import json
 import pytest
 
 from redraft import Budget, ScriptedModel, refine, refine_many, stream
-from redraft.core.errors import KINDS, error_of
+from redraft.errors import KINDS, error_of
 from redraft.core.records import Failure, Task
 from redraft.core.trace import Trace
 from redraft.errors import BudgetExhaustedError, GradingError, ModelError, RateLimitError

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from redraft.core.errors import ConfigError, ContextLengthError, ModelError, ModelUnavailableError
+from redraft.errors import ConfigError, ContextLengthError, ModelError, ModelUnavailableError
 from redraft.models import connect, price_of
-from redraft.models.local import LocalModel
+from redraft.models.llama_cpp import LocalModel
 
 
 @pytest.fixture

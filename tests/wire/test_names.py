@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from redraft.core.errors import ConfigError, ModelError
+from redraft.errors import ConfigError, ModelError
 from redraft.models import Chat, ScriptedModel, connect
 
 from . import fault_server as fs
@@ -191,8 +191,8 @@ def test_a_client_can_travel():
 def test_vendors_are_known_to_pydantic_ai():
     """Every vendor's prefix is one that pydantic-ai knows (an earlier name of it counts)."""
     from pydantic_ai.providers import infer_provider_class
-    from redraft.models.names import VENDORS
-    from redraft.models.providers import RENAMED
+    from redraft.models.registry import VENDORS
+    from redraft.models.pydantic_ai import RENAMED
 
     for vendor in VENDORS:
         try:
@@ -203,7 +203,7 @@ def test_vendors_are_known_to_pydantic_ai():
 
 def test_openai_is_sent_no_bounds_that_its_strict_mode_refuses():
     """maxLength stays in for servers that keep it and is left out for the one that refuses it."""
-    from redraft.models.chat import unbounded
+    from redraft.models.openai_chat import unbounded
 
     schema = {"properties": {"a": {"type": "string", "maxLength": 5}, "b": {"enum": [1, 2]}}, "required": ["a"]}
     assert unbounded(schema) == {"properties": {"a": {"type": "string"}, "b": {"enum": [1, 2]}}, "required": ["a"]}

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redraft.around import Gate, gated, retry
-from redraft.contracts import Pace, Request
-from redraft.core.errors import RateLimitError
+from redraft.middleware import Gate, gated, retry
+from redraft.protocols import Pace, Request
+from redraft.errors import RateLimitError
 from redraft.models import Chat
-from redraft.models.reading import read_pace, read_span
+from redraft.models.openai_responses import read_pace, read_span
 
 from . import fault_server as fs
 

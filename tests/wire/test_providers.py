@@ -15,8 +15,8 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
 
-from redraft.contracts import Model, Request
-from redraft.core.errors import (
+from redraft.protocols import Model, Request
+from redraft.errors import (
     AuthenticationError,
     BadResponseError,
     ConfigError,
@@ -29,7 +29,7 @@ from redraft.core.errors import (
 )
 from redraft.core.records import Usage
 from redraft.models import connect
-from redraft.models.providers import ProviderModel
+from redraft.models.pydantic_ai import ProviderModel
 
 from . import fault_server as fs
 

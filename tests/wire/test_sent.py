@@ -161,7 +161,7 @@ async def test_a_function_that_asks_by_itself_is_counted_by_what_it_sends():
 
         async def twice(messages):
             for _ in range(2):
-                reply = await chat.complete(redraft.contracts.Request(tuple(messages)))
+                reply = await chat.complete(redraft.protocols.Request(tuple(messages)))
             return reply.text
 
         result = await redraft.refine("q", twice, lambda text: 1.0)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.core.errors import BadResponseError
+from redraft.errors import BadResponseError
 from redraft.core.records import Usage
 from redraft.models import Chat
-from redraft.models.reading import Events, Pieces, Spoken
+from redraft.models.openai_responses import Events, Pieces, Spoken
 
 from . import fault_server as fs
 

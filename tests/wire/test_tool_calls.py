@@ -11,14 +11,14 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from pydantic_ai.models.function import FunctionModel
 
 from redraft import Budget, Judge, Ranker, Task, refine
-from redraft.around.tokens import size_of
-from redraft.contracts import Reply, Request, ToolCall
-from redraft.core.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
+from redraft.middleware.token_counts import size_of
+from redraft.protocols import Reply, Request, ToolCall
+from redraft.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
 from redraft.core.records import MOST_TOOL_CALLS
 from redraft.models import CallableModel, Chat, connect
-from redraft.models.batches import Batches
-from redraft.models.providers import ProviderModel
-from redraft.models.reading import Pieces, read_reply
+from redraft.models.openai_batches import Batches
+from redraft.models.pydantic_ai import ProviderModel
+from redraft.models.openai_responses import Pieces, read_reply
 
 from . import fault_server as fs
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..core.errors import RedraftError
-from ..datasets.shapes import Columns
+from ..errors import RedraftError
 from ..graders import Judge, must
 from ..models import connect
 from ..result import error_data
 from ..runs import Limits, Progress, Report, Run
+from ..tables.columns import Columns
 from . import batchview as view
 from . import notices
 from .batch import COLUMNS

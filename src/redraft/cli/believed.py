@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from ..core.errors import ConfigError, StoreError
-from ..core.learning import PIVOT
-from ..core.priors import Priors
-from ..stores.priors import Kept, Shelf
+from ..errors import ConfigError, StoreError
+from ..quality.fit import PIVOT
+from ..quality.priors import Priors
+from ..storage.priors_store import Kept, Shelf
 from .batchview import counted, say
 from .exits import complain
 from .listing import listing, when

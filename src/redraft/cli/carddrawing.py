@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..validation import page, plots
+from ..validation import card_page as page
+from ..validation import plots
 from ..validation.estimates import Measure
-from ..validation.job import Validated
+from ..validation.run import Validated
 from .live import console, line
 
 

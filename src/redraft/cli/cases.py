@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..checks import shown, unknown, unreadable
-from ..core.errors import ConfigError
 from ..core.records import Task
+from ..errors import ConfigError
 from ..small_files import read_small_text
 from ..tomltext import toml_in
 from .config import found_beside

@@ -13,10 +13,10 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ..core.errors import RedraftError
-from ..core.plans.self_refine import BestOfN
 from ..core.records import Candidate
 from ..core.trace import Trace
+from ..errors import RedraftError
+from ..plans.self_refine import BestOfN
 from ..result import Result, error_data, shown
 from ..sync import run_sync
 from ..text import plain

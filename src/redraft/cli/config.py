@@ -103,7 +103,7 @@ class Configured(click.Command):
 
 def chosen_by_file(layer: Layer) -> tuple[Sensitive, ...]:
     """The settings in a file that need consent. Raises ConfigError that names it."""
-    from ..core.errors import ConfigError
+    from ..errors import ConfigError
 
     assert layer.folder is not None
     try:
@@ -163,7 +163,7 @@ def user_file() -> Path:
 
 def user_table(folder: Path) -> Mapping[str, Any] | None:
     """The user's own settings; None where there are none. Raises ConfigError, also where `folder` could have brought them along."""
-    from ..core.errors import ConfigError
+    from ..errors import ConfigError
     from .consent import could_be_planted
 
     own = user_file()
@@ -200,7 +200,7 @@ def _searched(folder: Path) -> list[Path]:
 def _contents(path: Path, what: str = "") -> bytes:
     """What a file of no more than a sensible size holds. Raises ConfigError."""
     from ..checks import unreadable
-    from ..core.errors import ConfigError
+    from ..errors import ConfigError
     from ..small_files import read_small_bytes
 
     try:
@@ -212,7 +212,7 @@ def _contents(path: Path, what: str = "") -> bytes:
 def _settings_in(path: Path, data: bytes) -> Any:
     """The table with our settings in the contents of a file; None for a pyproject.toml without one. Raises ConfigError."""
     from ..checks import shown
-    from ..core.errors import ConfigError
+    from ..errors import ConfigError
     from ..tomltext import toml_in
 
     try:
@@ -253,7 +253,7 @@ def _all_settings() -> list[str]:
 
 def _unknown(where: str, key: str, known: list[str]) -> Exception:
     from ..checks import unknown
-    from ..core.errors import ConfigError
+    from ..errors import ConfigError
 
     if any(word in key.lower() for word in SECRETS):
         return ConfigError(f"{where}: {key!r} has no place in a file: keys are read from the environment only")
@@ -263,7 +263,7 @@ def _unknown(where: str, key: str, known: list[str]) -> Exception:
 def _typed(setting: Setting, value: Any, where: str) -> Any:
     """A value of the setting's type: nothing is coerced but a whole number to a fraction."""
     from ..checks import shown
-    from ..core.errors import ConfigError
+    from ..errors import ConfigError
     from ..masking import secrets_in_url
 
     wanted, name = _type_of(setting)

@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.errors import ConfigError, StoreError
+from ..errors import ConfigError, StoreError
 from ..small_files import read_small_bytes
-from ..stores.files import make_folder
-from ..stores.home import home
-from ..stores.whole import write_whole
+from ..storage.atomic import write_whole
+from ..storage.paths import home
+from ..storage.secure_files import make_folder
 from .sensitive import Sensitive, digest
 
 VARIABLE = "REDRAFT_TRUST"

@@ -21,7 +21,7 @@ from . import notices
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from ..core.errors import RedraftError
+    from ..errors import RedraftError
     from ..result import Result
 
 OK, FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
@@ -132,7 +132,7 @@ def _trace_back() -> None:
 
 def _told(error: Exception) -> int:
     """Say what went wrong; the exit code for it."""
-    from ..core.errors import ConfigError, RedraftError
+    from ..errors import ConfigError, RedraftError
 
     if isinstance(error, OSError):
         return _not_written(error)
@@ -156,8 +156,8 @@ def _not_written(error: OSError) -> int:
 
 def _way_out(error: OSError) -> str:
     """What to do about a file that the system refused."""
-    from ..core.errors import StoreError
-    from ..stores.home import home
+    from ..errors import StoreError
+    from ..storage.paths import home
 
     own = ""
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
@@ -171,7 +171,7 @@ def _way_out(error: OSError) -> str:
 
 def _hint(error: RedraftError) -> str:
     """What to do about an error."""
-    from ..core.errors import GradingError
+    from ..errors import GradingError
     from ..text import duration, moment_in
 
     if wait := getattr(error, "retry_after", None):

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..runs.export import Exported, Provenance, export
 from ..runs.pairs import Recipe
-from ..stores.journal import Journal
+from ..storage.journal import Journal
 from .batchview import counted, say
 from .journals import Kept, found, keep_apart
 from .live import console, line

@@ -11,17 +11,17 @@ from typing import Any
 
 import click
 
-from ..casting import Desk
-from ..core.errors import ConfigError
+from ..errors import ConfigError
 from ..graders import Rubric
 from ..graders.rubric import DEFAULT
 from ..options import Options
-from ..stores import write_whole
+from ..session import Desk
+from ..storage import write_whole
 from ..text import plain
+from ..validation.card_page import shown
 from ..validation.estimates import Measure
-from ..validation.induction import Induced, Induction, as_toml
 from ..validation.labelled import read_cases
-from ..validation.page import shown
+from ..validation.rubric_induction import Induced, Induction, as_toml
 from . import files
 from .exits import FAILED, OK, complain
 from .measuring import UNPROVEN, columns_of, say_what_was_read

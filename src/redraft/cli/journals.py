@@ -16,13 +16,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ..core.errors import ConfigError, StoreError
 from ..core.trace import Trace
+from ..errors import ConfigError, StoreError
 from ..runs.asked import named_after
 from ..runs.report import OF_PURSE, purse_and_priors
-from ..stores.files import Draft
-from ..stores.journal import Journal, RowNote, RunNote, Status
-from ..stores.salvage import salvage
+from ..storage.journal import Journal, RowNote, RunNote, Status
+from ..storage.recovery import salvage
+from ..storage.secure_files import Draft
 from .batchview import counted, say
 from .exits import OK, complain
 from .listing import listing, moment, when

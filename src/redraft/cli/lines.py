@@ -6,11 +6,11 @@ import json
 import sys
 from typing import Any
 
-from ..core.diagnosis import why_kept
 from ..core.records import Failure, Record
-from ..core.serial import record_to_json
+from ..core.serialize import record_to_json
 from ..core.steps import Step, Stop
 from ..core.trace import Trace
+from ..quality.diagnosis import why_kept
 from ..result import Result, measured, scored
 from ..text import plain
 from .progress import Progress, doing, made, rows

@@ -16,18 +16,19 @@ from typing import Any
 
 import click
 
-from ..casting import Desk
-from ..core.errors import ConfigError
-from ..graders import Judge, Rubric, as_grader, recorded
+from ..errors import ConfigError
+from ..graders import Judge, Rubric, as_grader
 from ..options import Options
+from ..session import Desk
 from ..text import plain
-from ..validation import cards
+from ..validation import card as cards
+from ..validation import recorded_formats as recorded
 from ..validation.attacks import read_attacks
-from ..validation.job import Data, Live, Validated, validate
-from ..validation.job import recorded as measure_recorded
-from ..validation.judging import Judged
+from ..validation.harness import Judged
 from ..validation.labelled import Labelled, read_cases, read_verdicts
 from ..validation.report import Reading
+from ..validation.run import Data, Live, Validated, validate
+from ..validation.run import recorded as measure_recorded
 from .exits import FAILED, INTERRUPTED, OK, complain
 from .origins import announce
 from .wishes import budget_of, model_found, prices_of
@@ -61,7 +62,7 @@ def measure(typed: Mapping[str, Any]) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         complain("interrupted; what was answered is kept", GOES_ON)
         return INTERRUPTED
-    from ..validation.page import file_card
+    from ..validation.card_page import file_card
 
     if not file_card(found):
         complain("the card on file is about more rows of the same data, and is kept")

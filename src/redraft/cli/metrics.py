@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from ..core.errors import ConfigError
+from ..errors import ConfigError
 
 Now = Callable[[], Mapping[str, Any]]
 

@@ -27,7 +27,7 @@ def announce(*models: Any) -> None:
 def place_of(model: Any) -> str:
     """Where a model is asked: an address without user info and query, a provider, or this machine."""
     from ..models.endpoint_url import endpoint_shown
-    from ..models.names import LOCAL_SERVERS, openai_url, server_url
+    from ..models.registry import LOCAL_SERVERS, openai_url, server_url
 
     if not isinstance(model, str):
         address = getattr(model, "base_url", None)

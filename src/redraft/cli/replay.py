@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.records import Candidate
-from ..core.serial import pack, record_to_json
+from ..core.serialize import pack, record_to_json
 from ..core.trace import Trace
 from ..result import Result, remarked, shown
 from ..text import plain

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from ..core.errors import ConfigError
+from ..errors import ConfigError
 from ..text import plain
 
 Kind: TypeAlias = Literal["address", "model file", "code", "path"]
@@ -118,7 +118,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _model(name: str, visit: Visit) -> str:
-    from ..models.names import LOCAL_SERVERS, PREFIXES, VENDORS
+    from ..models.registry import LOCAL_SERVERS, PREFIXES, VENDORS
 
     prefix, colon, rest = name.strip().partition(":")
     if "//" in name:

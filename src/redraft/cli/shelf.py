@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..graders import Entry, Judge, Rubric, entries, find_entry
-from ..validation.cards import Shelf
+from ..validation.card import Shelf
 from .live import console, line
 
 TITLES = {

@@ -21,7 +21,7 @@ Examples:
 @options.debug
 def show(trace: str, as_json: bool, full: bool) -> None:
     """Replay a saved TRACE: scores, feedback, what changed, what it took. It asks no model."""
-    from ..stores import read_trace
+    from ..storage import read_trace
 
     saved = read_trace(trace)
     if as_json:

@@ -19,12 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..api import refine
-from ..contracts import Check, Edit, Requirement
-from ..core.errors import ConfigError
 from ..core.records import NOTHING
-from ..editors import FormEditor
-from ..editors.editor import distance
+from ..editor import FormEditor, distance
+from ..errors import ConfigError
 from ..models import Found, find
+from ..protocols import Check, Edit, Requirement
 from ..requirements import parse
 from ..result import Result, shown
 from .cases import Case, folder_of_cases, load_cases

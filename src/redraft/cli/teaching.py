@@ -16,18 +16,18 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..casting import Desk, scored_by
-from ..core.errors import ConfigError, StoreError
-from ..core.family import Family, family, noisy_among
-from ..core.learning import learned
-from ..core.priors import Priors
-from ..core.serial import loads
+from ..core.serialize import loads
 from ..core.trace import Trace
+from ..errors import ConfigError, StoreError
 from ..options import Options
-from ..stores import Journal, RunNote, read_trace
-from ..stores.files import open_regular
-from ..stores.jsonl import bounded_lines
-from ..stores.priors import Kept, Pair, Shelf
+from ..quality.fit import learned
+from ..quality.lineage import Family, family, noisy_among
+from ..quality.priors import Priors
+from ..session import Desk, scored_by
+from ..storage import Journal, RunNote, read_trace
+from ..storage.priors_store import Kept, Pair, Shelf
+from ..storage.secure_files import open_regular
+from ..storage.trace_file import bounded_lines
 from .batchview import counted, say
 from .believed import draw
 from .config import Configured

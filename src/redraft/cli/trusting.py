@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from ..core.errors import ConfigError
-from ..stores import read_trace
+from ..errors import ConfigError
+from ..storage import read_trace
 from ..text import plain
 from . import consent
 from .config import FILES, nearest

@@ -33,7 +33,7 @@ what was measured; `--trust` reads it. Exit codes: 0 better than chance, 1 faile
 def _formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
     if not on:
         return
-    from ..graders.recorded import FORMATS
+    from ..validation.recorded_formats import FORMATS
 
     for form in FORMATS.values():
         click.echo(f"{form.name:16} {form.kind:8} {form.about}, such as {form.example!r}")

@@ -10,8 +10,8 @@ from typing import Any
 from rich.text import Text
 
 from ..api import refine
-from ..core.errors import ConfigError
 from ..core.records import Task
+from ..errors import ConfigError
 from ..result import Result, shown
 from ..sync import run_sync
 from .exits import exit_code

@@ -14,17 +14,17 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..around import Budget
-from ..core.errors import ConfigError
-from ..core.priors import Priors
 from ..core.records import NOTHING, Task, Usage, checked_tools
 from ..core.trace import Trace
+from ..errors import ConfigError
 from ..graders import Judge, Rubric
+from ..middleware import Budget
 from ..models import find
 from ..models.endpoint_url import model_shown
 from ..options import Options
+from ..quality.priors import Priors
 from ..requirements import KINDS, parse
-from ..stores.priors import priors_in, read_priors
+from ..storage.priors_store import priors_in, read_priors
 from . import files
 from .config import Setting, checked, without_lower_trust
 from .consent import check

@@ -13,15 +13,15 @@ from typing import Any
 import click
 
 from .. import api
-from ..core.errors import RedraftError, StoreError
-from ..core.plans.adaptive import Adaptive
-from ..core.priors import Priors
 from ..core.records import Comparison, Record
 from ..core.steps import Step
 from ..core.trace import Trace
+from ..errors import RedraftError, StoreError
+from ..plans.adaptive import Adaptive
+from ..quality.priors import Priors
 from ..result import Result, error_data, remarked
-from ..stores import JsonlStore, read_trace, write_whole
-from ..stores.priors import Pair, Shelf
+from ..storage import JsonlStore, read_trace, write_whole
+from ..storage.priors_store import Pair, Shelf
 from ..sync import run_sync
 from ..text import plain
 from . import files, lines

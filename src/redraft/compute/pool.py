@@ -24,7 +24,7 @@ from weakref import WeakSet
 
 import orjson
 
-from ..core.errors import ComputeLimitError, ConfigError, RedraftError
+from ..errors import ComputeLimitError, ConfigError, RedraftError
 from .worker import WALL, decoded, encoded
 
 SECONDS = 5.0  # of CPU time for a job

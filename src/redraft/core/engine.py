@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from .plans import Plan
+from ..plans import Plan
+from .cancellation import cancel_and_wait
 from .records import Record, Slot
 from .steps import Step
-from .tasks import cancel_and_wait
 from .trace import Trace
 
 Perform: TypeAlias = Callable[[Step], Awaitable[Record]]

@@ -210,7 +210,7 @@ class Task:
         tool_choice: str | Mapping[str, Any] | None = None,
     ) -> None:
         from .. import checks
-        from .errors import ConfigError
+        from ..errors import ConfigError
 
         texts = dict(response=response, reference=reference, context=context, tests=tests, id=id)
         for name, value in texts.items():

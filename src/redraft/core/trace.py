@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from .errors import StoreError
+from ..errors import StoreError
 from .records import (
     NOTHING,
     Candidate,
@@ -25,7 +25,7 @@ from .records import (
     Task,
     Usage,
 )
-from .serial import SCHEMA, check_version, loads, pack, record_from_json, record_to_json, task_from_json, unpack
+from .serialize import SCHEMA, check_version, loads, pack, record_from_json, record_to_json, task_from_json, unpack
 
 T = TypeVar("T")
 

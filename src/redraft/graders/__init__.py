@@ -5,14 +5,14 @@ becomes a `FunctionGrader`, a requirement a `RequirementGrader`; graders that co
 `Cascade`, `Gate`, `Weighted` and `Minimum` are graders made of graders. All that have a name are in the `registry`.
 """
 
-from .checklist import Checklist
-from .combine import Cascade, Gate, Minimum, Weighted
+from .composite import Cascade, Gate, Minimum, Weighted
 from .functions import FunctionGrader
-from .judge import Judge
+from .judging.checklist import Checklist
+from .judging.listwise import Ranker
+from .judging.pairwise import Pairwise
+from .judging.pointwise import Judge
 from .jury import Council, Jury
 from .names import as_grader
-from .pairwise import Pairwise
-from .ranker import Ranker
 from .registry import Entry, entries, find_entry
 from .requirement import RequirementGrader
 from .rubric import Criterion, Rubric

@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import Any
 
 from .. import checks
-from ..contracts import Ask
-from ..core.errors import ConfigError
+from ..core.cancellation import run_in_thread
 from ..core.records import Candidate, Feedback, Task
-from ..core.tasks import run_in_thread
+from ..errors import ConfigError
+from ..protocols import Ask
 
 MODEL_NAMES = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"

@@ -8,11 +8,11 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from .checklist import Checklist
-from .judge import Judge
+from .judging.checklist import Checklist
+from .judging.listwise import Ranker
+from .judging.pairwise import Pairwise
+from .judging.pointwise import Judge
 from .jury import Jury
-from .pairwise import Pairwise
-from .ranker import Ranker
 from .registry import Entry, plainly
 from .rubric import Rubric
 

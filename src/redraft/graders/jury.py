@@ -13,11 +13,11 @@ from statistics import fmean, median
 from typing import Any, Literal, get_args
 
 from .. import checks
-from ..contracts import Ask
-from ..core.errors import OUTAGES, GradingError, error_of
 from ..core.records import Candidate, Comparison, Failure, Feedback, Record, Task
-from .combine import agreed, all_free, as_parts, or_failure, own_names, spent, together, told, twice, unlike, view_of
-from .pairwise import copeland
+from ..errors import OUTAGES, GradingError, error_of
+from ..protocols import Ask
+from .composite import agreed, all_free, as_parts, or_failure, own_names, spent, together, told, twice, unlike, view_of
+from .judging.pairwise import copeland
 from .seating import MOST_LOOKS
 
 How = Literal["mean", "median", "majority", "trimmed"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import checks
-from ..contracts import Comparer, Grader, Requirement
-from ..core.errors import ConfigError
+from ..errors import ConfigError
+from ..protocols import Comparer, Grader, Requirement
 from . import registry
 from .functions import FunctionGrader
 from .requirement import RequirementGrader

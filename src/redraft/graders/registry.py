@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeAlias
 
 from .. import checks
-from ..core.errors import ConfigError
+from ..errors import ConfigError
 from ..requirements import KINDS, parse
 from .requirement import RequirementGrader
 

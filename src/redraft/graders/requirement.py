@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import checks
-from ..contracts import Ask, Requirement
 from ..core.records import Candidate, Feedback, Task
-from ..requirements import limits
+from ..protocols import Ask, Requirement
+from ..requirements import compute_limits as limits
 
 
 @dataclass(frozen=True)

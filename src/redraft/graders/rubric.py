@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks
-from ..core.errors import ConfigError
+from ..errors import ConfigError
 from ..jsontext import TOO_DEEP, check_bounds, parsed
 from ..small_files import MOST_VALUES, read_small_text
 from ..tomltext import toml_in
 from ..yamltext import check_yaml
-from .template import Template
+from .judging.template import Template
 
 SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
 TOP = 5

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .callable import CallableModel
-from .chat import Chat
-from .detect import Found, Place, find
-from .names import connect
-from .prices import Price, price_of
+from .discovery import Found, Place, find
+from .functions import CallableModel
+from .http_client import Timeouts
+from .openai_chat import Chat
+from .pricing import Price, price_of
+from .registry import connect
 from .scripted import ScriptedModel
-from .wire import Timeouts
 
 __all__ = ["CallableModel", "Chat", "Found", "Place", "Price", "ScriptedModel", "Timeouts", "connect", "find", "price_of"]

@@ -12,10 +12,10 @@ from hashlib import sha256
 from ipaddress import ip_address
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from ..core.errors import ConfigError, ModelError, ModelUnavailableError
+from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..masking import is_secret
-from .reading import shorten
-from .wire import REFUSED
+from .http_client import REFUSED
+from .openai_responses import shorten
 
 CHAT = "/chat/completions"
 _LOCAL_NAMES = (".localhost", ".local", ".lan", ".home.arpa", ".internal", ".test")

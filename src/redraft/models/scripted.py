@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import checks
-from ..contracts import Reply, Request
-from ..core.errors import ModelError
 from ..core.records import Usage
-from .callable import as_reply, called
-from .prices import FREE
+from ..errors import ModelError
+from ..protocols import Reply, Request
+from .functions import as_reply, called
+from .pricing import FREE
 
 BOUGHT_NOTHING = Usage(calls=1)
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..core.errors import ConfigError
+from ..errors import ConfigError
 from ..masking import SECRET_NAME, Mask, secrets_in_environment, secrets_in_headers, secrets_in_url
 
 LOGGERS = {

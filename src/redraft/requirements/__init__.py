@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
-from . import case, content, data, language, layout, lengths, marks
+from . import casing as case
+from . import content, data, language, layout
+from . import length as lengths
+from . import punctuation as marks
 from .spec import KINDS, Kind, kind, parse, reads_file
 
 _MODULES = (lengths, content, case, marks, layout, data, language)  # imported for the kinds they register

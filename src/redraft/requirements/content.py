@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from ..contracts import Check, Edit
-from ..core.errors import ComputeLimitError, ConfigError
-from . import texts
-from .lengths import dropped
+from ..errors import ComputeLimitError, ConfigError
+from ..protocols import Check, Edit
+from . import text_spans as texts
+from .length import dropped
 from .ranges import NONE, Range, counted
 from .spec import (
     as_counted,
@@ -29,7 +29,7 @@ from .spec import (
     text_spec,
     texts_spec,
 )
-from .texts import Span
+from .text_spans import Span
 
 NEAR = 90.0  # how alike (of 100) a beginning must be to count as the one that was demanded, misspelt
 

@@ -18,12 +18,12 @@ from time import monotonic
 from typing import Any
 
 from ..checks import unreadable
-from ..contracts import Check, Edit
-from ..core.errors import ComputeLimitError, ConfigError
+from ..errors import ComputeLimitError, ConfigError
 from ..jsontext import parsed, refuse_constant
+from ..protocols import Check, Edit
 from ..small_files import read_small_text
 from .content import TIMEOUT
-from .outline import is_schema, outline
+from .schema_summary import is_schema, outline
 from .spec import encodable, kind, no_argument
 
 MENDED = 100_000  # characters; a longer text is not mended

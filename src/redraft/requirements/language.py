@@ -14,9 +14,9 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
-from ..contracts import Check, Edit
-from ..core.errors import ConfigError
-from . import texts
+from ..errors import ConfigError
+from ..protocols import Check, Edit
+from . import text_spans as texts
 from .spec import kind
 
 SHARE = 0.5  # of the letters

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from ..contracts import Check, Edit
-from ..core.errors import ConfigError
-from . import texts
+from ..errors import ConfigError
+from ..protocols import Check, Edit
+from . import text_spans as texts
 from .ranges import NONE, Range, as_range, counted
 from .spec import as_counted, as_text, as_texts, counted_spec, kind, text_spec, texts_spec
-from .texts import Span
+from .text_spans import Span
 
 _BULLET = re.compile(r"^[^\S\r\n]*(?:\*[^*\r\n]|-)[^\r\n]*", re.MULTILINE)
 _OTHER_BULLET = re.compile(r"^([^\S\r\n]*)[\u2022\u2023\u25aa\u2013\u2014\u25e6\u25cf\u00b7\u2219+][ \t]+(?=\S)", re.MULTILINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..core.errors import ConfigError
+from ..errors import ConfigError
 
 ALLOWED = "80-200 (from, to), 80- (at least), -200 (at most), 100 (exactly), or <300, <=300, >80, >=80, =100"
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from .. import checks
-from ..contracts import Requirement
-from ..core.errors import ConfigError
+from ..errors import ConfigError
+from ..protocols import Requirement
 from .ranges import Range, compare
 
 Parser: TypeAlias = Callable[[str], Requirement]

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Self, get_args
 
 from .. import checks
-from ..core.errors import ConfigError
-from ..core.plans import Plan
-from ..core.plans.self_refine import BestOfN
-from ..datasets.shapes import Columns
-from ..datasets.writing import ending_of
+from ..errors import ConfigError
 from ..options import Options
-from ..stores.files import open_regular
-from ..stores.schema import Durability
+from ..plans import Plan
+from ..plans.self_refine import BestOfN
+from ..storage.schema import Durability
+from ..storage.secure_files import open_regular
+from ..tables.columns import Columns
+from ..tables.writers import ending_of
 from .entries import ON_DUPLICATE
 from .rows import Came
 

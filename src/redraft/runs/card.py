@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..text import plain
-from ..validation.page import cell, table
+from ..validation.card_page import cell, table
 from .pairs import types_of
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ..around import Purse
-from ..around.gate import Gate, gated, is_fatal
-from ..contracts import Call, Model, Reply, Request
-from ..core.errors import ModelError
+from ..errors import ModelError
+from ..middleware import Purse
+from ..middleware.endpoint_limiter import Gate, gated, is_fatal
+from ..protocols import Call, Model, Reply, Request
 from .asked import Limits
 
 ROW: ContextVar[str] = ContextVar("row", default="")

@@ -21,26 +21,26 @@ from time import monotonic
 from typing import IO, Any, ClassVar, NamedTuple
 
 from ..api import Job, chosen, drive, ended, job_for, opened, with_priors_noted
-from ..around import Budget, Purse
-from ..casting import Desk
-from ..contracts import Call, Model
-from ..core.errors import ConfigError, StoreError
-from ..core.family import family, noisy_among
-from ..core.plans import Plan
-from ..core.plans.adaptive import Adaptive, Unit
-from ..core.priors import Priors
+from ..core.cancellation import cancel_and_wait
 from ..core.records import NOTHING, Outcome, StopReason
-from ..core.serial import record_to_json
-from ..core.tasks import cancel_and_wait
+from ..core.serialize import record_to_json
 from ..core.trace import Trace
-from ..datasets.rows import BadRow
-from ..datasets.values import merged, names_for
-from ..datasets.writing import Output
-from ..models.prices import FREE
+from ..errors import ConfigError, StoreError
+from ..middleware import Budget, Purse
+from ..models.pricing import FREE
 from ..options import Options
-from ..stores.files import PUBLIC, open_kept
-from ..stores.journal import Journal, RowNote
-from ..stores.priors import Kept, Shelf
+from ..plans import Plan
+from ..plans.adaptive import Adaptive, Unit
+from ..protocols import Call, Model
+from ..quality.lineage import family, noisy_among
+from ..quality.priors import Priors
+from ..session import Desk
+from ..storage.journal import Journal, RowNote
+from ..storage.priors_store import Kept, Shelf
+from ..storage.secure_files import PUBLIC, open_kept
+from ..tables.readers import BadRow
+from ..tables.values import merged, names_for
+from ..tables.writers import Output
 from .asked import STDOUT, Asked
 from .endpoints import ROW, Endpoints
 from .entries import Entry, Survey, Table

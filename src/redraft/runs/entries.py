@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from ..core.errors import ConfigError
 from ..core.records import Task, text_of
-from ..datasets.rows import BadRow, Row
-from ..datasets.shapes import MOST_SHOWN, RESPONSES, Columns, Shape, recognised
-from ..datasets.sources import Source
+from ..errors import ConfigError
+from ..tables.columns import MOST_SHOWN, RESPONSES, Columns, Shape, recognised
+from ..tables.readers import BadRow, Row
+from ..tables.sources import Source
 from ..text import utf8_size
 from .keys import content_id
 

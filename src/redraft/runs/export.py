@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 import orjson
 
-from ..core.errors import ConfigError, RedraftError, StoreError
 from ..core.trace import Trace
-from ..datasets.writing import Output, ending_of, open_output
-from ..stores import write_whole
-from ..stores.files import draft_folder, resolved
+from ..errors import ConfigError, RedraftError, StoreError
+from ..storage import write_whole
+from ..storage.secure_files import draft_folder, resolved
+from ..tables.writers import Output, ending_of, open_output
 from .card import CONFIGS, MARK, card_text
 from .pairs import Columns, Example, LeftOut, Lesson, Prompt, Recipe, provenance_of
 

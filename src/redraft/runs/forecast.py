@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..casting import Desk
-from ..core.plans import Plan
-from ..core.plans.adaptive import Adaptive
-from ..core.priors import Priors
 from ..core.records import NOTHING, Candidate, Comparison, Feedback, Record, Usage
 from ..core.trace import Seat
+from ..plans import Plan
+from ..plans.adaptive import Adaptive
+from ..quality.priors import Priors
+from ..session import Desk
 from .entries import Survey
 from .imagined import imagined, worked
 

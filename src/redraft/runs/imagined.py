@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from math import sqrt
 from random import Random
 
-from ..core.plans import Plan
-from ..core.priors import Priors
 from ..core.records import Candidate, Comparison, Feedback, Record, Task, Usage
 from ..core.steps import Compare, Generate, Grade, Refine, Step, Stop
 from ..core.trace import Seat, Trace
+from ..plans import Plan
+from ..quality.priors import Priors
 
 TASKS = 48
 CALL, DUEL = Usage(1), Usage(2)  # two answers are compared in both orders

@@ -13,15 +13,15 @@ from typing import Any
 
 import orjson
 
-from ..casting import Desk
-from ..core.plans import Plan
-from ..core.plans.adaptive import Adaptive
-from ..core.priors import Priors
 from ..core.records import Task
-from ..core.serial import pack
-from ..graders.identity import fingerprint
+from ..core.serialize import pack
+from ..graders.fingerprint import fingerprint
 from ..options import Options
 from ..perform import Cast
+from ..plans import Plan
+from ..plans.adaptive import Adaptive
+from ..quality.priors import Priors
+from ..session import Desk
 
 UNTOLD = Priors(**dict.fromkeys((f.name for f in fields(Priors)), 0))  # stands for all that a user did not give
 VERSION = 1  # of the key: counts as a part of it

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from uuid import uuid4
 
-from ..contracts import Request
-from ..core.errors import ModelTimeoutError
-from ..models.batches import Answer, Batch, Batches, unanswered
-from ..models.wire import REFUSED
-from ..stores.journal import Journal
+from ..errors import ModelTimeoutError
+from ..models.http_client import REFUSED
+from ..models.openai_batches import Answer, Batch, Batches, unanswered
+from ..protocols import Request
+from ..storage.journal import Journal
 
 REQUESTS = 50_000  # the most that providers take in a batch
 BYTES = 100_000_000

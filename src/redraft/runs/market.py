@@ -23,13 +23,13 @@ from math import exp, log
 from statistics import fmean
 from typing import Any, NamedTuple, Self, TypeAlias
 
-from ..around import Budget
-from ..core.belief import Belief
-from ..core.plans.adaptive import Adaptive, Choice, Unit, answers
-from ..core.priors import Priors
 from ..core.records import Comparison, Failure, Outcome, Record, Usage
 from ..core.steps import Step
 from ..core.trace import Seat, Trace
+from ..middleware import Budget
+from ..plans.adaptive import Adaptive, Choice, Unit, answers
+from ..quality.posterior import Belief
+from ..quality.priors import Priors
 from .imagined import DUEL, JUDGE, imagined, worked
 
 MADE_UP = 16.0  # rows for which those count that are made up

@@ -17,10 +17,10 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any, TypeAlias
 
-from ..core.errors import ConfigError
 from ..core.prompts import first_prompt
 from ..core.records import Candidate, Feedback, Message, text_of
 from ..core.trace import Trace
+from ..errors import ConfigError
 
 Columns: TypeAlias = dict[str, Any]
 

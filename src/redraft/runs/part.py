@@ -18,16 +18,16 @@ from socket import gethostname
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
-from ..around.meter import NONE, Budget, Grant, Need, Purse, Reservation, Waiter
-from ..casting import Desk
-from ..contracts import Reply
-from ..core.errors import BudgetExhaustedError, StoreError
-from ..core.plans.adaptive import Unit
 from ..core.records import Usage
-from ..core.serial import record_to_json
+from ..core.serialize import record_to_json
 from ..core.trace import Trace
-from ..stores.journal import Journal
-from ..stores.parts import Behind, Still, held
+from ..errors import BudgetExhaustedError, StoreError
+from ..middleware.budget import NONE, Budget, Grant, Need, Purse, Reservation, Waiter
+from ..plans.adaptive import Unit
+from ..protocols import Reply
+from ..session import Desk
+from ..storage.journal import Journal
+from ..storage.shard_merge import Behind, Still, held
 from .asked import Asked
 from .endpoints import Endpoints
 from .engine import Due, Engine, Nowhere, Unheard, desk_of, keep_capabilities

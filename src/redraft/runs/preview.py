@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from ..around import Budget
-from ..around.meter import CHARS_PER_TOKEN, OUTPUT_GUESS
-from ..casting import Desk
-from ..core.plans import Plan
-from ..core.plans.adaptive import Adaptive
-from ..core.plans.self_refine import BestOfN
 from ..core.records import Message, Usage
-from ..datasets.rows import BadRow
-from ..stores.journal import Journal, RowNote
+from ..middleware import Budget
+from ..middleware.budget import CHARS_PER_TOKEN, OUTPUT_GUESS
+from ..plans import Plan
+from ..plans.adaptive import Adaptive
+from ..plans.self_refine import BestOfN
+from ..session import Desk
+from ..storage.journal import Journal, RowNote
+from ..tables.readers import BadRow
 from .asked import Asked
 from .entries import Entry, Survey, Table
 from .forecast import DUEL, Likely, Range, calls_a_look, calls_a_task, likely_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from ..core.plans.adaptive import PER
 from ..core.records import NOTHING, Usage
+from ..plans.adaptive import PER
 from .rows import NOT_STARTED, Came
 
 WINDOW = 30.0  # seconds over which the pace is taken

@@ -16,8 +16,8 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
-from ..core.errors import ConfigError
 from ..core.records import NOTHING
+from ..errors import ConfigError
 from .part import COUNTED, Chunk, Errand, Handed, Order, Shard, Standing
 from .progress import Mean
 from .shares import Share, Use

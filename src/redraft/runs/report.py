@@ -117,7 +117,7 @@ class Report:
     scores higher by more than the graders' noise explains; `unsure` those whose best may be better, with too few looks to
     tell: what one row leaves open, the mean over all may tell. `regressed` are those of which a later answer scored less and
     the first was kept; `broken` those whose best breaks a must. `diagnoses` counts rows by what there is to say of
-    them (see `redraft.core.diagnosis`). `usage` is what was paid for now, its cached calls what was not.
+    them (see `redraft.quality.diagnosis`). `usage` is what was paid for now, its cached calls what was not.
     `ended` says what cut the run short: "" (nothing), "budget", "deadline", "interrupted", "fatal", "outage" or "disk";
     `message` says it in words. Whatever was cut short, the same command goes on, unless the journal is `lost`. `left` are rows
     that the run did not come to, beside those that are `not_started`, which have a row in the output.

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.diagnosis import diagnosed, improved
-from ..core.errors import RedraftError
 from ..core.records import NOTHING, Comparison, Failure, Feedback, Record, StopReason, Usage
 from ..core.trace import Trace
+from ..errors import RedraftError
+from ..quality.diagnosis import diagnosed, improved
 from ..result import broken_musts, interval_of
-from ..stores.journal import Status
+from ..storage.journal import Status
 
 COLUMNS: Mapping[str, type] = {
     "best": str,

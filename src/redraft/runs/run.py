@@ -13,20 +13,20 @@ from typing import Any, Self, Unpack
 
 from .. import checks
 from ..api import chosen
-from ..around import Budget
-from ..casting import Desk
-from ..core.errors import ConfigError
-from ..core.plans import Plan
-from ..datasets.shapes import Columns
-from ..datasets.sources import Stopped, open_source
-from ..datasets.values import names_for
-from ..datasets.writing import Output, open_output
-from ..graders.needs import check_columns
+from ..errors import ConfigError
+from ..graders.inputs import check_columns
+from ..middleware import Budget
 from ..options import Options, Settings
 from ..perform import Cast
-from ..stores.journal import Journal
-from ..stores.schema import Durability
+from ..plans import Plan
+from ..session import Desk
+from ..storage.journal import Journal
+from ..storage.schema import Durability
 from ..sync import run_sync
+from ..tables.columns import Columns
+from ..tables.sources import Stopped, open_source
+from ..tables.values import names_for
+from ..tables.writers import Output, open_output
 from .asked import STDOUT, Asked, Limits, lists_errors
 from .endpoints import Endpoints
 from .engine import Engine, Nowhere, Refused, desk_of, keep_capabilities

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ..core.family import Family
-from ..core.learning import learned
-from ..core.priors import Priors
+from ..quality.fit import learned
+from ..quality.lineage import Family
+from ..quality.priors import Priors
 
 FIRST, FURTHER = 256, 4  # the place of the first stage, and how much further on each next one is
 PUPILS = 256  # rows from which is learned, at most

@@ -19,12 +19,12 @@ from time import monotonic
 from typing import Any, Protocol
 from uuid import uuid4
 
-from ..around import EndpointCapabilities
-from ..around.meter import LIMITS
 from ..core.records import NOTHING, Usage
-from ..datasets.sources import Source
-from ..stores.journal import Journal
-from ..stores.parts import absorb, part_of, parts_beside, remove, settled
+from ..middleware import EndpointCapabilities
+from ..middleware.budget import LIMITS
+from ..storage.journal import Journal
+from ..storage.shard_merge import absorb, part_of, parts_beside, remove, settled
+from ..tables.sources import Source
 from .asked import Asked
 from .endpoints import Endpoints
 from .engine import MARKING, Due, Engine, Unheard

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..around.meter import LIMITS, Budget, Purse
-from ..core.errors import BudgetExhaustedError
+from ..errors import BudgetExhaustedError
+from ..middleware.budget import LIMITS, Budget, Purse
 
 LEAST = 0.1  # the weight of a shard that uses nothing now, beside 1 for one that could use more
 NEVER_NONE = 1e-6  # of a rate: there is no rate of 0

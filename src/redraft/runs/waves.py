@@ -20,19 +20,19 @@ from math import inf
 from time import monotonic
 from typing import Any, NoReturn, TypeVar
 
-from ..around import Purse
-from ..around.cache import key_of
-from ..around.gate import PARKED, is_fatal
-from ..around.messages import has_images
-from ..around.refusals import refused_part
-from ..casting import Desk
-from ..contracts import FORMATS, Call, Model, Reply, Request
-from ..core.errors import ConfigError, ModelError, StoreError
+from ..errors import ConfigError, ModelError, StoreError
 from ..ledger import current_entry
+from ..middleware import Purse
+from ..middleware.cache import key_of
+from ..middleware.endpoint_limiter import PARKED, is_fatal
+from ..middleware.messages import has_images
+from ..middleware.refusals import refused_part
 from ..models import Chat, connect
-from ..models.batches import Answer, Batch, Batches, unanswered
+from ..models.openai_batches import Answer, Batch, Batches, unanswered
 from ..perform import Line
-from ..stores.journal import Journal
+from ..protocols import FORMATS, Call, Model, Reply, Request
+from ..session import Desk
+from ..storage.journal import Journal
 from .endpoints import ROW, Endpoints
 from .keys import short
 from .lanes import REQUESTS, Item, Lane, Ledger, Sent, because

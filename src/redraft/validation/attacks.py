@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..checks import unreadable
-from ..core.errors import ConfigError
+from ..errors import ConfigError
 from ..jsontext import parsed
 from ..small_files import read_small_text
 from .cases import Case, Verdict

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ..core.errors import ConfigError
 from ..core.records import Task
+from ..errors import ConfigError
 
 Kind: TypeAlias = Literal["score", "pass", "pair", "ranking"]
 """What the labels are: a number for one response, kept or not, which of two is better, the order of several."""

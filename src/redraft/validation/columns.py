@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks
-from ..core.errors import ConfigError
 from ..core.records import text_of
-from ..datasets import BadRow, Row, rows
+from ..errors import ConfigError
 from ..jsontext import parsed
+from ..tables import BadRow, Row, rows
 from .labels import Unclear, shown
 
 ABSENT = object()

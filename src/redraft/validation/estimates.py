@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import measures as m
+from . import statistics as m
 from .cases import Case, Kind, Verdict
 
 ENOUGH = 10  # rows below which nothing is proven

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 from .. import checks
-from ..core.errors import ConfigError
 from ..core.records import Message, Task
-from ..datasets import BadRow, Row
+from ..errors import ConfigError
+from ..tables import BadRow, Row
 from . import labels
 from .cases import Case, Kind
 from .columns import LABELS, PAIRS, Columns, answer_at, as_text, list_at, read_rows, text_at, value_at
 from .labels import Unclear
-from .outputs import read_verdicts
+from .recorded import read_verdicts
 
 __all__ = ["Labelled", "read_cases", "read_verdicts"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import measures as m
+from . import statistics as m
 from .cases import Case, Kind, Verdict
 from .estimates import (
     ClassRates,

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..core.errors import ConfigError
 from ..core.trace import Seat
+from ..errors import ConfigError
 from ..graders import Cascade, FunctionGrader, Gate, Jury, Minimum, RequirementGrader, Weighted
-from .cards import Shelf, Standing
+from .card import Shelf, Standing
 
 HOW_TO = "measure it against labelled data with `redraft validate`"
 FROM_PYTHON = (
-    "code of your own is measured from Python, with redraft.validation.job.validate (docs/validation.md, 'From Python'); "
+    "code of your own is measured from Python, with redraft.validation.run.validate (docs/validation.md, 'From Python'); "
     "a demand that `redraft graders` lists, such as 'characters:<80', needs no card"
 )
 MADE_OF = (Cascade, Gate, Jury, Minimum, Weighted)

@@ -12,13 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-from ..core.errors import StoreError
 from ..core.records import StopReason, Usage
-from ..core.serial import loads, unpack
-from ..stores import LockedLines
-from ..stores.files import make_folder
+from ..core.serialize import loads, unpack
+from ..errors import StoreError
+from ..storage import LockedLines
+from ..storage.secure_files import make_folder
 from .cases import Verdict
-from .judging import Judged
+from .harness import Judged
 
 SCHEMA = 1
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from ...core.errors import ConfigError
+from ...errors import ConfigError
 from ..registry import Entry
 from .arguments import from_argument
 

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ... import checks
-from ...core.errors import ConfigError
+from ...errors import ConfigError
 
 T = TypeVar("T")
 SEPARATOR = "|"  # between the texts of one value

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ...contracts import Ask
 from ...core.records import Candidate, Feedback, Task
-from ...requirements import texts
+from ...protocols import Ask
+from ...requirements import text_spans as texts
 from .arguments import check_number
-from .limits import with_limit
+from .compute_limits import with_limit
 from .topical import content, words
 from .views import context_of, measured, shown
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import orjson
 
-from ...contracts import Ask
-from ...core.errors import BadResponseError, ConfigError, ModelError
 from ...core.records import Candidate, Feedback, Task
-from ...models.chat import Chat, mended
+from ...errors import BadResponseError, ConfigError, ModelError
 from ...models.endpoint_url import model_shown
-from ...models.names import VENDORS, connect
-from ...models.reading import parsed
-from ...models.wire import PERHAPS_BILLED, fetch
+from ...models.http_client import PERHAPS_BILLED, fetch
+from ...models.openai_chat import Chat, mended
+from ...models.openai_responses import parsed
+from ...models.registry import VENDORS, connect
+from ...protocols import Ask
 from .views import measured, reference_of
 
 EXAMPLE = "embedding:openai:text-embedding-3-small"

@@ -8,9 +8,9 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from ...contracts import Ask
 from ...core.records import Candidate, Feedback, Task
-from .limits import with_limit
+from ...protocols import Ask
+from .compute_limits import with_limit
 from .views import reference_of, verdict
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from math import isclose
 from typing import Any
 
-from ...contracts import Ask
-from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
+from ...errors import ConfigError
+from ...protocols import Ask
 from ...requirements.data import read
 from .arguments import check_number
-from .limits import with_limit
+from .compute_limits import with_limit
 from .views import measured, reference_of, verdict
 
 DEEPEST = 64

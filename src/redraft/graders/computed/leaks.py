@@ -14,10 +14,10 @@ from ipaddress import ip_address
 from math import log2
 from typing import TypeAlias
 
-from ...contracts import Ask
-from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
-from .limits import with_limit
+from ...errors import ConfigError
+from ...protocols import Ask
+from .compute_limits import with_limit
 from .views import verdict
 
 Find: TypeAlias = Callable[[str], Iterable[str]]

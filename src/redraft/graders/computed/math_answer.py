@@ -9,11 +9,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ...contracts import Ask
 from ...core.records import Candidate, Feedback, Task
+from ...protocols import Ask
 from .answers import boxed, choices, formulas, marked, numbers
 from .arguments import check_number
-from .limits import compute
+from .compute_limits import compute
 from .math_pool import same
 from .views import reference_of, shown, verdict
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from ...compute import run
-from ...core.errors import ComputeLimitError, ConfigError
+from ...errors import ComputeLimitError, ConfigError
 from .math_worker import equal
 
 

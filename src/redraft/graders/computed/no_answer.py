@@ -12,10 +12,10 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from ...contracts import Ask
+from ...core.cancellation import run_beside
 from ...core.records import Candidate, Feedback, Task, text_of
-from ...core.tasks import run_beside
-from .limits import compute
+from ...protocols import Ask
+from .compute_limits import compute
 from .views import verdict
 
 LONGEST = 400  # characters; what is longer is more than openers

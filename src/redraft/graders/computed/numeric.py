@@ -8,13 +8,13 @@ from decimal import Context
 from fractions import Fraction
 from typing import Literal
 
-from ...contracts import Ask
-from ...core.errors import ConfigError
+from ...core.cancellation import LONG
 from ...core.records import Candidate, Feedback, Task
-from ...core.tasks import LONG
+from ...errors import ConfigError
+from ...protocols import Ask
 from .answers import Number, marked, number_list, number_runs, numbers
 from .arguments import check_choice, check_number
-from .limits import with_limit
+from .compute_limits import with_limit
 from .views import reference_of, shown, verdict
 
 

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from ...contracts import Ask
-from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
-from ...requirements import texts
+from ...errors import ConfigError
+from ...protocols import Ask
+from ...requirements import text_spans as texts
 from .arguments import check_choice
-from .limits import with_limit
+from .compute_limits import with_limit
 from .topical import NO_LETTER, Topical, everything, topical
 from .views import measured, reference_of
 

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...contracts import Ask
-from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
-from ...requirements import texts
-from ...requirements.lengths import _syllables as syllables
-from ...requirements.lengths import reading_grade
+from ...errors import ConfigError
+from ...protocols import Ask
+from ...requirements import text_spans as texts
+from ...requirements.length import _syllables as syllables
+from ...requirements.length import reading_grade
 from .arguments import check_number
-from .limits import with_limit
+from .compute_limits import with_limit
 from .views import measured
 
 FALL = 10.0  # grades outside the range at which the score is 0

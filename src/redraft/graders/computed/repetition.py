@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...contracts import Ask
 from ...core.records import Candidate, Feedback, Task
-from ...requirements import texts
+from ...protocols import Ask
+from ...requirements import text_spans as texts
 from .arguments import check_number
-from .limits import with_limit
+from .compute_limits import with_limit
 from .views import measured
 
 LEAST_WORDS = 50  # a text counts as at least this long: a short one cannot loop much

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ...contracts import Ask
-from ...core.errors import ConfigError
 from ...core.records import Candidate, Feedback, Task
+from ...errors import ConfigError
+from ...protocols import Ask
 from ...requirements.data import read
 from .arguments import check_choice
+from .compute_limits import with_limit
 from .json_fields import canonical
-from .limits import with_limit
 from .views import measured, shown
 
 Call: TypeAlias = tuple[str, str]

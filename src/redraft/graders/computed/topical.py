@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...requirements import texts
+from ...requirements import text_spans as texts
 
 HALF = 0.5  # of the words of a sentence
 QUARTER = 0.25  # of the words of the reference

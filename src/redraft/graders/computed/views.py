@@ -6,7 +6,7 @@ No reason or action ever quotes the reference: a refiner would copy it, and the 
 from __future__ import annotations
 
 from ...core.records import Feedback, Task
-from ..needs import check_needs
+from ..inputs import check_needs
 
 
 def reference_of(task: Task, grader: str) -> str:

@@ -1,0 +1,96 @@
+r"""A user's own prompt with named fields. Only the fields listed are replaced; every other brace stays as written.
+
+There is no attribute access, no format specification and no code: `str.format` on a foreign template reaches both. What is
+filled in is never read again. What a brace means:
+
+- `{response}`: a field, where the name is one of `FIELDS`;
+- `{word}` with any other name: an error that lists the fields, unless it is glued to a letter, a digit or one of
+  `^ _ $ \ }` in front of it, as in LaTeX (`\frac{a}{b}`) and in code (`${HOME}`): then it stays;
+- `{{word}}`: the text `{word}`, whatever the name;
+- all else, such as `{"a": 1}`, `{x: 1}`, `{0}`, `{}`, `{ context }`: itself.
+
+A template written for `str.format` doubles the braces of its JSON. Where every single brace belongs to a field and every
+doubled one opens JSON, that is what it must be, and the doubled ones come out single.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from string import Formatter
+
+from ...errors import ConfigError
+
+FIELDS = {
+    "query": "task",
+    "task": "task",
+    "response": "answer",
+    "answer": "answer",
+    "context": "context",
+    "reference": "reference",
+    "tests": "tests",
+    "system": "system",
+    "history": "history",
+    "steps": "steps",
+    "criteria": "criteria",
+}
+TALK = ("system", "history", "task", "steps")  # a conversation, in its order
+WORD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
+REACHING = re.compile(rf"\{{({'|'.join(FIELDS)})(?:[.!\[]|:(?!\s))[^{{}}\n]*\}}")
+GLUED = re.compile(r"[A-Za-z0-9^_$\\}]\Z")
+OPENING = re.compile(r"\{\{(?!\s*[\"'{}]|[A-Za-z_]\w*\}\})")
+LISTED = ", ".join(f"{{{name}}}" for name in FIELDS)
+
+
+class Template:
+    """A template; raises ConfigError for a field that does not exist, or when the answer does not occur in it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._parts = list(_doubled(text) or _single(text))
+        self.fields = {FIELDS[name] for _, name in self._parts if name}
+        if "answer" not in self.fields:
+            raise ConfigError("the template must show the answer: put {response} where it belongs ({{response}} is the bare word)")
+
+    def fill(self, texts: Mapping[str, str]) -> str:
+        """The text with every field replaced; what the task does not have is "(none)".
+
+        Of the conversation, whatever has no field of its own stands with the task.
+        """
+        talk = [texts[name] for name in TALK if name in texts and (name == "task" or name not in self.fields)]
+        held = {**texts, "task": "\n\n".join(talk)} if "task" in texts else texts
+        return "".join(text + (held.get(FIELDS[name], "(none)") if name else "") for text, name in self._parts)
+
+
+def _doubled(text: str) -> list[tuple[str, str]]:
+    """The parts of what can only be a template for `str.format`; none for any other."""
+    if "{{" not in text or OPENING.search(text):
+        return []
+    try:
+        parts = list(Formatter().parse(text))
+    except ValueError:
+        return []
+    if any(name is not None and (name not in FIELDS or spec or how) for _, name, spec, how in parts):
+        return []
+    return [(literal, name or "") for literal, name, _, _ in parts]
+
+
+def _single(text: str) -> Iterator[tuple[str, str]]:
+    """The parts of a template whose braces are its own: text, and the field that follows it ("" for none)."""
+    if reach := REACHING.search(text):
+        raise ConfigError(f"the template has {reach[0][:60]!r}; a field is a bare name, {{{reach[1]}}}; there are {LISTED}")
+    end, after_field = 0, -1
+    for found in WORD.finditer(text):
+        escaped, name = found.groups()
+        before = text[end : found.start()]
+        if escaped:
+            yield f"{before}{{{escaped}}}", ""
+        elif name in FIELDS:
+            yield before, name
+            after_field = found.end()
+        elif GLUED.search(text[max(0, found.start() - 1) : found.start()]) and found.start() != after_field:
+            yield before + found[0], ""
+        else:
+            raise ConfigError(f"the template has no field {found[0]}; there are {LISTED}; write {{{{{name}}}}} for the bare word")
+        end = found.end()
+    yield text[end:], ""

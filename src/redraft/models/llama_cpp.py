@@ -1,0 +1,180 @@
+"""A GGUF file as a model, run in this process by llama.cpp (the package `xllamacpp`, extra `local`).
+
+It answers in the same form as an HTTP endpoint, and is read by the same reader. Loading and generating happen in
+threads of its own; a cancelled call stops generating at its next token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_hex
+from threading import Event, Lock
+from typing import Any
+from weakref import WeakSet
+
+from ..errors import ConfigError, ModelError, ModelUnavailableError
+from ..protocols import FORMATS, Reply, Request
+from .http_client import REFUSED
+from .openai_chat import extra_for, mended, own_tool_choice, own_tools, request_body, without_none
+from .openai_responses import Pieces, Said, read_reply, refused, shorten
+from .pricing import FREE
+
+_INSTALL = "a local: model needs the package xllamacpp: pip install 'redraft[local]'"
+
+
+class LocalModel:
+    """The model in a GGUF file. `context` is what one call may hold in tokens (0: what the model was trained with).
+
+    It is loaded on the first call and freed by `aclose`, or with the object. `parallel` calls run at a time, others wait.
+    """
+
+    price = FREE
+    formats = FORMATS
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        context: int = 0,
+        parallel: int = 1,
+        threads: int = 0,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path = Path(path).expanduser()
+        if not self.path.is_file():
+            raise ConfigError(f"local: there is no model file {str(self.path)!r}")
+        if find_spec("xllamacpp") is None:
+            raise ConfigError(_INSTALL)
+        self.name = self.path.stem
+        self._size = (context * parallel, parallel, threads)
+        self._extra = dict(extra_body or {})
+        self._begin()
+        _models.add(self)
+
+    def _begin(self) -> None:
+        """With nothing loaded."""
+        self._server: Any = None
+        self._loading = Lock()
+        self._threads = ThreadPoolExecutor(self._size[1], thread_name_prefix="redraft-local")
+
+    def __repr__(self) -> str:
+        return f"LocalModel({str(self.path)!r})"
+
+    @property
+    def identity(self) -> str:
+        """The file as it is now, and what it is run with."""
+        now = self.path.stat()
+        return f"local:{self.path.resolve()}:{now.st_size}:{now.st_mtime_ns}:{self._size[0]}:{sorted(self._extra.items())}"
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that `extra_body` offers to requests that write."""
+        return own_tools(self._extra)
+
+    @property
+    def tool_choice(self) -> Any:
+        """Whether they must be called."""
+        return own_tool_choice(self._extra)
+
+    async def complete(self, request: Request) -> Reply:
+        asked = mended(without_none(request_body(self.name, request) | extra_for(request, self._extra)))
+        stop = Event()
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._answer, asked, stop)
+        except ModelError as error:
+            error.args = (f"{self.name} (local): {error}",)
+            raise
+        finally:
+            stop.set()
+
+    async def aclose(self) -> None:
+        """Frees the model once the calls under way are done. A later call loads it again."""
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.to_thread(_dropped, [server])
+
+    def _answer(self, asked: dict[str, Any], stop: Event) -> Reply:
+        if stop.is_set():
+            raise ModelUnavailableError("the call was cancelled", usage=REFUSED)
+        pieces = _Gathered(stop)
+        streamed = asked | {"stream": True, "stream_options": {"include_usage": True}}
+        try:
+            whole = self._loaded().handle_chat_completions(streamed, pieces.take)
+        except ValueError as error:  # a schema or template it cannot use
+            raise ModelError(f"status 400: {shorten(str(error))}", status=400, usage=REFUSED) from None
+        return _read(whole) if whole is not None else pieces.reply()
+
+    def _loaded(self) -> Any:
+        with self._loading:
+            if self._server is None:
+                self._server = _started(self.path, *self._size)
+            return self._server
+
+
+_models: WeakSet[LocalModel] = WeakSet()
+_of_parent: list[Any] = []  # engines whose threads are in another process: freeing one would wait for them
+
+
+def _forked() -> None:
+    """In a forked child: it loads a model for itself."""
+    for model in list(_models):
+        _of_parent.append(model._server)  # noqa: SLF001  (this module's own)
+        model._begin()  # noqa: SLF001
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _dropped(last: list[Any]) -> None:
+    last.clear()
+
+
+def _read(answer: Any) -> Reply:
+    """A Reply from an answer that came in one piece: an error, as a rule."""
+    if isinstance(answer, dict) and answer.get("error"):
+        said = Said(answer)
+        raise refused(said.status or 500, said)
+    return read_reply(answer)
+
+
+class _Gathered:
+    """The parts of an answer as the engine hands them over. Saying True stops it."""
+
+    def __init__(self, stop: Event) -> None:
+        self._stop = stop
+        self._parts: list[Any] = []
+
+    def take(self, part: Any) -> bool:
+        self._parts += part if isinstance(part, list) else [part]
+        return self._stop.is_set()
+
+    def reply(self) -> Reply:
+        pieces = Pieces()
+        for part in self._parts:
+            if isinstance(part, dict) and part.get("error"):
+                return _read(part)
+            pieces.add(part)
+        return pieces.reply()
+
+
+def _started(path: Path, context: int, parallel: int, threads: int) -> Any:
+    """The engine with the model loaded. (It also listens on a port of this machine: to a key that nobody has.)"""
+    import xllamacpp
+
+    wanted = xllamacpp.CommonParams()
+    wanted.model.path = str(path)
+    wanted.n_ctx, wanted.n_parallel, wanted.verbosity = context, parallel, -1
+    wanted.hostnames, wanted.port, wanted.api_keys, wanted.ui = ["127.0.0.1"], 0, [token_hex(32)], False
+    if threads:
+        wanted.cpuparams.n_threads = threads
+    try:
+        return xllamacpp.Server(wanted)
+    except RuntimeError as error:
+        raise ModelUnavailableError(f"{str(path)!r} cannot be loaded: {error}", usage=REFUSED) from None

@@ -1,0 +1,343 @@
+"""Every vendor with a protocol of its own, through pydantic-ai's direct requests (extra `providers`).
+
+It translates: our request to theirs, their answer and errors to ours. It knows no vendor; their retries are switched
+off, as ours are wrapped around every model alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core.records import Message, ToolCall, Usage, text_of
+from ..errors import (
+    BadResponseError,
+    ConfigError,
+    ContentFilterError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
+from ..ledger import current_entry
+from ..masking import (
+    Mask,
+    answer_mask,
+    secrets_in_environment,
+    secrets_in_fields,
+    secrets_in_proxy,
+    without_secret_fields,
+    without_traces,
+)
+from ..protocols import Format, Reply, Request
+from .endpoint_url import check_proxy, redirected
+from .http_client import PERHAPS_BILLED, REFUSED, PerLoop
+from .openai_chat import extra_for, masked_reply, mended, own_tool_choice, own_tools, without_none
+from .openai_responses import Said, read_tool_calls, refused, shorten, without_thoughts
+from .vendor_clients import mask_logs, restrict, secrets_of
+
+_INSTALL = "needs pydantic-ai and the vendor's package: pip install 'redraft[providers]'"
+FETCHING = ("pydantic_ai.models.google", "pydantic_ai.models.bedrock", "pydantic_ai.models.cohere")
+"""Where pydantic-ai downloads an image by its address, to send its bytes, or may."""
+RENAMED = {"gemini": "google", "google-gla": "google", "google-vertex": "google-cloud", "grok": "xai"}
+
+
+class ProviderModel:
+    """A vendor's model, as "anthropic:claude-..." or as an object of pydantic-ai's. Keys come from the vendor's variables.
+
+    A schema is asked for natively where the model knows how, else it is left to the words of the request. `proxy` is a URL,
+    or "env" to use what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say; without it there is none. Redirects are not followed. An
+    object that was given an HTTP client of yours keeps it as it is.
+    """
+
+    def __init__(
+        self, spec: Any, *, timeout: float = 600.0, settings: Mapping[str, Any] | None = None, proxy: str | None = None
+    ) -> None:
+        self._spec = _renamed(spec) if isinstance(spec, str) else spec
+        self._timeout = timeout
+        self._settings = dict(settings or {})
+        self._proxy = proxy
+        self._models = PerLoop(self._made, _closed)
+        check_proxy(proxy)
+        first = self._made()
+        secrets = {*secrets_of(first), *secrets_in_proxy(proxy), *secrets_in_fields(self._settings)}
+        self._mask, self._answers = Mask(secrets), answer_mask(secrets)
+        mask_logs(secrets)
+        self.provider, self.model_name = str(first.system), str(first.model_name)
+        self.name = spec if isinstance(spec, str) else f"{self.provider}:{self.model_name}"
+        self._native = _profile(first, "supports_json_schema_output")
+
+    def _made(self) -> Any:
+        made = _inferred(self._spec)
+        restrict(made, self._proxy, ours=isinstance(self._spec, str))
+        return made
+
+    @property
+    def formats(self) -> tuple[Format, ...]:
+        return ("json_schema", "text") if self._native else ("text",)
+
+    def __repr__(self) -> str:
+        return f"ProviderModel({self.name!r})"
+
+    @property
+    def identity(self) -> str:
+        return f"provider:{self.name}" + (f"{sorted(without_secret_fields(self._settings).items())}" if self._settings else "")
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that the settings' `extra_body` offers to requests that write."""
+        return own_tools(self._settings.get("extra_body") or {})
+
+    @property
+    def tool_choice(self) -> Any:
+        """Whether they must be called."""
+        return own_tool_choice(self._settings.get("extra_body") or {})
+
+    async def complete(self, request: Request) -> Reply:
+        from pydantic_ai.direct import model_request
+
+        model = await self._models.get()
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await model_request(
+                    model,
+                    _messages(request, model),
+                    model_settings=self._asked(request),
+                    model_request_parameters=_parameters(request, native=self._native),
+                )
+            return masked_reply(_reply(answer), self._answers)
+        except Exception as error:
+            failure = _failure(error, self._timeout, self._mask)
+            if failure is None:
+                raise
+        failure.args = (self._mask(f"{self.name}: {failure}"),)
+        raise without_traces(failure)
+
+    def _asked(self, request: Request) -> Any:
+        sampling = {"temperature": request.temperature, "max_tokens": request.max_tokens, "seed": request.seed}
+        taken = {key: value for key, value in sampling.items() if key not in request.unsupported}
+        own = extra_for(request, self._settings)
+        if own.get("extra_body"):
+            own["extra_body"] = extra_for(request, own["extra_body"])
+        choice = {"tool_choice": _choice(request.tool_choice)} if request.tool_choice is not None else {}
+        return without_none({"max_retries": 0} | taken | own | choice)
+
+
+# ---- to theirs
+
+
+def _renamed(spec: str) -> str:
+    vendor, colon, name = spec.partition(":")
+    return f"{RENAMED.get(vendor, vendor)}{colon}{name}"
+
+
+def _inferred(spec: Any) -> Any:
+    try:
+        from pydantic_ai.exceptions import UserError
+        from pydantic_ai.models import infer_model
+    except ImportError:
+        raise ConfigError(f"{spec!r} {_INSTALL}") from None
+    try:
+        return infer_model(spec)
+    except ImportError as error:
+        raise ConfigError(f"{spec!r} {_INSTALL} ({shorten(_said(error), 120)})") from None
+    except (UserError, ValueError) as error:
+        raise ConfigError(f"{spec!r}: {shorten(_said(error))}") from None
+
+
+def _said(error: Exception) -> str:
+    return Mask(secrets_in_environment(os.environ))(str(error))
+
+
+async def _closed(model: Any) -> None:
+    """Entering and leaving a model closes the HTTP client it opened for itself."""
+    if hasattr(model, "__aenter__"):
+        async with model:
+            pass
+
+
+def _profile(model: Any, key: str) -> bool:
+    profile = model.profile
+    return bool(profile.get(key) if isinstance(profile, Mapping) else getattr(profile, key, False))
+
+
+def _messages(request: Request, model: Any) -> list[Any]:
+    """System and user messages and results of tools as parts of requests, assistant messages as responses."""
+    from pydantic_ai.messages import (
+        ModelRequest,
+        ModelResponse,
+        SystemPromptPart,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )  # fmt: skip
+
+    turns: list[Any] = []
+    called: dict[str, str] = {}  # the names of functions, by the ids of their calls
+    for message in request.messages:
+        role, text = message["role"], mended(text_of(message))
+        if role == "assistant":
+            calls = read_tool_calls(message, None, REFUSED)
+            called |= {call.id: call.name for call in calls}
+            said = [TextPart(text)] if text or not calls else []
+            turns.append(ModelResponse(parts=[*said, *(ToolCallPart(c.name, mended(c.arguments), c.id) for c in calls)]))
+            continue
+        if role == "tool" and (id := message.get("tool_call_id")) in called:
+            part: Any = ToolReturnPart(called[id], text, id)
+        else:
+            part = SystemPromptPart(text) if role in {"system", "developer"} else UserPromptPart(_seen(message, text, model))
+        if turns and isinstance(turns[-1], ModelRequest):
+            turns[-1] = ModelRequest(parts=[*turns[-1].parts, part])
+        else:
+            turns.append(ModelRequest(parts=[part]))
+    return turns
+
+
+def _seen(message: Message, text: str, model: Any) -> Any:
+    """The text of a message, and its images where it has any. Raises BadResponseError for an image that cannot be sent."""
+    from pydantic_ai.messages import BinaryContent, ImageUrl
+
+    content = message["content"]
+    parts = [part["image_url"] for part in content if "image_url" in part] if isinstance(content, list | tuple) else []
+    urls = [str(part.get("url", "")) if isinstance(part, Mapping) else str(part) for part in parts]
+    if type(model).__module__.startswith(FETCHING) and not all(url.startswith("data:") for url in urls):
+        why = "this vendor takes images as data only, and an address in a task is never fetched from here: give a data: URL"
+        raise BadResponseError(f"an image of the task cannot be sent: {why}", status=400, usage=REFUSED)
+    try:
+        images = [BinaryContent.from_data_uri(url) if url.startswith("data:") else ImageUrl(url=url) for url in urls]
+    except ValueError as error:
+        raise BadResponseError(f"an image of the task cannot be sent: {error}", status=400, usage=REFUSED) from error
+    return [text, *images] if images else text
+
+
+def _parameters(request: Request, *, native: bool) -> Any:
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.output import OutputObjectDefinition
+
+    if request.format != "json_schema" or request.schema is None or not native:
+        return ModelRequestParameters(function_tools=[_definition(tool) for tool in request.tools])
+    wanted = OutputObjectDefinition(json_schema=dict(request.schema), name="answer", strict=True)
+    return ModelRequestParameters(output_mode="native", output_object=wanted)
+
+
+def _definition(tool: Mapping[str, Any]) -> Any:
+    """A function tool in their form. Raises ConfigError for a tool of another kind."""
+    from pydantic_ai.tools import ToolDefinition
+
+    function = tool.get("function")
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise ConfigError(f"only functions can be offered as tools here, got {shorten(repr(tool), 200)}")
+    schema = dict(function.get("parameters") or {"type": "object", "properties": {}})
+    about = function.get("description")
+    return ToolDefinition(name=function["name"], parameters_json_schema=schema, description=about, strict=function.get("strict"))
+
+
+def _choice(choice: Any) -> Any:
+    """Theirs names a function that must be called in a list."""
+    return [choice["function"]["name"]] if isinstance(choice, Mapping) and "function" in choice else choice
+
+
+# ---- and back
+
+
+def _reply(answer: Any) -> Reply:
+    usage = _usage(answer.usage)
+    text, inline = without_thoughts(_joined(answer.parts, "text"))
+    thoughts = [t for t in (_joined(answer.parts, "thinking"), inline) if t]
+    finish = getattr(answer, "finish_reason", None)
+    if finish == "content_filter":
+        raise ContentFilterError("refused, or withheld by a content filter", usage=usage)
+    calls = _calls(answer, usage)
+    if not text.strip() and not calls:
+        kinds = ", ".join(sorted({p.part_kind for p in answer.parts})) or "nothing"
+        error = BadResponseError(f"sent no text (finish_reason {finish!r}, parts: {kinds})", retryable=True, usage=usage)
+        error.empty = True
+        raise error
+    return Reply(text if text.strip() else "", usage, finish, "\n".join(thoughts) or None, tool_calls=calls)
+
+
+def _calls(answer: Any, usage: Usage) -> tuple[ToolCall, ...]:
+    """The calls of functions in an answer. Raises BadResponseError for what is no call."""
+    parts = [p for p in answer.parts if p.part_kind == "tool-call"]
+    told = [{"id": p.tool_call_id, "function": {"name": p.tool_name, "arguments": p.args}} for p in parts]
+    return read_tool_calls({"tool_calls": told}, getattr(answer, "finish_reason", None), usage)
+
+
+def _joined(parts: Sequence[Any], kind: str) -> str:
+    return "".join(p.content for p in parts if p.part_kind == kind and p.content)
+
+
+def _usage(usage: Any) -> Usage:
+    """Theirs says 0 where nothing is known: an answer that took no input or made no output does not exist."""
+    return Usage(calls=1, input_tokens=usage.input_tokens or None, output_tokens=usage.output_tokens or None, cost=None)
+
+
+def _failure(error: Exception, timeout: float, mask: Mask) -> ModelError | None:
+    """The typed error for one of theirs, with what they say masked; None for what is none of theirs."""
+    from pydantic_ai import exceptions as theirs
+
+    words = shorten(mask(str(error)))
+    match error:
+        case ModelError():
+            return error
+        case theirs.UserError():
+            return ModelError(words, usage=REFUSED)
+        case theirs.ModelHTTPError():
+            return _redirected(error, mask) or _http(error, mask)
+        case TimeoutError():
+            return ModelTimeoutError(f"still waiting for an answer after {timeout:.3g} s", usage=PERHAPS_BILLED)
+        case theirs.UnexpectedModelBehavior() if "ContentFilter" in type(error).__name__:
+            return ContentFilterError(words, usage=PERHAPS_BILLED)
+        case theirs.UnexpectedModelBehavior():
+            return BadResponseError(words, retryable=True, usage=PERHAPS_BILLED)
+        case theirs.AgentRunError():
+            return _redirected(error, mask) or _unreached(error, words)
+    if type(error).__module__ == "builtins" and not isinstance(error, UnicodeError) and not _arose_in_theirs(error):
+        return None
+    return BadResponseError(f"{type(error).__name__}: {words}", retryable=True, usage=PERHAPS_BILLED)
+
+
+def _arose_in_theirs(error: Exception) -> bool:
+    """Whether pydantic-ai's own code raised it, as in reading a body of an odd shape."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("pydantic_ai.")
+
+
+def _http(error: Any, mask: Mask) -> ModelError:
+    headers = getattr(error, "headers", None)
+    failure = refused(error.status_code, Said(mask.within(error.body if error.body is not None else str(error))), headers)
+    if failure.retryable and failure.retry_after is None:
+        failure.retry_after = getattr(error, "retry_after", None)
+    return failure
+
+
+def _redirected(error: BaseException | None, mask: Mask) -> ModelError | None:
+    """The error for a redirect, which their clients keep as the cause; None where there was none."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        status = getattr(response, "status_code", None)
+        if isinstance(status, int) and 300 <= status < 400:
+            return redirected(status, mask(str(getattr(response, "headers", {}).get("location", ""))))
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _unreached(error: Exception, words: str) -> ModelError:
+    kind = ModelTimeoutError if "Timeout" in type(error).__name__ else ModelUnavailableError
+    if _never_left(error):
+        current_entry().watch()
+        return kind(words, retryable=True)
+    return kind(words, retryable=True, usage=PERHAPS_BILLED)
+
+
+def _never_left(error: BaseException | None) -> bool:
+    """Whether there was no connection to send anything over: their clients keep what httpx said as the cause."""
+    while error is not None:
+        if type(error).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

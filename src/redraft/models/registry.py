@@ -1,0 +1,260 @@
+"""From what a person calls a model to the model: "openai:NAME", "ollama:NAME", "http://host/v1#NAME", "local:FILE".
+
+A key is only ever handed to the host it belongs to: OPENAI_API_KEY to the origin of OPENAI_BASE_URL (without that, to
+api.openai.com), and a key that stands in a URL to that URL.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from .. import checks
+from ..errors import ConfigError
+from ..protocols import Model
+from .endpoint_url import endpoint, endpoint_shown, is_nearby, model_shown, with_version
+from .functions import CallableModel
+from .openai_chat import OPENAI, Chat
+
+LOCAL_SERVERS = {
+    "ollama": "http://127.0.0.1:11434",
+    "lmstudio": "http://127.0.0.1:1234",
+    "llamacpp": "http://127.0.0.1:8080",
+    "vllm": "http://127.0.0.1:8000",
+}
+VENDORS = (
+    "alibaba",
+    "anthropic",
+    "azure",
+    "bedrock",
+    "cerebras",
+    "cohere",
+    "deepseek",
+    "fireworks",
+    "gateway/anthropic",
+    "gateway/bedrock",
+    "gateway/google",
+    "gateway/groq",
+    "gateway/openai",
+    "gemini",
+    "github",
+    "google",
+    "google-cloud",
+    "google-gla",
+    "google-vertex",
+    "grok",
+    "groq",
+    "heroku",
+    "huggingface",
+    "litellm",
+    "meta",
+    "mistral",
+    "moonshotai",
+    "nebius",
+    "openai-responses",
+    "openrouter",
+    "ovhcloud",
+    "sambanova",
+    "together",
+    "vercel",
+    "xai",
+    "zai",
+)
+PREFIXES = ("openai:", *(f"{name}:" for name in LOCAL_SERVERS), "local:", "http://", "https://", *(f"{v}:" for v in VENDORS))
+
+
+def connect(model: Any, *, env: Mapping[str, str] | None = None, **options: Any) -> Model:
+    """A Model from its name, from a function `(messages) -> text`, or as it is. `options` go to whatever is made.
+
+    What is made of a name goes through the proxy of REDRAFT_PROXY, unless `proxy` is among the options.
+    Raises ConfigError for a name that says nothing, before anything is sent.
+    """
+    checks.mapping("env", env, '{"OPENAI_API_KEY": "..."}')
+    if isinstance(model, type):
+        raise ConfigError(f"a model is an instance: write {model.__name__}(...), not the class")
+    if isinstance(model, str):
+        return _named(model.strip(), os.environ if env is None else env, options)
+    if isinstance(model, Model):
+        return model
+    if callable(model):
+        return CallableModel(model, **options)
+    raise ConfigError(f"a model is a name, a Model or a function of messages, got {checks.shown(model)}")
+
+
+def _named(spec: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
+    prefix, colon, name = spec.partition(":")
+    if not colon or not name.strip():
+        raise ConfigError(_unknown(spec))
+    name = name.strip()
+    if prefix == "local":
+        from .llama_cpp import LocalModel
+
+        return LocalModel(name, **options)
+    if name.startswith("//") and prefix.lower() in {"http", "https"}:
+        return _at_url(spec, env, options)
+    if "://" in name and f"{prefix}:" in PREFIXES:
+        raise _address_after(prefix, name)
+    if prefix == "openai":
+        return _openai(name, env, options)
+    if prefix in LOCAL_SERVERS:
+        return _chat(name, server_url(prefix, env), env, options)
+    if prefix in VENDORS:
+        from .pydantic_ai import ProviderModel
+
+        return ProviderModel(spec, **{"proxy": env.get("REDRAFT_PROXY", "").strip() or None} | options)
+    raise ConfigError(_unknown(spec))
+
+
+def proxy_to(url: str, env: Mapping[str, str]) -> str | None:
+    """The proxy of REDRAFT_PROXY, which may be "env"; None for a host on this machine or on a private network."""
+    return None if is_nearby(endpoint(url)[0].hostname or "") else env.get("REDRAFT_PROXY", "").strip() or None
+
+
+def _address_after(prefix: str, name: str) -> ConfigError:
+    """The error for `ollama:http://host/v1#NAME`."""
+    address, _, named = model_shown(name).partition("#")
+    return ConfigError(
+        f"after {prefix}: stands the name of a model, not an address, got {address!r}: write {address}#{named or 'NAME'}"
+        + (", or set OLLAMA_HOST" if prefix == "ollama" else "")
+    )
+
+
+def _at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
+    url, _, name = spec.partition("#")
+    endpoint(url)
+    if "?" in name:
+        shown = endpoint_shown(url)
+        raise ConfigError(f"the query of an address stands before the name of the model: {shown}?QUERY#NAME")
+    if not name:
+        shown = endpoint_shown(url)
+        raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models` lists the names)")
+    return _chat(name, with_version(url), env, options)
+
+
+def _openai(name: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
+    model = _chat(name, openai_url(env), env, options)
+    if not model.has_key and model.base_url.startswith(OPENAI):
+        raise ConfigError(f"openai:{name} needs a key: set OPENAI_API_KEY")
+    return model
+
+
+def _chat(name: str, url: str, env: Mapping[str, str], options: dict[str, Any]) -> Chat:
+    url = options.get("base_url", url)
+    return Chat(name, **{"base_url": url, "key": key_for(url, env), "proxy": proxy_to(url, env)} | options)
+
+
+def openai_url(env: Mapping[str, str]) -> str:
+    """Where "openai:" models are."""
+    return env.get("OPENAI_BASE_URL", "").strip() or OPENAI
+
+
+def key_for(url: str, env: Mapping[str, str]) -> str | None:
+    """The key in the URL itself, or OPENAI_API_KEY where it belongs; None for every other host."""
+    _, in_url = endpoint(url)
+    return in_url or (env.get("OPENAI_API_KEY") if _origin(url) == _origin(openai_url(env)) else None)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    at, _ = endpoint(url)
+    return at.scheme, at.hostname, at.port or {"http": 80, "https": 443}[at.scheme]
+
+
+def server_url(server: str, env: Mapping[str, str]) -> str:
+    """The base URL of a kind of local server. Ollama's may be moved by OLLAMA_HOST, which knows many forms."""
+    given = env.get("OLLAMA_HOST", "").strip() if server == "ollama" else ""
+    if not given:
+        return f"{LOCAL_SERVERS[server]}/v1"
+    at = urlsplit(given if "://" in given else f"http://{given}")
+    host = "127.0.0.1" if at.hostname in {None, "0.0.0.0"} else at.hostname  # noqa: S104
+    host = f"[{host}]" if ":" in str(host) else host
+    port = at.port or {"http": 11434, "https": 443}.get(at.scheme, 11434)
+    return f"{at.scheme}://{host}:{port}{at.path.rstrip('/')}/v1"
+
+
+EXAMPLES = "openai:gpt-4o-mini, ollama:llama3.2, http://127.0.0.1:8080/v1#NAME or local:FILE.gguf"
+MAKERS = {  # how names of models begin, and whose they are
+    "gpt": "openai",
+    "chatgpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude": "anthropic",
+    "gemini": "google",
+    "grok": "xai",
+    "mistral": "mistral",
+    "deepseek": "deepseek",
+    "command": "cohere",
+    "llama": "ollama",
+    "qwen": "ollama",
+    "gemma": "ollama",
+    "phi": "ollama",
+}
+_HOST = re.compile(r"(localhost|[\w.-]+:[0-9]{2,5}|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?|[\w-]+(\.[\w-]+)*\.(com|org|net|io|ai))(/.*)?")
+_BROKEN_URL = re.compile(r"h\w{1,3}p(?P<safe>s?)(:|;|/)+(?P<rest>[^/].*)", re.IGNORECASE)
+
+
+def _unknown(spec: str) -> str:
+    """The words for a name of a model that says nothing: the spelling that was probably meant first, then what there is."""
+    if not spec:
+        return f"the name of a model is empty, got ''; it is such as {EXAMPLES}"
+    shown = endpoint_shown(spec) or spec
+    meant = _meant(shown)
+    _, _, named = model_shown(f"://{spec}").partition("#")
+    if named and "@" not in named:  # (what stands before an @ may be a password)
+        meant = meant.replace("#NAME", f"#{named}")
+    hint = f"did you mean {meant!r}? " if meant else ""
+    prefix, colon, _ = shown.partition(":")
+    wrong = "does not begin with a known prefix"
+    if f"{prefix}:" in PREFIXES:
+        wrong = "names no model after the colon" if colon else "is a prefix without the name of a model"
+    if shown.endswith(".gguf"):
+        wrong = "is a file: one begins with local:"
+    return (
+        f"the model {shown!r} {wrong}{'; ' + hint if hint else '. '}A name is such as {EXAMPLES}; the prefixes are "
+        f"{', '.join(PREFIXES[:7])} and those of {len(VENDORS)} vendors, such as anthropic: (`redraft models` shows what is here)"
+    )
+
+
+def _meant(spec: str) -> str:
+    """The name that was probably meant; "" where nothing is like it."""
+    prefix, colon, name = spec.partition(":")
+    if spec.startswith("#") or prefix.lower() == "none":  # (`--model none`, which is no name of a model)
+        return ""
+    if spec.endswith(".gguf"):
+        return f"local:{name.strip() if prefix.lower() == 'local' else spec}"
+    if f"{prefix}:" in PREFIXES:
+        return f"{prefix}:{'//127.0.0.1:8080/v1#NAME' if prefix.startswith('http') else 'NAME'}"
+    if broken := _BROKEN_URL.fullmatch(spec):
+        return f"http{broken['safe'].lower()}://{_with_model(broken['rest'])}"
+    if _HOST.fullmatch(spec):
+        scheme = "http" if ":" in spec or spec.startswith("localhost") else "https"
+        return f"{scheme}://{_with_model(spec)}"
+    if not colon:
+        vendor, slash, name = spec.partition("/")
+        if slash:
+            return f"{known}{name or 'NAME'}" if (known := _prefix_like(vendor)) else ""
+        return f"{_maker(spec) or 'ollama'}:{spec}"
+    if maker := _maker(spec):  # (names in Ollama have a tag after a colon)
+        return f"{maker}:{spec if maker == 'ollama' else name.strip() or 'NAME'}"
+    known = _prefix_like(prefix)
+    return f"{known}{name.lstrip('/').strip() or 'NAME'}" if known else ""
+
+
+def _maker(name: str) -> str:
+    """Whose models are called so; "" where nobody's are known to be."""
+    return next((maker for start, maker in MAKERS.items() if name.casefold().startswith(start)), "")
+
+
+def _prefix_like(word: str) -> str:
+    """The known prefix that a word is most like; "" where none is."""
+    near = checks.nearest(word.strip(), [prefix.rstrip(":") for prefix in PREFIXES if "//" not in prefix], 1)
+    return f"{near[0]}:" if near else ""
+
+
+def _with_model(address: str) -> str:
+    """An address without its scheme, with the path and the name that a model takes."""
+    host, _, path = address.partition("/")
+    return f"{host}/{path.rstrip('/') or 'v1'}#NAME"

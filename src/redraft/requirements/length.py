@@ -1,0 +1,287 @@
+"""How long a text is: words, sentences, paragraphs, characters, and how hard it is to read.
+
+Too long is repaired by dropping whole sentences, never by cutting into one; too short is not repairable without a
+model. Paragraphs are joined or split where a sentence ends.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from operator import itemgetter
+from typing import ClassVar
+
+from ..protocols import Check, Edit
+from . import text_spans as texts
+from .punkt import count_sentences
+from .ranges import Range, as_range, counted
+from .spec import kind
+from .text_spans import Span
+
+LOST = 0.5  # of the characters: more than that no repair may drop
+
+NUMBERED = "sentences_and_numbers"
+_COUNTS: dict[str, Callable[[str], int]] = {
+    "words": texts.count_words,
+    "sentences": lambda text: len(texts.sentences(text)),
+    NUMBERED: count_sentences,
+    "paragraphs": lambda text: len(texts.paragraphs(text)),
+    "characters": lambda text: len(text.strip()),
+}
+_LINE_OF_SPACES = re.compile(r"(\r\n|\n|\r)[^\S\r\n]+(?=\1)")
+_BLOCK = re.compile(r"[ \t]*(?:#|[-*+|>] |[0-9]{1,3}[.)] |`{3}|~{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """So many of a `unit`: words, sentences, paragraphs or characters (white space at the ends is not counted)."""
+
+    unit: str
+    range: Range
+
+    @property
+    def spec(self) -> str:
+        return f"{self.unit}:{self.range}"
+
+    @property
+    def demand(self) -> str:
+        return f"{self.range.words} {_noun(self.unit, self.range)}{_included(self.unit)}"
+
+    def check(self, text: str) -> Check:
+        count = _COUNTS[self.unit](text)
+        return Check(
+            count in self.range, counted(count, _noun(self.unit, Range(1, 1))) + _included(self.unit), self.range.nearness(count)
+        )
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        count = _COUNTS[self.unit](text)
+        if self.unit == "paragraphs":
+            yield from _regrouped(text, self.range, count)
+        elif surplus := self.range.surplus(count):
+            yield from shortened(text, surplus, _COUNTS[self.unit])
+
+
+def _noun(unit: str, range: Range) -> str:
+    plural = unit.partition("_")[0]
+    return plural[:-1] if range == Range(1, 1) else plural
+
+
+def _included(unit: str) -> str:
+    return ", list numbers included" if unit == NUMBERED else ""
+
+
+@kind("words", "how many words (a Chinese character or a kana is a word)", "words:80-200")
+def words(argument: str) -> Length:
+    return Length("words", as_range(argument))
+
+
+@kind("sentences", "how many sentences", "sentences:3-5")
+def sentences(argument: str) -> Length:
+    return Length("sentences", as_range(argument))
+
+
+@kind(NUMBERED, "the same as NLTK counts them, and IFEval: a list number such as 1. counts as one", f"{NUMBERED}:<10")
+def sentences_and_numbers(argument: str) -> Length:
+    return Length(NUMBERED, as_range(argument))
+
+
+@kind("paragraphs", "how many paragraphs, with empty lines between them (a line of spaces is not empty)", "paragraphs:4")
+def paragraphs(argument: str) -> Length:
+    return Length("paragraphs", as_range(argument))
+
+
+@kind("characters", "how many characters", "characters:<280")
+def characters(argument: str) -> Length:
+    return Length("characters", as_range(argument))
+
+
+# --- shorter: drop sentences ---------------------------------------------------------------------------------------
+
+
+def shortened(text: str, surplus: int, measure: Callable[[str], int]) -> Iterator[Edit]:
+    """The text without enough sentences to lose `surplus` by `measure`; several choices of which."""
+    spans = texts.droppable(text)
+    sizes = [max(1, measure(text[start:end])) for start, end in spans]
+    tried: set[tuple[int, ...]] = set()
+    for chosen in _choices(sizes, surplus):
+        if tuple(chosen) not in tried:
+            tried.add(tuple(chosen))
+            yield from dropped(text, [spans[i] for i in chosen])
+
+
+def _choices(sizes: Sequence[int], surplus: int) -> Iterator[list[int]]:
+    """Which sentences to drop: one that fits best, then runs that end 0, 1, 2... sentences before the end, then the longest."""
+    fitting = sorted((size, -i) for i, size in enumerate(sizes) if size >= surplus)
+    yield from ([-i] for _, i in fitting[:6])
+    for kept in (0, 1, 2, 3):
+        yield _run(range(len(sizes) - kept - 1, -1, -1), sizes, surplus)
+    yield _run(range(1, len(sizes) - 1), sizes, surplus)
+    yield _run(sorted(range(1, len(sizes) - 1), key=lambda i: (-sizes[i], -i)), sizes, surplus)
+    yield _run(sorted(range(len(sizes)), key=lambda i: (-sizes[i], -i)), sizes, surplus)
+
+
+def _run(order: Iterable[int], sizes: Sequence[int], surplus: int) -> list[int]:
+    chosen: list[int] = []
+    left = surplus
+    for i in order:
+        if left <= 0:
+            break
+        chosen.append(i)
+        left -= sizes[i]
+    return sorted(chosen) if left <= 0 else []
+
+
+def dropped(text: str, spans: Sequence[Span], what: str = "sentence") -> Iterator[Edit]:
+    """The text without these sentences; nothing where more than half of it would be lost: that is no repair."""
+    if spans and sum(end - start for start, end in spans) <= LOST * len(text.strip()):
+        yield Edit(texts.without(text, spans), f"dropped {counted(len(spans), what)}", lossy=True)
+
+
+# --- paragraphs: join and split -------------------------------------------------------------------------------------
+
+
+def _regrouped(text: str, range: Range, count: int) -> Iterator[Edit]:
+    if surplus := range.surplus(count):
+        yield from _joined(text, surplus)
+    elif missing := range.missing(count):
+        yield Edit(texts.outside(text, partial(_LINE_OF_SPACES.sub, r"\1")), "took the spaces from empty lines")
+        yield from _split_lines(text, range)
+        yield from _split(text, missing)
+
+
+def _joined(text: str, surplus: int) -> Iterator[Edit]:
+    """Neighbouring paragraphs made one: the shortest pairs, the last, the first."""
+    spans = texts.paragraphs(text)
+    pairs = list(pairwise(spans))
+    prose = [i for i, pair in enumerate(pairs) if not any(_BLOCK.match(text[slice(*span)]) for span in pair)]
+    by_size = sorted(prose, key=lambda i: (pairs[i][1][1] - pairs[i][0][0], -i))
+    for order in (by_size, prose[::-1], prose):
+        if len(order) >= surplus:
+            yield _glued(text, [(pairs[i][0][1], pairs[i][1][0]) for i in order[:surplus]], " ")
+    gaps = [(a[1], b[0]) for a, b in pairs]
+    if len(gaps) >= surplus:
+        for chosen in (gaps[-surplus:], gaps[:surplus]):
+            yield _glued(text, chosen, texts.newline(text))
+
+
+def _glued(text: str, gaps: Sequence[Span], glue: str) -> Edit:
+    joined = texts.replaced(text, [(start, end, glue) for start, end in gaps])
+    return Edit(joined, f"joined paragraphs at {counted(len(gaps), 'place')}")
+
+
+def _split_lines(text: str, range: Range) -> Iterator[Edit]:
+    """Every line its own paragraph, where that is how the text was meant."""
+    spans = texts.lines(text)
+    kept = texts.Spans(texts.fences(text))
+    if len(spans) in range and not any(kept.touch(span) for span in spans):
+        gap = texts.newline(text) * 2
+        gaps = [(a[1], b[0], gap) for a, b in pairwise(spans)]
+        yield Edit(texts.replaced(text, gaps), "put a blank line between the lines")
+
+
+def _split(text: str, missing: int) -> Iterator[Edit]:
+    """The longest paragraphs split where a sentence ends."""
+    places = _seams(text)
+    if len(places) < missing:
+        return
+    spread = _halving(places, missing, text) if missing <= 50 else places[:: len(places) // missing][:missing]
+    for chosen in (spread, places[:missing], places[-missing:]):
+        gap = texts.newline(text) * 2
+        changed = texts.replaced(text, [(start, end, gap) for start, end in chosen])
+        yield Edit(changed, f"split paragraphs at {counted(missing, 'place')}")
+
+
+def _seams(text: str) -> list[Span]:
+    """The gaps between sentences of one paragraph of prose."""
+    starts = {start for start, _ in texts.paragraphs(text)}
+    kept = texts.Spans(texts.protected(text))
+    spans = texts.pieces(text)
+    gaps = [(a[1], b[0]) for a, b in pairwise(spans) if b[0] not in starts]
+    return [gap for gap in gaps if text[slice(*gap)].isspace() and not kept.touch(gap)]
+
+
+def _halving(places: Sequence[Span], missing: int, text: str) -> list[Span]:
+    """Again and again the place nearest the middle of what is longest."""
+    stretches = [(start - end, start, end) for start, end in pairwise(_edges(text)) if _inside(places, start, end)]
+    heapify(stretches)  # the longest first: each stands there with its length below zero
+    chosen: list[Span] = []
+    while len(chosen) < missing:
+        _, start, end = heappop(stretches)
+        best = min(_inside(places, start, end), key=lambda place: abs(place[0] - (start + end) / 2))
+        chosen.append(best)
+        for a, b in ((start, best[0]), (best[0], end)):
+            if _inside(places, a, b):
+                heappush(stretches, (a - b, a, b))
+    return chosen
+
+
+def _edges(text: str) -> list[int]:
+    return sorted({edge for span in texts.paragraphs(text) for edge in span})
+
+
+def _inside(places: Sequence[Span], start: int, end: int) -> Sequence[Span]:
+    """The places that begin between two others."""
+    return places[bisect_right(places, start, key=itemgetter(0)) : bisect_left(places, end, key=itemgetter(0))]
+
+
+# --- reading grade --------------------------------------------------------------------------------------------------
+
+
+_VOWELS = re.compile(r"[aeiouyàâäéèêëîïôöùûü]+")
+_SILENT = re.compile(r"(?:[^laeiouy]es|[^aeiouytd]ed|[^laeiouy]e)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingGrade:
+    """The US school grade by the Flesch-Kincaid formula (Kincaid et al. 1975), made for English.
+
+    A text that is not mostly in Latin letters cannot be measured, so it is not kept. No repair: it takes rewriting.
+    """
+
+    range: Range
+
+    @property
+    def spec(self) -> str:
+        return f"reading_grade:{self.range}"
+
+    @property
+    def demand(self) -> str:
+        return f"a Flesch-Kincaid reading grade of {self.range.words}"
+
+    def check(self, text: str) -> Check:
+        grade = reading_grade(text)
+        if grade is None:
+            return Check(ok=False, measured="cannot be measured: the text is not in Latin script")
+        shown = max(0.0, round(grade, 1))
+        return Check(shown in self.range, f"reading grade {grade:.1f}", self.range.nearness(shown))
+
+    editable: ClassVar[bool] = False
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        del text
+        return iter(())
+
+
+def reading_grade(text: str) -> float | None:
+    """0.39 words a sentence + 11.8 syllables a word - 15.59; None where there is nothing to measure it by."""
+    prose = texts.outside(text, lambda piece: piece, texts.fences(text)).strip()
+    tokens = [prose[start:end].lower() for start, end in texts.words(prose)]
+    latin = [token for token in tokens if token[0].isalpha() and token[0] < "\u0250"]
+    if not latin or len(latin) * 2 < sum(token[0].isalpha() for token in tokens):
+        return None
+    syllables = sum(map(_syllables, latin))
+    return 0.39 * len(latin) / len(texts.sentences(prose)) + 11.8 * syllables / len(latin) - 15.59
+
+
+def _syllables(word: str) -> int:
+    return max(1, len(_VOWELS.findall(word)) - bool(_SILENT.search(word)))
+
+
+@kind("reading_grade", "Flesch-Kincaid school grade, for English", "reading_grade:-8")
+def as_reading_grade(argument: str) -> ReadingGrade:
+    return ReadingGrade(as_range(argument))

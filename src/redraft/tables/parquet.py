@@ -1,0 +1,244 @@
+"""Parquet, read in a worker process: what a small file unpacks to is known only when it is unpacked, and may be anything.
+
+The worker's memory is limited, and what it hands over is a part of bounded size, in a temporary file. Where many rows at a
+time are too much, texts that a file holds once and refers to often are not written out before it is known how long they
+are. A part is asked for by its first row, so it does not matter which worker answers; one that has just read the rows
+before goes on from there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache, partial
+from importlib import import_module
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from ..compute import run_sync
+from ..errors import ComputeLimitError, ConfigError, StoreError
+from ..jsontext import first_repeated
+
+MODES = ((2048, False), (64, True), (1, True))  # rows at a time, and whether texts stay where they stand; tried in turn
+MEMORY = 512 * 2**20  # bytes that the first way may take, beside what the worker has: the others get all it is allowed
+PART = 8 * 2**20  # bytes of a part, written out
+MOST_ROW = 64 * 2**20  # bytes of a row, written out
+VALUE_BYTES = 16  # that a value in a list takes, beside what Arrow says
+BUFFER = 2**20  # bytes of the file that are read at a time
+SECONDS = 60.0  # of CPU time for a part
+
+
+def batches(name: str) -> Iterator[tuple[int, Any]]:
+    """The number of the first row, from 1, and an Arrow record batch; None in its place for one row that is too large.
+
+    Raises ConfigError for a file that cannot be read, StoreError where the temporary file cannot be written.
+    """
+    try:
+        import_module("pyarrow.parquet")  # it is the worker that needs it
+        ipc = import_module("pyarrow.ipc")
+    except ImportError as error:
+        raise ConfigError(f"{name!r} is Parquet: pip install 'redraft[parquet]'") from error
+    first, modes = 0, list(MODES)
+    with _exchange(name) as file:
+        while rows := _part(name, first, modes, file.name)["rows"]:
+            file.seek(0)
+            stream = ipc.open_stream(file.read())
+            for fits in rows:
+                yield first + 1, stream.read_next_batch() if fits else None
+                first += fits or 1
+
+
+@contextmanager
+def _exchange(name: str) -> Iterator[Any]:
+    """The file in which a worker hands over what it has read."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix="redraft-") as file:
+            yield file
+    except OSError as error:
+        raise StoreError(f"{tempfile.gettempdir()!r} cannot hold what is read of {name!r}: {error.strerror}") from error
+
+
+def _part(name: str, first: int, modes: list[tuple[int, bool]], into: str) -> Any:
+    """The answer of a worker. A way to read that takes too much is given up for good."""
+    try:
+        path, size = str(Path(name).resolve()), Path(name).stat().st_size
+    except OSError as error:
+        raise ConfigError(f"{name!r} cannot be read: {error.strerror}") from error
+    what = f"{name!r} cannot be read: row {first + 1} could not be unpacked"
+    while True:
+        try:
+            return run_sync(read_part, path, first, *modes[0], into, what=what, size=size, seconds=SECONDS)
+        except ComputeLimitError as error:
+            if len(modes) == 1:
+                said = str(error).rpartition(" (")[0]
+                raise ConfigError(f"{said}; the file has {size:,} bytes") from error
+            modes.pop(0)
+
+
+# --- in the worker -----------------------------------------------------------------------------------------------------------
+
+
+def prepare() -> None:
+    """What a worker does before its first job, so that no job pays for it."""
+    arrow = import_module("pyarrow")
+    import_module("pyarrow.parquet")
+    import_module("pyarrow.compute")
+    arrow.set_memory_pool(arrow.system_memory_pool())  # others reserve more than the limit leaves
+
+
+def read_part(path: str, first: int, most_rows: int, shared: bool, into: str) -> dict[str, Any]:  # noqa: FBT001  (a job has no names)
+    """Write the rows from `first` on, as many as fit into a part, into a file as a stream of Arrow.
+
+    `rows` are those of each batch in it, 0 for a row that is too large, which is not there; none at the end.
+    """
+    arrow = import_module("pyarrow")
+    try:
+        with _little_memory() if (most_rows, shared) == MODES[0] else nullcontext():
+            stat = Path(path).stat()
+            return {"rows": _reading(path, most_rows, shared, stat.st_mtime_ns, stat.st_size).part(first, into)}
+    except MemoryError as error:  # Arrow has a class of its own
+        _reading.cache_clear()
+        raise MemoryError from error
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        _reading.cache_clear()
+        raise ConfigError(f"{path!r} cannot be read: {error}") from error
+
+
+@contextmanager
+def _little_memory() -> Iterator[None]:
+    """Within, MemoryError comes sooner, where the system can."""
+    try:
+        import resource
+
+        held, most = resource.getrlimit(resource.RLIMIT_AS)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY if held < 0 else min(held, used + MEMORY), most))
+    except (ImportError, OSError, ValueError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (held, most))
+
+
+@lru_cache(maxsize=2)
+def _reading(path: str, most_rows: int, shared: bool, changed: int, size: int) -> _Reading:  # noqa: FBT001
+    return _Reading(path, most_rows, shared=shared)
+
+
+class _Reading:
+    """A file, and how far it was read."""
+
+    def __init__(self, path: str, most_rows: int, *, shared: bool) -> None:
+        self._arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        with parquet.ParquetFile(path, pre_buffer=False) as file:
+            schema, about = file.schema_arrow, file.metadata
+        if (twice := first_repeated(schema.names)) is not None:
+            raise ConfigError(f"{path}: the column {twice!r} is named twice")
+        texts = [field.name for field in schema if self._is_text(field.type)] if shared else []
+        self._file = parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False, read_dictionary=texts)
+        self._starts = list(accumulate((about.row_group(n).num_rows for n in range(about.num_row_groups)), initial=0))
+        self._most_rows = most_rows
+        self._begin(0)
+
+    def _begin(self, group: int) -> None:
+        """Read on from a row group."""
+        groups = list(range(group, len(self._starts) - 1))
+        self._found = self._file.iter_batches(self._most_rows, row_groups=groups, use_threads=False) if groups else iter(())
+        self._next = self._starts[group]
+        self._pieces: list[Any] = []
+
+    def part(self, first: int, into: str) -> list[int]:
+        """See `read_part`."""
+        group = max(n for n, start in enumerate(self._starts) if start <= first)
+        if first < self._next or self._starts[group] > self._next:
+            self._begin(group)
+        rows: list[int] = []
+        size = read = 0
+        with self._arrow.OSFile(into, "wb") as file:
+            stream: Any = None
+            while size < PART and read < self._most_rows and (batch := self._piece(first + read)):
+                read += batch.num_rows
+                plain = self._plain(batch)
+                rows.append(0 if plain is None else batch.num_rows)
+                if plain is None:
+                    continue
+                stream = stream or self._arrow.ipc.new_stream(file, plain.schema)
+                stream.write_batch(plain)
+                size += plain.nbytes
+            stream = stream or self._arrow.ipc.new_stream(file, self._arrow.schema([]))
+            stream.close()
+        return rows
+
+    def _piece(self, first: int) -> Any:
+        """The next rows, from `first` on, of which there is one or no more than fit into a part; None at the end."""
+        while batch := self._pieces.pop(0) if self._pieces else next(self._found, None):
+            if (known := min(first - self._next, batch.num_rows)) > 0:  # another worker has read them
+                batch, self._next = batch.slice(known), self._next + known
+            while batch.num_rows > 1 and self._size(batch) > PART:
+                half = batch.num_rows // 2
+                self._pieces.insert(0, batch.slice(half))
+                batch = batch.slice(0, half)
+            self._next += batch.num_rows
+            if batch.num_rows:
+                return batch
+        return None
+
+    def _plain(self, batch: Any) -> Any:
+        """The rows with nothing in them that refers to a value which stands elsewhere; None for a row that is too large."""
+        if self._size(batch) > MOST_ROW:
+            return None
+        columns = [self._written_out(column) for column in batch.columns]
+        plain = self._arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        return plain if self._size(plain) <= MOST_ROW else None
+
+    def _written_out(self, column: Any) -> Any:
+        plain = _plain_type(self._arrow, column.type)
+        return column if column.type == plain else column.cast(plain)
+
+    def _size(self, batch: Any) -> int:
+        """The bytes that the rows have when their texts are written out, about."""
+        return sum(map(self._bytes, batch.columns))
+
+    def _bytes(self, column: Any) -> int:
+        types, compute = self._arrow.types, import_module("pyarrow.compute")
+        if types.is_dictionary(column.type) and self._is_text(column.type.value_type):
+            lengths = compute.binary_length(column.dictionary).take(column.indices)
+            return compute.sum(compute.cast(lengths, "int64")).as_py() or 0
+        return int(column.nbytes) + VALUE_BYTES * _values_in(types, column)
+
+    def _is_text(self, type_: Any) -> bool:
+        types = self._arrow.types
+        return any(is_one(type_) for is_one in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary))
+
+
+def _values_in(types: Any, column: Any) -> int:
+    """How many values lists hold, at all levels."""
+    if types.is_struct(column.type):
+        return sum(_values_in(types, inner) for inner in column.flatten())
+    if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
+        inner = column.flatten()
+        return len(inner) + _values_in(types, inner)
+    if types.is_map(column.type):
+        return 2 * len(column.items) + _values_in(types, column.keys) + _values_in(types, column.items)
+    return 0
+
+
+def _plain_type(arrow: Any, type_: Any) -> Any:
+    """The same type without dictionaries in it."""
+    types = arrow.types
+    plain: Callable[[Any], Any] = partial(_plain_type, arrow)
+    if types.is_dictionary(type_):
+        return plain(type_.value_type)
+    if types.is_map(type_):
+        return arrow.map_(plain(type_.key_type), plain(type_.item_type))
+    if types.is_struct(type_):
+        return arrow.struct([field.with_type(plain(field.type)) for field in type_])
+    if types.is_list(type_):
+        return arrow.list_(type_.value_field.with_type(plain(type_.value_type)))
+    if types.is_large_list(type_):
+        return arrow.large_list(type_.value_field.with_type(plain(type_.value_type)))
+    return type_
