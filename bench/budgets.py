@@ -23,7 +23,7 @@ from itertools import product
 from aiohttp import web
 
 from redraft import Budget, refine_many
-from redraft.middleware.budget import EXCESS, LIMITS
+from redraft.middleware.budget import EXCESS_TEXT, LIMITS
 from tables import table, write
 
 PRICE = (1.0, 5.0)  # USD per million tokens read and written
@@ -195,7 +195,7 @@ def judged(situation, limit, endpoint, results):
     usages = [result.error.usage if result.error and not result.trace.candidates else result.usage for result in results]
     notes = [f"{result.metadata['note']} {result.error or ''}" for result in results]
     ungraded = sum(result.trace.scores[c.id] is None for result in results for c in result.trace.candidates)
-    over, told = max(0.0, served[limit] - most), any(EXCESS in note for note in notes)
+    over, told = max(0.0, served[limit] - most), any(EXCESS_TEXT in note for note in notes)
     flaws = []
     if situation.exact or situation.honours:
         flaws += ["over"] * (over > 1e-9)

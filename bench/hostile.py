@@ -15,7 +15,7 @@ from time import process_time
 from redraft.core.records import Candidate, Task
 from redraft.editor import FormEditor
 from redraft.errors import ConfigError
-from redraft.graders.registry import entries, named
+from redraft.graders.registry import entries, grader_from_spec
 from redraft.requirements import KINDS, parse
 
 ATOMS = {
@@ -143,7 +143,7 @@ class Operation:
         """As a refinement runs it."""
         if self.kind == REPAIR:
             return await FormEditor().arepair(text, [parse(self.spec)])
-        return await named(self.spec).grade(self._task(text), Candidate(0, text), None)
+        return await grader_from_spec(self.spec).grade(self._task(text), Candidate(0, text), None)
 
     def run_here(self, text: str) -> object:
         """In this process, however long it takes."""
@@ -151,7 +151,7 @@ class Operation:
             return parse(self.spec).check(text)
         if self.kind == REPAIR:
             return list(islice(parse(self.spec).repairs(text), 24))
-        grader = named(self.spec)
+        grader = grader_from_spec(self.spec)
         grade = getattr(grader.grade, "__wrapped__", type(grader).grade)
         return asyncio.run(grade(grader, self._task(text), Candidate(0, text), None))
 

@@ -65,7 +65,7 @@ class Measured:
 async def seconds_of(operation: Operation, text: tuple[str, str], size: int) -> float:
     """CPU seconds; infinite where the limit was met."""
     try:
-        return await run(cpu_seconds, operation.kind, operation.spec, *text, size, what=str(operation), size=size)
+        return await run(cpu_seconds, operation.kind, operation.spec, *text, size, failure_text=str(operation), text_length=size)
     except ComputeLimitError:
         return math.inf
 

@@ -35,10 +35,10 @@ def steps(asked, rows):
     lines = [record_to_json(Candidate(i, "x" * asked.bytes)) for i in range(asked.records)]
     for n in range(rows):
         id = sha256(str(n).encode()).hexdigest()
-        yield n, Journal.begin, (RUN, id, n, id, {}, header)
+        yield n, Journal.begin_row, (RUN, id, n, id, {}, header)
         for i, line in enumerate(lines):
-            yield n, Journal.append, (RUN, id, i, [line])
-        yield n, Journal.finish, (RUN, id, "done", {"best": "x" * asked.bytes})
+            yield n, Journal.append_records, (RUN, id, i, [line])
+        yield n, Journal.finish_row, (RUN, id, "done", {"best": "x" * asked.bytes})
 
 
 async def in_groups(journal, asked):
@@ -62,7 +62,7 @@ async def one_by_one(journal, asked):
 async def timed(path, asked, how):
     """Seconds that it took."""
     with Journal(path, durability=asked.durability) as journal:
-        journal.note(RUN)
+        journal.update_run(RUN)
         began = perf_counter()
         await how(journal, asked)
         return perf_counter() - began
@@ -74,7 +74,7 @@ def read_back(path, rows):
     with Journal(path, read_only=True) as journal:
         times = [perf_counter()]
         for part in range(0, len(ids), 250):
-            journal.known(RUN, ids[part : part + 250])
+            journal.rows_by_id(RUN, ids[part : part + 250])
         times.append(perf_counter())
         journal.run(RUN)
         times.append(perf_counter())

@@ -17,16 +17,16 @@ from time import process_time_ns
 
 from redraft.core.records import Candidate, Feedback, Task, Usage
 from redraft.core.stopping import max_iterations, patience, target
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
-from redraft.quality.posterior import TREES
+from redraft.quality.posterior import TREE_CACHE
 from tables import table, write
 
 GOAL = 1.0
 MANY = 1000  # attempts: all choices are open
 RULES = SelfRefine(target(1.0) | patience(MANY) | max_iterations(MANY))
-WEIGHING = Adaptive(RULES, price=0.0, attempts=MANY)
+WEIGHING = Adaptive(RULES, min_expected_gain=0.0, max_attempts=MANY)
 ONCE = Usage(calls=1)
 WAYS = {
     "SelfRefine": (RULES, False),
@@ -47,7 +47,7 @@ def records(chance, n):
 def begun(chance, n):
     """A trace but for its last grade, and that grade."""
     *earlier, last = records(chance, n)
-    return Trace(Task("Explain it."), (Seat("judge"),), tuple(earlier)), last
+    return Trace(Task("Explain it."), (PanelGrader("judge"),), tuple(earlier)), last
 
 
 def planned(plan, before, last):
@@ -71,7 +71,7 @@ def measured(given):
         for way, (plan, cold) in WAYS.items():
             plan(before + last)
             if cold:
-                TREES.clear()
+                TREE_CACHE.clear()
             took[way].append(planned(plan, before, last))
     return took
 

@@ -378,7 +378,7 @@ def main():
     show(found, f"{given.tasks} tasks a world, {time.perf_counter() - began:.0f} seconds, {cpu:.0f} of CPU")
     if given.docs:
         write_docs(given.docs, points, found, given.tasks)
-    believed = {name: {"learned": taught[name, None].as_data(), "true": true[name].as_data()} for name in points}
+    believed = {name: {"learned": taught[name, None].as_data(), "true": true[name].to_dict()} for name in points}
     told = {"seed": given.seed, "tasks": given.tasks, "worlds": found, "priors": believed, "goals": list(goals(found))}
     write(given.json, plain(told))
 

@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "graders"))
 
 import malformed_verdicts as malformed
 
-from redraft.graders.judging.json_reader import MOST_CHARS, Unreadable, read_object
+from redraft.graders.judging.json_reader import MAX_CHARS, UnreadableOutput, read_object
 
 SLOW = 0.05  # seconds of CPU
-SIZES = [4_000, 8_000, 16_000, 32_000, 64_000, 128_000, MOST_CHARS]
+SIZES = [4_000, 8_000, 16_000, 32_000, 64_000, 128_000, MAX_CHARS]
 
 
 def fuzz(answers, seed):
@@ -69,7 +69,7 @@ def sizes():
 
 def _seconds(text):
     start = thread_time()
-    with suppress(Unreadable):
+    with suppress(UnreadableOutput):
         read_object(text)
     return thread_time() - start
 
@@ -91,7 +91,7 @@ def main():
     if given.only_forms:
         print(json.dumps(by_form))
         return 0
-    before = elsewhere(given.before, given.forms, given.seed) if given.before else {}
+    before = elsewhere(given.previous_usage, given.forms, given.seed) if given.previous_usage else {}
     counts, by_size = fuzz(given.answers, given.seed), sizes()
     report(counts, by_form, before, by_size)
     if given.json:

@@ -32,16 +32,16 @@ from zlib import crc32
 from redraft.core.engine import advance
 from redraft.core.records import Candidate, Failure, Feedback, Task, Usage
 from redraft.core.steps import Generate, Grade, Refine, Stop
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 from redraft.options import SHIPPED, Options
-from redraft.quality.fit import learned
-from redraft.quality.lineage import family
+from redraft.quality.fit import fit_priors
+from redraft.quality.lineage import observe
 from tables import table, write
 
 TARGET = 0.9  # the default target of a refinement
 MOST = 100_000  # traces that are read
 CALL = Usage(calls=1)
-JUDGE = Seat("judge")  # calls a model, so that its word depends on chance
+JUDGE = PanelGrader("judge")  # calls a model, so that its word depends on chance
 
 
 class Unreadable(Exception):
@@ -178,7 +178,7 @@ def at(chain, i, refinements):
 
 def policies(chains):
     """All of them, by name. What a plan learned, it learned from chains of other topics, replayed with the shipped priors."""
-    taught = [learned((family(replayed(c, plan_for(c))) for c in chains if half(c) != side), SHIPPED) for side in (0, 1)]
+    taught = [fit_priors((observe(replayed(c, plan_for(c))) for c in chains if half(c) != side), SHIPPED) for side in (0, 1)]
     return {
         "first answer": first,
         "last answer": last,
@@ -227,7 +227,7 @@ def recalling(chain):
                 return Candidate(0, chain.texts[0].text, by="record", role="generate", usage=CALL)
             case Refine(id=id, parent=parent) if follows(chain, id, parent):
                 return Candidate(id, chain.texts[id].text, parent, by="record", role="refine", usage=CALL)
-            case Grade(look=0, candidate=candidate):
+            case Grade(repeat=0, candidate=candidate):
                 return Feedback(chain.texts[candidate.id].seen, candidate=candidate.id, grader=step.grader, usage=CALL)
             case Stop():
                 return step.outcome

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from redraft.validation import statistics as measures
-from redraft.validation.recorded_formats import FORMATS, Unreadable, read
+from redraft.validation.recorded_formats import OUTPUT_FORMATS, UnreadableOutput, parse_output
 
 EXACT = 9  # digits of references that were not rounded
 SIDES = {"first": 1, "second": 2, "tie": 0}
@@ -91,8 +91,8 @@ def references(folder):
 def reading(text, form):
     """What our reader makes of it; None where it is unreadable."""
     try:
-        return read(text, form)
-    except Unreadable:
+        return parse_output(text, form)
+    except UnreadableOutput:
         return None
 
 
@@ -145,7 +145,7 @@ def llmbar_format(judge, strategy):
 def rated_winners(row):
     """LLMBar's rule: a tie is 2 when asked AB and 1 when asked BA, and a score that cannot be read gives 1 and 2."""
     first, second = (reading(row[f"score_{n}_raw"].strip(), "bare_number@0-100") for n in (1, 2))
-    if not first or not second or not (first.words + second.words).isdigit():
+    if not first or not second or not (first.excerpt + second.excerpt).isdigit():
         return {"AB": 1, "BA": 2}
     return {"AB": 1 if first.score > second.score else 2, "BA": 2 if second.score > first.score else 1}
 
@@ -248,7 +248,7 @@ def judged(row):
     if row.get("scores"):
         first, second = row["scores"]
         return 1 if first > second else 2 if second > first else 0
-    return winner(row["text"], row["judge"] if row["judge"] in FORMATS else "arena_hard")
+    return winner(row["text"], row["judge"] if row["judge"] in OUTPUT_FORMATS else "arena_hard")
 
 
 def game_rows(reference, judge, games):
@@ -407,7 +407,7 @@ def summhay_rows(judge, reference, data):
         "pearson": measures.correlations(truth, said).pearson,
         "exact_agreement": share(t == s for t, s in known),
         "linking_accuracy": share(a == b for a, b in linked),
-        "bias_mean_pred_minus_human": measures.bias(said, truth).value,
+        "bias_mean_pred_minus_human": measures.mean_bias(said, truth).value,
     }
     out = compare("SummHay", judge, reference, ours)
     return [*out, *left_over("SummHay", judge, reference, out)]

@@ -25,7 +25,7 @@ How much does that help a beginner? An answer such as {"advice": "Water it."} he
 
 async def main(model=None) -> redraft.Result:
     result = await redraft.refine(redraft.Task(SAMPLE["query"], SAMPLE["response"]), model, helpful)
-    print("The judge gave", result.metadata["score_history"][0], "to what they were told, and", result.observed, "to this:")
+    print("The judge gave", result.metadata["score_history"][0], "to what they were told, and", result.judge_score, "to this:")
     print(result.value)
     print("A judge's word is a measurement with noise. What to believe, given all of them:", result.score)
     print("and, with 95 %, it lies within", result.score_interval)

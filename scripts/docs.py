@@ -26,7 +26,7 @@ def graders() -> Iterator[str]:
     yield "| name | mode | what it does | reads | asks a model |\n|---|---|---|---|---|"
     for e in entries():
         if e.mode != "requirement" and e.origin == "redraft":
-            yield f"| `{e.name}` | {e.mode} | {cell(e.about)} | {', '.join(e.reads)} | {'yes' if e.asks else 'no'} |"
+            yield f"| `{e.name}` | {e.mode} | {cell(e.about)} | {', '.join(e.task_fields)} | {'yes' if e.calls_model else 'no'} |"
 
 
 def kinds() -> Iterator[str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 import redraft
-from redraft.core.records import NOTHING
+from redraft.core.records import NO_USAGE
 from redraft.graders import Jury
 from redraft.models import Chat
 from redraft.runs import Run
@@ -361,7 +361,7 @@ class Point:
 
         def raising(record):
             keep(record)
-            if getattr(record, "reason", None) == "cancelled" or getattr(record, "error", None) == "CancelledError":
+            if getattr(record, "error_reason", None) == "cancelled" or getattr(record, "error", None) == "CancelledError":
                 raise ZeroDivisionError
 
         self.on_record = raising
@@ -401,7 +401,7 @@ class Point:
         except TimeoutError as late:
             results = self.carried(late.__cause__, "results") or []
             self.miss(len(results) == 3, f"{len(results)} results of 3")
-        return sum((result.usage for result in results), NOTHING)
+        return sum((result.usage for result in results), NO_USAGE)
 
     async def _deadline(self):
         try:
@@ -418,7 +418,7 @@ class Point:
 
     def _journalled(self, report):
         with Journal(self.folder / f"{self.name}.out.jsonl.journal", read_only=True) as journal:
-            kept = sum((trace.usage for run in journal.runs() for _, trace in journal.traces(run.name)), NOTHING)
+            kept = sum((trace.usage for run in journal.runs() for _, trace in journal.traces(run.name)), NO_USAGE)
         self.miss(kept.calls == report.usage.calls, f"the journal says {kept.calls} calls, the report {report.usage.calls}")
         return report.usage
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.middleware import EndpointCapabilities, adapt
-from redraft.middleware.capabilities import EVIDENCE, REPROBE
-from redraft.middleware.messages import begin_with_user, fold_later_system, fold_system, join_neighbours
+from redraft.middleware.capabilities import MIN_FAILURES, REPROBE_INTERVAL
+from redraft.middleware.messages import start_with_user, fold_later_system, fold_system, merge_adjacent
 from redraft.middleware.refusals import refused_part
 from redraft.protocols import Reply, Request
 from redraft.core.records import Usage
@@ -56,7 +56,7 @@ class Endpoint:
 
 
 def known():
-    return EndpointCapabilities().of("endpoint#m", "m")
+    return EndpointCapabilities().for_model("endpoint#m", "m")
 
 
 def refusing_formats(*refused, words="response_format is not supported"):
@@ -196,11 +196,11 @@ TALKS = st.lists(st.builds(message, ROLES, CONTENTS), max_size=8).map(tuple)
 @given(TALKS)
 def test_no_two_neighbours_have_one_role(messages):
     """Whatever the task's messages; their texts and parts are all there, in order, and nothing changes the second time."""
-    joined = join_neighbours(messages)
+    joined = merge_adjacent(messages)
     roles = [m["role"] for m in joined]
     assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
     assert pieces(joined) == pieces(messages)
-    assert join_neighbours(joined) is joined
+    assert merge_adjacent(joined) is joined
 
 
 def pieces(messages):
@@ -212,9 +212,9 @@ def pieces(messages):
 
 def test_neighbours_with_names_keep_them_in_the_text():
     """Who said what is not lost; one name for both stays a field."""
-    both = join_neighbours((message("user", "one", name="ann"), message("user", "two", name="bob")))
+    both = merge_adjacent((message("user", "one", name="ann"), message("user", "two", name="bob")))
     assert both == (message("user", "ann: one\n\nbob: two"),)
-    same = join_neighbours((message("user", "one", name="ann"), message("user", "two", name="ann")))
+    same = merge_adjacent((message("user", "one", name="ann"), message("user", "two", name="ann")))
     assert same == (message("user", "one\n\ntwo", name="ann"),)
 
 
@@ -222,7 +222,7 @@ def test_calls_of_tools_and_their_results_stay_apart():
     """Each result belongs to one call."""
     call = message("assistant", None, tool_calls=[{"id": "1"}])
     talk = (USER, ASSISTANT, call, message("tool", "1", tool_call_id="1"), message("tool", "2", tool_call_id="2"))
-    assert join_neighbours(talk) == talk
+    assert merge_adjacent(talk) == talk
 
 
 def test_other_orders_of_roles():
@@ -231,9 +231,9 @@ def test_other_orders_of_roles():
     assert [m["content"] for m in fold_system(late)] == ["S\n\nU", "A", "L\n\nV"]
     assert [(m["role"], m["content"]) for m in fold_later_system(late)][-1] == ("user", "L\n\nV")
     assert fold_later_system(late)[0] is SYSTEM
-    assert [m["role"] for m in begin_with_user((ASSISTANT, USER))] == ["user", "assistant", "user"]
-    assert [m["content"] for m in begin_with_user((SYSTEM, ASSISTANT, USER))] == ["S", "A", "U"]
-    assert begin_with_user((SYSTEM, USER)) == (SYSTEM, USER)
+    assert [m["role"] for m in start_with_user((ASSISTANT, USER))] == ["user", "assistant", "user"]
+    assert [m["content"] for m in start_with_user((SYSTEM, ASSISTANT, USER))] == ["S", "A", "U"]
+    assert start_with_user((SYSTEM, USER)) == (SYSTEM, USER)
 
 
 # ---- adaptations
@@ -259,7 +259,7 @@ async def test_several_refusals_in_a_row_are_all_met():
 
     def answer(request):
         for name in ("max_tokens", "temperature", "seed"):
-            if name not in request.unsupported:
+            if name not in request.unsupported_parameters:
                 return refusal(f"Unsupported parameter: '{name}' is not supported with this model.")
         return refusal("System role not supported") if request.messages[0]["role"] == "system" else Reply("fine", ONE)
 
@@ -371,11 +371,11 @@ async def test_an_endpoint_that_answers_prose_to_formats_is_asked_in_words_by_ev
     endpoint = Endpoint(lambda request: JSON if request.format == "text" else PROSE)
     it = known()
     ask = adapt(endpoint, it)
-    replies = [await ask(judging(n)) for n in range(2 * EVIDENCE + 2)]
+    replies = [await ask(judging(n)) for n in range(2 * MIN_FAILURES + 2)]
     assert {reply.text for reply in replies} == {JSON.text}
     assert endpoint.formats[-1] == "text"
     assert replies[-1].usage.calls == 1
-    assert endpoint.formats[: 2 * EVIDENCE] == ["json_schema", "text"] * EVIDENCE
+    assert endpoint.formats[: 2 * MIN_FAILURES] == ["json_schema", "text"] * MIN_FAILURES
 
 
 async def test_a_bad_answer_said_with_an_error_is_no_refusal():
@@ -405,8 +405,8 @@ async def test_a_lasting_500_for_a_format_that_never_worked_is_probed_without_it
     """A server that answers each response_format with a bare 500: the same request asked again goes out in words in the end."""
     endpoint = Endpoint(lambda r: JSON if r.format == "text" else refusal("Internal Server Error", 500, ModelUnavailableError))
     ask = adapt(endpoint, known())
-    for n in range(EVIDENCE):
-        for _ in range(EVIDENCE):
+    for n in range(MIN_FAILURES):
+        for _ in range(MIN_FAILURES):
             with pytest.raises(ModelUnavailableError):
                 await ask(judging(n))
         assert (await ask(judging(n))).text == JSON.text
@@ -420,7 +420,7 @@ async def test_an_outage_when_nothing_is_known_yet_is_not_taken_for_a_refusal():
     down = True
     endpoint = Endpoint(lambda request: refusal("Internal Server Error", 500, ModelUnavailableError) if down else JSON)
     ask = adapt(endpoint, known())
-    for n in list(range(5)) * EVIDENCE:
+    for n in list(range(5)) * MIN_FAILURES:
         with pytest.raises(ModelUnavailableError):
             await ask(judging(n))
     down = False
@@ -435,7 +435,7 @@ async def test_a_format_that_was_refused_is_tried_again_now_and_then():
     able = False
     endpoint = Endpoint(lambda r: JSON if able or r.format == "text" else refusal("response_format is not supported"))
     ask = adapt(endpoint, known())
-    for n in range(REPROBE):
+    for n in range(REPROBE_INTERVAL):
         await ask(judging(n))
     assert endpoint.formats.count("json_schema") == 1
     able = True
@@ -468,7 +468,7 @@ async def test_the_first_error_is_raised_when_no_format_helps():
         await adapt(Endpoint(lambda request: left.pop(0)), it)(judging())
     assert caught.value is errors[0]
     assert caught.value.usage.calls == 3
-    assert not any(record.refused or record.doubts for record in it.formats.values())
+    assert not any(record.refused_schemas or record.fallback_requests for record in it.formats.values())
 
 
 # ---- for a session, and beyond it
@@ -486,14 +486,14 @@ async def test_what_was_learned_goes_on_in_another_process():
         )
     )
     first = EndpointCapabilities()
-    for n in range(EVIDENCE - 1):
-        await adapt(endpoint, first.of("endpoint#m"))(judging(n))
+    for n in range(MIN_FAILURES - 1):
+        await adapt(endpoint, first.for_model("endpoint#m"))(judging(n))
     second = EndpointCapabilities()
     second.restore(first.as_data())
     assert second.as_data() == first.as_data()
     endpoint.asked.clear()
-    await adapt(endpoint, second.of("endpoint#m"))(judging(EVIDENCE - 1))
-    await adapt(endpoint, second.of("endpoint#m"))(judging(EVIDENCE))
+    await adapt(endpoint, second.for_model("endpoint#m"))(judging(MIN_FAILURES - 1))
+    await adapt(endpoint, second.for_model("endpoint#m"))(judging(MIN_FAILURES))
     assert [(len(r.messages), r.format) for r in endpoint.asked] == [(1, "json_schema"), (1, "json_object"), (1, "json_object")]
 
 
@@ -501,13 +501,13 @@ async def test_a_schema_for_every_row_does_not_fill_the_journal():
     """What is remembered of schemas and of requests has a bound, and goes on deciding."""
     endpoint = Endpoint(lambda r: refusal("Invalid schema for response_format") if r.schema["type"] != "object" else JSON)
     session = EndpointCapabilities()
-    ask = adapt(Endpoint(lambda r: JSON if r.format == "text" else endpoint.answer(r)), session.of("m"))
+    ask = adapt(Endpoint(lambda r: JSON if r.format == "text" else endpoint.answer(r)), session.for_model("m"))
     await ask(judging())
     for n in range(300):
         await ask(judging(n, f"type {n}"))
     assert len(str(session.as_data())) < 10_000
     await ask(judging(1))
-    assert session.of("m").is_proven("json_schema")
+    assert session.for_model("m").is_proven("json_schema")
 
 
 async def test_models_are_known_apart_and_changes_are_told():
@@ -516,10 +516,10 @@ async def test_models_are_known_apart_and_changes_are_told():
     session = EndpointCapabilities()
     session.on_change = lambda: changes.append(session.as_data())
     endpoint = refusing_formats("json_schema")
-    await adapt(endpoint, session.of("endpoint#a"))(judging())
+    await adapt(endpoint, session.for_model("endpoint#a"))(judging())
     told = len(changes)
-    await adapt(endpoint, session.of("endpoint#a"))(judging())
+    await adapt(endpoint, session.for_model("endpoint#a"))(judging())
     assert len(changes) == told > 0
-    await adapt(endpoint, session.of("endpoint#b"))(judging())
+    await adapt(endpoint, session.for_model("endpoint#b"))(judging())
     assert endpoint.formats == ["json_schema", "json_object", "json_object", "json_schema", "json_object"]
     assert "endpoint" not in str(session.as_data())

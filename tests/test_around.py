@@ -5,7 +5,20 @@ import dataclasses
 
 import pytest
 
-from redraft.middleware import Budget, Limiter, Purse, cache, key_of, limit, meter, priced, observe, retry, timeout, until
+from redraft.middleware import (
+    Budget,
+    ConcurrencyLimit,
+    BudgetTracker,
+    cache,
+    cache_key,
+    limit_concurrency,
+    meter,
+    with_cost,
+    observe,
+    retry,
+    timeout,
+    enforce_deadline,
+)
 from redraft.protocols import Reply, Request
 from redraft.core.records import Usage
 from redraft.errors import (
@@ -64,7 +77,7 @@ async def test_retry_repeats_what_may_succeed_and_counts_every_call():
     """Two refusals and an answer are three calls, two of them retries."""
     sleep, asked = waits()
     call = answering(refused(), refused(ModelUnavailableError, retryable=True), Reply("ok", ONE))
-    reply = await retry(call, sleep=sleep, chance=lambda: 0.5)(ASK)
+    reply = await retry(call, sleep=sleep, jitter=lambda: 0.5)(ASK)
     assert (reply.text, reply.usage.calls, reply.usage.retried_calls) == ("ok", 3, 2)
     assert asked == [0.25, 0.5]
 
@@ -72,7 +85,7 @@ async def test_retry_repeats_what_may_succeed_and_counts_every_call():
 async def test_retry_waits_at_least_as_long_as_the_server_asked():
     """Retry-After comes before the jitter."""
     sleep, asked = waits()
-    await retry(answering(refused(retry_after=7), Reply("ok", ONE)), sleep=sleep, chance=lambda: 0.0)(ASK)
+    await retry(answering(refused(retry_after=7), Reply("ok", ONE)), sleep=sleep, jitter=lambda: 0.0)(ASK)
     assert asked == [7]
 
 
@@ -132,7 +145,7 @@ async def test_limit_lets_n_through_at_a_time():
         await asyncio.sleep(0.001)
         inside -= 1
 
-    limited = limit(call, Limiter(3))
+    limited = limit_concurrency(call, ConcurrencyLimit(3))
     await asyncio.gather(*[limited(i) for i in range(20)])
     assert most == 3
 
@@ -140,11 +153,11 @@ async def test_limit_lets_n_through_at_a_time():
 async def test_a_pause_that_one_call_is_told_of_holds_for_all():
     """After a Retry-After the whole endpoint is left alone until the time is over."""
     loop = asyncio.get_running_loop()
-    limiter = Limiter(8)
+    limiter = ConcurrencyLimit(8)
     with pytest.raises(RateLimitError):
-        await limit(answering(refused(retry_after=0.15)), limiter)(ASK)
+        await limit_concurrency(answering(refused(retry_after=0.15)), limiter)(ASK)
     begun = loop.time()
-    await limit(answering(Reply("ok")), limiter)(ASK)
+    await limit_concurrency(answering(Reply("ok")), limiter)(ASK)
     assert loop.time() - begun >= 0.1
 
 
@@ -175,11 +188,11 @@ async def test_until_ends_all_work_at_a_moment():
         begun.append(step)
         await asyncio.Event().wait()
 
-    bounded = until(work, monotonic() + 0.03)
+    bounded = enforce_deadline(work, monotonic() + 0.03)
     for _ in range(2):
         with pytest.raises(BudgetExhaustedError) as caught:
             await bounded("step")
-        assert caught.value.what == "deadline"
+        assert caught.value.limit == "deadline"
     assert begun == ["step"]
 
 
@@ -187,7 +200,7 @@ async def test_observe_tells_of_begin_and_end():
     """Also of an end in an error."""
     seen = []
     watched = observe(
-        answering(Reply("ok"), refused()), begun=lambda a: seen.append("begun"), ended=lambda a, r: seen.append(type(r))
+        answering(Reply("ok"), refused()), on_start=lambda a: seen.append("begun"), on_end=lambda a, r: seen.append(type(r))
     )
     await watched(ASK)
     with pytest.raises(RateLimitError):
@@ -228,7 +241,7 @@ async def test_cache_asks_once_for_what_is_asked_at_the_same_moment():
 
 async def test_cache_keeps_neither_failures_nor_truncated_answers():
     """Both are asked for again."""
-    call = answering(refused(), Reply("cut", ONE, finish="length"), Reply("whole", ONE))
+    call = answering(refused(), Reply("cut", ONE, finish_reason="length"), Reply("whole", ONE))
     cached = cache(call, {}, "m")
     with pytest.raises(RateLimitError):
         await cached(ASK)
@@ -251,27 +264,27 @@ def test_whatever_changes_the_answer_is_in_the_key(change):
     """System prompt, parameters, schema and look all make another key."""
     from dataclasses import replace
 
-    assert key_of("m", ASK) != key_of("m", replace(ASK, **change))
+    assert cache_key("m", ASK) != cache_key("m", replace(ASK, **change))
 
 
 def test_what_means_nothing_is_not_in_the_key():
     """The nonce of an envelope differs from call to call and is left out; the model is in."""
     one, other = (Request(({"role": "user", "content": f"<a-{n}>\ud800é</a-{n}>"},), nonce=n) for n in ("11112222", "33334444"))
-    assert key_of("m", one) == key_of("m", other)
-    assert key_of("m", one) != key_of("n", one)
+    assert cache_key("m", one) == cache_key("m", other)
+    assert cache_key("m", one) != cache_key("n", one)
 
 
 def test_what_a_budget_lowers_is_not_in_the_key():
     """A process that goes on has another amount left, and finds the answers of the one before it all the same."""
     from dataclasses import replace
 
-    assert key_of("m", replace(ASK, max_tokens=20, original=ASK)) == key_of("m", ASK)
+    assert cache_key("m", replace(ASK, max_tokens=20, original=ASK)) == cache_key("m", ASK)
 
 
 async def test_meter_settles_what_was_used_and_prices_it():
     """The reply carries the cost, the purse what is spent."""
-    purse = Purse(Budget(usd=5))
-    reply = await meter(priced(answering(Reply("ok", ONE)), Rate()), purse, Rate())(ASK)
+    purse = BudgetTracker(Budget(usd=5))
+    reply = await meter(with_cost(answering(Reply("ok", ONE)), Rate()), purse, Rate())(ASK)
     assert reply.usage.cost == pytest.approx(0.2)
     assert purse.spent["usd"] == pytest.approx(0.2)
     assert purse.reserved["usd"] == pytest.approx(0)
@@ -280,7 +293,7 @@ async def test_meter_settles_what_was_used_and_prices_it():
 @pytest.mark.parametrize(("most", "words"), [(0, "budget of 0 calls"), (1, "budget of 1 call is")])
 async def test_a_budget_of_one_call_is_said_as_one(most, words):
     """What is used up is told as people say it."""
-    call = meter(answering(Reply("ok", ONE)), Purse(Budget(calls=most)), Rate())
+    call = meter(answering(Reply("ok", ONE)), BudgetTracker(Budget(calls=most)), Rate())
     for _ in range(most):
         await call(ASK)
     with pytest.raises(BudgetExhaustedError, match=words):
@@ -293,7 +306,7 @@ AMOUNTS = [(Budget(usd=0.00001), 300, "of 0.00001 USD"), (Budget(tokens=1_234_56
 @pytest.mark.parametrize(("budget", "length", "words"), AMOUNTS)
 async def test_amounts_are_said_without_an_exponent(budget, length, words):
     """Small sums of money and large numbers of tokens are read at a glance."""
-    call = meter(answering(Reply("ok", ONE)), Purse(budget), Rate())
+    call = meter(answering(Reply("ok", ONE)), BudgetTracker(budget), Rate())
     with pytest.raises(BudgetExhaustedError, match=words) as caught:
         await call(dataclasses.replace(ASK, messages=({"role": "user", "content": "x" * length},)))
     assert "e-" not in str(caught.value) and "e+" not in str(caught.value)
@@ -309,7 +322,7 @@ async def test_calls_in_flight_cannot_overshoot_together():
         await asyncio.sleep(0.001)
         return Reply("ok", ONE)
 
-    metered = meter(call, Purse(Budget(calls=5)))
+    metered = meter(call, BudgetTracker(Budget(calls=5)))
     ends = await asyncio.gather(*[metered(ASK) for _ in range(20)], return_exceptions=True)
     assert made == 5
     assert sum(isinstance(e, BudgetExhaustedError) for e in ends) == 15
@@ -317,14 +330,14 @@ async def test_calls_in_flight_cannot_overshoot_together():
 
 async def test_a_call_waits_for_what_others_may_leave_over():
     """Estimates are cautious: when calls under way turn out cheaper, the next one still fits."""
-    metered = meter(answering(Reply("a", Usage(1, 10, 5)), Reply("b", Usage(1, 10, 5))), Purse(Budget(tokens=250)))
+    metered = meter(answering(Reply("a", Usage(1, 10, 5)), Reply("b", Usage(1, 10, 5))), BudgetTracker(Budget(tokens=250)))
     replies = await asyncio.gather(metered(ASK), metered(ASK))
     assert [r.text for r in replies] == ["a", "b"]
 
 
 async def test_unknown_usage_counts_as_what_was_reserved():
     """A budget is kept even when a server does not say what it used."""
-    purse = Purse(Budget(output_tokens=100))
+    purse = BudgetTracker(Budget(output_tokens=100))
     await meter(answering(Reply("a", Usage(1, None, None, cost=None))), purse)(ASK)
     assert purse.spent["output_tokens"] == 50
 

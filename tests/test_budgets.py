@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Judge, Ranker, Task, refine, refine_many
-from redraft.middleware import Purse, meter, priced, retry
-from redraft.middleware.endpoint_limiter import Gate, gated
-from redraft.middleware.budget import EXCESS, LIMITS
+from redraft.middleware import BudgetTracker, meter, with_cost, retry
+from redraft.middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
+from redraft.middleware.budget import EXCESS_TEXT, LIMITS
 from redraft.protocols import Reply, Request
 from redraft.core.records import Candidate, Usage
 from redraft.errors import (
@@ -28,7 +28,7 @@ from redraft.errors import (
     RedraftError,
 )
 from redraft.graders import Checklist, Jury
-from redraft.ledger import Ledger, current_entry
+from redraft.ledger import CallLedger, current_entry
 from redraft.models.pricing import Price
 
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
@@ -46,7 +46,7 @@ TWENTIETH = random.Random(9).sample(CELLS, len(CELLS) // 20 + 1) + [
 @pytest.mark.parametrize(("situation", "limit"), TWENTIETH, ids=lambda x: getattr(x, "name", x))
 async def test_a_budget_is_kept_by_what_the_endpoint_counts(situation, limit):
     """64 in flight: nothing beyond the limit, figures as the endpoint's; where it does not honour max_tokens, that is told."""
-    cell = await bench.measured(situation, limit)
+    cell = await bench.measurement(situation, limit)
     assert not cell["flaws"], cell
 
 
@@ -175,7 +175,7 @@ def test_whatever_is_asked_at_once_nobody_waits_for_ever_and_nothing_overshoots(
 
 
 async def _all_end(jobs, limit, most):
-    served, purse, price = dict.fromkeys(LIMITS, 0.0), Purse(Budget(**{limit: most}, min_tokens=8)), Price(1.0, 5.0)
+    served, purse, price = dict.fromkeys(LIMITS, 0.0), BudgetTracker(Budget(**{limit: most}, min_tokens=8)), Price(1.0, 5.0)
 
     async def call(request):
         _, written, ticks, how = jobs[request.look]
@@ -191,18 +191,18 @@ async def _all_end(jobs, limit, most):
             raise asyncio.CancelledError
         return Reply("a", usage if how == "known" else Usage(1, None, None, cost=None))
 
-    metered = meter(priced(call, price), purse, price)
-    asked = [metered(Request(({"role": "user", "content": "x" * read},), look=n)) for n, (read, *_) in enumerate(jobs)]
+    metered = meter(with_cost(call, price), purse, price)
+    asked = [metered(Request(({"role": "user", "content": "x" * read},), sample_index=n)) for n, (read, *_) in enumerate(jobs)]
     ends = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60)
     assert all(isinstance(end, Reply | ModelError | BudgetExhaustedError | asyncio.CancelledError) for end in ends)
     assert served[limit] <= most + 1e-9
     assert purse.spent[limit] >= served[limit] - 1e-9
-    assert all(abs(amount) < 1e-6 for amount in (*purse.reserved.values(), *purse.held.values()))
+    assert all(abs(amount) < 1e-6 for amount in (*purse.reserved.values(), *purse.held_for_grades.values()))
 
 
 async def test_who_waits_is_served_in_order():
     """A long call that waits is not overtaken by short ones for ever."""
-    purse, order, gates = Purse(Budget(output_tokens=1000)), [], asyncio.Event()
+    purse, order, gates = BudgetTracker(Budget(output_tokens=1000)), [], asyncio.Event()
 
     async def call(request):
         order.append(request.look)
@@ -211,7 +211,9 @@ async def test_who_waits_is_served_in_order():
         return Reply("a", Usage(1, 1, 10, cost=0.0))
 
     metered = meter(call, purse)
-    asked = [Request(({"role": "user", "content": "q"},), max_tokens=n, look=look) for look, n in enumerate((600, 900, 10, 10))]
+    asked = [
+        Request(({"role": "user", "content": "q"},), max_tokens=n, sample_index=look) for look, n in enumerate((600, 900, 10, 10))
+    ]
     tasks = [asyncio.ensure_future(metered(request)) for request in asked]
     await asyncio.sleep(0.01)
     assert order == [0]
@@ -222,13 +224,13 @@ async def test_who_waits_is_served_in_order():
 
 async def test_a_wait_that_is_cancelled_leaves_nothing_reserved():
     """Nor does it keep others from being served."""
-    purse, gates = Purse(Budget(calls=2)), asyncio.Event()
+    purse, gates = BudgetTracker(Budget(calls=2)), asyncio.Event()
 
     async def call(request):
         await gates.wait()
         raise asyncio.CancelledError
 
-    metered = meter(priced(call, None), purse)
+    metered = meter(with_cost(call, None), purse)
     ask = Request(({"role": "user", "content": "q"},))
     tasks = [asyncio.ensure_future(metered(ask)) for _ in range(4)]
     await asyncio.sleep(0)
@@ -251,8 +253,8 @@ async def test_retries_are_reserved_and_counted_when_the_budget_ends_them():
     async def at_once(seconds):
         pass
 
-    metered = retry(meter(priced(call, None), Purse(Budget(calls=2))), attempts=4, sleep=at_once)
-    with Ledger() as ledger, pytest.raises(BudgetExhaustedError):
+    metered = retry(meter(with_cost(call, None), BudgetTracker(Budget(calls=2))), attempts=4, sleep=at_once)
+    with CallLedger() as ledger, pytest.raises(BudgetExhaustedError):
         await metered(Request(({"role": "user", "content": "q"},)))
     assert (tried, ledger.usage.calls, ledger.usage.retried_calls) == (2, 2, 1)
 
@@ -260,20 +262,20 @@ async def test_retries_are_reserved_and_counted_when_the_budget_ends_them():
 @pytest.mark.parametrize("usage", [Usage(1, None, None, cost=None), Usage()])
 async def test_what_was_sent_and_is_unknown_counts_as_reserved(usage):
     """Also where an error says nothing of its usage; never 0."""
-    purse = Purse(Budget(tokens=500))
+    purse = BudgetTracker(Budget(tokens=500))
 
     async def call(request):
         raise ModelError("lost", usage=usage)
 
     with pytest.raises(ModelError):
-        await meter(priced(call, None), purse)(Request(({"role": "user", "content": "q"},), max_tokens=100))
+        await meter(with_cost(call, None), purse)(Request(({"role": "user", "content": "q"},), max_tokens=100))
     assert purse.spent["calls"] == 1
     assert purse.spent["tokens"] > 100
 
 
 async def test_a_refused_call_teaches_nothing_of_tokens():
     """It took 0, which says nothing of its prompt: the next one is not thought to take 0 as well."""
-    purse, sent = Purse(Budget(input_tokens=3000)), []
+    purse, sent = BudgetTracker(Budget(input_tokens=3000)), []
 
     async def call(request):
         sent.append(request)
@@ -281,7 +283,7 @@ async def test_a_refused_call_teaches_nothing_of_tokens():
             raise RateLimitError("slow down", usage=Usage(calls=1))
         return Reply("answer", Usage(1, len(request.messages[0]["content"]) // 2, 10))
 
-    metered = meter(priced(call, None), purse)
+    metered = meter(with_cost(call, None), purse)
     with pytest.raises(RateLimitError):
         await metered(Request(({"role": "user", "content": "word of text " * 30},)))
     with pytest.raises(BudgetExhaustedError):
@@ -291,18 +293,18 @@ async def test_a_refused_call_teaches_nothing_of_tokens():
 
 async def test_a_call_that_never_left_costs_nothing():
     """However often a gate asks again meanwhile: nobody listens, and the budget is as it was."""
-    purse, tried = Purse(Budget(calls=1, tokens=3000)), 0
+    purse, tried = BudgetTracker(Budget(calls=1, tokens=3000)), 0
 
     async def call(request):
         nonlocal tried
         tried += 1
         entry = current_entry()
-        entry.watch()
+        entry.start_counting()
         if tried <= 3:
             raise ModelUnavailableError(
                 "nobody listens", retryable=True, retry_after=500.0
             )  # so long that the gate asks again itself
-        entry.leave()
+        entry.count_request()
         return Reply("answer", Usage(1, 10, 5))
 
     now = [0.0]
@@ -311,8 +313,8 @@ async def test_a_call_that_never_left_costs_nothing():
         now[0] += seconds
         await asyncio.sleep(0)
 
-    gate = Gate("one", clock=lambda: now[0], sleep=pass_by)
-    reply = await meter(gated(priced(call, None), gate), purse)(Request(({"role": "user", "content": "q"},)))
+    gate = EndpointLimiter("one", clock=lambda: now[0], sleep=pass_by)
+    reply = await meter(limit_endpoint(with_cost(call, None), gate), purse)(Request(({"role": "user", "content": "q"},)))
     assert (tried, reply.usage.calls, purse.spent["calls"], purse.spent["tokens"]) == (4, 1, 1, 15)
 
 
@@ -332,7 +334,7 @@ async def test_a_rewrite_is_bought_only_with_its_grade():
     [
         (Judge(), 2),
         ([Judge(), Judge(name="second")], 3),
-        (Jury(["judge"], looks=3), 4),
+        (Jury(["judge"], repeats=3), 4),
         (Checklist(), 3),
         (Checklist(["Is it short?"]), 2),
         (lambda text: 0.5, 1),
@@ -369,7 +371,7 @@ async def test_nothing_that_was_paid_for_stays_ungraded(limits, drafts):
         max_iterations=9,
     )
     assert result.stop == "budget"
-    assert len(model.texts) == len(result.trace.graded) > 0
+    assert len(model.texts) == len(result.trace.graded_candidates) > 0
 
 
 async def test_what_is_reserved_for_grades_is_for_the_repair_of_the_text_too():
@@ -406,7 +408,7 @@ async def test_a_call_that_fails_first_leaves_what_is_reserved_for_grades(monkey
         given = dict(budget=Budget(**{limit: most}), adaptive=False, target_score=1, max_iterations=3)
         with suppress(BudgetExhaustedError):
             result = await refine("Say it. " * 40, model, Judge(), **given)
-            assert len(result.trace.candidates) == len(result.trace.graded), most
+            assert len(result.trace.candidates) == len(result.trace.graded_candidates), most
             continue
         assert not [request for request in model.texts if request is not model.sent[0]], most
 
@@ -450,18 +452,18 @@ async def test_drafts_written_before_any_is_graded_do_not_wait_for_each_other():
 
     model = Writer(length=20)
     result = await asyncio.wait_for(refine("q", model, Judge(), plan=plan, budget=Budget(calls=4)), 60)
-    assert (len(model.texts), len(result.trace.graded)) == (2, 2)
+    assert (len(model.texts), len(result.trace.graded_candidates)) == (2, 2)
 
 
 async def test_one_budget_over_many_tasks_grades_all_that_it_buys():
     """Sixteen tasks at once, money for some."""
     model = Writer(length=200, seconds=0.001)
     results = await refine_many([f"q{n}" for n in range(16)], model, Judge(), budget=Budget(tokens=20_000), adaptive=False)
-    assert sum(len(r.trace.candidates) for r in results) == sum(len(r.trace.graded) for r in results) > 4
+    assert sum(len(r.trace.candidates) for r in results) == sum(len(r.trace.graded_candidates) for r in results) > 4
     assert sum(r.usage.tokens for r in results) <= 20_000
 
 
-@pytest.mark.parametrize("graders", [Judge(), Ranker(), Jury(["judge"], looks=2)], ids=["judge", "ranker", "jury"])
+@pytest.mark.parametrize("graders", [Judge(), Ranker(), Jury(["judge"], repeats=2)], ids=["judge", "ranker", "jury"])
 @pytest.mark.parametrize("limits", [{"tokens": 15_000}, {"usd": 0.03}, {"calls": 25}])
 async def test_who_waits_for_what_others_hold_does_not_wait_in_vain(monkeypatch, graders, limits):
     """Tasks with several drafts hold money for grades, and wait for more; no clock is needed to tell that nobody gives any back."""
@@ -482,14 +484,14 @@ async def test_an_endpoint_that_ignores_max_tokens_is_told_of():
     result = await refine("q", model, lambda text: 1.0, budget=Budget(output_tokens=500))
     assert result.usage.output_tokens == 3000
     assert "spent 3000 of 500 output tokens" in result.summary()
-    assert EXCESS in result.metadata["note"]
+    assert EXCESS_TEXT in result.metadata["note"]
     assert "wrote more than max_tokens" in result.metadata["note"]
 
 
 async def test_a_budget_that_was_kept_says_nothing_of_it():
     """No word of an excess where there is none."""
     result = await refine("q", Writer(length=100), lambda text: 1.0, budget=Budget(output_tokens=500))
-    assert EXCESS not in result.summary() + result.metadata["note"]
+    assert EXCESS_TEXT not in result.summary() + result.metadata["note"]
 
 
 # ---- time
@@ -499,7 +501,7 @@ async def test_a_rewrite_that_cannot_be_graded_in_time_is_not_begun():
     """By the time that the draft and its grade took."""
     model = Writer(length=20, seconds=0.4)
     result = await refine("q", model, Judge(), deadline=1.4, adaptive=False, target_score=1, max_iterations=5)
-    assert (result.stop, len(result.trace.candidates)) == ("deadline", len(result.trace.graded))
+    assert (result.stop, len(result.trace.candidates)) == ("deadline", len(result.trace.graded_candidates))
     assert "takes about" in result.metadata["note"]
     assert len(model.sent) == 2
 

@@ -109,7 +109,7 @@ async def test_cancelling_ends_the_worker():
     worker = await run(jobs.process, **SAID)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
-            await asyncio.gather(*(run(jobs.hold_the_lock, 60, seconds=60, **SAID) for _ in range(2 * pool.SIZE)))
+            await asyncio.gather(*(run(jobs.hold_the_lock, 60, seconds=60, **SAID) for _ in range(2 * pool.POOL_SIZE)))
     await gone(worker)
     assert await run(jobs.echo, 1, **SAID) == 1
 
@@ -137,7 +137,7 @@ sys.stdin.readline()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a worker at work ends at the limit of its job")
 @pytest.mark.parametrize(
-    ("end", "busy"), [("kill", 0), ("kill", 1), ("kill", pool.SIZE), ("exit", 0)], ids=["idle", "one", "all", "exit"]
+    ("end", "busy"), [("kill", 0), ("kill", 1), ("kill", pool.POOL_SIZE), ("exit", 0)], ids=["idle", "one", "all", "exit"]
 )
 def test_workers_end_with_their_parent(end, busy):
     """Within a second, though the parent was killed, idle or in a pattern that backtracks for years."""
@@ -295,7 +295,7 @@ def test_interrupting_a_waiting_thread_ends_the_job():
 def test_a_worker_that_cannot_start_is_an_error_of_its_own(monkeypatch):
     """It says nothing of the text."""
     forget_workers()
-    monkeypatch.setattr(pool, "command", lambda: [sys.executable, "-c", "raise SystemExit(3)"])
+    monkeypatch.setattr(pool, "worker_command", lambda: [sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(RedraftError, match="did not start") as caught:
         run_sync(jobs.echo, 1, **SAID)
     assert not isinstance(caught.value, ComputeLimitError)
@@ -303,7 +303,7 @@ def test_a_worker_that_cannot_start_is_an_error_of_its_own(monkeypatch):
 
 def forget_workers():
     """Have the next job start a worker."""
-    for worker in list(pool._idle):
+    for worker in list(pool._idle_timer):
         worker.process.kill()
         worker.process.wait()
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import redraft
-from redraft import Budget, Feedback, Judge, ScriptedModel, Task, must, refine, weighted
+from redraft import Budget, Feedback, Judge, ScriptedModel, Task, must, refine, with_weight
 from redraft.cli.exits import BROKEN, OK, exit_code
 from redraft.protocols import Check
 from redraft.plans.self_refine import BestOfN, SelfRefine
@@ -169,10 +169,10 @@ async def test_best_of_n_keeps_the_one_that_keeps_it(plan):
 def test_no_rule_is_content_with_a_broken_must(stop):
     """Each rule alone, on a trace that says all is well but for the must."""
     from redraft.core.records import Candidate
-    from redraft.core.trace import Seat
+    from redraft.core.trace import PanelGrader
 
     said = [Feedback(1.0, done=True, grader="judge"), Feedback(0.0, grader="check")]
-    trace = Trace(Task("q"), (Seat("judge"), Seat("check", must=True)), (Candidate(0, "a", role="generate"), *said))
+    trace = Trace(Task("q"), (PanelGrader("judge"), PanelGrader("check", must=True)), (Candidate(0, "a", role="generate"), *said))
     assert stop(trace) is None
 
 
@@ -283,8 +283,8 @@ async def test_a_cache_tells_demands_apart():
 
 def test_a_check_may_say_how_near_a_text_comes():
     """A requirement of one's own may, too; one that says nothing is far off until it is kept."""
-    assert Check(ok=False, measured="3 of 4", nearness=0.75).nearness == 0.75
-    assert Check(ok=False, measured="no").nearness is None
+    assert Check(ok=False, measurement="3 of 4", nearness=0.75).nearness == 0.75
+    assert Check(ok=False, measurement="no").nearness is None
     with pytest.raises(ValueError, match="nearness"):
         Feedback(0.0, nearness=1.5)
 
@@ -292,5 +292,5 @@ def test_a_check_may_say_how_near_a_text_comes():
 async def test_weights_and_looks_do_not_hide_a_demand():
     """A must that is weighted is told, too."""
     model = ScriptedModel(["a"])
-    await refine("q", model, [must(weighted("words:1", 2)), lambda t: 1.0])
+    await refine("q", model, [must(with_weight("words:1", 2)), lambda t: 1.0])
     assert "exactly 1 word" in asked(model)[0]["content"]

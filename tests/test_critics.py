@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft import Feedback, Judge, ScriptedModel, must, refine
-from redraft.quality.lineage import noisy_among
+from redraft.quality.lineage import llm_graders
 from redraft.plans.adaptive import Adaptive
 from redraft.core.records import Candidate, Comparison, Task
 from redraft.core.steps import Grade, Refine
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import GradingError
 
 TEXTS = ["a", "b", "c", "d", "e"]
@@ -77,7 +77,7 @@ def quiet_about(*liked):
 async def test_critics_steer_and_stop(graders, value, score, stop, converged):
     """Alone, the latest that they call done is best, else the latest; beside scorers they leave the mean as it is."""
     result = await refine("q", ScriptedModel(TEXTS), graders)
-    assert (result.value, result.observed, str(result.stop), result.metadata["converged"]) == (value, score, stop, converged)
+    assert (result.value, result.judge_score, str(result.stop), result.metadata["converged"]) == (value, score, stop, converged)
 
 
 async def test_what_they_want_is_told_and_what_they_call_done_is_not():
@@ -118,7 +118,7 @@ async def test_a_critic_that_asks_a_model_is_no_source_of_noise():
         return str(next(counter) % 5)
 
     result = await refine("q", ScriptedModel([f"text {i}" for i in range(9)]), [asking, noisy], judge, max_iterations=5, min_gain=0)
-    assert [seat.grader for seat, _ in noisy_among(result.trace.scorers)] == ["noisy"]
+    assert [seat.name for seat, _ in llm_graders(result.trace.scorers)] == ["noisy"]
     views = [f for views in result.trace.feedback.values() for f in views if f.grader == "asking"]
     assert len(views) == len(result.trace.candidates)
     assert result.score_interval is not None
@@ -177,7 +177,12 @@ async def test_a_judge_that_cannot_be_read_now_and_then_does_not_end_the_work(se
 
 # ---- by the trace alone
 
-SEATS = (Seat("critic", free=True), Seat("judge"), Seat("must", must=True, free=True), Seat("other", free=True))
+SEATS = (
+    PanelGrader("critic", model_free=True),
+    PanelGrader("judge"),
+    PanelGrader("must", must=True, model_free=True),
+    PanelGrader("other", model_free=True),
+)
 views = st.sampled_from(
     [
         Feedback(),
@@ -199,7 +204,7 @@ def test_who_is_a_critic_does_not_depend_on_the_order_of_records(said, seats, di
         records.append(Candidate(id, f"text {id}", id - 1 if id else None, role="refine" if id else "generate"))
         for seat, view in zip(SEATS[:seats], row, strict=False):
             if view is not None:
-                records.append(Feedback(view.score, "", view.actions, view.done, candidate=id, grader=seat.grader))
+                records.append(Feedback(view.score, "", view.actions, view.done, candidate=id, grader=seat.name))
     whole = Trace(Task("q"), SEATS[:seats], tuple(records))
     dice.shuffle(records)
     grown = Trace(Task("q"), SEATS[:seats])
@@ -227,7 +232,7 @@ def test_every_critic_is_heard_before_the_next_step():
 
 def test_rankings_decide_where_the_others_are_critics():
     """They tell more of how good an answer is."""
-    seats = (Seat("critic", free=True), Seat("ranker", compares=True))
+    seats = (PanelGrader("critic", model_free=True), PanelGrader("ranker", compares=True))
     drafts = [Candidate(i, f"text {i}", role="generate") for i in range(3)]
     wishes = [Feedback(actions=("x",), candidate=i, grader="critic") for i in range(3)]
     trace = Trace(Task("q"), seats, (*drafts, *wishes, Comparison((1, 2, 0), grader="ranker")))
@@ -239,7 +244,7 @@ def test_rankings_decide_where_the_others_are_critics():
 def test_feedback_without_a_score_says_nothing_or_steers():
     """The score may be left out; only what steers is a critic's."""
     assert Feedback().score is None
-    assert [f.steers for f in (Feedback(), Feedback(done=True), Feedback(actions=("x",)), Feedback(0.5, done=True))] == [
+    assert [f.is_critique for f in (Feedback(), Feedback(done=True), Feedback(actions=("x",)), Feedback(0.5, done=True))] == [
         False,
         True,
         True,

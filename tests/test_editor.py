@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft.protocols import Check, Edit
-from redraft.editor import FormEditor, leftovers
+from redraft.editor import FormEditor, unmet_requirements
 from redraft.requirements import KINDS, parse, text_spans as texts
 
 REPAIRED = [
@@ -70,7 +70,7 @@ def test_nothing_is_ever_invented(spec):
     text = "A short and entirely reasonable explanation of photosynthesis."
     requirement = parse(spec)
     assert FormEditor().repair(text, [requirement]) is None
-    assert [left for left, _ in leftovers(text, [requirement])] == [requirement]
+    assert [left for left, _ in unmet_requirements(text, [requirement])] == [requirement]
 
 
 def test_a_demanded_ending_survives_shortening():
@@ -89,7 +89,7 @@ def test_several_demands_are_repaired_in_one_edit():
 
 def test_with_lossy_off_nothing_is_given_up():
     """A user may refuse every loss."""
-    assert FormEditor(lossy=False).repair("One two three. Four.", [parse("words:-3")]) is None
+    assert FormEditor(allow_lossy=False).repair("One two three. Four.", [parse("words:-3")]) is None
 
 
 def test_a_text_is_not_gutted():
@@ -119,7 +119,7 @@ def test_a_requirement_that_raises_is_left_alone():
     """It is reported as left over, and the others are repaired all the same."""
     edit = FormEditor().repair("a, b", [Raises(), parse("no_commas")])
     assert edit.text == "a b"
-    assert [check.measured for _, check in leftovers("a b", [Raises()])] == ["cannot be measured: ValueError"]
+    assert [check.measurement for _, check in unmet_requirements("a b", [Raises()])] == ["cannot be measured: ValueError"]
 
 
 PIECES = [
@@ -165,7 +165,7 @@ def test_an_edit_breaks_nothing_and_mends_something(text, requirements):
     after = {r.spec for r in requirements if r.check(edit.text).ok}
     assert before < after
     if not any(r.spec.startswith(("starts_with", "ends_with", "quoted")) for r in requirements):
-        assert all(text[slice(*span)] in edit.text for span in texts.protected(text))
+        assert all(text[slice(*span)] in edit.text for span in texts.protected_spans(text))
     edit.text.encode()
 
 

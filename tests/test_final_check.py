@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from redraft import BestOfN, Budget, Judge, ScriptedModel, Task, Trace, batch, must, refine, weighted
+from redraft import BestOfN, Budget, Judge, ScriptedModel, Task, Trace, batch, must, refine, with_weight
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
 from redraft.core.records import Candidate, Comparison, Feedback
 from redraft.core.steps import Compare, Stop
 from redraft.core.stopping import done, max_iterations, target
-from redraft.core.trace import Seat
+from redraft.core.trace import PanelGrader
 from redraft.errors import BudgetExhaustedError, ConfigError
 from redraft.graders import Pairwise
 from redraft.runs import Run
@@ -60,14 +60,14 @@ async def test_the_judge_decides_between_two_that_are_close():
     assert all("It is true." in text for _, _, text in judge.asked)
     low, high = result.score_interval
     assert low < result.score < high
-    assert result.observed == 0.6
+    assert result.judge_score == 0.6
 
 
 @pytest.mark.parametrize("winner", ["first", "second", "tie"])
 async def test_no_verdict_changes_nothing(winner):
     """A tie, or a verdict that changes with the order, leaves what is believed."""
     result = await checked(Judging({"one": 3, "two": 4}, lambda *_: winner))
-    assert (result.value, result.observed) == ("two", 0.8)
+    assert (result.value, result.judge_score) == ("two", 0.8)
 
 
 async def test_a_check_that_cannot_be_had_changes_nothing():
@@ -169,7 +169,7 @@ async def test_who_compares_already_is_the_check():
     """A comparing grader on the panel is not seated twice."""
     judge = Judging({"one": 3, "two": 4}, favourite("one"))
     result = await checked(judge, graders=[Judge(RUBRIC), Pairwise()])
-    assert [seat.grader for seat in result.trace.panel] == ["judge", "pairwise"]
+    assert [seat.name for seat in result.trace.panel] == ["judge", "pairwise"]
     assert (result.value, len(judge.asked)) == ("one", 2)
 
 
@@ -220,11 +220,11 @@ async def test_a_rehearsal_counts_it(tmp_path):
 
 def ended(*scores, told=(), attempts=0):
     """What a plan asks for that may write no more, of drafts with these scores and comparisons (rankings, ties)."""
-    panel = (Seat("judge"), Seat("final_check", compares=True))
+    panel = (PanelGrader("judge"), PanelGrader("final_check", compares=True))
     records = [Candidate(i, f"text {i}", role="generate") for i in range(len(scores))]
     records += [Feedback(score, candidate=i, grader="judge") for i, score in enumerate(scores)]
     records += [Comparison(ranking, grader="final_check", ties=ties) for ranking, ties in told]
-    plan = Adaptive(SelfRefine(target(1.0) | max_iterations(0), drafts=len(scores)), attempts=attempts)
+    plan = Adaptive(SelfRefine(target(1.0) | max_iterations(0), drafts=len(scores)), max_attempts=attempts)
     return plan(Trace(Task("q"), panel, tuple(records)))
 
 
@@ -258,7 +258,7 @@ def test_the_first_candidate_can_win(told, best):
     [step] = ended(0.5, 0.6, told=told)
     assert isinstance(step, Stop)
     assert step.best == best
-    believed = dict(step.believed)
+    believed = dict(step.estimates)
     assert step.score == believed[best]
     assert believed[0] < believed[1]
 
@@ -266,5 +266,5 @@ def test_the_first_candidate_can_win(told, best):
 async def test_weights_and_looks_do_not_multiply_it():
     """However often a judge looks, it compares once."""
     judge = Judging({"one": 3, "two": 4}, favourite("one"))
-    result = await checked(judge, graders=weighted(Judge(RUBRIC), 2, looks=2))
+    result = await checked(judge, graders=with_weight(Judge(RUBRIC), 2, repeats=2))
     assert (result.value, len(judge.asked)) == ("one", 2)

@@ -67,13 +67,13 @@ def test_a_journal_stays_with_the_process_that_opened_it(tmp_path):
         return "done"
 
     with Journal(path) as journal:
-        journal.note("r", model="m")
-        journal.begin("r", "1", 0, "k", {"task": "t"}, HEADER)
+        journal.update_run("r", model="m")
+        journal.begin_row("r", "1", 0, "k", {"task": "t"}, HEADER)
         uses = {
-            "write": lambda: journal.begin("r", "2", 1, "k", {}, HEADER),
+            "write": lambda: journal.begin_row("r", "2", 1, "k", {}, HEADER),
             "read": lambda: journal.run("r"),
             "flush": journal.flush,
-            "wait": lambda: asyncio.run(journal.committed()),
+            "wait": lambda: asyncio.run(journal.wait_for_commit()),
             "close": journal.close,
         }
         said = in_child(lambda: {name: tried(use) for name, use in uses.items()})
@@ -83,9 +83,9 @@ def test_a_journal_stays_with_the_process_that_opened_it(tmp_path):
         }
         with pytest.raises(StoreError, match="held by"):
             Journal(path)
-        journal.finish("r", "1", "done", {"best": "b"})
+        journal.finish_row("r", "1", "done", {"best": "b"})
     with Journal(path) as journal:
-        assert [note.status for note in journal.known("r", ["1", "2"]).values()] == ["done"]
+        assert [note.status for note in journal.rows_by_id("r", ["1", "2"]).values()] == ["done"]
 
 
 def test_a_draft_stays_with_the_process_that_writes_it(tmp_path):

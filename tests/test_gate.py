@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.middleware import Budget, EndpointCapabilities, Gate, Purse, adapt, gated, meter, retry
-from redraft.middleware.token_bucket import Rates
-from redraft.middleware.aimd import REST, Window
-from redraft.protocols import Pace, Reply, Request
+from redraft.middleware import Budget, EndpointCapabilities, EndpointLimiter, BudgetTracker, adapt, limit_endpoint, meter, retry
+from redraft.middleware.token_bucket import RateLimits
+from redraft.middleware.aimd import HOLD_WINDOWS, AIMDWindow
+from redraft.protocols import RateLimitStatus, Reply, Request
 from redraft.core.records import Usage
 from redraft.errors import (
     AuthenticationError,
@@ -73,7 +73,7 @@ def clock():
 
 
 def gate_on(clock, **more):
-    return Gate("here", clock=clock, sleep=clock.sleep, **more)
+    return EndpointLimiter("here", clock=clock, sleep=clock.sleep, **more)
 
 
 def down(**more):
@@ -117,25 +117,25 @@ async def ended(tasks):
 def full_window(window, windows=1):
     """So many windows of successes in which all places were taken."""
     for _ in range(windows):
-        window.entered(window.limit)
+        window.record_start(window.limit)
         for _ in range(window.limit):
-            window.succeeded(window.era)
+            window.record_success(window.epoch)
 
 
 def test_the_limit_doubles_until_the_first_trouble_and_then_nears_it_carefully():
     """From 16 up to trouble at 128, half, half of the way back each time, a rest beneath it, then one, two, four more."""
-    window, seen = Window(16, 1, 512), []
+    window, seen = AIMDWindow(16, 1, 512), []
     for _ in range(3):
         full_window(window)
         seen.append(window.limit)
     assert seen == [32, 64, 128]
-    window.troubled(window.era)
+    window.record_congestion(window.epoch)
     seen = [window.limit]
     for _ in range(6):
         full_window(window)
         seen.append(window.limit)
     assert seen == [64, 96, 112, 120, 124, 126, 127]
-    full_window(window, REST)
+    full_window(window, HOLD_WINDOWS)
     assert window.limit == 127
     seen = []
     for _ in range(5):
@@ -146,25 +146,25 @@ def test_the_limit_doubles_until_the_first_trouble_and_then_nears_it_carefully()
 
 def test_a_limit_that_is_not_used_is_not_raised():
     """Ten thousand successes, one at a time, say nothing about seventeen at a time."""
-    window = Window(16, 1, 512)
+    window = AIMDWindow(16, 1, 512)
     for _ in range(10_000):
-        window.entered(1)
-        window.succeeded(window.era)
+        window.record_start(1)
+        window.record_success(window.epoch)
     assert window.limit == 16
 
 
 def test_one_storm_of_refusals_halves_once():
     """All that were out when the limit fell fall with it: they neither halve it again nor raise it."""
-    window = Window(64, 1, 512)
-    era = window.era
+    window = AIMDWindow(64, 1, 512)
+    era = window.epoch
     for _ in range(64):
-        window.troubled(era)
+        window.record_congestion(era)
     assert window.limit == 32
-    window.entered(64)
+    window.record_start(64)
     for _ in range(64):
-        window.succeeded(era)
+        window.record_success(era)
     assert window.limit == 32
-    window.troubled(window.era)
+    window.record_congestion(window.epoch)
     assert window.limit == 16
 
 
@@ -174,12 +174,12 @@ def test_one_storm_of_refusals_halves_once():
 )
 def test_the_limit_stays_between_floor_and_ceiling(start, floor, ceiling, after_trouble, after_luck):
     """Whatever happens, and wherever it is told to start."""
-    lucky, poor = Window(start, floor, ceiling), Window(start, floor, ceiling)
+    lucky, poor = AIMDWindow(start, floor, ceiling), AIMDWindow(start, floor, ceiling)
     full_window(lucky, 100)
-    poor.troubled(poor.era)
+    poor.record_congestion(poor.epoch)
     assert (poor.limit, lucky.limit) == (after_trouble, after_luck)
     for _ in range(20):
-        poor.troubled(poor.era)
+        poor.record_congestion(poor.epoch)
     assert poor.limit == floor
 
 
@@ -199,7 +199,7 @@ def test_the_limit_stays_between_floor_and_ceiling(start, floor, ceiling, after_
 def test_limits_that_are_none_are_refused(given, named):
     """The complaint names the argument and the value."""
     with pytest.raises(ConfigError, match=named):
-        Gate("here", **given)
+        EndpointLimiter("here", **given)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ async def test_which_errors_say_that_it_was_too_much(clock, error, limit):
     """Turned away or too late: half as many. Broken, refused or unreachable: the number was not to blame."""
     gate = gate_on(clock)
     with pytest.raises(type(error)):
-        await gated(answering(error, OK), gate)(ASK)
+        await limit_endpoint(answering(error, OK), gate)(ASK)
     assert (gate.limit, gate.in_flight) == (limit, 0)
 
 
@@ -248,7 +248,7 @@ async def test_it_finds_what_an_endpoint_takes(clock, most):
     """With more than enough to do, over 90 % of what the endpoint can serve is served, with few refusals."""
     endpoint = Endpoint(clock, most)
     gate = gate_on(clock)
-    call = retry(gated(endpoint, gate), attempts=1000, sleep=clock.sleep)
+    call = retry(limit_endpoint(endpoint, gate), attempts=1000, sleep=clock.sleep)
 
     async def worker():
         while True:
@@ -275,39 +275,39 @@ async def test_first_come_first_served(clock):
         await asyncio.sleep(0)
         return OK
 
-    passed = gated(call, gate_on(clock, start=1, ceiling=1))
-    await asyncio.gather(*(passed(Request(ASK.messages, look=n)) for n in range(50)))
+    passed = limit_endpoint(call, gate_on(clock, start=1, ceiling=1))
+    await asyncio.gather(*(passed(Request(ASK.messages, sample_index=n)) for n in range(50)))
     assert order == list(range(50))
 
 
 async def test_room_is_what_is_free_with_nobody_waiting(clock):
     """Free places, then none, then whoever waits counts against it; `room_made` tells when that changes."""
     gate = gate_on(clock, start=2, ceiling=2)
-    rooms = [gate.room]
+    rooms = [gate.free_slots]
     places = []
     for _ in range(2):
-        places.append(await gate.enter())
-        rooms.append(gate.room)
-    waiting = asyncio.ensure_future(gate.enter())
+        places.append(await gate.acquire())
+        rooms.append(gate.free_slots)
+    waiting = asyncio.ensure_future(gate.acquire())
     await asyncio.sleep(0)
-    assert (rooms, gate.room, gate.waiting) == ([2, 1, 0], -1, 1)
-    told = asyncio.ensure_future(gate.room_made())
-    gate.succeeded(places.pop(), OK)
+    assert (rooms, gate.free_slots, gate.queue_length) == ([2, 1, 0], -1, 1)
+    told = asyncio.ensure_future(gate.wait_for_slot())
+    gate.record_success(places.pop(), OK)
     await clock.settle()
-    assert (waiting.done(), told.done(), gate.room) == (True, False, 0)
-    gate.succeeded(places.pop(), OK)
+    assert (waiting.done(), told.done(), gate.free_slots) == (True, False, 0)
+    gate.record_success(places.pop(), OK)
     await clock.settle()
-    assert (told.done(), gate.room) == (True, 1)
-    await asyncio.wait_for(gate.room_made(), 1)
+    assert (told.done(), gate.free_slots) == (True, 1)
+    await asyncio.wait_for(gate.wait_for_slot(), 1)
 
 
 async def test_room_comes_back_after_a_pause_with_nobody_inside(clock):
     """Whoever waits for room alone is woken when the pause is over."""
     gate = gate_on(clock)
     with pytest.raises(RateLimitError):
-        await gated(answering(busy(retry_after=5)), gate)(ASK)
-    assert gate.room == 0
-    told = asyncio.ensure_future(gate.room_made())
+        await limit_endpoint(answering(busy(retry_after=5)), gate)(ASK)
+    assert gate.free_slots == 0
+    told = asyncio.ensure_future(gate.wait_for_slot())
     await clock.advance(4.9)
     assert not told.done()
     await clock.advance(0.2)
@@ -336,7 +336,7 @@ def test_no_place_is_ever_lost_or_given_twice(moves, start, rpm):
                 raise error
             return OK
 
-        passed = gated(call, gate)
+        passed = limit_endpoint(call, gate)
         for move, n in moves:
             open_ends = [end for end in inside if not end.done()]
             if move == "ask":
@@ -351,7 +351,7 @@ def test_no_place_is_ever_lost_or_given_twice(moves, start, rpm):
             if n % 3 == 0:
                 await asyncio.sleep(0)
             assert gate.in_flight >= 0
-            assert gate.waiting >= 0
+            assert gate.queue_length >= 0
         for _ in range(200):
             await clock.advance(2)
             for end in inside:
@@ -363,7 +363,7 @@ def test_no_place_is_ever_lost_or_given_twice(moves, start, rpm):
         await clock.advance(2)
         assert all(task.done() for task in tasks)
         assert not any(over)
-        assert (gate.in_flight, gate.waiting) == (0, 0)
+        assert (gate.in_flight, gate.queue_length) == (0, 0)
 
     asyncio.run(lived())
 
@@ -377,7 +377,7 @@ async def test_a_call_that_breaks_gives_its_place_back(clock):
 
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
-            await gated(call, gate)(ASK)
+            await limit_endpoint(call, gate)(ASK)
     assert (gate.in_flight, gate.limit) == (0, 1)
 
 
@@ -388,21 +388,21 @@ async def test_a_pause_holds_for_all_and_ends_one_by_one(clock):
     """After Retry-After 5 nobody is asked for 5 s, then half the limit within a second, evenly."""
     gate = gate_on(clock)
     with pytest.raises(RateLimitError):
-        await gated(answering(busy(retry_after=5)), gate)(ASK)
+        await limit_endpoint(answering(busy(retry_after=5)), gate)(ASK)
     call = answering(OK, clock=clock)
-    tasks = begun(*(gated(call, gate)(ASK) for _ in range(8)))
+    tasks = begun(*(limit_endpoint(call, gate)(ASK) for _ in range(8)))
     await clock.advance(4.99)
-    assert (call.at, gate.waiting) == ([], 8)
+    assert (call.at, gate.queue_length) == ([], 8)
     assert re.fullmatch(rf"paused until {MOMENT} \(for 5 s\)", gate.state)
     await clock.advance(2)
     assert [round(at - 1005, 3) for at in call.at] == [n / 8 for n in range(8)]
-    assert (gate.state, gate.waiting, all(t.done() for t in tasks)) == ("", 0, True)
+    assert (gate.state, gate.queue_length, all(t.done() for t in tasks)) == ("", 0, True)
 
 
 async def test_a_long_pause_says_its_date_and_how_long_it_is(clock):
     """The time of day alone would not say whether it is today's."""
     gate = gate_on(clock)
-    tasks = begun(gated(answering(busy(retry_after=11_520), OK), gate)(ASK))
+    tasks = begun(limit_endpoint(answering(busy(retry_after=11_520), OK), gate)(ASK))
     await clock.settle()
     assert re.fullmatch(r"paused until \d{4}-\d\d-\d\d \d\d:\d\d UTC \(for 3 h 12 min\)", gate.state)
     await ended(tasks)
@@ -411,7 +411,7 @@ async def test_a_long_pause_says_its_date_and_how_long_it_is(clock):
 async def test_a_retry_outside_waits_once(clock):
     """The gate's pause and the retry's wait are the same five seconds."""
     call = answering(busy(retry_after=5), OK, clock=clock)
-    task = asyncio.ensure_future(retry(gated(call, gate_on(clock)), sleep=clock.sleep, chance=lambda: 0.5)(ASK))
+    task = asyncio.ensure_future(retry(limit_endpoint(call, gate_on(clock)), sleep=clock.sleep, jitter=lambda: 0.5)(ASK))
     await clock.advance(20)
     assert task.result().text == "ok"
     assert [at - 1000 for at in call.at] == [0, 5.25]
@@ -422,9 +422,9 @@ async def test_a_very_long_retry_after_parks_the_gate_and_fails_nobody(clock):
     said = []
     gate = gate_on(clock, say=said.append)
     call = answering(*[busy(retry_after=3600) for _ in range(4)], OK, clock=clock)
-    tasks = begun(*(retry(gated(call, gate), attempts=1)(ASK) for _ in range(4)))
+    tasks = begun(*(retry(limit_endpoint(call, gate), attempts=1)(ASK) for _ in range(4)))
     await clock.advance(3599)
-    assert (len(call.at), len(said), gate.waiting) == (4, 1, 4)
+    assert (len(call.at), len(said), gate.queue_length) == (4, 1, 4)
     assert re.fullmatch(rf"here: paused until {MOMENT} \(for 1 h\), as it asked: .+", said[0])
     assert re.fullmatch(rf"paused until {MOMENT} \(for 1 h\)", gate.state)
     await clock.advance(3)
@@ -436,7 +436,7 @@ async def test_a_very_long_retry_after_parks_the_gate_and_fails_nobody(clock):
 async def test_what_the_gate_asks_again_is_reserved_too(clock):
     """A budget of calls counts each; what they consumed is told once."""
     call = answering(*[busy(retry_after=3600) for _ in range(5)], clock=clock)
-    task = asyncio.ensure_future(meter(gated(call, gate_on(clock)), Purse(Budget(calls=3)))(ASK))
+    task = asyncio.ensure_future(meter(limit_endpoint(call, gate_on(clock)), BudgetTracker(Budget(calls=3)))(ASK))
     await clock.advance(5 * 3700)
     assert len(call.at) == 3
     assert isinstance(task.exception(), BudgetExhaustedError)
@@ -445,8 +445,8 @@ async def test_what_the_gate_asks_again_is_reserved_too(clock):
 
 async def test_what_the_gate_asked_again_is_counted_once(clock):
     """One refusal and an answer are two calls, by the reply and by the budget."""
-    call, purse = answering(busy(retry_after=3600), OK, clock=clock), Purse(Budget(calls=3))
-    task = asyncio.ensure_future(meter(gated(call, gate_on(clock)), purse)(ASK))
+    call, purse = answering(busy(retry_after=3600), OK, clock=clock), BudgetTracker(Budget(calls=3))
+    task = asyncio.ensure_future(meter(limit_endpoint(call, gate_on(clock)), purse)(ASK))
     await clock.advance(3700)
     assert (task.result().usage.calls, task.result().usage.retried_calls, purse.spent["calls"]) == (2, 1, 2)
 
@@ -454,14 +454,14 @@ async def test_what_the_gate_asked_again_is_counted_once(clock):
 async def test_a_call_within_a_call_reserves_nothing_of_the_outer_budget(clock):
     """A model that asks another, which its own gate asks again, is not asked again itself."""
     inner = answering(busy(retry_after=3600), OK, clock=clock)
-    asks_another = gated(inner, gate_on(clock))
-    outer, purse = answering(OK, clock=clock), Purse(Budget(calls=3))
+    asks_another = limit_endpoint(inner, gate_on(clock))
+    outer, purse = answering(OK, clock=clock), BudgetTracker(Budget(calls=3))
 
     async def model(request):
         await asks_another(JUDGE)
         return await outer(request)
 
-    task = asyncio.ensure_future(meter(gated(model, gate_on(clock)), purse)(ASK))
+    task = asyncio.ensure_future(meter(limit_endpoint(model, gate_on(clock)), purse)(ASK))
     await clock.advance(3700)
     assert (task.result().text, len(inner.at), len(outer.at), purse.spent["calls"]) == ("ok", 2, 1, 1)
 
@@ -469,7 +469,7 @@ async def test_a_call_within_a_call_reserves_nothing_of_the_outer_budget(clock):
 async def test_not_even_an_absurd_retry_after_parks_for_more_than_a_day(clock):
     """1e308 seconds are a day."""
     call = answering(busy(retry_after=1e308), OK, clock=clock)
-    task = asyncio.ensure_future(gated(call, gate_on(clock))(ASK))
+    task = asyncio.ensure_future(limit_endpoint(call, gate_on(clock))(ASK))
     await clock.advance(86401)
     assert task.result().text == "ok"
 
@@ -477,19 +477,19 @@ async def test_not_even_an_absurd_retry_after_parks_for_more_than_a_day(clock):
 @pytest.mark.parametrize(
     ("pace", "seconds"),
     [
-        (Pace(0, 100, 2.0, 60.0), 2.0),
-        (Pace(5, 0, 2.0, 7.0), 7.0),
-        (Pace(0, 0, 2.0, 7.0), 7.0),
-        (Pace(0, None, 86400.0, None), 120.0),
-        (Pace(1, 1, 60.0, 60.0), 0.0),
-        (Pace(0, None, None, None), 0.0),
+        (RateLimitStatus(0, 100, 2.0, 60.0), 2.0),
+        (RateLimitStatus(5, 0, 2.0, 7.0), 7.0),
+        (RateLimitStatus(0, 0, 2.0, 7.0), 7.0),
+        (RateLimitStatus(0, None, 86400.0, None), 120.0),
+        (RateLimitStatus(1, 1, 60.0, 60.0), 0.0),
+        (RateLimitStatus(0, None, None, None), 0.0),
     ],
 )
 async def test_when_the_headers_say_that_nothing_is_left_all_wait(clock, pace, seconds):
     """Until the reset, at most two minutes; and the limit is not blamed."""
     gate = gate_on(clock)
-    call = answering(Reply("ok", ONE, pace=pace), OK, clock=clock)
-    passed = gated(call, gate)
+    call = answering(Reply("ok", ONE, rate_limit_status=pace), OK, clock=clock)
+    passed = limit_endpoint(call, gate)
     await passed(ASK)
     task = asyncio.ensure_future(passed(ASK))
     await clock.advance(200)
@@ -504,7 +504,7 @@ async def test_requests_a_minute_are_spread_evenly(clock):
     """120 a minute: one second's worth at once, then one each half second."""
     gate = gate_on(clock, rpm=120)
     call = answering(OK, clock=clock)
-    tasks = begun(*(gated(call, gate)(ASK) for _ in range(12)))
+    tasks = begun(*(limit_endpoint(call, gate)(ASK) for _ in range(12)))
     await clock.advance(60)
     assert [round(at - 1000, 3) for at in call.at] == [0, 0, *(n / 2 for n in range(1, 11))]
     assert all(task.done() for task in tasks)
@@ -514,7 +514,7 @@ async def test_tokens_a_minute_are_estimated_and_then_settled(clock):
     """A call of 151 tokens by estimate that took 110 leaves room for the next that much earlier."""
     gate = gate_on(clock, tpm=600)
     call = answering(OK, clock=clock)
-    tasks = begun(*(gated(call, gate)(ASK) for _ in range(4)))
+    tasks = begun(*(limit_endpoint(call, gate)(ASK) for _ in range(4)))
     await clock.advance(60)
     assert [round(at - 1000, 3) for at in call.at] == [0, 11, 22, 33]
     assert all(task.done() for task in tasks)
@@ -524,10 +524,10 @@ async def test_tokens_a_minute_are_estimated_and_then_settled(clock):
 def test_no_minute_holds_more_than_its_limit(needs, tpm):
     """Whatever is needed, in any 60 s no more goes out than the limit, one second's worth, and one call."""
     clock = Clock()
-    rates, taken = Rates(None, tpm, clock), []
+    rates, taken = RateLimits(None, tpm, clock), []
     for need in needs:
-        clock.now += rates.wait(need) * (1 + 1e-9)
-        rates.take(need)
+        clock.now += rates.seconds_until(need) * (1 + 1e-9)
+        rates.consume(need)
         taken.append((clock.now, need))
     for begin, _ in taken:
         within = [need for at, need in taken if begin <= at < begin + 60]
@@ -539,7 +539,7 @@ def test_no_minute_holds_more_than_its_limit(needs, tpm):
 
 def outage(gate, call):
     """Twenty calls at once to an endpoint that is down."""
-    return begun(*(gated(call, gate)(ASK) for _ in range(20)))
+    return begun(*(limit_endpoint(call, gate)(ASK) for _ in range(20)))
 
 
 async def test_an_endpoint_that_is_down_is_probed_and_the_calls_wait(clock):
@@ -558,9 +558,9 @@ async def test_an_endpoint_that_is_down_is_probed_and_the_calls_wait(clock):
     tasks = outage(gate, call)
     await clock.advance(0)
     assert sum(task.done() for task in tasks) == 7
-    assert (said, gate.waiting) == ([], 13)
+    assert (said, gate.queue_length) == ([], 13)
     assert gate.state.startswith("down since ")
-    assert gate.room <= 0
+    assert gate.free_slots <= 0
     await clock.advance(100)
     assert asked[20:] == [1, 2, 4, 8, 16, 32, 62, 92]
     assert len(said) == 1
@@ -601,7 +601,7 @@ async def test_which_errors_mean_that_an_endpoint_is_down(clock, error, opens):
 async def test_a_few_resets_among_successes_are_no_outage(clock):
     """Seven of eight calls break, for ever: never eight in a row."""
     gate = gate_on(clock, start=1)
-    call = gated(answering(*([down()] * 7 + [OK]) * 50), gate)
+    call = limit_endpoint(answering(*([down()] * 7 + [OK]) * 50), gate)
     for _ in range(399):
         with suppress(ModelUnavailableError):
             await call(ASK)
@@ -620,7 +620,7 @@ async def test_answers_of_calls_that_were_out_already_end_an_outage_before_anybo
         await clock.sleep(0.5)
         return OK
 
-    tasks = begun(*(gated(call, gate)(Request(ASK.messages, look=n // 4)) for n in range(20)))
+    tasks = begun(*(limit_endpoint(call, gate)(Request(ASK.messages, sample_index=n // 4)) for n in range(20)))
     await clock.advance(0.1)
     assert gate.state.startswith("down since")
     await clock.advance(0.5)
@@ -638,10 +638,10 @@ async def test_an_outage_that_does_not_end_halts(clock):
     assert [str(error) for error in halted] == ["cannot be reached"]
     assert sum(task.done() for task in tasks) == 7
     assert gate.state == "stopped: cannot be reached"
-    assert gate.room <= 0
+    assert gate.free_slots <= 0
     assert max(call.at) < 1093
     await ended(tasks)
-    assert (gate.in_flight, gate.waiting) == (0, 0)
+    assert (gate.in_flight, gate.queue_length) == (0, 0)
 
 
 async def test_an_outage_with_nobody_to_tell_is_raised_in_the_end(clock):
@@ -678,13 +678,13 @@ async def test_an_outage_leaves_room_for_a_probe_when_nobody_waits(clock):
     await ended(outage(gate, answering(down())))
     with suppress(ModelUnavailableError):
         for _ in range(8):
-            gate.failed(await gate.enter(), down())
-    assert gate.room <= 0
+            gate.record_failure(await gate.acquire(), down())
+    assert gate.free_slots <= 0
     await clock.advance(1)
-    assert gate.room == 1
-    await gated(answering(OK), gate)(ASK)
+    assert gate.free_slots == 1
+    await limit_endpoint(answering(OK), gate)(ASK)
     await clock.advance(1)
-    assert (gate.room, gate.state) == (gate.limit, "")
+    assert (gate.free_slots, gate.state) == (gate.limit, "")
 
 
 @pytest.mark.parametrize(
@@ -699,7 +699,7 @@ async def test_a_part_that_an_endpoint_refuses_is_no_outage_and_ends_no_run(cloc
     """However often it is said, and with whatever status: the endpoint is there, and takes other requests."""
     halted = []
     gate = gate_on(clock, halt=halted.append)
-    call = gated(answering(ModelUnavailableError(words, status=int(words[7:10]), usage=FREE)), gate)
+    call = limit_endpoint(answering(ModelUnavailableError(words, status=int(words[7:10]), usage=FREE)), gate)
     for _ in range(20):
         with pytest.raises(ModelUnavailableError):
             await call(request_)
@@ -716,7 +716,7 @@ async def test_a_format_that_an_endpoint_does_not_know_is_no_outage(clock):
             raise down(status=500)
         return Reply("{}", ONE)
 
-    ask = retry(adapt(gated(call, gate), EndpointCapabilities().of("m")), sleep=lambda seconds: asyncio.sleep(0))
+    ask = retry(adapt(limit_endpoint(call, gate), EndpointCapabilities().for_model("m")), sleep=lambda seconds: asyncio.sleep(0))
     requests = [replace(JUDGE, seed=n) for n in range(20)]
     assert {r.text for r in await asyncio.gather(*map(ask, requests))} == {"{}"}
     assert gate.state == ""
@@ -747,20 +747,20 @@ async def test_what_would_meet_every_call_halts_at_the_first(clock, name):
     halted = []
     gate = gate_on(clock, start=1, halt=halted.append)
     call = answering(FATAL[name], clock=clock)
-    tasks = begun(*(retry(gated(call, gate))(ASK) for _ in range(100)))
+    tasks = begun(*(retry(limit_endpoint(call, gate))(ASK) for _ in range(100)))
     await clock.advance(1000)
     assert (halted, len(call.at)) == ([FATAL[name]], 2 if name in {"forbidden", "model"} else 1)
     assert not any(task.done() for task in tasks)
     assert gate.state.startswith("stopped: ")
     await ended(tasks)
-    assert (gate.in_flight, gate.waiting) == (0, 0)
+    assert (gate.in_flight, gate.queue_length) == (0, 0)
 
 
 async def test_all_that_were_out_with_a_wrong_key_halt_once(clock):
     """Sixteen calls meet the same 401: one message, no failure."""
     halted = []
     gate = gate_on(clock, halt=halted.append)
-    tasks = begun(*(gated(answering(FATAL["key"]), gate)(ASK) for _ in range(16)))
+    tasks = begun(*(limit_endpoint(answering(FATAL["key"]), gate)(ASK) for _ in range(16)))
     await clock.advance(10)
     assert len(halted) == 1
     assert not any(task.done() for task in tasks)
@@ -771,7 +771,7 @@ async def test_all_that_were_out_with_a_wrong_key_halt_once(clock):
 async def test_without_anybody_to_tell_such_an_error_is_raised(clock, name):
     """As without a gate."""
     with pytest.raises(ModelError) as caught:
-        await gated(answering(FATAL[name]), gate_on(clock))(ASK)
+        await limit_endpoint(answering(FATAL[name]), gate_on(clock))(ASK)
     assert caught.value is FATAL[name]
 
 
@@ -780,7 +780,7 @@ async def test_an_endpoint_that_takes_no_images_is_not_an_unknown_model(clock):
     halted = []
     refusal = ModelUnavailableError("status 404: no endpoint supports image input", status=404)
     with pytest.raises(ModelUnavailableError):
-        await gated(answering(refusal), gate_on(clock, halt=halted.append))(PICTURE)
+        await limit_endpoint(answering(refusal), gate_on(clock, halt=halted.append))(PICTURE)
     assert halted == []
 
 
@@ -792,7 +792,7 @@ async def test_who_is_in_when_it_halts_may_finish(clock):
         await clock.sleep(5)
         return OK
 
-    good, bad = begun(gated(slow, gate)(ASK), gated(answering(FATAL["key"]), gate)(ASK))
+    good, bad = begun(limit_endpoint(slow, gate)(ASK), limit_endpoint(answering(FATAL["key"]), gate)(ASK))
     await clock.advance(6)
     assert good.result() is OK
     await ended([bad])

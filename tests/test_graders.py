@@ -10,10 +10,10 @@ from redraft import Candidate, Judge, Ranker, ScriptedModel, Task, refine
 from redraft.protocols import Reply
 from redraft.errors import ConfigError, GradingError
 from redraft.graders import Rubric
-from redraft.graders.judging.prompt import cut_middle, fresh_nonce
-from redraft.graders.judging.json_reader import Unreadable, flag, read_object, whole_number
+from redraft.graders.judging.prompt import truncate_middle, fresh_nonce
+from redraft.graders.judging.json_reader import UnreadableOutput, bool_at, read_object, int_at
 from redraft.graders.judging.template import Template
-from redraft.perform import Line, Tab
+from redraft.perform import ModelClient, StepClient
 
 GOOD = {"criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": False}
 JUDGE = Judge({"truth": "It is true."})
@@ -32,11 +32,13 @@ async def judged(*answers, judge=JUDGE, task="q", text="a"):
 
 async def test_the_score_is_the_mean_over_five():
     """Whole numbers 0-5 a criterion, weights from the rubric; evidence and change are kept."""
-    rubric = Rubric.of({"criteria": [{"name": "a", "description": "x", "weight": 3}, {"name": "b", "description": "y"}]}, "r", "r")
+    rubric = Rubric.from_data(
+        {"criteria": [{"name": "a", "description": "x", "weight": 3}, {"name": "b", "description": "y"}]}, "r", "r"
+    )
     rows = {"a": {"evidence": "q", "change": "", "score": 5}, "b": {"evidence": "w", "change": "do b", "score": 1}}
     result, _ = await judged(json.dumps({"criteria": rows, "done": False}), judge=Judge(rubric))
     feedback = result.trace.feedback[0][0]
-    assert result.observed == pytest.approx((5 * 3 + 1) / 4 / 5)
+    assert result.judge_score == pytest.approx((5 * 3 + 1) / 4 / 5)
     assert feedback.actions == ("do b",)
     assert [c.evidence for c in feedback.criteria] == ["q", "w"]
     assert feedback.done is False
@@ -76,7 +78,7 @@ async def test_the_score_is_the_mean_over_five():
 async def test_an_unreadable_answer_is_asked_for_once_more_and_then_a_failure(bad):
     """Never a default, never a number fished out of prose; the complaint is quoted to the judge."""
     result, model = await judged(bad, said())
-    assert result.observed == 0.8
+    assert result.judge_score == 0.8
     assert "cannot be read" in model.messages[1][-1]["content"]
     assert result.usage.calls == 2
     with pytest.raises(GradingError) as caught:
@@ -98,13 +100,13 @@ async def test_an_unreadable_answer_is_asked_for_once_more_and_then_a_failure(ba
 async def test_what_is_one_object_is_read(good):
     """Thinking is dropped, fences opened, commas and quotes mended."""
     result, model = await judged(good)
-    assert (result.observed, model.calls) == (0.8, 1)
+    assert (result.judge_score, model.calls) == (0.8, 1)
 
 
 async def test_a_verdict_that_was_cut_off_is_never_accepted():
     """However whole it looks; it is asked for again with twice the tokens."""
-    result, model = await judged(Reply(said(score=5), finish="length"), said())
-    assert result.observed == 0.8
+    result, model = await judged(Reply(said(score=5), finish_reason="length"), said())
+    assert result.judge_score == 0.8
 
 
 async def test_untrusted_text_cannot_close_its_envelope():
@@ -141,7 +143,7 @@ async def test_a_long_text_is_cut_in_the_middle_visibly():
 @given(st.text(max_size=300), st.integers(2, 50))
 def test_cutting_keeps_the_ends(text, most):
     """What fits is left as it is."""
-    shown, left_out = cut_middle(text, most)
+    shown, left_out = truncate_middle(text, most)
     assert (shown == text) if len(text) <= most else (left_out == len(text) - most and shown.endswith(text[-(most // 2) :]))
 
 
@@ -247,7 +249,7 @@ def test_any_text_is_read_or_refused(text):
     """No crash, whatever a judge writes."""
     try:
         assert isinstance(read_object(text), dict)
-    except Unreadable:
+    except UnreadableOutput:
         pass
 
 
@@ -264,8 +266,8 @@ json_values = st.recursive(
 def test_no_malformed_verdict_gives_a_score_out_of_range(value):
     """Whatever the JSON, a score that is read lies in [0, 1]."""
     try:
-        feedback = JUDGE.read(Reply(json.dumps(value)))
-    except Unreadable:
+        feedback = JUDGE.parse_reply(Reply(json.dumps(value)))
+    except UnreadableOutput:
         return
     assert 0 <= feedback.score <= 1
 
@@ -273,10 +275,10 @@ def test_no_malformed_verdict_gives_a_score_out_of_range(value):
 @pytest.mark.parametrize("value", [True, 4.0, "4", None, 6, -1, [4]])
 def test_a_whole_number_is_nothing_else(value):
     """No coercion."""
-    with pytest.raises(Unreadable):
-        whole_number({"score": value}, "score", 0, 5)
-    with pytest.raises(Unreadable):
-        flag({"score": value if value is not True else 1}, "score")
+    with pytest.raises(UnreadableOutput):
+        int_at({"score": value}, "score", 0, 5)
+    with pytest.raises(UnreadableOutput):
+        bool_at({"score": value if value is not True else 1}, "score")
 
 
 @pytest.mark.parametrize("ranking", [[1], [1, 1], [1, 3], [0, 1], ["1", "2"], [2.0, 1], None, "2, 1"])
@@ -285,8 +287,10 @@ async def test_a_ranking_must_hold_each_answer_once(ranking):
     bad = json.dumps({"reason": "", "change": [], "ranking": ranking, "done": False})
     good = json.dumps({"reason": "", "change": [], "ranking": [2, 1], "done": True})
     candidates = [Candidate(4, "a"), Candidate(7, "b")]
-    comparison = await Ranker().compare(Task("q"), candidates, Tab(Line("judge", ScriptedModel([bad, good]).complete)))
-    assert comparison.ranking == comparison.shown[::-1]
+    comparison = await Ranker().compare(
+        Task("q"), candidates, StepClient(ModelClient("judge", ScriptedModel([bad, good]).complete))
+    )
+    assert comparison.ranking == comparison.presentation_order[::-1]
     assert sorted(comparison.ranking) == [4, 7]
 
 
@@ -294,16 +298,16 @@ async def test_a_judge_with_a_model_of_its_own_asks_that():
     """The writer and the shared judge are left alone."""
     own = ScriptedModel([said()], name="own")
     result = await refine(Task("q", "a"), ScriptedModel([]), Judge({"truth": "t"}, model=own), max_iterations=0)
-    assert (result.observed, own.calls) == (0.8, 1)
+    assert (result.judge_score, own.calls) == (0.8, 1)
 
 
 async def test_repeated_looks_are_repeated_calls():
     """weighted(..., looks=3) asks three times and takes the mean, also with a cache."""
-    from redraft import weighted
+    from redraft import with_weight
 
     model = ScriptedModel([said(score=1), said(score=2), said(score=3)])
-    result = await refine(Task("q", "a"), model, weighted(JUDGE, 1, looks=3), max_iterations=0, cache={})
-    assert result.observed == pytest.approx(0.4)
+    result = await refine(Task("q", "a"), model, with_weight(JUDGE, 1, repeats=3), max_iterations=0, cache={})
+    assert result.judge_score == pytest.approx(0.4)
     assert model.calls == 3
 
 
@@ -314,4 +318,4 @@ async def test_a_cache_answers_the_same_judgement_for_nothing():
         result = await refine(Task("q", "a"), ScriptedModel([said()]), JUDGE, max_iterations=0, cache=memory)
     assert result.usage.calls == 0
     assert result.usage.cached_calls == 1
-    assert result.observed == 0.8
+    assert result.judge_score == 0.8

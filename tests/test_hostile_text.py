@@ -36,7 +36,7 @@ def numbered(count):
 @pytest.fixture(autouse=True)
 def low_limit(monkeypatch):
     """A second of computing instead of five, for which other programs may want the CPU as long as they like."""
-    monkeypatch.setattr("redraft.compute.pool.SECONDS", 1.0)
+    monkeypatch.setattr("redraft.compute.pool.CPU_SECONDS", 1.0)
     monkeypatch.setattr("redraft.compute.pool.WALL", 7.0)
 
 
@@ -158,7 +158,7 @@ async def test_the_row_of_a_hostile_text_fails_alone(tmp_path):
 
 async def test_a_deadline_ends_what_computes(monkeypatch):
     """The best so far, or the deadline's error, comes when it was asked for, and not at the limit of the computing."""
-    monkeypatch.setattr("redraft.compute.pool.SECONDS", 300.0)
+    monkeypatch.setattr("redraft.compute.pool.CPU_SECONDS", 300.0)
     task = redraft.Task("Say it.", '{"a":' * 60 + "1" + "}" * 60)
     begun = time.monotonic()
     with pytest.raises(RedraftError, match="deadline"):
@@ -202,7 +202,7 @@ def test_everything_grows_with_the_text_or_meets_the_limit(texts_drawn):
 
     def seconds(operation, text, size):
         try:
-            return run_sync(cpu_seconds, operation.kind, operation.spec, *text, size, what="it", size=size)
+            return run_sync(cpu_seconds, operation.kind, operation.spec, *text, size, failure_text="it", text_length=size)
         except RedraftError:
             return math.inf
 

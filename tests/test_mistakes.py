@@ -22,7 +22,7 @@ from redraft import (
     must,
     refine,
     refine_many,
-    weighted,
+    with_weight,
 )
 from redraft.errors import ConfigError, GradingError, RedraftError
 from redraft.models import CallableModel, Chat
@@ -101,8 +101,8 @@ CALLS = {
     "a unit that is none": (lambda: asked(gain_per="dollars"), ["gain_per", "usd", "'dollars'"]),
     "priors that are none": (lambda: asked(priors="leanred"), ["priors", "'learned'", "'leanred'"]),
     "trust that is none": (lambda: asked(trust=["check"]), ["trust", "'require'", "['check']"]),
-    "a weight below 0": (lambda: weighted(full, -1), ["weight", "> 0", "-1"]),
-    "no looks": (lambda: weighted(full, 1, looks=0), ["looks", "from 1 to 1,000", "0"]),
+    "a weight below 0": (lambda: with_weight(full, -1), ["weight", "> 0", "-1"]),
+    "no looks": (lambda: with_weight(full, 1, repeats=0), ["looks", "from 1 to 1,000", "0"]),
     "a judge's tokens": (lambda: Judge(max_tokens=0), ["'judge'", "max_tokens", ">= 1", "0"]),
     "a judge's temperature": (lambda: Judge(temperature="hot"), ["'judge'", "temperature", "'hot'"]),
     "a judge's model": (lambda: Judge(model=5), ["'judge'", "model", "5"]),
@@ -110,9 +110,9 @@ CALLS = {
     "a judge's template": (lambda: Judge(template=5), ["template", "5"]),
     "a judge's criteria": (lambda: Judge({"good": 5}), ["`description`", "5"]),
     "a template's field": (lambda: Judge(template="{answr}: {query}"), ["{answr}", "response"]),
-    "a ranker of one": (lambda: Ranker(most=1), ["most", ">= 2", "1"]),
-    "a jury's rule": (lambda: graders.Jury("judge", how="average"), ["how", "median", "'average'"]),
-    "a cascade's share": (lambda: graders.Cascade("words:5", "judge", rejects=30), ["rejects", "<= 1", "30"]),
+    "a ranker of one": (lambda: Ranker(max_group_size=1), ["most", ">= 2", "1"]),
+    "a jury's rule": (lambda: graders.Jury("judge", aggregation="average"), ["how", "median", "'average'"]),
+    "a cascade's share": (lambda: graders.Cascade("words:5", "judge", reject_below=30), ["rejects", "<= 1", "30"]),
     "a checklist's number": (lambda: graders.Checklist(n=100), ["n must", "from 1 to 40", "100"]),
     "a grader without a reference": (
         lambda: asked(graders="numeric"),

@@ -12,7 +12,7 @@ from redraft.plans.adaptive import Adaptive
 from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason, Task, Usage
 from redraft.core.steps import Stop
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import AuthenticationError, ModelError
 from redraft.graders import Jury
 from redraft.runs.rows import came_of
@@ -20,12 +20,12 @@ from redraft.runs.rows import came_of
 RUBRIC = {"truth": "It is true."}
 
 
-def result(*scores, best=0, end=None, seat=Seat("judge")):
+def result(*scores, best=0, end=None, seat=PanelGrader("judge")):
     """A result of answers with these scores, each refined from the first."""
     records = []
     for id, score in enumerate(scores):
         records.append(Candidate(id, f"text {id}", 0 if id else None, role="refine" if id else "generate", usage=Usage(1, 10, 5)))
-        records.append(Feedback(score, candidate=id, grader=seat.grader))
+        records.append(Feedback(score, candidate=id, grader=seat.name))
     end = end or Outcome(best, StopReason.GAIN, "nothing more is worth it", 0.71, (0.58, 0.84), ((0, 0.6), (1, 0.71)))
     return Result(Trace(Task("q"), (seat,), (*records, end)))
 
@@ -55,7 +55,7 @@ def test_what_is_believed_stands_beside_what_was_observed():
 def test_graders_that_compute_leave_no_interval():
     """Also where a plan went by belief: what is left of it is dirt of the arithmetic; of a judge's, two digits count."""
     end = Outcome(0, StopReason.GAIN, "", 0.5, (0.49999804, 0.5000019), ((0, 0.5),))
-    for seat, expected in ((Seat("words", free=True), None), (Seat("judge"), (0.5, 0.5))):
+    for seat, expected in ((PanelGrader("words", model_free=True), None), (PanelGrader("judge"), (0.5, 0.5))):
         told = result(0.5, end=end, seat=seat)
         assert told.score_interval == expected
         columns = came_of(told.trace).columns
@@ -71,7 +71,7 @@ async def test_a_target_that_graders_said_is_reached_and_nobody_believes():
 
     told = await refine("q", ScriptedModel(map(str, range(9))), Judge(RUBRIC), judge=judge, target_score=0.99)
     assert (str(told.stop), told.metadata["converged"]) == ("gain", True)
-    assert told.score < told.observed == 1.0
+    assert told.score < told.judge_score == 1.0
     assert "graders said 1.00, which reaches the target, but that is not enough to believe it" in told.summary()
 
 
@@ -80,8 +80,8 @@ def test_the_words_of_an_end_say_where_it_goes_by_belief(reason, suffix):
     """What brought no gain may have been graded higher; of computing graders there is no such thing to say."""
     trace = result(0.5).trace
     end = Stop(0, StopReason(reason), "so it is", 0.5)
-    assert Adaptive().worded(trace, end).note == "so it is" + ", by what is believed" * suffix
-    assert Adaptive().worded(replace(trace, panel=(Seat("judge", free=True),)), end) == end
+    assert Adaptive().with_note(trace, end).note == "so it is" + ", by what is believed" * suffix
+    assert Adaptive().with_note(replace(trace, panel=(PanelGrader("judge", model_free=True),)), end) == end
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_came_of_a_comparison_is_said(told, said):
 
 def test_what_is_certain_is_told_as_ever():
     """Graders that compute leave no doubt: one score, and the reason."""
-    seat = Seat("words", free=True)
+    seat = PanelGrader("words", model_free=True)
     told = result(0.5, 0.4, 0.4, end=Outcome(0, StopReason.PATIENCE, "2 in a row"), seat=seat)
     assert told.summary() == "score 0.50 (0.50 -> 0.40 -> 0.40) · stopped: patience · calls 3 · tokens 45 · cost 0 USD"
     assert repr(told) == "Result(score=0.50, stop='patience', value='text 0')"
@@ -117,10 +117,10 @@ async def test_the_diagnosis_goes_by_the_noise_that_the_plan_went_by():
         )
 
     kinds = []
-    for priors in (Priors(noise_sd=0.01, style_sd=0), Priors()):
+    for priors in (Priors(noise_sd=0.01, bias_sd=0), Priors()):
         writer = ScriptedModel(map(str, range(9)))
         told = await refine("q", writer, Judge(RUBRIC), judge=judging(), priors=priors, max_iterations=1, min_gain=0)
-        assert told.trace.outcome.noise == priors.noise_sd
+        assert told.trace.outcome.noise_sd == priors.noise_sd
         kinds.append(told.diagnosis and str(told.diagnosis.kind))
     assert kinds == [None, "too few looks"]
 
@@ -139,7 +139,7 @@ def test_the_diagnosis_is_in_the_metadata(end):
 
 def test_a_hostile_check_drives_no_terminal():
     """What a grader is called is somebody's text."""
-    seat = Seat("\x1b[31m<b>check</b>", must=True, free=True)
+    seat = PanelGrader("\x1b[31m<b>check</b>", must=True, model_free=True)
     told = result(0.0, 0.0, 0.0, end=Outcome(0, StopReason.GAIN, "", 0.0, (0.0, 0.1), ((0, 0.0),)), seat=seat)
     assert told.diagnosis.kind == "bad check"
     assert "\x1b" not in told.summary()
@@ -155,7 +155,7 @@ async def test_a_refinement_says_what_became_of_it():
 
     told = await refine("q", ScriptedModel(["a"]), Judge(RUBRIC), judge=judge)
     low, high = told.score_interval
-    assert low < told.score < told.observed == 1.0
+    assert low < told.score < told.judge_score == 1.0
     assert low < told.score < high
     assert told.diagnosis.kind == "reached"
     assert "reached" not in told.summary()

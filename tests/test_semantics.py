@@ -11,7 +11,20 @@ import time
 import pytest
 
 import redraft
-from redraft import Budget, Feedback, Judge, Ranker, ScriptedModel, Task, must, refine, refine_many, refine_sync, stream, weighted
+from redraft import (
+    Budget,
+    Feedback,
+    Judge,
+    Ranker,
+    ScriptedModel,
+    Task,
+    must,
+    refine,
+    refine_many,
+    refine_sync,
+    stream,
+    with_weight,
+)
 from redraft.errors import (
     AuthenticationError,
     BudgetExhaustedError,
@@ -152,7 +165,7 @@ async def test_the_parent_is_the_best_so_far():
 
 async def test_a_must_comes_before_the_score():
     """A broken must loses whatever the mean, and is no target reached."""
-    graders = [weighted(by_table(a=1.0, b=0.1), 99), must(by_table(a=0.0, b=1.0))]
+    graders = [with_weight(by_table(a=1.0, b=0.1), 99), must(by_table(a=0.0, b=1.0))]
     result, _ = await run(["a", "b"], graders, max_iterations=1)
     assert (result.value, result.stop, result.metadata["broken"]) == ("b", "max_iterations", [])
 
@@ -186,7 +199,7 @@ async def test_a_summary_says_why_work_was_cut_short():
     """Failed, out of money or time: the reason stands beside the word; and so does an answer that was cut off."""
     from redraft.protocols import Reply
 
-    result, _ = await run([Reply("a", finish="length"), AuthenticationError("key gone")], by_table(a=0.4))
+    result, _ = await run([Reply("a", finish_reason="length"), AuthenticationError("key gone")], by_table(a=0.4))
     assert "stopped: failed (key gone)" in result.summary()
     assert "cut off at the token limit" in result.summary()
     assert result.metadata["truncated"] is True
@@ -236,7 +249,7 @@ async def test_a_deadline_with_nothing_graded_raises():
 
     with pytest.raises(BudgetExhaustedError) as caught:
         await refine("q", model, by_table(a=0.4), deadline=0.05)
-    assert caught.value.what == "deadline"
+    assert caught.value.limit == "deadline"
 
 
 async def test_a_model_that_fails_later_leaves_the_best_so_far():
@@ -375,7 +388,7 @@ async def test_what_could_not_be_graded_loses_and_its_error_is_never_sent_on():
 
 async def test_several_graders_make_a_weighted_mean():
     """Weights count; a missing part makes the whole unknown."""
-    result, _ = await run(["a"], [weighted(by_table(a=1.0), 3), by_table(a=0.0)], max_iterations=0)
+    result, _ = await run(["a"], [with_weight(by_table(a=1.0), 3), by_table(a=0.0)], max_iterations=0)
     assert result.score == 0.75
     with pytest.raises(GradingError):
         await run(["a"], [by_table(a=1.0), lambda text: None], max_iterations=0)
@@ -408,7 +421,7 @@ async def test_a_plain_function_is_a_grader(grader, score):
     """(text), (text, task) or (text, model), sync or async, returning a float, a bool, Feedback or (float, reason)."""
     model = ScriptedModel(["a", "0.75"])
     result = await refine(Task("q", reference="a"), model, grader, max_iterations=0)
-    assert result.observed == score
+    assert result.judge_score == score
 
 
 # ---- what the refiner is told
@@ -473,9 +486,9 @@ async def test_requirements_state_demand_and_measure():
 async def test_the_same_demand_twice_counts_once():
     """As a requirement of the task and as a grader it is one must; the same function twice is two graders."""
     result, _ = await run(["a"], ["words:1", "words:1"], max_iterations=0)
-    assert [s.grader for s in result.trace.panel] == ["words:1"]
+    assert [s.name for s in result.trace.panel] == ["words:1"]
     result = await refine(Task("q", "a", requirements=["words:1"]), False, ["words:1"])
-    assert [(s.grader, s.must) for s in result.trace.panel] == [("words:1", True)]
+    assert [(s.name, s.must) for s in result.trace.panel] == [("words:1", True)]
     result, _ = await run(["a"], [lambda text: 0.2, lambda text: 0.4], max_iterations=0)
     assert result.score == pytest.approx(0.3)
 
@@ -849,7 +862,7 @@ async def test_a_truncated_answer_is_marked():
     """finish_reason length is kept with the candidate."""
     from redraft.protocols import Reply
 
-    result, _ = await run([Reply("a", finish="length", reasoning="hm")], by_table(a=1.0))
+    result, _ = await run([Reply("a", finish_reason="length", reasoning="hm")], by_table(a=1.0))
     assert result.trace.best.truncated
     assert result.trace.best.reasoning == "hm"
     assert result.value == "a"

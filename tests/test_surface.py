@@ -95,7 +95,7 @@ def test_the_public_names():
     assert redraft.__all__ == sorted(redraft.__all__)
     assert len(redraft.__all__) <= 29
     assert all(getattr(redraft, name).__doc__ for name in redraft.__all__)
-    assert set(redraft._HOMES) == set(redraft.__all__)
+    assert set(redraft._LAZY_MODULES) == set(redraft.__all__)
 
 
 def test_errors_are_one_tree():

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from redraft.text import duration, moment_in
+from redraft.text import format_duration, format_time_in
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ from redraft.text import duration, moment_in
 )
 def test_a_duration(seconds, told):
     """In the two largest units."""
-    assert duration(seconds) == told
+    assert format_duration(seconds) == told
 
 
 def test_a_moment_has_its_date():
     """A pause may last until tomorrow."""
-    told = datetime.strptime(moment_in(86_400), "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC).timestamp()
+    told = datetime.strptime(format_time_in(86_400), "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC).timestamp()
     assert told == pytest.approx(time.time() + 86_400, abs=120)
-    assert moment_in(1e15) == "the year 10000"
+    assert format_time_in(1e15) == "the year 10000"

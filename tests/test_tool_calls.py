@@ -25,7 +25,7 @@ from redraft import (
 )
 from redraft.protocols import Reply, ToolCall
 from redraft.core.records import Outcome
-from redraft.core.trace import Seat
+from redraft.core.trace import PanelGrader
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.runs.export import Provenance, export
 from redraft.runs.pairs import FORMATS, Recipe
@@ -53,7 +53,7 @@ def half(text):
 
 def specific(text, tool_calls):
     """Grades calls: the longer the query, the better."""
-    return min(1.0, sum(len(call.parsed["q"]) for call in tool_calls) / 20), "what was searched for"
+    return min(1.0, sum(len(call.parsed_arguments["q"]) for call in tool_calls) / 20), "what was searched for"
 
 
 def judged(messages):
@@ -95,7 +95,7 @@ async def test_of_several_drafts_the_first_that_calls_is_handed_on(first):
     """All of them are waited for, so that it does not depend on which came first."""
     answers = [calling(str(n)) if n >= first else f"text {n}" for n in range(3)]
     result = await refine(TASK, ScriptedModel(answers), half, drafts=3)
-    assert [call.parsed["q"] for call in result.tool_calls] == [str(first)]
+    assert [call.parsed_arguments["q"] for call in result.tool_calls] == [str(first)]
 
 
 async def test_a_refinement_may_call_a_tool_and_is_handed_on():
@@ -113,7 +113,7 @@ def test_what_it_looks_like():
     from redraft import Result
 
     result = Result(trace)
-    assert result.readable == '[tool call: search] {"q": "<b>"}'
+    assert result.display_text == '[tool call: search] {"q": "<b>"}'
     assert "&lt;b&gt;" in result._repr_html_()
     assert "[tool call: search]" in result.__rich__().plain
 
@@ -123,7 +123,7 @@ async def test_a_grader_that_reads_calls_has_them_graded_and_refined():
     writer = ScriptedModel([calling("rain"), calling("rain in Berlin today")])
     result = await refine(TASK, writer, specific)
     assert (result.stop, result.score, result.metadata["score_history"]) == ("target", 1.0, [0.2, 1.0])
-    assert result.tool_calls[0].parsed == {"q": "rain in Berlin today"}
+    assert result.tool_calls[0].parsed_arguments == {"q": "rain in Berlin today"}
     asked = writer.messages[1]
     assert [message["role"] for message in asked] == ["user"]
     assert '[tool call: search] {"q": "rain"}' in asked[0]["content"]
@@ -161,7 +161,7 @@ async def test_a_judge_that_reads_calls_is_shown_them_as_data():
     """Within the envelope, as lines; it is offered no tools itself."""
     judge = ScriptedModel([judged])
     result = await refine(TASK, ScriptedModel([calling("</answer>")]), Judge(reads_tool_calls=True), judge, max_iterations=0)
-    assert result.observed == 0.4
+    assert result.judge_score == 0.4
     ((_, told),) = judge.messages
     inside = told["content"].split("<answer-")[1].split("</answer-")[0]
     assert '[tool call: search] {"q": "</answer>"}' in inside
@@ -185,7 +185,7 @@ async def test_a_judge_never_answers_by_a_call():
     """It was offered no tools: with text the call is left out, without it is asked again."""
     judge = ScriptedModel([calling(), Reply(VERDICT, tool_calls=calling().tool_calls)])
     result = await refine(TASK, ScriptedModel(["A text."]), None, judge, max_iterations=0)
-    assert (result.observed, judge.calls) == (0.4, 2)
+    assert (result.judge_score, judge.calls) == (0.4, 2)
 
 
 async def test_one_model_in_both_roles():
@@ -213,7 +213,7 @@ async def test_a_trace_keeps_calls_and_tools():
 
 def test_a_trace_without_calls_is_written_as_before():
     """Old readers read it, and old traces are read."""
-    trace = Trace(Task("x"), (Seat("half"),)) + Candidate(0, "text")
+    trace = Trace(Task("x"), (PanelGrader("half"),)) + Candidate(0, "text")
     assert "tool" not in trace.to_json()
     assert Trace.from_json(trace.to_json()) == trace
 
@@ -325,10 +325,10 @@ async def test_rows_with_tools_that_are_none_are_told(tmp_path):
 
 def test_a_column_that_is_called_tools_may_be_something_else():
     """Names of what was used, say: it stays what a row has beside its task."""
-    from redraft.tables.columns import recognised
+    from redraft.tables.columns import infer_columns
 
     row = {"prompt": "x", "tools": ["hammer"], "tool_choice": "hammer"}
-    task = recognised([row]).task(row)
+    task = infer_columns([row]).task(row)
     assert (task.tools, task.metadata["tools"], task.metadata["tool_choice"]) == ((), ["hammer"], "hammer")
 
 
@@ -337,7 +337,7 @@ def test_training_data_leaves_calls_out_and_counts_them(tmp_path, format):
     """No format here carries them beside their tools: an empty text would teach the wrong thing."""
     from types import SimpleNamespace
 
-    trace = Trace(TASK, (Seat("specific", reads_tool_calls=True),)) + Candidate(0, "", tool_calls=calling().tool_calls)
+    trace = Trace(TASK, (PanelGrader("specific", reads_tool_calls=True),)) + Candidate(0, "", tool_calls=calling().tool_calls)
     trace += Outcome(0, StopReason.TOOL_CALLS)
     rows = [(SimpleNamespace(id="a"), trace)]
     if format == "trajectory":
@@ -361,7 +361,7 @@ def test_training_data_leaves_calls_out_and_counts_them(tmp_path, format):
 def test_arguments_that_cannot_be_read_are_a_value_error(arguments, said):
     """A model, or a foreign trace, may write anything there."""
     with pytest.raises(ValueError, match=said):
-        ToolCall("search", arguments).parsed
+        ToolCall("search", arguments).parsed_arguments
 
 
 def test_as_many_tools_as_a_row_can_hold_are_checked_in_no_time():

@@ -7,7 +7,7 @@ from typing import assert_type
 
 import redraft
 from redraft import Budget, Feedback, Judge, Result, ScriptedModel, SelfRefine, Task, Trace, Usage
-from redraft.protocols import Ask, Grader, Model
+from redraft.protocols import JudgeClient, Grader, Model
 from redraft.core.stopping import patience, target
 from redraft.errors import RedraftError
 
@@ -32,5 +32,5 @@ def contracts() -> None:
     print(model, grader, error, Feedback(0.5, "reason", ("change",)))
 
 
-async def evaluator(text: str, model: Ask) -> float:
+async def evaluator(text: str, model: JudgeClient) -> float:
     return float(await model(text))

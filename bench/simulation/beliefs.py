@@ -7,7 +7,7 @@ from statistics import fmean
 from redraft.core.stopping import done, max_iterations, target
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
-from redraft.quality.fit import learned
+from redraft.quality.fit import fit_priors
 from redraft.quality.priors import Priors
 
 from .players import TARGET, planned
@@ -20,13 +20,13 @@ RULES = SelfRefine(target(TARGET) | done() | max_iterations(ATTEMPTS))
 
 def adaptive(price, priors):
     """The plan at a price, with room for more attempts than its default allows."""
-    return Adaptive(RULES, price=price, attempts=ATTEMPTS, priors=priors)
+    return Adaptive(RULES, min_expected_gain=price, max_attempts=ATTEMPTS, priors=priors)
 
 
 def from_lessons(world, seed, tasks, before):
     """What a run that begins with the priors `before` teaches by so many tasks; none of them is met again."""
     episodes = [Episode(world, seed, "lesson", k) for k in range(tasks)]
-    return learned([played.family for played in planned(adaptive(LESSON_PRICE, before), episodes)], before)
+    return fit_priors([played.family for played in planned(adaptive(LESSON_PRICE, before), episodes)], before)
 
 
 def truth(world, seed, tasks=2000):
@@ -52,15 +52,15 @@ def truth(world, seed, tasks=2000):
     gain = level - carry * middle
     left = fmean((y - gain - carry * x) ** 2 for x, y in zip(before, after, strict=True)) ** 0.5
     return Priors(
-        level=world.draft_mean,
-        level_sd=world.task_sd,
+        draft_mean=world.draft_mean,
+        draft_mean_sd=world.task_sd,
         draft_sd=world.draft_sd,
         gain=gain,
         gain_sd=0.01,
-        carry=carry,
+        retention=carry,
         step_sd=left,
         noise_sd=(world.judge_sd**2 + world.quantum**2 / 12) ** 0.5,
-        style_sd=world.style_sd,
-        kinship=KINSHIP,
-        drift=min(1.0, world.drift + world.leniency),
+        bias_sd=world.style_sd,
+        bias_inheritance=KINSHIP,
+        bias_drift=min(1.0, world.drift + world.leniency),
     )

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from redraft.core.engine import advance
 from redraft.core.records import Candidate, Failure, Feedback, StopReason, Task, Usage
 from redraft.core.steps import Generate, Grade, Refine, Stop
-from redraft.core.trace import Seat, Trace
-from redraft.quality.lineage import Family, family
+from redraft.core.trace import PanelGrader, Trace
+from redraft.quality.lineage import Observations, observe
 from redraft.runs.market import Market
 
 from .worlds import VAGUE
@@ -32,7 +32,7 @@ class Played(NamedTuple):
     calls: int
     said: float | None
     reached: bool
-    family: Family | None = None
+    family: Observations | None = None
 
     @property
     def too_high(self):
@@ -152,7 +152,7 @@ async def follow(plan, episode, *, free=None, most=inf):
 
 async def grown(plan, episode, *, free=None, most=inf):
     """The trace of a task, with no more than so many calls."""
-    blank = Trace(Task("Write it well."), (Seat("judge", free=episode.world.free if free is None else free),))
+    blank = Trace(Task("Write it well."), (PanelGrader("judge", model_free=episode.world.free if free is None else free),))
 
     async def within(step):
         if episode.calls >= most and not isinstance(step, Stop):
@@ -167,7 +167,7 @@ def result(episode, trace):
     """What came of a task."""
     reached = trace.outcome.reason is StopReason.TARGET
     quality = episode.texts[trace.outcome.best].quality if episode.texts else 0.0
-    return Played(quality, episode.calls, trace.score, reached, family(trace))
+    return Played(quality, episode.calls, trace.score, reached, observe(trace))
 
 
 async def perform(episode, step):
@@ -181,8 +181,8 @@ async def perform(episode, step):
             episode.refine(step.id, step.parent, 1.0 if told else VAGUE)
             return Candidate(step.id, f"text {step.id}", step.parent, by="writer", role="refine", usage=ONE)
         case Grade():
-            score = episode.grade(step.candidate.id, step.look)
-            return Feedback(score, actions=(ADVICE,), candidate=step.candidate.id, grader="judge", look=step.look, usage=ONE)
+            score = episode.grade(step.candidate.id, step.repeat)
+            return Feedback(score, actions=(ADVICE,), candidate=step.candidate.id, grader="judge", repeat=step.repeat, usage=ONE)
         case Stop():
             return step.outcome
     raise TypeError(f"no plan that plays here asks for {step.role}")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import refine, refine_many, refine_sync, stream
-    from .core.records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, StopReason, Task, Usage
+    from .core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, StopReason, Task, Usage
     from .core.trace import Trace
-    from .graders import Judge, Ranker, must, weighted
+    from .graders import Judge, Ranker, must, with_weight
     from .middleware import Budget
     from .models import ScriptedModel, connect
     from .plans.adaptive import Adaptive
-    from .plans.generator import told
+    from .plans.generator import plan_from_generator
     from .plans.self_refine import BestOfN, SelfRefine
     from .quality.priors import Priors
     from .result import Result
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_LAZY_MODULES = {
     "Adaptive": "plans.adaptive",
     "BestOfN": "plans.self_refine",
     "Budget": "middleware",
@@ -62,7 +62,7 @@ __all__ = [
     "Budget",
     "Candidate",
     "Comparison",
-    "Criterion",
+    "CriterionScore",
     "Failure",
     "Feedback",
     "Judge",
@@ -84,17 +84,17 @@ __all__ = [
     "refine_many",
     "refine_sync",
     "stream",
-    "told",
-    "weighted",
+    "plan_from_generator",
+    "with_weight",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name == "errors":
         return import_module(".errors", __name__)
-    if name not in _HOMES:
+    if name not in _LAZY_MODULES:
         raise AttributeError(f"module 'redraft' has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    value = getattr(import_module(f".{_LAZY_MODULES[name]}", __name__), name)
     globals()[name] = value
     return value
 

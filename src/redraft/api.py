@@ -8,33 +8,33 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from .checks import refused, shown
+from .checks import format_value, invalid_argument
 from .core.cancellation import cancel_and_wait
 from .core.engine import advance
-from .core.records import Candidate, Message, Outcome, StopReason, Task, text_of
+from .core.records import Candidate, Message, Outcome, StopReason, Task, message_text
 from .core.steps import Stop
 from .core.trace import Trace
 from .errors import ConfigError, RedraftError
 from .middleware import observe
-from .models import find
+from .models import find_model
 from .options import Options, Settings
-from .perform import door
+from .perform import make_performer
 from .plans import Plan
 from .plans.adaptive import Adaptive
 from .protocols import Perform, Store
-from .quality.lineage import noisy_among
+from .quality.lineage import llm_graders
 from .quality.priors import Priors
 from .requirements import parse, reads_file
 from .reservations import Reservations
-from .result import Result, concluded
-from .session import Desk, check_task
+from .result import Result, result_or_raise
+from .session import Session, check_task
 from .sync import run_sync
 
-Given = str | Iterable[Message] | Task | Trace
+TaskInput = str | Iterable[Message] | Task | Trace
 
 
 async def refine(
-    task: Given,
+    task: TaskInput,
     model: Any = None,
     graders: Any = None,
     judge: Any = None,
@@ -57,12 +57,12 @@ async def refine(
     `asyncio.timeout` that is `error.__cause__.result` of the TimeoutError. In a TaskGroup the exception is gone; `on_record` and a
     `store` have all that was recorded in any case. `deadline` is the way to get the best so far at a given time.
     """
-    options = Options.of(settings)
-    job = await prepare(task, model, graders, judge, options)
-    return await finish(job)
+    options = Options.from_settings(settings)
+    job = await prepare_refinement(task, model, graders, judge, options)
+    return await finish_refinement(job)
 
 
-def refine_sync(task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]) -> Result:
+def refine_sync(task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]) -> Result:
     """`refine` without await; works where an event loop is running, too.
 
     Ctrl-C ends it at once: KeyboardInterrupt carries the best so far as `.result`, None where nothing had begun.
@@ -71,19 +71,19 @@ def refine_sync(task: Given, model: Any = None, graders: Any = None, judge: Any 
 
 
 async def stream(
-    task: Given, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
+    task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
 ) -> AsyncGenerator[Trace, None]:
     """The trace after every new record, ending with one that has an outcome. Arguments and errors as `refine`'s, but
     what ends a run early is no error here: it stands in the outcome. Cancelled or closed before its end it asks nothing more.
     """
-    job = await prepare(task, model, graders, judge, Options.of(settings))
-    async with aclosing(drive(job)) as growing:
+    job = await prepare_refinement(task, model, graders, judge, Options.from_settings(settings))
+    async with aclosing(run_refinement(job)) as growing:
         async for trace in growing:
             yield trace
 
 
 async def refine_many(
-    tasks: Iterable[Given], model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
+    tasks: Iterable[TaskInput], model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
 ) -> list[Result]:
     """Refine many tasks with one limit on what is in flight, one budget and one deadline; results in the order of tasks.
 
@@ -91,18 +91,21 @@ async def refine_many(
     anything is asked. When cancelled, it asks nothing more, and CancelledError carries `.results`, one for each task.
     """
     listed = as_tasks(tasks)
-    jobs: list[Job] = []
+    jobs: list[Refinement] = []
     rows: list[asyncio.Task[Result]] = []
     try:
         async with AsyncExitStack() as at_the_end:
-            desk = Desk(Options.of(settings), await chosen(model), graders, judge)
+            desk = Session(Options.from_settings(settings), await resolve_model(model), graders, judge)
             at_the_end.push_async_callback(desk.close)
-            moment = desk.options.ends_at
+            moment = desk.options.deadline_at
             jobs += [
-                replace(with_priors_noted(job_for(task, desk, moment, searched=model is None)), owned=False) for task in listed
+                replace(
+                    with_priors_in_settings(make_refinement(task, desk, moment, model_searched=model is None)), owns_session=False
+                )
+                for task in listed
             ]
             places = asyncio.Semaphore(desk.options.max_in_flight)
-            rows += [asyncio.ensure_future(_row(job, places)) for job in jobs]
+            rows += [asyncio.ensure_future(_refine_one(job, places)) for job in jobs]
             at_the_end.push_async_callback(cancel_and_wait, rows)
             return await asyncio.gather(*rows)
     except asyncio.CancelledError as cut:
@@ -110,67 +113,69 @@ async def refine_many(
         raise
 
 
-async def _row(job: Job, places: asyncio.Semaphore) -> Result:
-    trace = job.trace
+async def _refine_one(refinement: Refinement, semaphore: asyncio.Semaphore) -> Result:
+    trace = refinement.trace
     try:
-        async with places:
-            trace = await completed(job)
-        return concluded(trace, strict=job.desk.options.strict_budget)
+        async with semaphore:
+            trace = await final_trace(refinement)
+        return result_or_raise(trace, strict_budget=refinement.session.options.strict_budget)
     except RedraftError as error:
         return Result(error.result.trace if error.result else trace, error)
     except asyncio.CancelledError as cut:
-        return getattr(cut, "result", None) or Result(job.trace)
+        return getattr(cut, "result", None) or Result(refinement.trace)
 
 
-def _result_of(row: asyncio.Task[Result], job: Job) -> Result:
+def _result_of(finished: asyncio.Task[Result], refinement: Refinement) -> Result:
     """What came of a row that has ended, however it did."""
-    return Result(job.trace) if row.cancelled() or row.exception() else row.result()
+    return Result(refinement.trace) if finished.cancelled() or finished.exception() else finished.result()
 
 
 @dataclass(frozen=True)
-class Job:
+class Refinement:
     """One refinement, ready to run."""
 
     trace: Trace
     plan: Plan
     perform: Perform
-    desk: Desk
-    writer: str | None = None  # the name of the model that writes
+    session: Session
+    writer_name: str | None = None  # the name of the model that writes
     store: Store | None = None
-    owned: bool = True
+    owns_session: bool = True
     reservations: Reservations | None = None
 
 
-async def prepare(task: Given, model: Any, graders: Any, judge: Any, options: Options) -> Job:
+async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: Any, options: Options) -> Refinement:
     """Everything a refinement needs, checked before anything is asked. Raises ConfigError."""
-    desk = Desk(options, await chosen(model), graders, judge)
-    return with_priors_noted(job_for(task, desk, options.ends_at, searched=model is None))
+    desk = Session(options, await resolve_model(model), graders, judge)
+    return with_priors_in_settings(make_refinement(task, desk, options.deadline_at, model_searched=model is None))
 
 
-async def chosen(model: Any) -> Any:
+async def resolve_model(model: Any) -> Any:
     """The model that was given, or one that is found; None when there is none. False is no model."""
     if model is not None:
         return None if model is False else model
     try:
-        return (await find()).model
+        return (await find_model()).model
     except asyncio.CancelledError as cut:
         cut.result = None  # type: ignore[attr-defined]  # nothing has begun
         raise
 
 
-def job_for(given: Given, desk: Desk, moment: float | None = None, *, searched: bool = True) -> Job:
+def make_refinement(
+    task: TaskInput, session: Session, deadline_at: float | None = None, *, model_searched: bool = True
+) -> Refinement:
     """One refinement at a desk, to be over at a moment of the monotonic clock; `searched`: whether a model was looked for.
 
     Raises ConfigError.
     """
-    options = desk.options
-    trace = _as_found(given) if isinstance(given, Trace) else Trace(_with_files(_task(given)))
+    options = session.options
+    trace = _check_reads_no_files(task) if isinstance(task, Trace) else Trace(_with_file_contents(_as_task(task)))
     response = trace.task.response
-    if desk.writer is None and response is None and not trace.candidates:
-        raise ConfigError(NO_MODEL if searched else MODEL_REFUSED)
-    if not any(text_of(message).strip() for message in trace.task.messages):
-        raise ConfigError(f"task: the prompt is empty, got {shown(trace.task.prompt)}")
-    panel, cast = desk.seat(trace.task.requirements)
+    if session.writer is None and response is None and not trace.candidates:
+        raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
+    if not any(message_text(message).strip() for message in trace.task.messages):
+        raise ConfigError(f"task: the prompt is empty, got {format_value(trace.task.prompt)}")
+    panel, cast = session.resolve_panel(trace.task.requirements)
     if trace.task.tools:
         offered = replace(cast.sampling, tools=trace.task.tools, tool_choice=trace.task.tool_choice)
         cast = replace(cast, sampling=offered)
@@ -179,88 +184,92 @@ def job_for(given: Given, desk: Desk, moment: float | None = None, *, searched: 
     trace = replace(trace, panel=panel)
     if response is not None and not trace.candidates:
         trace += Candidate(0, response)
-    plan = options.make_plan(writes=cast.writer is not None, noisy=bool(noisy_among(panel)), priors=desk.priors)
-    perform = door(cast, moment, options.deadline)
+    plan = options.make_plan(writes=cast.writer is not None, noisy=bool(llm_graders(panel)), priors=session.priors)
+    perform = make_performer(cast, deadline_at, options.deadline)
     reservations = None
-    if options.budget or moment is not None:
-        reservations = Reservations(trace, cast, desk.purse, moment, desk.experience)
-        perform = reservations.around(perform)
+    if options.budget or deadline_at is not None:
+        reservations = Reservations(trace, cast, session.budget_tracker, deadline_at, session.statistics)
+        perform = reservations.wrap(perform)
     if options.on_step:
-        perform = observe(perform, begun=options.on_step)
-    return Job(
-        reconsidered(trace, as_before(trace, plan, options)),
+        perform = observe(perform, on_start=options.on_step)
+    return Refinement(
+        reopen_if_needed(trace, with_original_priors(trace, plan, options)),
         plan,
         perform,
-        desk,
+        session,
         cast.writer.name if cast.writer else None,
         options.store,
         reservations=reservations,
     )
 
 
-def with_priors_noted(job: Job) -> Job:
+def with_priors_in_settings(refinement: Refinement) -> Refinement:
     """The job, with the priors of its plan in the settings of its trace, where they are not the shipped ones."""
-    settings = {name: value for name, value in job.trace.settings.items() if name != "priors"}
-    if isinstance(job.plan, Adaptive) and job.plan.priors != Priors():
-        settings["priors"] = job.plan.priors.as_data()
-    return job if settings == job.trace.settings else replace(job, trace=replace(job.trace, settings=settings))
+    settings = {name: value for name, value in refinement.trace.settings.items() if name != "priors"}
+    if isinstance(refinement.plan, Adaptive) and refinement.plan.priors != Priors():
+        settings["priors"] = refinement.plan.priors.to_dict()
+    return (
+        refinement
+        if settings == refinement.trace.settings
+        else replace(refinement, trace=replace(refinement.trace, settings=settings))
+    )
 
 
-MODEL_REFUSED = (
+MODEL_DISABLED_MESSAGE = (
     "model=False: there is no model, and nothing to repair: name a model, such as model='openai:gpt-4o-mini', or give the task "
     "a `response` and requirements"
 )
-NO_MODEL = (
+NO_MODEL_MESSAGE = (
     "no model was found, so nothing can be written: Redraft looked for REDRAFT_MODEL, OPENAI_API_KEY, and local servers of "
     "Ollama, LM Studio, llama.cpp and vLLM (`redraft models` tells more). Name one as `model`, or give a `response` and "
     "requirements: the built-in editor can repair an answer, but it never invents one"
 )
 
 
-def as_tasks(given: Any) -> list[Given]:
+def as_tasks(tasks: Any) -> list[TaskInput]:
     """The tasks in a list or an iterable. Raises ConfigError for one task, or anything else."""
-    if isinstance(given, str | bytes | Mapping | Task | Trace | type) or not isinstance(given, Iterable):
-        raise refused("tasks", "a list of prompts, of lists of messages, or of Tasks", given)
-    return list(given)
+    if isinstance(tasks, str | bytes | Mapping | Task | Trace | type) or not isinstance(tasks, Iterable):
+        raise invalid_argument("tasks", "a list of prompts, of lists of messages, or of Tasks", tasks)
+    return list(tasks)
 
 
-def _task(given: str | Iterable[Message] | Task) -> Task:
-    if isinstance(given, Task):
-        return given
+def _as_task(task: str | Iterable[Message] | Task) -> Task:
+    if isinstance(task, Task):
+        return task
     try:
-        return Task(given)
+        return Task(task)
     except ConfigError as error:
         raise ConfigError(f"task: {str(error).removeprefix('messages: ')}") from None
 
 
-def _with_files(task: Task) -> Task:
+def _with_file_contents(task: Task) -> Task:
     """The task with what is in the files that its requirements name: so its trace has all that it needs."""
     if not any(map(reads_file, task.requirements)):
         return task
     return replace(task, requirements=tuple(parse(spec).spec if reads_file(spec) else spec for spec in task.requirements))
 
 
-def _as_found(trace: Trace) -> Trace:
+def _check_reads_no_files(trace: Trace) -> Trace:
     """A trace that reads no files: whoever wrote it may not choose some here. Raises ConfigError."""
     for spec in filter(reads_file, trace.task.requirements):
         parse(spec, files=False)
     return trace
 
 
-def reconsidered(trace: Trace, plan: Plan) -> Trace:
+def reopen_if_needed(trace: Trace, plan: Plan) -> Trace:
     """A finished trace as it is when the plan would end it again; else without its outcome, to go on."""
     if trace.outcome is None:
         return trace
-    ends = [step.reason for step in plan(opened(trace).reopened()) if isinstance(step, Stop)]
-    return trace if ends == [trace.outcome.reason] else opened(trace)
+    ends = [step.reason for step in plan(without_outcome(trace).for_new_run()) if isinstance(step, Stop)]
+    return trace if ends == [trace.outcome.reason] else without_outcome(trace)
 
 
-def opened(trace: Trace) -> Trace:
+def without_outcome(trace: Trace) -> Trace:
     """A trace without its outcome."""
     return replace(trace, records=tuple(r for r in trace.records if not isinstance(r, Outcome)))
 
 
-def as_before(trace: Trace, plan: Plan, options: Options) -> Plan:
+def with_original_priors(trace: Trace, plan: Plan, options: Options) -> Plan:
     """The plan with the priors by which a finished trace went, where that was before any were learned.
 
     What was learned since is no reason to pay for more; priors that a user gave are.
@@ -268,40 +277,40 @@ def as_before(trace: Trace, plan: Plan, options: Options) -> Plan:
     if trace.outcome is None or not isinstance(plan, Adaptive) or options.priors != "learned" or options.plan is not None:
         return plan
     untaught = replace(plan, priors=Priors())
-    return untaught if believes(untaught, trace) and not believes(plan, trace) else plan
+    return untaught if reproduces(untaught, trace) and not reproduces(plan, trace) else plan
 
 
-def believes(plan: Adaptive, trace: Trace) -> bool:
+def reproduces(plan: Adaptive, trace: Trace) -> bool:
     """Whether a plan would believe at the end of a trace what was believed there."""
     end = trace.outcome
-    return end is not None and plan.keep(opened(trace).reopened(), end.reason, end.note) == end
+    return end is not None and plan.outcome_if_stopped(without_outcome(trace).for_new_run(), end.reason, end.note) == end
 
 
-async def drive(job: Job) -> AsyncGenerator[Trace, None]:
+async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
     """Carry a job out: every record is stored, then told, then the trace is handed on.
 
     Cancelled or closed before its end, it asks nothing more; what was asked by then is stored and told, and an outcome
     `cancelled`. CancelledError and RedraftError carry what there is as `result`.
     """
-    log = Log(job)
+    log = RecordLog(refinement)
     try:
         try:
-            log.add(job.trace)
-            async with aclosing(advance(job.trace, job.plan, job.perform, log.keep)) as growing:
+            log.add(refinement.trace)
+            async with aclosing(advance(refinement.trace, refinement.plan, refinement.perform, log.persist)) as growing:
                 async for trace in growing:
                     log.add(trace)
                     yield trace
             if not log.trace.outcome:
-                log.add(ended(log.trace, job.plan))
+                log.add(with_outcome(log.trace, refinement.plan))
                 yield log.trace
         finally:
-            if job.reservations:
-                job.reservations.release()
-            if job.owned:
-                await job.desk.close()
+            if refinement.reservations:
+                refinement.reservations.release()
+            if refinement.owns_session:
+                await refinement.session.close()
     except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt) as cut:
         if not log.trace.outcome:
-            log.add(ended(log.trace, job.plan, StopReason.CANCELLED, "interrupted"))
+            log.add(with_outcome(log.trace, refinement.plan, StopReason.CANCELLED, "interrupted"))
         cut.result = Result(log.trace)  # type: ignore[union-attr]
         raise
     except RedraftError as error:
@@ -310,52 +319,54 @@ async def drive(job: Job) -> AsyncGenerator[Trace, None]:
         raise
 
 
-class Log:
+class RecordLog:
     """Where the records of a job go: to its store, then to `on_record`. `trace` is all that there is so far."""
 
-    def __init__(self, job: Job) -> None:
-        self.trace = job.trace
-        self._told = len(job.trace.records)
-        self._store, self._on_record = job.store, job.desk.options.on_record
+    def __init__(self, refinement: Refinement) -> None:
+        self.trace = refinement.trace
+        self._reported_count = len(refinement.trace.records)
+        self._store, self._on_record = refinement.store, refinement.session.options.on_record
 
     def add(self, trace: Trace) -> None:
         """Store what is new in a trace, then tell of it."""
-        self.keep(trace)
+        self.persist(trace)
         if self._on_record:
-            for record in trace.records[self._told :]:
-                self._told += 1
+            for record in trace.records[self._reported_count :]:
+                self._reported_count += 1
                 self._on_record(record)
 
-    def keep(self, trace: Trace) -> None:
+    def persist(self, trace: Trace) -> None:
         """Store what is new in a trace; it is told with what comes next."""
         self.trace = trace
         if self._store:
             self._store.append(trace)
 
 
-def ended(trace: Trace, plan: Plan, reason: StopReason | None = None, note: str = "") -> Trace:
+def with_outcome(trace: Trace, plan: Plan, reason: StopReason | None = None, note: str = "") -> Trace:
     """The trace with an outcome, for plans that end without one and for work that was cut short."""
-    trouble = trace.trouble
+    trouble = trace.fatal_failure
     if reason is None and trouble is not None:
-        reason, note = trouble.ends or StopReason.FAILED, trouble.message
+        reason, note = trouble.stop_reason or StopReason.FAILED, trouble.message
     if reason is None:
         reason, note = (
-            (StopReason.DONE, "the plan has no more steps") if trace.graded else (StopReason.FAILED, "nothing could be graded")
+            (StopReason.DONE, "the plan has no more steps")
+            if trace.graded_candidates
+            else (StopReason.FAILED, "nothing could be graded")
         )
     if isinstance(plan, Adaptive):
-        return trace + plan.keep(trace, reason, note)
+        return trace + plan.outcome_if_stopped(trace, reason, note)
     return trace + Outcome(trace.best.id if trace.best else None, reason, note)
 
 
-async def finish(job: Job) -> Result:
+async def finish_refinement(refinement: Refinement) -> Result:
     """Run a job to its end and conclude."""
-    return concluded(await completed(job), strict=job.desk.options.strict_budget)
+    return result_or_raise(await final_trace(refinement), strict_budget=refinement.session.options.strict_budget)
 
 
-async def completed(job: Job) -> Trace:
+async def final_trace(refinement: Refinement) -> Trace:
     """The trace of a job at its end."""
-    trace = job.trace
-    async with aclosing(drive(job)) as growing:
+    trace = refinement.trace
+    async with aclosing(run_refinement(refinement)) as growing:
         async for grown in growing:
             trace = grown
     return trace

@@ -17,9 +17,9 @@ from .errors import RedraftError
 from .masking import Mask, secrets_in_environment
 
 PACKAGE = __name__.partition(".")[0]
-OURS = str(Path(__file__).parent)
-STANDARD = str(Path(asyncio.__file__).parents[1])
-INSTALLED = ("site-packages", "dist-packages")
+PACKAGE_DIR = str(Path(__file__).parent)
+STDLIB_DIR = str(Path(asyncio.__file__).parents[1])
+SITE_DIRS = ("site-packages", "dist-packages")
 
 
 def error_text(error: BaseException) -> str:
@@ -29,13 +29,13 @@ def error_text(error: BaseException) -> str:
     kind = type(error).__name__
     masked = Mask(secrets_in_environment(os.environ))(str(error))
     words = masked or ("cancelled before it ended" if isinstance(error, asyncio.CancelledError) else "")
-    return f"{kind}: {words}{_place(error)}" if words else f"{kind}{_place(error)}"
+    return f"{kind}: {words}{_location(error)}" if words else f"{kind}{_location(error)}"
 
 
-def _place(error: BaseException) -> str:
+def _location(error: BaseException) -> str:
     """Where it was raised: the last line in a file of the user's, or else in a package; "" where all of it is ours."""
     lines = list(_foreign_lines(error))
-    own = [line for line in lines if not any(part in line[0].co_filename for part in INSTALLED)]
+    own = [line for line in lines if not any(part in line[0].co_filename for part in SITE_DIRS)]
     if not own and (not lines or isinstance(error, asyncio.CancelledError)):  # where a package waited says nothing
         return ""
     code, number = (own or lines)[-1]
@@ -46,12 +46,12 @@ def _foreign_lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
     """The lines it came through that are neither in this package nor in the standard library."""
     for frame, number in walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
-        standard = file.startswith((STANDARD, "<frozen")) and not any(part in file for part in INSTALLED)
-        ours = file.startswith(OURS) or _module(frame) == PACKAGE  # what dataclasses write for us is in no file
+        standard = file.startswith((STDLIB_DIR, "<frozen")) and not any(part in file for part in SITE_DIRS)
+        ours = file.startswith(PACKAGE_DIR) or _top_level_package(frame) == PACKAGE  # what dataclasses write for us is in no file
         if not (standard or ours):
             yield frame.f_code, number
 
 
-def _module(frame: FrameType) -> str:
+def _top_level_package(frame: FrameType) -> str:
     """The top-level package of the code that runs in a frame."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]

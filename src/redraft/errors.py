@@ -99,7 +99,7 @@ class ModelTimeoutError(ModelError):
     """No answer, or no further part of one, in time. `its_own`: the endpoint answered other calls meanwhile."""
 
     retryable = True
-    its_own = False
+    endpoint_responsive = False
 
 
 class ModelUnavailableError(ModelError):
@@ -117,38 +117,38 @@ class ComputeLimitError(RedraftError):
 class BudgetExhaustedError(RedraftError):
     """Money, tokens, calls or time are used up. `what` names which: a limit of the budget, or deadline."""
 
-    def __init__(self, message: str = "", *, what: str = "budget", usage: Usage | None = None) -> None:
+    def __init__(self, message: str = "", *, limit: str = "budget", usage: Usage | None = None) -> None:
         super().__init__(message, usage=usage)
-        self.what = what
+        self.limit = limit
 
     @property
     def details(self) -> dict[str, Any]:
-        return {"what": self.what}
+        return {"what": self.limit}
 
 
 class StoreError(RedraftError):
     """A trace or journal cannot be read or written."""
 
 
-KINDS: Mapping[str, type[RedraftError]] = {
+ERROR_TYPES: Mapping[str, type[RedraftError]] = {
     name: kind for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, RedraftError)
 }
 """All of them by name."""
 
 
-def name_of(error: BaseException) -> str:
+def error_name(error: BaseException) -> str:
     """The name that it is recorded by: that of the nearest class here, or its own where it is foreign."""
-    return next((kind.__name__ for kind in type(error).__mro__ if kind in KINDS.values()), type(error).__name__)
+    return next((kind.__name__ for kind in type(error).__mro__ if kind in ERROR_TYPES.values()), type(error).__name__)
 
 
-def error_of(failure: Failure, message: str = "", usage: Usage | None = None) -> RedraftError:
+def error_from_failure(failure: Failure, message: str = "", usage: Usage | None = None) -> RedraftError:
     """The error that a failure is the record of, with all that it carried; a ModelError for one that is not ours."""
-    kind = KINDS.get(failure.error, ModelError)
+    kind = ERROR_TYPES.get(failure.error, ModelError)
     details = {name: getattr(failure, name) for name in kind().details}
     return kind(message or failure.message, usage=usage, **details)
 
 
-OUTAGES: Mapping[str, type[RedraftError]] = {
+EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {
     kind.__name__: kind
     for kind in (
         AuthenticationError,

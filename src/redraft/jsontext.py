@@ -16,11 +16,11 @@ import orjson
 
 T = TypeVar("T", bound=Hashable)
 
-MOST_DEPTH = 200  # objects and lists inside each other
-MOST_DIGITS = 4300  # of a whole number: Python reads no more
-MOST_BITS = 14284  # of a number of so many digits
-MOST_VALUES = 5_000_000  # of one row, or of one small file
-VALUE_BYTES = 64  # that a value takes in memory, beside its text
+MAX_DEPTH = 200  # objects and lists inside each other
+MAX_DIGITS = 4300  # of a whole number: Python reads no more
+MAX_BITS = 14284  # of a number of so many digits
+MAX_VALUES = 5_000_000  # of one row, or of one small file
+BYTES_PER_VALUE = 64  # that a value takes in memory, beside its text
 
 
 def loads(body: bytes) -> Any:
@@ -30,17 +30,17 @@ def loads(body: bytes) -> Any:
     except orjson.JSONDecodeError:
         if b"\\ud" not in body and b"\\uD" not in body:
             raise
-        return _with_half_pairs(body)
+        return _loads_lone_surrogates(body)
 
 
-def _with_half_pairs(body: bytes) -> Any:
+def _loads_lone_surrogates(body: bytes) -> Any:
     try:
-        return json.loads(body.decode(), parse_constant=refuse_constant)
+        return json.loads(body.decode(), parse_constant=reject_constant)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
 
-def parsed(text: str, most_bytes: float = MOST_VALUES * VALUE_BYTES) -> Any:
+def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> Any:
     """The value in a text of JSON. Raises ValueError that says why there is none: a JSONDecodeError for a fault of syntax.
 
     Refused are keys that stand twice in an object, more than 200 levels, whole numbers of more than 4300 digits, and more
@@ -48,33 +48,33 @@ def parsed(text: str, most_bytes: float = MOST_VALUES * VALUE_BYTES) -> Any:
     """
     # Not orjson: with a check for what it lets pass (keys that stand twice, whole numbers over 64 bits) it is no faster.
     opened = text.count("[") + text.count("{")
-    if (opened + text.count(",")) * VALUE_BYTES > most_bytes:
-        raise ValueError(f"it holds more values than {most_bytes / 2**20:,.0f} MiB of memory take")
+    if (opened + text.count(",")) * BYTES_PER_VALUE > max_bytes:
+        raise ValueError(f"it holds more values than {max_bytes / 2**20:,.0f} MiB of memory take")
     try:
         value = _DECODER.decode(text)
     except RecursionError:
-        raise ValueError(TOO_DEEP) from None
+        raise ValueError(TOO_DEEP_MESSAGE) from None
     except json.JSONDecodeError:
         raise
     except ValueError as error:
-        raise ValueError(TOO_LONG if "digits" in str(error) else str(error)) from None
-    if opened > MOST_DEPTH and depth(value) > MOST_DEPTH:
-        raise ValueError(TOO_DEEP)
+        raise ValueError(TOO_MANY_DIGITS_MESSAGE if "digits" in str(error) else str(error)) from None
+    if opened > MAX_DEPTH and nesting_depth(value) > MAX_DEPTH:
+        raise ValueError(TOO_DEEP_MESSAGE)
     return value
 
 
-TOO_DEEP = f"it is nested more than {MOST_DEPTH} deep"
-TOO_LONG = f"a whole number in it has more than {MOST_DIGITS} digits"
+TOO_DEEP_MESSAGE = f"it is nested more than {MAX_DEPTH} deep"
+TOO_MANY_DIGITS_MESSAGE = f"a whole number in it has more than {MAX_DIGITS} digits"
 
 
-def check_bounds(value: Any, most_values: int = MOST_VALUES) -> None:
+def check_bounds(value: Any, max_values: int = MAX_VALUES) -> None:
     """Raises ValueError for a value that no JSON within our limits can hold, however it came: see `parsed`.
 
     A value that holds itself is nested too deep. What JSON does not know must have a text.
     """
     level: list[Any] = [value]
-    left = most_values
-    for _ in range(MOST_DEPTH + 2):
+    left = max_values
+    for _ in range(MAX_DEPTH + 2):
         inner: list[Any] = []
         for held in level:
             if isinstance(held, Mapping):
@@ -83,20 +83,20 @@ def check_bounds(value: Any, most_values: int = MOST_VALUES) -> None:
             elif isinstance(held, list | tuple | set | frozenset):
                 inner += held
             elif isinstance(held, int):
-                if held.bit_length() > MOST_BITS:
-                    raise ValueError(TOO_LONG)
-            elif not isinstance(held, KNOWN):
+                if held.bit_length() > MAX_BITS:
+                    raise ValueError(TOO_MANY_DIGITS_MESSAGE)
+            elif not isinstance(held, SCALAR_TYPES):
                 _check_text(held)
             if len(inner) > left:
-                raise ValueError(f"it holds more than {most_values:,} values")
+                raise ValueError(f"it holds more than {max_values:,} values")
         if not inner:
             return
         left -= len(inner)
         level = inner
-    raise ValueError(TOO_DEEP)
+    raise ValueError(TOO_DEEP_MESSAGE)
 
 
-KNOWN = (str, float, type(None), bytes, bytearray, memoryview, date, time, timedelta, Decimal)
+SCALAR_TYPES = (str, float, type(None), bytes, bytearray, memoryview, date, time, timedelta, Decimal)
 
 
 def _check_text(value: Any) -> None:
@@ -106,7 +106,7 @@ def _check_text(value: Any) -> None:
         raise ValueError(f"a {type(value).__name__} in it has no text: {type(error).__name__}") from error
 
 
-def whole_pairs(text: str) -> str:
+def join_surrogate_pairs(text: str) -> str:
     """The text with the halves of a surrogate pair that stand side by side made one character; others stay."""
     try:
         text.encode()
@@ -115,24 +115,24 @@ def whole_pairs(text: str) -> str:
     return text
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object from its pairs, as `object_pairs_hook` is given them. Raises ValueError where a key stands twice."""
     out = dict(pairs)
     if len(out) < len(pairs):
-        twice = first_repeated(key for key, _ in pairs) or ""
+        twice = first_duplicate(key for key, _ in pairs) or ""
         raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
     return out
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
+_DECODER = json.JSONDecoder(object_pairs_hook=reject_duplicate_keys)
 
 
-def refuse_constant(name: str) -> Any:
+def reject_constant(name: str) -> Any:
     """NaN, Infinity and -Infinity are no JSON: a `parse_constant`."""
     raise ValueError(f"{name} is no JSON number")
 
 
-def first_repeated(items: Iterable[T]) -> T | None:
+def first_duplicate(items: Iterable[T]) -> T | None:
     """The first item that stood there before; None where all differ."""
     seen: set[T] = set()
     for item in items:
@@ -142,7 +142,7 @@ def first_repeated(items: Iterable[T]) -> T | None:
     return None
 
 
-def depth(value: Any) -> int:
+def nesting_depth(value: Any) -> int:
     """How many objects and lists stand inside each other."""
     found, level = 0, [value]
     while level := [v for v in level if isinstance(v, dict | list)]:

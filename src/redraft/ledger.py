@@ -11,23 +11,23 @@ from contextvars import ContextVar, Token
 from dataclasses import replace
 from typing import Self
 
-from .core.records import NOTHING, Usage
+from .core.records import NO_USAGE, Usage
 
 
-class Entry:
+class LedgerEntry:
     """One call to a model. `requests` is how many left for it; None where nobody watches: then it counts as one."""
 
-    __slots__ = ("_settled", "requests")
+    __slots__ = ("_settled_usage", "requests")
 
     def __init__(self) -> None:
         self.requests: int | None = None
-        self._settled: Usage | None = None
+        self._settled_usage: Usage | None = None
 
-    def watch(self) -> None:
+    def start_counting(self) -> None:
         """From now on requests are counted as they leave: none has."""
         self.requests = self.requests or 0
 
-    def leave(self) -> None:
+    def count_request(self) -> None:
         """Count a request that leaves."""
         self.requests = (self.requests or 0) + 1
 
@@ -36,15 +36,15 @@ class Entry:
         least = (0 if usage.cached_calls else 1) if self.requests is None else self.requests
         if usage.calls < least:
             usage += unknown_usage(least - usage.calls)
-        self._settled = usage
+        self._settled_usage = usage
         return usage
 
     @property
     def usage(self) -> Usage:
         """What it took; unknown while that is not settled, and nothing where no request has left."""
-        if self._settled is not None:
-            return self._settled
-        return NOTHING if self.requests == 0 else unknown_usage(self.requests or 1)
+        if self._settled_usage is not None:
+            return self._settled_usage
+        return NO_USAGE if self.requests == 0 else unknown_usage(self.requests or 1)
 
 
 def unknown_usage(calls: int = 1) -> Usage:
@@ -52,67 +52,67 @@ def unknown_usage(calls: int = 1) -> Usage:
     return Usage(calls, input_tokens=None, output_tokens=None, cost=None)
 
 
-class Ledger:
+class CallLedger:
     """The calls that were made while it was open, in this task and in those it started.
 
     One that is opened `within` another hands its entries on to that.
     """
 
-    __slots__ = ("_answer", "_token", "entries", "within")
+    __slots__ = ("_answer", "_token", "entries", "outer")
 
-    def __init__(self, within: Ledger | None = None) -> None:
-        self.entries: list[Entry] = []
-        self.within = within
-        self._answer: Usage | None = None
-        self._token: Token[Ledger | None] | None = None
+    def __init__(self, outer: CallLedger | None = None) -> None:
+        self.entries: list[LedgerEntry] = []
+        self.outer = outer
+        self._answer_usage: Usage | None = None
+        self._token: Token[CallLedger | None] | None = None
 
     def __enter__(self) -> Self:
-        self._token = _OPEN.set(self)
+        self._token = _CURRENT.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._token is not None
-        _OPEN.reset(self._token)
+        _CURRENT.reset(self._token)
 
-    def enter(self) -> Entry:
+    def new_entry(self) -> LedgerEntry:
         """A new entry, here and in all ledgers around this one."""
-        entry, ledger = Entry(), self
+        entry, ledger = LedgerEntry(), self
         ledger.entries.append(entry)
-        while ledger.within is not None:
-            ledger = ledger.within
+        while ledger.outer is not None:
+            ledger = ledger.outer
             ledger.entries.append(entry)
         return entry
 
-    def answer(self, usage: Usage) -> None:
+    def record_answer(self, usage: Usage) -> None:
         """Note the usage of the answer that came of all these calls: what of it was cached, and what the answer itself took."""
-        self._answer = usage
+        self._answer_usage = usage
 
     @property
-    def sent(self) -> Usage:
+    def total_usage(self) -> Usage:
         """What all its calls took."""
-        return sum((entry.usage for entry in self.entries), NOTHING)
+        return sum((entry.usage for entry in self.entries), NO_USAGE)
 
     @property
     def usage(self) -> Usage:
         """The same for one question: every call after the first was a retry; with what was noted of the answer."""
-        answer, sent = self._answer, self.sent
+        answer, sent = self._answer_usage, self.total_usage
         if answer and (not self.entries or (len(self.entries) == 1 and answer.calls == sent.calls)):
             return answer  # of a cache, or of the one call there was
-        known = replace(sent.of_one_answer(), answer_tokens=0, answer_cost=0.0)
+        known = replace(sent.as_single_answer(), answer_tokens=0, answer_cost=0.0)
         if answer is None:
             return known
         return replace(known, cached_calls=answer.cached_calls, answer_tokens=answer.answer_tokens, answer_cost=answer.answer_cost)
 
 
-_OPEN: ContextVar[Ledger | None] = ContextVar("ledger", default=None)
+_CURRENT: ContextVar[CallLedger | None] = ContextVar("ledger", default=None)
 
 
-def open_ledger() -> Ledger | None:
+def current_ledger() -> CallLedger | None:
     """The ledger that is open here."""
-    return _OPEN.get()
+    return _CURRENT.get()
 
 
-def current_entry() -> Entry:
+def current_entry() -> LedgerEntry:
     """The entry of the call that is under way here; one of its own where nobody counts."""
-    ledger = _OPEN.get()
-    return ledger.entries[-1] if ledger is not None and ledger.entries else Entry()
+    ledger = _CURRENT.get()
+    return ledger.entries[-1] if ledger is not None and ledger.entries else LedgerEntry()

@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 from urllib.request import getproxies
 
-STARS = "***"
-FRAGMENT = 8
+MASK = "***"
+MIN_FRAGMENT = 8
 """The shortest fragment of a secret that is masked: eight characters of a random key are in no text by chance, and seven
 are no more than vendors show of a key themselves."""
-WORDS = 12
+MIN_WORD_FRAGMENT = 12
 """The same for a secret without a digit, which may be made of words, and in answers for letters of one case, which may be one."""
-SHORTEST = 4
+MIN_SECRET = 4
 """A shorter secret cannot be masked: it would be found everywhere."""
 PLACEHOLDERS = frozenset({"empty", "none", "not-needed", "no-key-required", "sk-no-key-required", "api-key-not-set"})
 """Keys that keep nothing secret: clients that insist on one are given them."""
@@ -33,7 +33,7 @@ SECRET_NAME = re.compile(
     r"key|token|auth|secret|cookie|passw|pwd|credential|session|signature|^(code|sig|sas|pass|jwt|pin|otp)$", re.IGNORECASE
 )
 """The names of headers, parameters and fields that hold a secret."""
-_RANDOM = re.compile(
+_RANDOM_KEY = re.compile(
     r"(?=.{16})([\w+/=~%]*[.-])*((?=[^.-]*\d)(?=[^.-]*[a-z])[\w+/=~%]{12}|[0-9a-f]{8}-[0-9a-f]{4}-)[\w+/=.~%-]*",
     re.ASCII | re.IGNORECASE,
 )
@@ -42,8 +42,10 @@ _ENVIRONMENT = re.compile(r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|C
 _KEY_NAME = re.compile(r"api[_-]?key|access[_-]?key|passw|secret|authorization|credential", re.IGNORECASE)
 _PATH = re.compile(r"([/~]|[A-Za-z]:\\).*\.[A-Za-z]{2,5}")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_PUBLIC = re.compile(r"(?:(?:sk|pk|rk|gsk|hf|xai|key|api)[-_])?(?:(?:proj|ant|svcacct|admin|or|live|test|(?:api|v)\d{1,2})[-_])*")
-_BLOCK = 4
+_PUBLIC_PREFIX = re.compile(
+    r"(?:(?:sk|pk|rk|gsk|hf|xai|key|api)[-_])?(?:(?:proj|ant|svcacct|admin|or|live|test|(?:api|v)\d{1,2})[-_])*"
+)
+_BLOCK_SIZE = 4
 """Bytes of the blocks that a text is searched by at first: a fragment of 8 characters holds one that begins at a multiple of 4."""
 
 T = TypeVar("T")
@@ -53,92 +55,92 @@ S = TypeVar("S", str, bytes)
 class Mask:
     """Masks some secrets. `words`: of a secret that has a word in it, that word alone is left as it is."""
 
-    def __init__(self, secrets: Iterable[str | None], *, words: bool = False) -> None:
-        self._words = words
-        self._whole: list[bytes] = []
+    def __init__(self, secrets: Iterable[str | None], *, keep_words: bool = False) -> None:
+        self._keep_words = keep_words
+        self._whole_secrets: list[bytes] = []
         self._fragments: dict[int, set[bytes]] = {}
-        self.longest = 0
-        for secret in {s for s in secrets if s and s.lower() not in PLACEHOLDERS and len(s) >= SHORTEST}:
-            self._learn(secret)
+        self.max_length = 0
+        for secret in {s for s in secrets if s and s.lower() not in PLACEHOLDERS and len(s) >= MIN_SECRET}:
+            self._add_secret(secret)
         grams = (gram for fragments in self._fragments.values() for gram in fragments)
-        self._beginnings = {size: {f[:n] for f in found for n in range(1, size)} for size, found in self._fragments.items()}
-        self._beginnings.setdefault(0, set()).update(w[:n] for w in self._whole for n in range(1, len(w)))
-        self._shortest = min((*self._fragments, *map(len, self._whole)), default=maxsize)
-        self._blocks = {int.from_bytes(g[i : i + _BLOCK], byteorder) for g in grams for i in range(len(g) - _BLOCK + 1)}
+        self._prefixes = {size: {f[:n] for f in found for n in range(1, size)} for size, found in self._fragments.items()}
+        self._prefixes.setdefault(0, set()).update(w[:n] for w in self._whole_secrets for n in range(1, len(w)))
+        self._min_length = min((*self._fragments, *map(len, self._whole_secrets)), default=maxsize)
+        self._blocks = {int.from_bytes(g[i : i + _BLOCK_SIZE], byteorder) for g in grams for i in range(len(g) - _BLOCK_SIZE + 1)}
 
-    def _learn(self, secret: str) -> None:
+    def _add_secret(self, secret: str) -> None:
         """Keep a secret and its encodings; what is public of it (`sk-proj-`) is no fragment."""
-        least = FRAGMENT if any(c.isdigit() for c in secret) else WORDS
-        public = _PUBLIC.match(secret)
+        least = MIN_FRAGMENT if any(c.isdigit() for c in secret) else MIN_WORD_FRAGMENT
+        public = _PUBLIC_PREFIX.match(secret)
         prefix = public.group().lower().encode() if public else b""
         pieces = (secret[i : i + least] for i in range(len(secret) - least + 1))
-        words = {p.lower().encode() for p in pieces if self._words and least < WORDS and _WORD.fullmatch(p)}
-        for form in _forms(secret):
-            self.longest = max(self.longest, len(form))
-            if len(form) < least or (words and len(form) < WORDS):
-                self._whole.append(form)
+        words = {p.lower().encode() for p in pieces if self._keep_words and least < MIN_WORD_FRAGMENT and _WORD.fullmatch(p)}
+        for form in _encodings(secret):
+            self.max_length = max(self.max_length, len(form))
+            if len(form) < least or (words and len(form) < MIN_WORD_FRAGMENT):
+                self._whole_secrets.append(form)
             known = len(prefix) if form.startswith(prefix) else 0
-            for size in {least, WORDS} if words else {least}:
+            for size in {least, MIN_WORD_FRAGMENT} if words else {least}:
                 fragments = {form[i : i + size] for i in range(len(form) - size + 1) if i + size > known} - words
                 if fragments:
                     self._fragments.setdefault(size, set()).update(fragments)
 
     def __bool__(self) -> bool:
-        return bool(self._whole or self._fragments)
+        return bool(self._whole_secrets or self._fragments)
 
     def __repr__(self) -> str:
         return "Mask(...)"
 
     def __call__(self, text: str) -> str:
         """The text with stars in place of secrets and of fragments of them."""
-        spans = self._spans(_bytes(text)) if len(text) >= self._shortest else []
-        return _starred(text, STARS, spans) if spans else text
+        spans = self._spans(_ascii_lower(text)) if len(text) >= self._min_length else []
+        return _mask_spans(text, MASK, spans) if spans else text
 
-    def raw(self, data: bytes) -> bytes:
+    def mask_bytes(self, data: bytes) -> bytes:
         """The same for bytes. What was JSON is JSON still: stars stand in its texts and names only."""
         spans = self._spans(data.lower()) if self else []
         if not spans:
             return data
         try:
-            return dumps(self.within(loads(data.decode()))).encode()
+            return dumps(self.mask_json(loads(data.decode()))).encode()
         except (ValueError, RecursionError):
-            return _starred(data, STARS.encode(), spans)
+            return _mask_spans(data, MASK.encode(), spans)
 
-    def within(self, value: T) -> T:
+    def mask_json(self, value: T) -> T:
         """The same for all texts in a value of JSON, names included."""
         masked: Any = value
         if type(value) is int:
-            masked = STARS if self(str(value)) == STARS else value
+            masked = MASK if self(str(value)) == MASK else value
         elif isinstance(value, str):
             masked = self(value)
         elif isinstance(value, bytes):
-            masked = self.raw(value)
+            masked = self.mask_bytes(value)
         elif isinstance(value, Mapping):
-            masked = {self.within(name): self.within(inner) for name, inner in value.items()}
+            masked = {self.mask_json(name): self.mask_json(inner) for name, inner in value.items()}
         elif isinstance(value, list | tuple):
-            masked = [self.within(inner) for inner in value]
+            masked = [self.mask_json(inner) for inner in value]
         return masked  # type: ignore[no-any-return]
 
     def _spans(self, data: bytes) -> list[tuple[int, int]]:
         """Where secrets stand in a text of small letters, sorted."""
-        return sorted(span for span in (*self._whole_in(data), *self._fragments_in(data)) if span[1])
+        return sorted(span for span in (*self._whole_spans(data), *self._fragment_spans(data)) if span[1])
 
-    def _whole_in(self, data: bytes) -> Iterator[tuple[int, int]]:
-        for secret in self._whole:
+    def _whole_spans(self, data: bytes) -> Iterator[tuple[int, int]]:
+        for secret in self._whole_secrets:
             at = data.find(secret)
             while at >= 0:
                 yield at, at + len(secret)
                 at = data.find(secret, at + 1)
 
-    def _fragments_in(self, data: bytes) -> Iterator[tuple[int, int]]:
-        whole = array("I", data[: len(data) // _BLOCK * _BLOCK])
+    def _fragment_spans(self, data: bytes) -> Iterator[tuple[int, int]]:
+        whole = array("I", data[: len(data) // _BLOCK_SIZE * _BLOCK_SIZE])
         if self._blocks.isdisjoint(whole):
             return
-        found = [_BLOCK * n for n, block in enumerate(whole) if block in self._blocks]
+        found = [_BLOCK_SIZE * n for n, block in enumerate(whole) if block in self._blocks]
         for size, fragments in self._fragments.items():
             first = last = 0
             for near in found:
-                for start in range(max(0, near + _BLOCK - size), near + 1):
+                for start in range(max(0, near + _BLOCK_SIZE - size), near + 1):
                     if data[start : start + size] in fragments:
                         if start > last:
                             yield first, last
@@ -146,12 +148,12 @@ class Mask:
                         last = max(last, start + size)
             yield first, last
 
-    def pending(self, data: bytes) -> int:
+    def pending_length(self, data: bytes) -> int:
         """How many characters at the end of a text may belong to a secret that goes on in the next part of it."""
-        tail = data[-self.longest :].lower()
-        return max((self._pending(tail, size) for size in self._beginnings), default=0)
+        tail = data[-self.max_length :].lower()
+        return max((self._pending_length(tail, size) for size in self._prefixes), default=0)
 
-    def _pending(self, tail: bytes, size: int) -> int:
+    def _pending_length(self, tail: bytes, size: int) -> int:
         """The same for fragments of one size: the end is a run of them, or the beginning of one."""
         fragments, end = self._fragments.get(size, set()), len(tail)
         if tail[-size:] in fragments:
@@ -159,7 +161,7 @@ class Mask:
             while start > 0 and tail[start - 1 : start - 1 + size] in fragments:
                 start -= 1
             return end - start
-        return next((n for n in range(min((size or self.longest) - 1, end), 0, -1) if tail[-n:] in self._beginnings[size]), 0)
+        return next((n for n in range(min((size or self.max_length) - 1, end), 0, -1) if tail[-n:] in self._prefixes[size]), 0)
 
 
 NO_SECRETS = Mask(())
@@ -169,20 +171,20 @@ class MaskedStream:
     """A text that comes in parts, masked: what may be the beginning of a secret is held back until it is known."""
 
     def __init__(self, mask: Mask) -> None:
-        self._mask, self._held = mask, ""
+        self._mask, self._buffer = mask, ""
 
-    def add(self, text: str) -> str:
+    def feed(self, text: str) -> str:
         """What may be handed on now."""
         if not self._mask:
             return text
-        held = self._held + text
-        ready = len(held) - self._mask.pending(_bytes(held[-self._mask.longest :]))
-        self._held = held[ready:]
+        held = self._buffer + text
+        ready = len(held) - self._mask.pending_length(_ascii_lower(held[-self._mask.max_length :]))
+        self._buffer = held[ready:]
         return self._mask(held[:ready])
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         """What was held back, once nothing follows."""
-        held, self._held = self._held, ""
+        held, self._buffer = self._buffer, ""
         return self._mask(held)
 
 
@@ -191,10 +193,12 @@ def answer_mask(secrets: Iterable[str | None]) -> Mask:
     that holds such a word is not to be changed.
     """
     given = [s for s in secrets if s]
-    return Mask((s for s in given if len(s) >= (FRAGMENT if any(c.isdigit() for c in s) else WORDS)), words=True)
+    return Mask(
+        (s for s in given if len(s) >= (MIN_FRAGMENT if any(c.isdigit() for c in s) else MIN_WORD_FRAGMENT)), keep_words=True
+    )
 
 
-def without_traces(error: T) -> T:
+def without_cause(error: T) -> T:
     """The exception without what it was raised from: the exceptions of HTTP clients hold requests, and those hold keys."""
     if isinstance(error, BaseException):
         error.__cause__ = error.__context__ = None
@@ -215,7 +219,7 @@ def secrets_in_url(url: str) -> Iterator[str]:
 
 def is_secret(name: str, value: str) -> bool:
     """Whether a parameter of a URL is a secret, by its name or by its looks."""
-    return bool(SECRET_NAME.search(name) or _RANDOM.fullmatch(value))
+    return bool(SECRET_NAME.search(name) or _RANDOM_KEY.fullmatch(value))
 
 
 def secrets_in_headers(headers: Mapping[str, str]) -> Iterator[str]:
@@ -232,7 +236,7 @@ def secrets_in_fields(value: Any) -> Iterator[str]:
             said = inner.rpartition(" ")[2] if isinstance(inner, str) and "auth" in name.lower() else inner
             if not isinstance(said, str):
                 yield from secrets_in_fields(said)
-            elif _KEY_NAME.search(name) or (SECRET_NAME.search(name) and _RANDOM.fullmatch(said)):
+            elif _KEY_NAME.search(name) or (SECRET_NAME.search(name) and _RANDOM_KEY.fullmatch(said)):
                 yield said
     elif isinstance(value, list | tuple):
         for inner in value:
@@ -242,7 +246,7 @@ def secrets_in_fields(value: Any) -> Iterator[str]:
 def without_secret_fields(value: T) -> T:
     """The value with stars in place of those."""
     mask = Mask(secrets_in_fields(value))
-    return mask.within(value) if mask else value
+    return mask.mask_json(value) if mask else value
 
 
 def secrets_in_proxy(proxy: str | None) -> Iterator[str]:
@@ -260,34 +264,34 @@ def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
             yield from secrets_in_url(value)
 
 
-def _forms(secret: str) -> set[bytes]:
+def _encodings(secret: str) -> set[bytes]:
     """A secret as it may stand in a text, in small letters: itself, escaped for JSON, URLs and HTML, and in base64."""
     escaped = dumps(secret)[1:-1]
     forms = {secret, escaped, escaped.replace("/", "\\/"), repr(secret)[1:-1], quote(secret, safe=""), quote_plus(secret)}
-    forms |= {escape(secret), *(_as_escapes(escaped, chars) for chars in ("&<>", "&<>='", "&<>+'`"))}
-    for before in range(3 if len(secret) >= FRAGMENT else 0):  # (its place in the text that was encoded)
+    forms |= {escape(secret), *(_unicode_escaped(escaped, chars) for chars in ("&<>", "&<>='", "&<>+'`"))}
+    for before in range(3 if len(secret) >= MIN_FRAGMENT else 0):  # (its place in the text that was encoded)
         encoded = b64encode(b" " * before + secret.encode()).decode().rstrip("=")
         inner = encoded[(0, 2, 3)[before] : -1]  # (the last one depends on what follows)
         forms |= {inner, inner.replace("+", "-").replace("/", "_")}
     return {form.lower().encode() for form in forms if form.isascii()}
 
 
-def _as_escapes(text: str, chars: str) -> str:
+def _unicode_escaped(text: str, chars: str) -> str:
     """As the encoders of Go, Gson and .NET write JSON."""
     return "".join(f"\\u{ord(c):04x}" if c in chars else c for c in text)
 
 
-def _bytes(text: str) -> bytes:
+def _ascii_lower(text: str) -> bytes:
     """The text in small letters, a byte for each character: what is no ASCII is in no secret."""
     return text.encode("ascii", "replace").lower()
 
 
-def _starred(text: S, stars: S, spans: Iterable[tuple[int, int]]) -> S:
+def _mask_spans(text: S, mask: S, spans: Iterable[tuple[int, int]]) -> S:
     parts: list[S] = []
     end = 0
     for start, stop in spans:
         if start > end or not parts:
-            parts += [text[end:start], stars]
+            parts += [text[end:start], mask]
         end = max(end, stop)
     parts.append(text[end:])
     return type(text)().join(parts)

@@ -11,11 +11,11 @@ from typing import Any, Self, TypedDict
 from . import checks
 from .core.records import Record
 from .core.steps import Step
-from .core.stopping import StopRule, done, form_only, max_iterations, patience, target
+from .core.stopping import StopRule, done, max_iterations, patience, repairs_only, target
 from .errors import ConfigError
 from .middleware import Budget
 from .plans import Plan
-from .plans.adaptive import UNITS, Adaptive, Unit
+from .plans.adaptive import COST_UNITS, Adaptive, CostUnit
 from .plans.self_refine import SelfRefine
 from .protocols import Editor, Reply, Store
 from .quality.priors import Priors
@@ -42,7 +42,7 @@ class Settings(TypedDict, total=False):
     drafts: int
     adaptive: bool | None
     min_gain: float
-    gain_per: Unit
+    gain_per: CostUnit
     priors: Priors | str | Path | None
     final_check: bool
     plan: Plan | None
@@ -92,7 +92,7 @@ class Options:
     drafts: int = 1
     adaptive: bool | None = None
     min_gain: float = 0.01
-    gain_per: Unit = "calls"
+    gain_per: CostUnit = "calls"
     priors: Priors | str | Path | None = None
     final_check: bool = False
     plan: Plan | None = None
@@ -115,12 +115,12 @@ class Options:
     cards: str | Path | None = None
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def from_settings(cls, settings: Settings) -> Self:
         """Checked options from keyword arguments; an unknown one is a ConfigError that names its neighbours."""
         known = [f.name for f in fields(cls)]
         for name in settings:
             if name not in known:
-                raise ConfigError(checks.unknown("argument", name, known))
+                raise ConfigError(checks.unknown_name_message("argument", name, known))
         return cls(**settings)
 
     def __post_init__(self) -> None:
@@ -134,24 +134,24 @@ class Options:
             raise ConfigError("timeout must be more than 0 seconds, or None for no limit, got 0")
         checks.number("temperature", self.temperature, optional=True)
         if self.budget is not None and not isinstance(self.budget, Budget):
-            raise checks.refused("budget", "a Budget, such as Budget(calls=10)", self.budget)
+            raise checks.invalid_argument("budget", "a Budget, such as Budget(calls=10)", self.budget)
         checks.number("min_gain", self.min_gain)
-        checks.one_of("gain_per", self.gain_per, UNITS)
+        checks.one_of("gain_per", self.gain_per, COST_UNITS)
         checks.flag("adaptive", self.adaptive, optional=True)
         checks.flag("final_check", self.final_check)
         checks.flag("strict_budget", self.strict_budget)
         object.__setattr__(self, "priors", _priors(self.priors))
-        self._check_what_is_called()
+        self._check_objects()
         if not any(self.trust is one or (isinstance(self.trust, str) and self.trust == one) for one in TRUST):
-            raise checks.refused("trust", "'check', 'require' or None", self.trust)
+            raise checks.invalid_argument("trust", "'check', 'require' or None", self.trust)
         checks.instance("plan", self.plan, "a Plan")
         if self.plan is not None and not callable(self.plan):
-            raise checks.refused("plan", "a Plan: a function from a trace to steps", self.plan)
+            raise checks.invalid_argument("plan", "a Plan: a function from a trace to steps", self.plan)
         if self.plan is not None:
             replace(self, plan=None)
         self.make_plan(writes=True, noisy=True)  # checks the others that shape it
 
-    def _check_what_is_called(self) -> None:
+    def _check_objects(self) -> None:
         """Raises ConfigError for a price, or an object of the caller's, that a run could not use."""
         _prices(self.prices)
         for name, wanted, methods in HANDED_OVER:
@@ -160,17 +160,17 @@ class Options:
                 checks.instance(name, given, wanted)
             fits = all(callable(getattr(given, method, None)) for method in methods)
             if not (fits or given is None or (name == "editor" and isinstance(given, bool))):
-                raise checks.refused(name, wanted, given)
+                raise checks.invalid_argument(name, wanted, given)
         if not (self.cards is None or isinstance(self.cards, str | Path)):
-            raise checks.refused("cards", "the path of a folder or None", self.cards)
+            raise checks.invalid_argument("cards", "the path of a folder or None", self.cards)
 
     @property
-    def ends_at(self) -> float | None:
+    def deadline_at(self) -> float | None:
         """The moment of the monotonic clock at which a run that begins now is to be over."""
         return None if self.deadline is None else monotonic() + self.deadline
 
     @property
-    def rule(self) -> StopRule:
+    def stop_rule(self) -> StopRule:
         """When the default plan stops."""
         return target(self.target_score) | done() | patience(self.patience, self.min_delta) | max_iterations(self.max_iterations)
 
@@ -180,12 +180,14 @@ class Options:
         `noisy`: whether what graders say depends on chance; `priors`: what is believed before anything is seen. Raises
         ConfigError for a `final_check` where grades are taken at their word.
         """
-        plan = self._shaped(writes=writes, noisy=noisy, priors=priors) if self.plan is None else self.plan
+        plan = self._default_plan(writes=writes, noisy=noisy, priors=priors) if self.plan is None else self.plan
         if self.final_check and not isinstance(plan, Adaptive):
-            raise ConfigError(f"final_check is for grades that leave it open which answer is best; {self._sure(writes=writes)}")
+            raise ConfigError(
+                f"final_check is for grades that leave it open which answer is best; {self._no_tie_break_reason(writes=writes)}"
+            )
         return plan
 
-    def _sure(self, *, writes: bool) -> str:
+    def _no_tie_break_reason(self, *, writes: bool) -> str:
         """Why grades do not leave that open."""
         if self.plan is not None:
             return f"the plan given has no such step, got {self.plan!r}"
@@ -193,9 +195,9 @@ class Options:
             return "adaptive=False takes them at their word"
         return "the graders ask no model for a score" if writes else "there is no model to write a second answer"
 
-    def _shaped(self, *, writes: bool, noisy: bool, priors: Priors) -> Plan:
+    def _default_plan(self, *, writes: bool, noisy: bool, priors: Priors) -> Plan:
         """The plan that follows from the settings."""
-        rule = self.rule if writes else target(self.target_score) | done() | form_only()
+        rule = self.stop_rule if writes else target(self.target_score) | done() | repairs_only()
         rules = SelfRefine(rule, self.drafts, repairs=self.max_iterations > 0)
         if not writes or not (noisy if self.adaptive is None else self.adaptive):
             return rules
@@ -211,7 +213,7 @@ def _priors(given: Any) -> Priors | str | None:
         return given
     if isinstance(given, str) and given in {"shipped", "learned"}:
         return given
-    raise checks.refused("priors", "'shipped', 'learned', Priors, the path of a .json file or None", given)
+    raise checks.invalid_argument("priors", "'shipped', 'learned', Priors, the path of a .json file or None", given)
 
 
 def _prices(given: Any) -> None:
@@ -220,7 +222,7 @@ def _prices(given: Any) -> None:
     if given is None:
         return
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{like}, got {checks.shown(given)}")
+        raise ConfigError(f"{like}, got {checks.format_value(given)}")
     for name, price in given.items():
         if not (isinstance(price, tuple | list) and len(price) == 2 and all(checks.is_number(a) and a >= 0 for a in price)):
-            raise ConfigError(f"{like}, got {checks.shown(price)} for {checks.shown(name)}")
+            raise ConfigError(f"{like}, got {checks.format_value(price)} for {checks.format_value(name)}")

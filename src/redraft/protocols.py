@@ -14,17 +14,17 @@ from .core.records import Candidate, Comparison, Feedback, Message, Task, ToolCa
 from .core.trace import Trace
 
 __all__ = [
-    "FORMATS",
-    "Ask",
-    "Call",
+    "OUTPUT_FORMATS",
+    "JudgeClient",
+    "CallKey",
     "Check",
     "Comparer",
     "Edit",
     "Editor",
-    "Format",
+    "OutputFormat",
     "Grader",
     "Model",
-    "Pace",
+    "RateLimitStatus",
     "Perform",
     "Reply",
     "Request",
@@ -55,17 +55,17 @@ class Request:
     seed: int | None = None
     schema: Mapping[str, Any] | None = None
     format: Format = "text"
-    look: int = 0
+    sample_index: int = 0
     nonce: str = ""
-    unsupported: frozenset[str] = frozenset()
+    unsupported_parameters: frozenset[str] = frozenset()
     tools: tuple[Mapping[str, Any], ...] = ()
     tool_choice: str | Mapping[str, Any] | None = None
-    writes: bool = False
+    is_generation: bool = False
     original: Request | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RateLimitStatus:
     """What an endpoint says of its rate limits: how much is left of each, and in how many seconds there is more. None: not said."""
 
     requests_left: int | None = None
@@ -91,14 +91,14 @@ class Reply:
 
     text: str
     usage: Usage = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
-    finish: str | None = "stop"
+    finish_reason: str | None = "stop"
     reasoning: str | None = None
-    pace: Pace | None = field(default=None, compare=False, repr=False)
+    rate_limit_status: RateLimitStatus | None = field(default=None, compare=False, repr=False)
     tool_calls: tuple[ToolCall, ...] = ()
 
     @property
     def truncated(self) -> bool:
-        return self.finish == "length"
+        return self.finish_reason == "length"
 
 
 Call: TypeAlias = Callable[[Request], Awaitable[Reply]]
@@ -124,11 +124,11 @@ class Model(Protocol):
     async def complete(self, request: Request) -> Reply: ...
 
 
-class Ask(Protocol):
+class JudgeClient(Protocol):
     """A grader's way to the judge model: metered, retried and remembered like every other call."""
 
     @property
-    def look(self) -> int:
+    def repeat(self) -> int:
         """Which of several looks at the same thing this is, from 0."""
         ...
 
@@ -140,7 +140,7 @@ class Ask(Protocol):
         """The same with everything that can be asked for."""
         ...
 
-    def on(self, model: Any = None, look: int = 0) -> Ask:
+    def with_options(self, model: Any = None, repeat: int = 0) -> JudgeClient:
         """The way to another model (None: the same), or for one more look: its answers are kept apart in a cache."""
         ...
 
@@ -160,7 +160,7 @@ class Grader(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback: ...
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback: ...
 
 
 @runtime_checkable
@@ -170,7 +170,7 @@ class Comparer(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: Ask) -> Comparison: ...
+    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Check:
     """
 
     ok: bool
-    measured: str
+    measurement: str
     nearness: float | None = None
 
 

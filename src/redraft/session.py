@@ -10,32 +10,43 @@ from functools import partial
 from typing import Any
 
 from .core.records import Task
-from .core.trace import Seat
+from .core.trace import PanelGrader
 from .editor import FormEditor
 from .errors import ConfigError, StoreError
 from .graders import Judge, Pairwise, RequirementGrader, Rubric, as_grader, must
-from .graders.fingerprint import fingerprint
+from .graders.fingerprint import grader_fingerprint
 from .graders.inputs import check_needs
-from .graders.seating import as_seated
-from .middleware import EndpointCapabilities, Limiter, Purse, adapt, cache, limit, meter, priced, retry, timeout
-from .middleware.budget import Costs
-from .middleware.tools import offer_own_tools, refuse_stray_calls
+from .graders.seating import as_grader_spec
+from .middleware import (
+    BudgetTracker,
+    ConcurrencyLimit,
+    EndpointCapabilities,
+    adapt,
+    cache,
+    limit_concurrency,
+    meter,
+    retry,
+    timeout,
+    with_cost,
+)
+from .middleware.budget import CostEstimator
+from .middleware.tools import drop_unrequested_tool_calls, offer_own_tools
 from .models import connect
-from .models.endpoint_url import endpoint_shown
+from .models.endpoint_url import redacted_url
 from .models.pricing import Price, price_of
 from .options import Options
-from .perform import Cast, Line, Sampling
+from .perform import ModelClient, Roles, Sampling
 from .protocols import Call, Editor, Model
-from .quality.lineage import noisy_among
+from .quality.lineage import llm_graders
 from .quality.priors import Priors
-from .reservations import Experience
-from .storage.priors_store import Pair, Shelf
+from .reservations import StepStatistics
+from .storage.priors_store import PriorsKey, PriorsStore
 
-MOST_CASTS = 1000  # that are kept: a data set may have demands of its own in every row
+MAX_CACHED_PANELS = 1000  # that are kept: a data set may have demands of its own in every row
 
 
 @dataclass
-class Desk:
+class Session:
     """Where a run is arranged: one purse and one limit for all its models, one stack of wrappers for each of them.
 
     `writer` is the model that writes (None: there is none), `judge` the one that graders ask (None: the writer). `hold`
@@ -46,47 +57,47 @@ class Desk:
     writer: Any = None
     graders: Any = None
     judge: Any = None
-    hold: Callable[[Call, Model], Call] | None = None
-    purse: Purse = field(init=False)
+    limit_calls: Callable[[Call, Model], Call] | None = None
+    budget_tracker: BudgetTracker = field(init=False)
     capabilities: EndpointCapabilities = field(default_factory=EndpointCapabilities, init=False)
-    _limiter: Limiter = field(init=False)
-    _lines: dict[int, tuple[Any, Line]] = field(default_factory=dict)
-    casts: dict[tuple[str, ...], tuple[tuple[Seat, ...], Cast]] = field(default_factory=dict)
-    _owned: list[Any] = field(default_factory=list)
-    believed: Priors | None = field(default=None, init=False)
-    experience: Experience = field(default_factory=Experience, init=False)
+    _limiter: ConcurrencyLimit = field(init=False)
+    _clients: dict[int, tuple[Any, ModelClient]] = field(default_factory=dict)
+    panel_cache: dict[tuple[str, ...], tuple[tuple[PanelGrader, ...], Roles]] = field(default_factory=dict)
+    _owned_models: list[Any] = field(default_factory=list)
+    cached_priors: Priors | None = field(default=None, init=False)
+    statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
 
     def __post_init__(self) -> None:
-        self.purse = Purse(self.options.budget)
-        self._limiter = Limiter(self.options.max_in_flight)
+        self.budget_tracker = BudgetTracker(self.options.budget)
+        self._limiter = ConcurrencyLimit(self.options.max_in_flight)
 
-    def seat(self, requirements: tuple[str, ...]) -> tuple[tuple[Seat, ...], Cast]:
+    def resolve_panel(self, requirements: tuple[str, ...]) -> tuple[tuple[PanelGrader, ...], Roles]:
         """The panel and the cast for tasks with these requirements; made once. Raises ConfigError."""
-        if requirements not in self.casts:
-            seats = seat_all(requirements, self.graders, has_model=self.writer is not None or self.judge is not None)
-            seats += final_check(seats) if self.options.final_check else []
-            cast = cast_for(self, seats)
+        if requirements not in self.panel_cache:
+            seats = resolve_graders(requirements, self.graders, has_model=self.writer is not None or self.judge is not None)
+            seats += tie_break_grader(seats) if self.options.final_check else []
+            cast = assign_roles(self, seats)
             panel = tuple(seat if cast.editor else replace(seat, editable=False) for seat, _ in seats)
-            while len(self.casts) >= MOST_CASTS:
-                del self.casts[next(iter(self.casts))]
-            self.casts[requirements] = self._vouched(panel, cast), cast
-        return self.casts[requirements]
+            while len(self.panel_cache) >= MAX_CACHED_PANELS:
+                del self.panel_cache[next(iter(self.panel_cache))]
+            self.panel_cache[requirements] = self._check_trust(panel, cast), cast
+        return self.panel_cache[requirements]
 
-    def common(self) -> tuple[tuple[Seat, ...], Cast]:
+    def common_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
         """The panel and the cast of all tasks, before their own requirements: empty where only those are to grade."""
         if self.graders is None and self.writer is None and self.judge is None:
-            return (), cast_for(self, [])
-        return self.seat(())
+            return (), assign_roles(self, [])
+        return self.resolve_panel(())
 
-    def _vouched(self, panel: tuple[Seat, ...], cast: Cast) -> tuple[Seat, ...]:
+    def _check_trust(self, panel: tuple[PanelGrader, ...], roles: Roles) -> tuple[PanelGrader, ...]:
         """The panel with what cards say of it, where that was asked for. Raises ConfigError for a grader not to be trusted."""
         if self.options.trust is None:
             return panel
-        from .validation.card import Shelf
-        from .validation.trust import gate, standings
+        from .validation.card import CardStore
+        from .validation.trust import enforce_trust, trust_statuses
 
-        found = standings(panel, cast.graders, partial(self.fingerprint, cast), Shelf.at(self.options.cards))
-        return gate(panel, found, self.options.trust)
+        found = trust_statuses(panel, roles.graders, partial(self.fingerprint, roles), CardStore.in_folder(self.options.cards))
+        return enforce_trust(panel, found, self.options.trust)
 
     @property
     def priors(self) -> Priors:
@@ -94,89 +105,89 @@ class Desk:
 
         What cannot be read is as if it were not there.
         """
-        if self.believed is None:
-            self.believed = self._looked_up()
-        return self.believed
+        if self.cached_priors is None:
+            self.cached_priors = self._load_priors()
+        return self.cached_priors
 
-    def _looked_up(self) -> Priors:
+    def _load_priors(self) -> Priors:
         given = self.options.priors
         if isinstance(given, Priors):
             return given
-        if given == "learned" and noisy_among(self._seated()[0]):
+        if given == "learned" and llm_graders(self._any_panel()[0]):
             with suppress(StoreError, OSError):
-                shelf = Shelf.at()
-                if shelf.folder.is_dir() and (pair := self.pair) and (kept := shelf.of(pair)):
+                shelf = PriorsStore.in_folder()
+                if shelf.folder.is_dir() and (pair := self.priors_key) and (kept := shelf.load(pair)):
                     return kept.priors
         return Priors()
 
     @property
-    def pair(self) -> Pair | None:
+    def priors_key(self) -> PriorsKey | None:
         """Whose priors are kept, and found again: those of the writer and of the graders that make the score.
 
         None where nothing is to be learned, since no model writes or none grades, and where a grader cannot be told so that it
         is known again.
         """
-        panel, cast = self._seated()
-        if cast.writer is None or not noisy_among(panel):
+        panel, cast = self._any_panel()
+        if cast.writer is None or not llm_graders(panel):
             return None
-        seats = scored_by(panel)
+        seats = scoring_graders(panel)
         whole = sum(seat.weight for seat in seats)
-        told, again = ([self.fingerprint(cast, seat.grader) for seat in seats] for _ in range(2))
+        told, again = ([self.fingerprint(cast, seat.name) for seat in seats] for _ in range(2))
         if told != again:
             return None
-        graders = [(seat.grader, seat.weight / whole, told[i]) for i, seat in enumerate(seats)]
-        return Pair.of(cast.writer.name, cast.writer.identity, graders)
+        graders = [(seat.name, seat.weight / whole, told[i]) for i, seat in enumerate(seats)]
+        return PriorsKey.from_graders(cast.writer.name, cast.writer.identity, graders)
 
-    def _seated(self) -> tuple[tuple[Seat, ...], Cast]:
+    def _any_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
         """A panel and its cast: any will do, where requirements make no difference."""
-        return next(iter(self.casts.values()), None) or self.common()
+        return next(iter(self.panel_cache.values()), None) or self.common_panel()
 
-    def fingerprint(self, cast: Cast, seat: str) -> str:
+    def fingerprint(self, roles: Roles, grader: str) -> str:
         """The fingerprint of a seated grader, with the models that answer it."""
-        line = cast.judges.get(seat)
+        line = roles.judges.get(grader)
 
         def identity_of(model: Any) -> str | None:
-            return (line.identity if line else None) if model is None else self.line(model).identity
+            return (line.identity if line else None) if model is None else self.client_for(model).identity
 
-        return fingerprint(cast.graders[seat], identity_of)
+        return grader_fingerprint(roles.graders[grader], identity_of)
 
-    def with_graders(self, graders: Any) -> Desk:
+    def with_graders(self, graders: Any) -> Session:
         """A desk for other graders, with the same purse, limit and models."""
         other = copy(self)
-        other.graders, other.casts, other.believed = graders, {}, None
+        other.graders, other.panel_cache, other.cached_priors = graders, {}, None
         return other
 
-    def line(self, model: Any) -> Line:
+    def client_for(self, model: Any) -> ModelClient:
         """The way to call a model: its own call within timeout, limit, meter, adaptation, retry and cache."""
-        if id(model) not in self._lines:
+        if id(model) not in self._clients:
             connected = connect(model)
             if connected is not model:
-                self._owned.append(connected)
-            self._lines[id(model)] = (model, self._wrap(connected))
-        return self._lines[id(model)][1]
+                self._owned_models.append(connected)
+            self._clients[id(model)] = (model, self._wrap_model(connected))
+        return self._clients[id(model)][1]
 
-    def _wrap(self, model: Model) -> Line:
+    def _wrap_model(self, model: Model) -> ModelClient:
         options = self.options
-        price = self._price(model)
-        where = whereabouts(model)
-        call = model.complete if _keeps(model, options.timeout) else timeout(model.complete, options.timeout, where)
-        call = refuse_stray_calls(call, where, decides=not hasattr(model, "tools"))
-        call = priced(call, price)
-        call = self.hold(call, model) if self.hold else limit(call, self._limiter)
-        costs = Costs(price) if options.budget else None
+        price = self._price_or_raise(model)
+        where = endpoint_label(model)
+        call = model.complete if _enforces_timeout(model, options.timeout) else timeout(model.complete, options.timeout, where)
+        call = drop_unrequested_tool_calls(call, where, may_offer_tools=not hasattr(model, "tools"))
+        call = with_cost(call, price)
+        call = self.limit_calls(call, model) if self.limit_calls else limit_concurrency(call, self._limiter)
+        costs = CostEstimator(price) if options.budget else None
         if costs:
-            call = meter(call, self.purse, price, costs)
-        call = adapt(call, self.capabilities.of(model.identity, model.name), getattr(model, "formats", ("text",)))
+            call = meter(call, self.budget_tracker, price, costs)
+        call = adapt(call, self.capabilities.for_model(model.identity, model.name), getattr(model, "formats", ("text",)))
         call = retry(call, attempts=options.retries + 1)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
         call = offer_own_tools(call, getattr(model, "tools", ()), getattr(model, "tool_choice", None))
-        return Line(model.name, call, model.identity, price, costs, where)
+        return ModelClient(model.name, call, model.identity, price, costs, where)
 
-    def _price(self, model: Model) -> Price | None:
+    def _price_or_raise(self, model: Model) -> Price | None:
         given = (self.options.prices or {}).get(model.name)
         price = Price(*given) if given else price_of(model)
-        if price is None and (wanted := self._in_usd()):
+        if price is None and (wanted := self._usd_requirement()):
             raise ConfigError(
                 f"{wanted}, the price of {model.name!r} is unknown; "
                 f"give it as prices={{{model.name!r}: (USD per million input tokens, USD per million output tokens)}}, "
@@ -184,7 +195,7 @@ class Desk:
             )
         return price
 
-    def _in_usd(self) -> str:
+    def _usd_requirement(self) -> str:
         """What takes a price, as a complaint begins; "" where nothing does."""
         options = self.options
         if options.budget and options.budget.usd is not None:
@@ -195,87 +206,87 @@ class Desk:
     async def close(self) -> None:
         """Close the models that were made here."""
         async with AsyncExitStack() as closing:
-            for model in self._owned:
+            for model in self._owned_models:
                 if closes := getattr(model, "aclose", None):
                     closing.push_async_callback(closes)
 
 
-def whereabouts(model: Model) -> str:
+def endpoint_label(model: Model) -> str:
     """Where a model is asked, in words: its address, where it has one, and its name."""
     address = getattr(model, "base_url", None)
-    return f"{endpoint_shown(str(address))} (model {model.name})" if address else f"model {model.name}"
+    return f"{redacted_url(str(address))} (model {model.name})" if address else f"model {model.name}"
 
 
-def _keeps(model: Model, seconds: float | None) -> bool:
+def _enforces_timeout(model: Model, seconds: float | None) -> bool:
     """Whether a model itself ends every call within so many seconds."""
     own = getattr(model, "timeouts", None)
     return seconds is None or (own is not None and own.total <= seconds)
 
 
-def seat_all(requirements: Sequence[str], graders: Any, *, has_model: bool) -> list[tuple[Seat, Any]]:
+def resolve_graders(requirements: Sequence[str], graders: Any, *, has_model: bool) -> list[tuple[PanelGrader, Any]]:
     """The seats in order: a task's requirements as musts, then the graders. Raises ConfigError when nobody can grade."""
-    given = _listed(graders) if graders is not None else [Judge()] if has_model else []
-    chosen = [*(must(spec) for spec in dict.fromkeys(requirements)), *map(as_seated, given)]
+    given = _as_list(graders) if graders is not None else [Judge()] if has_model else []
+    chosen = [*(must(spec) for spec in dict.fromkeys(requirements)), *map(as_grader_spec, given)]
     if not chosen:
         raise ConfigError(
             "there is nothing to grade with: give `graders` or requirements"
             if has_model
             else "there is no model, and without one only requirements or functions can grade: give some, or a model"
         )
-    seats: list[tuple[Seat, Any]] = []
+    seats: list[tuple[PanelGrader, Any]] = []
     for seated in chosen:
         grader = as_grader(seated.grader)
-        taken = [seat.grader for seat, _ in seats]
+        taken = [seat.name for seat, _ in seats]
         name = getattr(grader, "name", type(grader).__name__)
         if isinstance(grader, RequirementGrader) and name in taken:
             continue  # the same demand, made twice
-        seats.append((_seat(_fresh(name, taken), grader, seated), grader))
+        seats.append((_panel_grader(_unique_name(name, taken), grader, seated), grader))
     return seats
 
 
-def final_check(seats: Sequence[tuple[Seat, Any]]) -> list[tuple[Seat, Any]]:
+def tie_break_grader(panel: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[PanelGrader, Any]]:
     """The first judge once more, by the same rubric, to compare the two best; nobody where there is none, or somebody compares."""
-    judge = next((grader for seat, grader in seats if not (seat.free or seat.compares)), None)
-    if judge is None or any(seat.compares for seat, _ in seats):
+    judge = next((grader for seat, grader in panel if not (seat.model_free or seat.compares)), None)
+    if judge is None or any(seat.compares for seat, _ in panel):
         return []
-    held = getattr(judge, "rubric", None)
+    held = getattr(judge, "gallery_rubric", None)
     rubric = held if isinstance(held, Rubric) and held.template is None else None
-    name = _fresh("final_check", [seat.grader for seat, _ in seats])
-    return [(Seat(name, compares=True), Pairwise(name, model=getattr(judge, "model", None), rubric=rubric))]
+    name = _unique_name("final_check", [seat.name for seat, _ in panel])
+    return [(PanelGrader(name, compares=True), Pairwise(name, model=getattr(judge, "model", None), rubric=rubric))]
 
 
-def _listed(graders: Any) -> Iterable[Any]:
+def _as_list(graders: Any) -> Iterable[Any]:
     return graders if isinstance(graders, list | tuple) else [graders]
 
 
-def _fresh(name: str, taken: list[str]) -> str:
+def _unique_name(name: str, existing: list[str]) -> str:
     n, fresh = 1, name
-    while fresh in taken:
+    while fresh in existing:
         n += 1
         fresh = f"{name}#{n}"
     return fresh
 
 
-def _seat(name: str, grader: Any, seated: Any) -> Seat:
-    return Seat(
+def _panel_grader(name: str, grader: Any, spec: Any) -> PanelGrader:
+    return PanelGrader(
         name,
-        float(seated.weight),
-        seated.must,
-        free=bool(getattr(grader, "free", False)),
+        float(spec.weight),
+        spec.must,
+        model_free=bool(getattr(grader, "free", False)),
         editable=bool(getattr(grader, "editable", False)),
         compares=not hasattr(grader, "grade"),
-        looks=seated.looks,
-        demand=grader.demand if seated.must and isinstance(grader, RequirementGrader) else "",
-        may_ask=_may_ask(grader),
+        repeats=spec.looks,
+        demand=grader.demand if spec.must and isinstance(grader, RequirementGrader) else "",
+        may_call_model=_may_call_model(grader),
         reads_tool_calls=_reads_tool_calls(grader),
     )
 
 
-def _may_ask(grader: Any) -> bool:
+def _may_call_model(grader: Any) -> bool:
     """Whether only its grades show if a grader asks a model; of what is made of graders, if no part is sure to."""
     if parts := getattr(grader, "parts", ()):
-        return any(map(_may_ask, parts)) and all(getattr(part, "free", False) or _may_ask(part) for part in parts)
-    return bool(getattr(grader, "may_ask", False))
+        return any(map(_may_call_model, parts)) and all(getattr(part, "free", False) or _may_call_model(part) for part in parts)
+    return bool(getattr(grader, "may_call_model", False))
 
 
 def _reads_tool_calls(grader: Any) -> bool:
@@ -283,41 +294,41 @@ def _reads_tool_calls(grader: Any) -> bool:
     return getattr(grader, "reads_tool_calls", False) is True or any(map(_reads_tool_calls, getattr(grader, "parts", ())))
 
 
-def cast_for(desk: Desk, seats: list[tuple[Seat, Any]]) -> Cast:
+def assign_roles(session: Session, panel: list[tuple[PanelGrader, Any]]) -> Roles:
     """Who plays which part. A grader with a `model` of its own asks that; else the judge; else the writer."""
-    options = desk.options
-    writing = _named_line(desk, "model", desk.writer) if desk.writer is not None else None
-    judging = _named_line(desk, "judge", desk.judge) if desk.judge is not None else writing
-    lines = {seat.grader: _line_of(desk, grader, judging, free=seat.free) for seat, grader in seats}
-    requirements = [g.requirement for _, g in seats if isinstance(g, RequirementGrader)]
+    options = session.options
+    writing = _client_for_argument(session, "model", session.writer) if session.writer is not None else None
+    judging = _client_for_argument(session, "judge", session.judge) if session.judge is not None else writing
+    lines = {seat.name: _grader_client(session, grader, judging, model_free=seat.model_free) for seat, grader in panel}
+    requirements = [g.requirement for _, g in panel if isinstance(g, RequirementGrader)]
     sampling = Sampling(options.temperature, options.max_tokens, options.seed)
-    return Cast(writing, {s.grader: g for s, g in seats}, lines, _editor(options), requirements, sampling, desk.line)
+    return Roles(writing, {s.name: g for s, g in panel}, lines, _editor(options), requirements, sampling, session.client_for)
 
 
-def _named_line(desk: Desk, argument: str, model: Any) -> Line:
+def _client_for_argument(session: Session, argument: str, model: Any) -> ModelClient:
     """The line of a model that was given as an argument. Raises ConfigError naming that."""
     try:
-        return desk.line(model)
+        return session.client_for(model)
     except ConfigError as error:
         raise ConfigError(f"{argument}: {error}") from None
 
 
-def _line_of(desk: Desk, grader: Any, judging: Line | None, *, free: bool) -> Line | None:
+def _grader_client(session: Session, grader: Any, default: ModelClient | None, *, model_free: bool) -> ModelClient | None:
     """The line of a grader, once it is sure that each of its parts has one. Raises ConfigError."""
     own = getattr(grader, "model", None)
-    line = desk.line(own) if own is not None else judging
+    line = session.client_for(own) if own is not None else default
     parts = getattr(grader, "parts", ())
     for part in parts:
-        _line_of(desk, part, line, free=bool(getattr(part, "free", False)))
-    if line is None and not free and not parts:
+        _grader_client(session, part, line, model_free=bool(getattr(part, "free", False)))
+    if line is None and not model_free and not parts:
         raise ConfigError(f"grader {getattr(grader, 'name', grader)!r} asks a model and none was found: give `model` or `judge`")
     return line
 
 
-def scored_by(panel: Iterable[Seat]) -> list[Seat]:
+def scoring_graders(panel: Iterable[PanelGrader]) -> list[PanelGrader]:
     """The graders that make the score of a task, whatever its own requirements: those that ask a model, where all are musts."""
     scoring = [seat for seat in panel if not seat.compares]
-    return [seat for seat in scoring if not seat.must] or [seat for seat in scoring if not seat.free]
+    return [seat for seat in scoring if not seat.must] or [seat for seat in scoring if not seat.model_free]
 
 
 def check_task(grader: Any, task: Task) -> None:

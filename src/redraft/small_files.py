@@ -10,8 +10,8 @@ import os
 import stat
 from pathlib import Path
 
-MOST = 8 * 2**20  # bytes
-MOST_VALUES = 100_000  # in a file of TOML, YAML or JSON: for `check_bounds`
+MAX_BYTES = 8 * 2**20  # bytes
+MAX_VALUES = 100_000  # in a file of TOML, YAML or JSON: for `check_bounds`
 
 
 def read_small_text(path: str | Path, encoding: str = "utf-8") -> str:
@@ -19,16 +19,16 @@ def read_small_text(path: str | Path, encoding: str = "utf-8") -> str:
     return read_small_bytes(path).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_small_bytes(path: str | Path, most: int = MOST) -> bytes:
+def read_small_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:
     """What a file of at most `most` bytes holds. Raises OSError, and ValueError for what is no file or is larger."""
-    with open(path, "rb", opener=_without_waiting) as file:
+    with open(path, "rb", opener=_open_nonblocking) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             if not is_named_stream(path):
                 raise ValueError("it is a pipe or a device, no file")
             os.set_blocking(file.fileno(), True)
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise ValueError(f"it holds more than {most:,} bytes")
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ValueError(f"it holds more than {max_bytes:,} bytes")
     return data
 
 
@@ -37,5 +37,5 @@ def is_named_stream(path: str | Path) -> bool:
     return str(path).startswith(("/dev/", "/proc/"))
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

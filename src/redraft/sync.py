@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-LOOK_AGAIN = 0.5  # seconds: a signal that comes just before a thread begins to wait does not end that wait
+POLL_INTERVAL = 0.5  # seconds: a signal that comes just before a thread begins to wait does not end that wait
 
 
-def run_sync(work: Coroutine[Any, Any, T], *stops: Callable[[], object]) -> T:
+def run_sync(coroutine: Coroutine[Any, Any, T], *stop_callbacks: Callable[[], object]) -> T:
     """The result of `work`, run here or, where an event loop is running already, in a thread of its own.
 
     Ctrl-C cancels the work, waits until that has ended, and raises KeyboardInterrupt; its `result` is what the work returned all
@@ -29,10 +29,10 @@ def run_sync(work: Coroutine[Any, Any, T], *stops: Callable[[], object]) -> T:
     itself is left in place.
     """
     held_up = _loop_is_running()
-    running = _Running(work, stops)
+    running = _SyncRunner(coroutine, stop_callbacks)
     try:
-        with _on_sigint(running.interrupt, held_up=held_up):
-            result = running.in_thread() if held_up else running.here()
+        with _sigint_handler(running.interrupt, loop_blocked=held_up):
+            result = running.run_in_thread() if held_up else running.run_here()
     except (KeyboardInterrupt, asyncio.CancelledError) as cut:
         if isinstance(cut, KeyboardInterrupt) or running.interrupts:
             raise _interrupt(running.result) from None
@@ -56,48 +56,48 @@ def _interrupt(result: Any) -> KeyboardInterrupt:
     return interrupt
 
 
-class _Running(Generic[T]):
+class _SyncRunner(Generic[T]):
     """Work under way, and how often it was interrupted."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], stops: tuple[Callable[[], object], ...]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T], stop_callbacks: tuple[Callable[[], object], ...]) -> None:
         self.interrupts = 0
         self.result: Any = None
-        self._work = work
-        self._stops = stops
+        self._coroutine = coroutine
+        self._stop_callbacks = stop_callbacks
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._threads = _Threads()
+        self._threads = _LoopThreadPool()
 
-    def here(self) -> T:
+    def run_here(self) -> T:
         """Run it in this thread."""
         try:
             return asyncio.run(self._main())
         finally:
-            self._work.close()  # where it never began
+            self._coroutine.close()  # where it never began
 
-    def in_thread(self) -> T:
+    def run_in_thread(self) -> T:
         """Run it in another thread. Where that does not end when it should, it is left behind."""
         ended: Future[T] = Future()
 
         def run() -> None:
             try:
-                ended.set_result(self.here())
+                ended.set_result(self.run_here())
             except BaseException as error:  # noqa: BLE001  (raised where the result is waited for)
                 ended.set_exception(error)
 
         Thread(target=copy_context().run, args=(run,), name="redraft", daemon=True).start()
         while not ended.done():
-            wait([ended], LOOK_AGAIN)
+            wait([ended], POLL_INTERVAL)
         return ended.result()
 
     async def _main(self) -> T:
         self._loop, task = asyncio.get_running_loop(), asyncio.current_task()
         self._loop.set_default_executor(self._threads)
-        self._stops = self._stops or (task.cancel,)  # type: ignore[union-attr]
+        self._stop_callbacks = self._stop_callbacks or (task.cancel,)  # type: ignore[union-attr]
         try:
-            with _woken_by_signals(self._loop):
+            with _signal_wakeup(self._loop):
                 if self.interrupts:  # before it could begin
                     raise asyncio.CancelledError
-                self.result = await self._work
+                self.result = await self._coroutine
         except asyncio.CancelledError as cut:
             self.result = getattr(cut, "result", None)
             raise
@@ -106,23 +106,23 @@ class _Running(Generic[T]):
     def interrupt(self, *_: object) -> None:
         """What SIGINT does."""
         self.interrupts += 1
-        if self._loop is None or self._loop.is_closed() or self.interrupts > len(self._stops):
+        if self._loop is None or self._loop.is_closed() or self.interrupts > len(self._stop_callbacks):
             raise KeyboardInterrupt
-        self._threads.left_alone = True
-        self._loop.call_soon_threadsafe(self._stops[self.interrupts - 1])
+        self._threads.abandon_running = True
+        self._loop.call_soon_threadsafe(self._stop_callbacks[self.interrupts - 1])
 
 
-class _Threads(ThreadPoolExecutor):
+class _LoopThreadPool(ThreadPoolExecutor):
     """The threads of an event loop: functions that are running in them when it is interrupted are not waited for."""
 
-    left_alone = False
+    abandon_running = False
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  (as its parent's)
-        super().shutdown(wait and not self.left_alone, cancel_futures=cancel_futures or self.left_alone)
+        super().shutdown(wait and not self.abandon_running, cancel_futures=cancel_futures or self.abandon_running)
 
 
 @contextmanager
-def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+def _signal_wakeup(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Have a signal wake the event loop, also one that comes just before it begins to wait."""
     if current_thread() is not main_thread() or os.name == "nt":
         yield
@@ -134,48 +134,48 @@ def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         loop.add_reader(reader, reader.recv, 4096)
         before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         in_child = partial(signal.set_wakeup_fd, -1)
-        _reset_in_child.append(in_child)
+        _child_resets.append(in_child)
         try:
             yield
         finally:
-            _withdraw(in_child)
+            _unregister_child_reset(in_child)
             signal.set_wakeup_fd(before)
             loop.remove_reader(reader)
 
 
 @contextmanager
-def _on_sigint(handler: Callable[..., None], *, held_up: bool) -> Iterator[None]:
+def _sigint_handler(handler: Callable[..., None], *, loop_blocked: bool) -> Iterator[None]:
     """Have SIGINT handled so for a while: where it would raise KeyboardInterrupt, or do nothing.
 
     Where an event loop is held up, whatever that does about it comes too late.
     """
     before = signal.getsignal(signal.SIGINT) if current_thread() is main_thread() else None
-    if before in {None, signal.SIG_DFL} or not (held_up or before in {signal.default_int_handler, signal.SIG_IGN}):
+    if before in {None, signal.SIG_DFL} or not (loop_blocked or before in {signal.default_int_handler, signal.SIG_IGN}):
         yield
         return
     signal.signal(signal.SIGINT, handler)
     in_child = partial(signal.signal, signal.SIGINT, before)
-    _reset_in_child.append(in_child)
+    _child_resets.append(in_child)
     try:
         yield
     finally:
-        _withdraw(in_child)
+        _unregister_child_reset(in_child)
         signal.signal(signal.SIGINT, before)
 
 
-_reset_in_child: list[Callable[[], object]] = []
+_child_resets: list[Callable[[], object]] = []
 """What makes signals a forked child's own again: those for the work under way here are none of its business."""
 
 
-def _withdraw(reset: Callable[[], object]) -> None:
+def _unregister_child_reset(reset: Callable[[], object]) -> None:
     with suppress(ValueError):  # it was done, in a forked child
-        _reset_in_child.remove(reset)
+        _child_resets.remove(reset)
 
 
-def _forked() -> None:
-    while _reset_in_child:
-        _reset_in_child.pop()()
+def _reset_signals_in_child() -> None:
+    while _child_resets:
+        _child_resets.pop()()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_reset_signals_in_child)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+CONTROL_SEQUENCES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+TIME_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 
-def plain(text: str) -> str:
+def strip_control_sequences(text: str) -> str:
     """The text without what could drive a terminal: escape sequences, control characters, direction overrides."""
-    cleaned = BIDI.sub("", CONTROLS.sub("", text.replace("\r\n", "\n")))
+    cleaned = BIDI.sub("", CONTROL_SEQUENCES.sub("", text.replace("\r\n", "\n")))
     return cleaned.encode("utf-8", "replace").decode()
 
 
@@ -21,18 +21,18 @@ def utf8_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as people read them: "0.25 s", "90 s", "2 min 5 s", "1 h 30 min", "2 d 4 h"."""
     if seconds < 100:
         return f"{seconds:.3g} s"
     left, parts = round(seconds), []
-    for name, size in UNITS:
+    for name, size in TIME_UNITS:
         n, left = divmod(left, size)
         parts += [f"{n} {name}"] if n else []
     return " ".join(parts[:2])
 
 
-def moment_in(seconds: float = 0.0) -> str:
+def format_time_in(seconds: float = 0.0) -> str:
     """The date and time so many seconds from now: "2026-03-01 14:05 UTC"."""
     try:
         return f"{datetime.now(UTC) + timedelta(seconds=seconds):%Y-%m-%d %H:%M UTC}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .jsontext import MOST_DEPTH, TOO_DEEP
+from .jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE
 
-MOST_ALIASES = 16  # in YAML
+MAX_ALIASES = 16  # in YAML
 
 
 def check_yaml(yaml: Any, text: str) -> None:
@@ -16,9 +16,9 @@ def check_yaml(yaml: Any, text: str) -> None:
         for event in yaml.parse(text, yaml.SafeLoader):
             aliases += isinstance(event, yaml.AliasEvent)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MOST_DEPTH:
-                raise ValueError(TOO_DEEP)
-            if aliases > MOST_ALIASES:
-                raise ValueError(f"it has more than {MOST_ALIASES} aliases (*name), which may stand for any size")
+            if depth > MAX_DEPTH:
+                raise ValueError(TOO_DEEP_MESSAGE)
+            if aliases > MAX_ALIASES:
+                raise ValueError(f"it has more than {MAX_ALIASES} aliases (*name), which may stand for any size")
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error

@@ -90,7 +90,7 @@ def test_a_hostile_journal_is_refused_by_every_command(redraft):
     """In a line that names it, and without a traceback."""
     path = redraft.folder / "out.jsonl.journal"
     with Journal(path) as journal:
-        journal.note("out-jsonl")
+        journal.update_run("out-jsonl")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("CREATE TRIGGER evil AFTER INSERT ON rows BEGIN DELETE FROM calls; END")
     (redraft.folder / "in.jsonl").write_text(ROWS)

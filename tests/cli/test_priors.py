@@ -8,7 +8,7 @@ import pytest
 
 from redraft import Priors
 from redraft.storage.journal import Journal
-from redraft.storage.priors_store import Pair, Shelf
+from redraft.storage.priors_store import PriorsKey, PriorsStore
 
 from .chat_server import writer_and_judge
 
@@ -27,7 +27,7 @@ def worked(redraft, serve):
 
 
 def kept():
-    return [held for _, held in Shelf.at().all()]
+    return [held for _, held in PriorsStore.in_folder().entries()]
 
 
 def header(redraft, name):
@@ -39,7 +39,7 @@ def test_with_nothing_learned_the_shipped_are_shown(redraft):
     told = redraft("priors")
     assert told.returncode == 0 and "shipped" in told.out and "priors learn" in told.err
     data = json.loads(redraft("priors", "--json").out)
-    assert data == {"shipped": Priors().as_data(), "kept": [], "damaged": {}}
+    assert data == {"shipped": Priors().to_dict(), "kept": [], "damaged": {}}
     assert not list(Path(os.environ["REDRAFT_HOME"]).iterdir())
 
 
@@ -48,7 +48,7 @@ def test_every_figure_is_shown_with_what_it_means(redraft):
     told = redraft("priors", "show", "shipped")
     assert told.returncode == 0
     rows = [row.split() for row in told.out.splitlines()[1:]]
-    assert [row[0] for row in rows] == list(Priors().as_data())
+    assert [row[0] for row in rows] == list(Priors().to_dict())
     assert all(len(row) > 4 for row in rows)
 
 
@@ -57,10 +57,10 @@ def test_a_trace_teaches_what_its_settings_say(worked):
     done = worked(*LEARN)
     assert done.returncode == 0, done.err
     [one] = kept()
-    assert (one.pair.model, one.pair.graders, one.priors.tasks, one.source) == ("tiny", ("judge",), 8, "t.jsonl")
+    assert (one.priors_key.model, one.priors_key.graders, one.priors.tasks, one.source) == ("tiny", ("judge",), 8, "t.jsonl")
     assert "tiny with judge: learned from 8 tasks" in done.err
-    assert one.pair.key[:8] in worked("priors").out
-    for name in ("tiny", one.pair.key, one.pair.key[:5]):
+    assert one.priors_key.key[:8] in worked("priors").out
+    for name in ("tiny", one.priors_key.key, one.priors_key.key[:5]):
         shown = worked("priors", "show", name)
         assert "tiny with judge" in shown.out and "from t.jsonl" in shown.out
     assert json.loads(worked("priors", "show", "tiny", "--json").out) == one.as_data()
@@ -73,7 +73,7 @@ def test_learning_again_takes_the_place_of_what_was_learned(worked):
     again = worked(*LEARN, "--json")
     assert "instead of what 8 tasks taught" in again.err
     [one], [two] = json.loads(first.out), json.loads(again.out)
-    assert one["priors"] == two["priors"] == kept()[0].priors.as_data()
+    assert one["priors"] == two["priors"] == kept()[0].priors.to_dict()
 
 
 def test_few_tasks_do_not_take_the_place_of_many(worked):
@@ -96,16 +96,16 @@ def test_a_run_says_by_what_it_goes(worked):
     worked(*LEARN)
     [one] = kept()
     assert "learned from 8 tasks" in worked(*run, "--trace", "u.jsonl").err
-    assert header(worked, "u.jsonl")["settings"]["priors"] == one.priors.as_data()
+    assert header(worked, "u.jsonl")["settings"]["priors"] == one.priors.to_dict()
     assert "learned" not in worked(*plain).err + worked(*plain, "--plain").err
     events = [json.loads(row) for row in worked(*run, "--json").out.splitlines()]
-    assert {"event": "priors", "tasks": 8, "key": one.pair.key} in events
-    assert events[-1]["metadata"]["priors"] == one.priors.as_data()
+    assert {"event": "priors", "tasks": 8, "key": one.priors_key.key} in events
+    assert events[-1]["metadata"]["priors"] == one.priors.to_dict()
     (worked.folder / "mine.json").write_text('{"level": 0.3}')
     assert "what is expected was given" in worked(*plain, "--priors", "mine.json").err
-    Shelf.at().place(one.pair).write_text(BAD)
+    PriorsStore.in_folder().path_for(one.priors_key).write_text(BAD)
     told = worked(*run)
-    assert told.returncode == 0 and f"{one.pair.key}.json cannot be read" in told.err and "redraft priors forget" in told.err
+    assert told.returncode == 0 and f"{one.priors_key.key}.json cannot be read" in told.err and "redraft priors forget" in told.err
 
 
 def test_what_cannot_be_forgotten_is_said(worked):
@@ -114,9 +114,9 @@ def test_what_cannot_be_forgotten_is_said(worked):
     assert shipped.returncode == 2 and "cannot be forgotten" in shipped.err
     worked(*LEARN)
     [one] = kept()
-    Shelf.at().place(one.pair).write_text(BAD)
+    PriorsStore.in_folder().path_for(one.priors_key).write_text(BAD)
     told = worked("priors", "forget", "tiny")
-    assert told.returncode == 2 and f"{one.pair.key} (cannot be read)" in told.err
+    assert told.returncode == 2 and f"{one.priors_key.key} (cannot be read)" in told.err
 
 
 @pytest.mark.parametrize("option", [("--min-gain", "0.1"), ("--gain-per", "tokens"), ("--priors", "shipped"), ("--final-check",)])
@@ -146,14 +146,14 @@ def test_a_journal_teaches_what_is_finished_in_it(worked):
     (worked.folder / "in.jsonl").write_text(rows)
     assert worked("batch", "in.jsonl", "-o", "out.jsonl", "--model", worked.server.model).returncode == 0
     for pair in kept():
-        Shelf.at().drop(Shelf.at().place(pair.pair))
+        PriorsStore.in_folder().delete(PriorsStore.in_folder().path_for(pair.priors_key))
     typed = worked("priors", "learn", "out.jsonl.journal", "--model", worked.server.model, "--json")
     assert typed.returncode == 0, typed.err
     [told] = json.loads(typed.out)
     assert (told["priors"]["tasks"], told["source"]) == (9, "run out-jsonl in out.jsonl.journal")
-    pair = kept()[0].pair
+    pair = kept()[0].priors_key
     with Journal(worked.folder / "out.jsonl.journal") as journal:
-        journal.note("out-jsonl", pair=pair.as_data())
+        journal.update_run("out-jsonl", pair=pair.as_data())
     [noted] = json.loads(worked("priors", "learn", "out.jsonl.journal", "--json").out)
     assert {**noted, "made": ""} == {**told, "made": ""}
     [few] = json.loads(worked("priors", "learn", "out.jsonl.journal", "--limit", "8", "--replace", "--json").out)
@@ -191,12 +191,12 @@ def test_a_damaged_file_is_told_of_and_can_be_removed(worked):
     """It is no end of the list, and no end of a run."""
     worked(*LEARN)
     [one] = kept()
-    place = Shelf.at().place(one.pair)
+    place = PriorsStore.in_folder().path_for(one.priors_key)
     place.write_text(BAD)
     told = worked("priors")
     assert told.returncode == 0 and str(place) in told.err
     assert list(json.loads(worked("priors", "--json").out)["damaged"]) == [str(place)]
-    assert worked("priors", "show", one.pair.key).returncode == 1
+    assert worked("priors", "show", one.priors_key.key).returncode == 1
     assert worked("run", "Count", "--model", worked.server.model).returncode == 0
     assert worked("priors", "forget", place.name).returncode == 0
     assert not place.exists()
@@ -207,31 +207,31 @@ def test_what_is_kept_can_be_forgotten(worked):
     worked(*LEARN)
     [one] = kept()
     missed = worked("priors", "forget", "other")
-    assert missed.returncode == 2 and one.pair.key in missed.err
+    assert missed.returncode == 2 and one.priors_key.key in missed.err
     assert "forgot tiny with judge" in worked("priors", "forget", "tiny").err
     assert kept() == []
     worked(*LEARN)
-    gone = json.loads(worked("priors", "forget", one.pair.key[:6], "--json").out)
-    assert gone == {"forgotten": str(Shelf.at().place(one.pair))} and kept() == []
+    gone = json.loads(worked("priors", "forget", one.priors_key.key[:6], "--json").out)
+    assert gone == {"forgotten": str(PriorsStore.in_folder().path_for(one.priors_key))} and kept() == []
 
 
 def test_a_name_that_may_be_several_is_refused(worked):
     """The keys tell them apart."""
     worked(*LEARN)
     [one] = kept()
-    other = Pair.of("tiny", "elsewhere", [("judge", 1.0, "a")])
-    Shelf.at().put(type(one).now(other, one.priors, "x"))
+    other = PriorsKey.from_graders("tiny", "elsewhere", [("judge", 1.0, "a")])
+    PriorsStore.in_folder().save(type(one).create(other, one.priors, "x"))
     done = worked("priors", "forget", "tiny")
-    assert done.returncode == 2 and one.pair.key in done.err and other.key in done.err
+    assert done.returncode == 2 and one.priors_key.key in done.err and other.key in done.err
     assert len(kept()) == 2
 
 
 def test_hostile_names_drive_no_terminal(redraft):
     """Control sequences in a file of the shelf are text to nobody."""
-    pair = Pair.of("\x1b[2Jtiny\n\x07", "m", [("ju\x1b]0;x\x07dge", 1.0, "a")])
-    from redraft.storage.priors_store import Kept
+    pair = PriorsKey.from_graders("\x1b[2Jtiny\n\x07", "m", [("ju\x1b]0;x\x07dge", 1.0, "a")])
+    from redraft.storage.priors_store import StoredPriors
 
-    Shelf.at().put(Kept.now(pair, Priors(), "from \x1b[31mhere"))
+    PriorsStore.in_folder().save(StoredPriors.create(pair, Priors(), "from \x1b[31mhere"))
     for args in ((), ("show", pair.key)):
         assert "\x1b" not in redraft("priors", *args).out
     assert "\x1b" not in redraft("priors", "forget", pair.key).err
@@ -241,12 +241,16 @@ def test_no_file_of_the_shelf_hides_the_others(worked):
     """Neither a moment that no calendar has, nor a name that would drive the terminal."""
     worked(*LEARN)
     [one] = kept()
-    for key, made in (("ancient", "0001-01-01T00:00:00+05:00"), ("early", "0001-01-01T00:00:00+00:00"), ("\x1b[31mred", one.made)):
+    for key, made in (
+        ("ancient", "0001-01-01T00:00:00+05:00"),
+        ("early", "0001-01-01T00:00:00+00:00"),
+        ("\x1b[31mred", one.created_at),
+    ):
         data = one.as_data() | {"key": key, "made": made}
-        (Shelf.at().folder / f"{key}.json").write_text(json.dumps(data))
+        (PriorsStore.in_folder().folder / f"{key}.json").write_text(json.dumps(data))
     for zone in ("America/New_York", "Asia/Tokyo"):
         told = worked("priors", env={"TZ": zone})
-        assert told.returncode == 0 and one.pair.key[:8] in told.out and "early" in told.out, told.err
+        assert told.returncode == 0 and one.priors_key.key[:8] in told.out and "early" in told.out, told.err
         assert "ancient.json" in told.err and "calendar" in told.err
         assert "red" in told.out and "\x1b" not in told.out + told.err
     assert "\x1b" not in worked("priors", "show", "nobody").err
@@ -254,12 +258,12 @@ def test_no_file_of_the_shelf_hides_the_others(worked):
 
 def test_the_options_shape_the_plan(worked):
     """They are kept with the trace, priors with all they hold, so that it goes on as it began."""
-    (worked.folder / "mine.json").write_text(json.dumps(Priors(level=0.3).as_data()))
+    (worked.folder / "mine.json").write_text(json.dumps(Priors(draft_mean=0.3).to_dict()))
     run = ("run", "Count", "--model", worked.server.model, "--min-gain", "0.02", "--gain-per", "tokens")
     done = worked(*run, "--priors", "mine.json", "--max-iterations", "1", "--trace", "u.jsonl")
     assert done.returncode == 0, done.err
     held = header(worked, "u.jsonl")["settings"]
-    assert (held["min-gain"], held["gain-per"], held["priors"]) == (0.02, "tokens", Priors(level=0.3).as_data())
+    assert (held["min-gain"], held["gain-per"], held["priors"]) == (0.02, "tokens", Priors(draft_mean=0.3).to_dict())
     assert "plain" not in held
     (worked.folder / "mine.json").unlink()
     assert worked("run", "--resume", "u.jsonl", "--max-iterations", "2").returncode == 0

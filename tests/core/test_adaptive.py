@@ -10,27 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, chance, last, same
 
-from redraft.quality.posterior import Belief
-from redraft.core.engine import advance, remembering
-from redraft.quality.lineage import family
-from redraft.plans.adaptive import Adaptive, preferred
+from redraft.quality.posterior import Posterior
+from redraft.core.engine import advance, replay_from
+from redraft.quality.lineage import observe
+from redraft.plans.adaptive import Adaptive, comparison_winner
 from redraft.plans.self_refine import SelfRefine
 from redraft.quality.priors import Priors
-from redraft.core.records import NOTHING, Candidate, Comparison, Failure, Feedback, StopReason, Task, Usage
+from redraft.core.records import NO_USAGE, Candidate, Comparison, Failure, Feedback, StopReason, Task, Usage
 from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop
 from redraft.core.stopping import done, max_iterations, patience, target
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
 
-JUDGE, OTHER = Seat("judge"), Seat("other")
-CHECK = Seat("check", free=True)
-FORM = Seat("no_a", must=True, free=True, editable=True)
-RANKER = Seat("ranker", compares=True)
+JUDGE, OTHER = PanelGrader("judge"), PanelGrader("other")
+CHECK = PanelGrader("check", model_free=True)
+FORM = PanelGrader("no_a", must=True, model_free=True, editable=True)
+RANKER = PanelGrader("ranker", compares=True)
 
-HELPS = Priors(level=0.5, gain=0.3, carry=0.8, draft_sd=0.02, level_sd=0.1)
-HURTS = Priors(level=0.5, gain=-0.2, carry=0.8, step_sd=0.02, draft_sd=0.25)
-DOUBTS = Priors(level=0.5, gain=-0.3, carry=0.7, step_sd=0.01, draft_sd=0.1, level_sd=0.3, noise_sd=0.3, style_sd=0.0)
-SETTLED = Priors(level=0.5, gain=0.0, carry=0.5, step_sd=0.0, gain_sd=0.0, draft_sd=0.0, level_sd=0.1)
+HELPS = Priors(draft_mean=0.5, gain=0.3, retention=0.8, draft_sd=0.02, draft_mean_sd=0.1)
+HURTS = Priors(draft_mean=0.5, gain=-0.2, retention=0.8, step_sd=0.02, draft_sd=0.25)
+DOUBTS = Priors(draft_mean=0.5, gain=-0.3, retention=0.7, step_sd=0.01, draft_sd=0.1, draft_mean_sd=0.3, noise_sd=0.3, bias_sd=0.0)
+SETTLED = Priors(draft_mean=0.5, gain=0.0, retention=0.5, step_sd=0.0, gain_sd=0.0, draft_sd=0.0, draft_mean_sd=0.1)
 BARE = SelfRefine(target(1.0) | max_iterations(9))
 
 
@@ -43,7 +43,7 @@ def child(id, parent, text=None):
 
 
 def said(id, score, grader="judge", look=0, **more):
-    return Feedback(score, candidate=id, grader=grader, look=look, **more)
+    return Feedback(score, candidate=id, grader=grader, repeat=look, **more)
 
 
 def unsaid(id, grader, look, **more):
@@ -74,7 +74,7 @@ def brief(steps):
             case Repair():
                 told.append(f"repair {step.parent.id} as {step.id}")
             case Grade():
-                told.append(f"{step.grader} {step.candidate.id} look {step.look}")
+                told.append(f"{step.grader} {step.candidate.id} look {step.repeat}")
             case Compare():
                 told.append(f"{step.grader} {[c.id for c in step.candidates]}")
             case Stop():
@@ -125,20 +125,20 @@ UNEVEN = [draft(0), said(0, 0.6), said(0, 0.6, "other"), draft(1), said(1, 0.6),
 )
 def test_what_comes_next(panel, prior, records, steps):
     """What is due first; then what is worth most for its cost; and the end where nothing is."""
-    assert brief(Adaptive(BARE, 0.005, attempts=4, priors=prior)(trace(panel, *records))) == steps
+    assert brief(Adaptive(BARE, 0.005, max_attempts=4, priors=prior)(trace(panel, *records))) == steps
 
 
 def test_after_a_failed_look_the_others_go_on_and_it_is_not_asked_for_again():
     """Once all of a round have answered or failed, something else comes next."""
     records = [*UNEVEN, unsaid(0, "other", 1), said(0, 0.6, look=1)]
-    step, *_ = Adaptive(BARE, 0.0, attempts=9, priors=DOUBTS)(trace([JUDGE, OTHER], *records))
+    step, *_ = Adaptive(BARE, 0.0, max_attempts=9, priors=DOUBTS)(trace([JUDGE, OTHER], *records))
     assert step.slot not in {("feedback", 0, "other", 1), ("feedback", 0, "other", 2)}
 
 
 def test_a_copy_is_not_looked_at():
     """Its parent's looks are its own."""
     records = [*UNEVEN, child(2, 0, "text 0"), said(0, 0.5, look=1), said(0, 0.5, "other", 1)]
-    steps = Adaptive(BARE, 0.0, attempts=9, priors=DOUBTS)(trace([JUDGE, OTHER], *records))
+    steps = Adaptive(BARE, 0.0, max_attempts=9, priors=DOUBTS)(trace([JUDGE, OTHER], *records))
     assert not any(isinstance(step, Grade) and step.candidate.id == 2 for step in steps)
 
 
@@ -200,7 +200,7 @@ def test_done_ends_the_work():
 
 def test_patience_ends_the_work():
     """Refinements that lift nothing, as far as can be believed."""
-    plan = Adaptive(SelfRefine(patience(2)), 0.0, attempts=9, fresh=False, priors=HURTS)
+    plan = Adaptive(SelfRefine(patience(2)), 0.0, max_attempts=9, allow_new_drafts=False, priors=HURTS)
     worse = [draft(0), said(0, 0.7), child(1, 0), said(1, 0.2)]
     assert plan(trace([JUDGE], *worse))[0].role != "stop"
     assert brief(plan(trace([JUDGE], *worse, child(2, 0), said(2, 0.1)))) == ["stop 0 patience"]
@@ -210,7 +210,7 @@ def test_patience_ends_the_work():
 def test_attempts_bound_what_is_written(attempts):
     """Refinements and new drafts together; the note says how many."""
     records = [draft(0), said(0, 0.5)]
-    plan = Adaptive(BARE, 0.0, attempts=attempts, priors=HELPS)
+    plan = Adaptive(BARE, 0.0, max_attempts=attempts, priors=HELPS)
     for i in range(1, attempts + 1):
         assert brief(plan(trace([JUDGE], *records)))[0].startswith("refine")
         records += [child(i, 0), said(i, 0.5 + i / 20)]
@@ -239,18 +239,18 @@ def test_where_money_or_time_is_up_the_best_by_belief_is_kept(reason):
 
 def test_work_that_is_cut_short_keeps_the_best_by_belief():
     """As if it had ended there by itself."""
-    outcome = Adaptive(BARE, priors=LOUD).keep(trace([JUDGE], *LUCKY), StopReason.CANCELLED, "interrupted")
+    outcome = Adaptive(BARE, priors=LOUD).outcome_if_stopped(trace([JUDGE], *LUCKY), StopReason.CANCELLED, "interrupted")
     assert (outcome.best, outcome.reason, outcome.note) == (1, "cancelled", "interrupted")
     ended = trace([JUDGE], *LUCKY, outcome)
-    assert (ended.best.id, ended.observed) == (1, pytest.approx(0.85))
+    assert (ended.best.id, ended.judge_score) == (1, pytest.approx(0.85))
     assert ended.score == outcome.score < 0.85
 
 
 def test_work_that_is_cut_short_before_any_grade_claims_nothing():
     """What nobody graded has no score."""
-    outcome = Adaptive().keep(trace([JUDGE], draft(0)), StopReason.CANCELLED, "")
+    outcome = Adaptive().outcome_if_stopped(trace([JUDGE], draft(0)), StopReason.CANCELLED, "")
     assert (outcome.best, outcome.score, outcome.interval) == (0, None, None)
-    assert Adaptive().keep(trace([JUDGE]), StopReason.CANCELLED, "").best is None
+    assert Adaptive().outcome_if_stopped(trace([JUDGE]), StopReason.CANCELLED, "").best is None
 
 
 def test_a_must_that_is_kept_comes_before_what_is_believed():
@@ -336,7 +336,7 @@ NO = Priors(noise_sd=0.1, gain=-0.5, gain_sd=0.0, step_sd=0.0, draft_sd=0.1)
 )
 def test_graders_that_compare_are_asked_last(panel, records, steps):
     """About the two best, where it is not clear which is better; they decide, unless they contradict themselves."""
-    plan = Adaptive(SelfRefine(max_iterations(9), drafts=2), 0.0, attempts=0, priors=NO)
+    plan = Adaptive(SelfRefine(max_iterations(9), drafts=2), 0.0, max_attempts=0, priors=NO)
     assert brief(plan(trace(panel, *records))) == steps
 
 
@@ -372,8 +372,8 @@ def test_a_duel_takes_back_no_target(score, duels, steps):
 def test_who_is_preferred(duels, winner):
     """By most of those that compared just these two, whatever the order they were shown in."""
     seen = trace([JUDGE, RANKER], draft(0), draft(1), draft(2), *duels)
-    assert preferred(seen, [seen.by_id[0], seen.by_id[1]]) == winner
-    assert preferred(seen, [seen.by_id[1], seen.by_id[0]]) == winner
+    assert comparison_winner(seen, [seen.by_id[0], seen.by_id[1]]) == winner
+    assert comparison_winner(seen, [seen.by_id[1], seen.by_id[0]]) == winner
 
 
 # ---- whole runs
@@ -395,8 +395,8 @@ class Noisy(World):
 
 PANELS = {
     "judge": (JUDGE,),
-    "two": (JUDGE, Seat("other", weight=2.0)),
-    "looks": (Seat("judge", looks=2), OTHER),
+    "two": (JUDGE, PanelGrader("other", weight=2.0)),
+    "looks": (PanelGrader("judge", repeats=2), OTHER),
     "form": (FORM, JUDGE),
     "mixed": (CHECK, JUDGE),
     "free": (CHECK,),
@@ -420,7 +420,7 @@ failing = runs.flatmap(lambda run: st.sampled_from([0.1, 0.3, 0.6, 1.0]).map(lam
 
 def plan_of(run):
     rules = SelfRefine(RULES | max_iterations(run["attempts"]), run["drafts"])
-    return Adaptive(rules, run["price"], attempts=run["attempts"], priors=run["prior"])
+    return Adaptive(rules, run["price"], max_attempts=run["attempts"], priors=run["prior"])
 
 
 def begin(run):
@@ -481,9 +481,9 @@ def test_every_run_ends_and_asks_for_nothing_twice(run):
         assert ended.scores[ended.best.id] is not None
         low, high = ended.outcome.interval
         assert 0 <= low <= ended.score <= high <= 1
-        assert all(ended.kept_share(c.id) <= ended.kept_share(ended.best.id) for c in ended.graded)
+        assert all(ended.must_pass_rate(c.id) <= ended.must_pass_rate(ended.best.id) for c in ended.graded)
     if not run["fails"]:
-        assert all(ended.scores[c.id] is not None for c in ended.candidates if c.id not in ended.replaced)
+        assert all(ended.scores[c.id] is not None for c in ended.candidates if c.id not in ended.replaced_ids)
 
 
 @settings(max_examples=120, deadline=None)
@@ -539,12 +539,12 @@ def test_a_replay_needs_no_world():
         assert isinstance(step, Stop)
         return step.outcome
 
-    assert same(carry_out(begin(run), run, remembering(full, ending)), full)
+    assert same(carry_out(begin(run), run, replay_from(full, ending)), full)
 
 
 def test_a_belief_is_what_the_plan_reports():
     """The score of the end is the mean that is believed of what is kept."""
     run = {"seed": 7, "panel": "judge", "prior": DOUBTS, "drafts": 3, "attempts": 3, "price": 0.0, "fails": 0.0, "given": False}
     ended = carry_out(begin(run), run, world_of(run))
-    belief = Belief(family(ended), DOUBTS)
+    belief = Posterior(observe(ended), DOUBTS)
     assert ended.score == belief.means[ended.best.id] == max(belief.means.values())

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from redraft.quality.posterior import DIGITS, REPAIR_SD, Belief, expected_gain
-from redraft.quality.lineage import Family, Kin, Shape, family
+from redraft.quality.posterior import DIGITS, REPAIR_SD, Posterior, expected_improvement
+from redraft.quality.lineage import Observations, Node, TreeShape, observe
 from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Feedback, Task
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 
 SHIPPED = Priors()
 ROUNDED = 0.5 / 10**DIGITS + 1e-8  # how much a mean may be rounded; gains are not
-JUDGE, CHECK = Seat("judge"), Seat("check", free=True)
+JUDGE, CHECK = PanelGrader("judge"), PanelGrader("check", model_free=True)
 
 
 class Dense:
@@ -28,7 +28,7 @@ class Dense:
         self.kin, self.share, self.p = list(kin), share, priors
         causes = 2 + 2 * len(self.kin)
         sds = np.zeros(causes)
-        sds[:2] = priors.level_sd, priors.gain_sd
+        sds[:2] = priors.draft_mean_sd, priors.gain_sd
         self.quality, self.style = np.zeros((len(self.kin), causes)), np.zeros((len(self.kin), causes))
         self.quality_mean, self.style_mean = np.zeros(len(self.kin)), np.zeros(len(self.kin))
         for i, text in enumerate(self.kin):
@@ -45,11 +45,11 @@ class Dense:
         if text.role == "repair":
             self.inherit(i, text.parent, 1.0, 1.0)
             return REPAIR_SD, 0.0
-        self.inherit(i, text.parent, p.carry, p.kinship)
+        self.inherit(i, text.parent, p.retention, p.bias_inheritance)
         self.quality[i, 1] += 1.0
         self.quality_mean[i] += p.gain
         self.style_mean[i] += p.drift if self.share else 0.0
-        return p.step_sd, style * sqrt(1 - p.kinship**2)
+        return p.step_sd, style * sqrt(1 - p.bias_inheritance**2)
 
     def inherit(self, i, parent, carry, kinship):
         self.quality[i] += carry * self.quality[parent]
@@ -125,18 +125,18 @@ def families(draw, most=9):
         role = draw(st.sampled_from(["generate", "refine", "refine", "repair"])) if i else "generate"
         parent = None if role == "generate" else draw(st.integers(0, i - 1))
         looks = draw(st.sampled_from([1, 1, 1, 2, 3, 0]))
-        kin.append(Kin(role, parent, share / looks if looks else None))
+        kin.append(Node(role, parent, share / looks if looks else None))
         if looks:
             scores.append(draw(st.integers(0, 20)) / 20)
     assume(scores)
-    return Family(Shape(tuple(kin), share), tuple(scores), {i: i for i in range(len(kin))})
+    return Observations(TreeShape(tuple(kin), share), tuple(scores), {i: i for i in range(len(kin))})
 
 
 @settings(max_examples=150, deadline=None)
 @given(families(), priors)
 def test_what_is_believed_is_the_conditional_distribution(known, prior):
     """Means and spreads are those of a Gaussian given the grades, worked out from the causes."""
-    belief = Belief(known, prior)
+    belief = Posterior(known, prior)
     means, cov = Dense(known.shape.kin, known.shape.share, prior).given(grades_of(known))
     for i in belief.means:
         assert belief.means[i] == pytest.approx(min(1.0, max(0.0, means[i])), abs=ROUNDED)
@@ -150,9 +150,9 @@ def test_the_gain_of_a_text_is_that_of_the_better_of_two_after_its_grade(known, 
     texts = range(len(known.shape.kin))
     rival, parent = data.draw(st.sampled_from(texts)), data.draw(st.sampled_from([None, *texts]))
     role = "generate" if parent is None else data.draw(st.sampled_from(["refine", "repair"]))
-    dense = Dense([*known.shape.kin, Kin(role, parent, None)], known.shape.share, prior)
+    dense = Dense([*known.shape.kin, Node(role, parent, None)], known.shape.share, prior)
     due = dense.gain(grades_of(known), len(texts), rival, look=False)
-    assert Belief(known, prior).gain_of(role, parent, rival) == pytest.approx(due, abs=1e-8)
+    assert Posterior(known, prior).value_of_candidate(role, parent, rival) == pytest.approx(due, abs=1e-8)
 
 
 @settings(max_examples=150, deadline=None)
@@ -163,7 +163,7 @@ def test_the_gain_of_a_look_is_that_of_the_better_of_two_after_it(known, prior, 
     assume(len(texts) > 1)
     one, other = data.draw(st.permutations(texts))[:2]
     due = Dense(known.shape.kin, known.shape.share, prior).gain(grades_of(known), one, other, look=True)
-    assert Belief(known, prior).gain_of_look(one, other) == pytest.approx(due, abs=1e-8)
+    assert Posterior(known, prior).value_of_repeat(one, other) == pytest.approx(due, abs=1e-8)
 
 
 @settings(max_examples=60, deadline=None)
@@ -177,29 +177,29 @@ def test_two_are_told_apart_by_the_spread_of_their_difference(known, prior, data
     sd = sqrt(max(0.0, cov[one, one] + cov[other, other] - 2 * cov[one, other]))
     lead = abs(means[one] - means[other])
     assume(abs(lead - deviations * sd) > 1e-6)
-    assert Belief(known, prior).sure(one, other, deviations) == (lead > deviations * sd)
+    assert Posterior(known, prior).is_separated(one, other, deviations) == (lead > deviations * sd)
 
 
 def test_gains_are_what_a_simulation_finds():
     """Worlds are drawn, grades made in them, and the better of two taken by what is then believed."""
     chance, p = random.Random(5), SHIPPED
-    known = Family(Shape((Kin("generate", None, 1.0), Kin("refine", 0, 1.0)), 1.0), (0.6, 0.7), {0: 0, 1: 1})
-    belief, dense = Belief(known, p), Dense([*known.shape.kin, Kin("refine", 1, None)], 1.0, p)
+    known = Observations(TreeShape((Node("generate", None, 1.0), Node("refine", 0, 1.0)), 1.0), (0.6, 0.7), {0: 0, 1: 1})
+    belief, dense = Posterior(known, p), Dense([*known.shape.nodes, Node("refine", 1, None)], 1.0, p)
     grades = grades_of(known)
     mean, sd = dense.predicted(grades, 2, 1.0)
     found = []
     for _ in range(4000):
         after, _ = dense.given([*grades, (2, 1.0, chance.gauss(mean, sd))])
         found.append(max(0.0, after[2] - after[1]))
-    assert belief.gain_of("refine", 1, 1) == pytest.approx(fmean(found), abs=4 * stdev(found) / sqrt(len(found)))
+    assert belief.value_of_candidate("refine", 1, 1) == pytest.approx(fmean(found), abs=4 * stdev(found) / sqrt(len(found)))
 
 
 def test_a_gain_is_the_mean_of_what_is_above_nothing():
     """Without a spread it is the lead itself; with one, even what is behind may gain."""
-    assert expected_gain(0.2, 0.0) == 0.2
-    assert expected_gain(-0.2, 0.0) == 0.0
-    assert expected_gain(0.0, 0.1) == pytest.approx(0.1 * NormalDist().pdf(0))
-    assert 0 < expected_gain(-0.2, 0.1) < expected_gain(-0.1, 0.1)
+    assert expected_improvement(0.2, 0.0) == 0.2
+    assert expected_improvement(-0.2, 0.0) == 0.0
+    assert expected_improvement(0.0, 0.1) == pytest.approx(0.1 * NormalDist().pdf(0))
+    assert 0 < expected_improvement(-0.2, 0.1) < expected_improvement(-0.1, 0.1)
 
 
 def draft(id):
@@ -211,11 +211,11 @@ def child(id, parent, role="refine", text=None):
 
 
 def said(id, score, grader="judge", look=0, **more):
-    return Feedback(score, candidate=id, grader=grader, look=look, **more)
+    return Feedback(score, candidate=id, grader=grader, repeat=look, **more)
 
 
 def believed(panel, *records, prior=SHIPPED):
-    return Belief(family(Trace(Task("q"), tuple(panel), records)), prior)
+    return Posterior(observe(Trace(Task("q"), tuple(panel), records)), prior)
 
 
 @st.composite
@@ -233,7 +233,7 @@ def checked_traces(draw):
 @given(checked_traces())
 def test_what_is_computed_is_believed(trace):
     """A grader that asks nobody is taken at its word, and the best is that of the plain rules, ties by age."""
-    belief = Belief(family(trace), SHIPPED)
+    belief = Posterior(observe(trace), SHIPPED)
     assert belief.means == pytest.approx(trace.scores, abs=1e-6)
     assert all(sd < 1e-4 for sd in belief.sds.values())
     assert trace.believed(belief.means).best == trace.best
@@ -251,7 +251,7 @@ def test_of_equals_the_earliest_is_best(drafts, tenths, prior):
     """What was said alike of drafts is believed alike, to the last digit."""
     records = [r for i in range(drafts) for r in (draft(i), said(i, tenths / 10))]
     trace = Trace(Task("q"), (JUDGE,), tuple(records))
-    assert trace.believed(Belief(family(trace), prior).means).best.id == 0
+    assert trace.with_scores(Posterior(observe(trace), prior).means).best.id == 0
 
 
 def test_more_looks_make_surer():
@@ -291,7 +291,7 @@ def test_a_lucky_parent_is_seen_through_by_its_children():
 def test_a_high_score_of_a_noisy_grader_is_held_back():
     """It is believed less than it says, and the less so the more noise there is."""
     quiet, loud = (believed([JUDGE], draft(0), said(0, 1.0), prior=Priors(noise_sd=sd)).means[0] for sd in (0.02, 0.3))
-    assert SHIPPED.level < loud < quiet < 1.0
+    assert SHIPPED.draft_mean < loud < quiet < 1.0
 
 
 def test_a_copy_is_its_parent():
@@ -300,7 +300,7 @@ def test_a_copy_is_its_parent():
     same = believed([JUDGE], draft(0), said(0, 0.6), child(1, 0, text="text 0"), child(2, 1, text="text 0"))
     assert same.means == dict.fromkeys(range(3), without.means[0])
     assert same.sds == dict.fromkeys(range(3), without.sds[0])
-    assert not same.sure(0, 2, 0.001)
+    assert not same.is_separated(0, 2, 0.001)
 
 
 def test_a_repair_keeps_nearly_all_of_a_quality():
@@ -312,7 +312,7 @@ def test_a_repair_keeps_nearly_all_of_a_quality():
 
 def test_a_must_gates_and_is_not_believed_in():
     """A must that computes says nothing of quality; the score beside it is as noisy as ever."""
-    must = Seat("form", must=True, free=True)
+    must = PanelGrader("form", must=True, model_free=True)
     with_it = believed([must, JUDGE], draft(0), said(0, 0.0, "form"), said(0, 0.7))
     assert with_it.means == believed([JUDGE], draft(0), said(0, 0.7)).means
 
@@ -324,9 +324,9 @@ def test_the_part_of_a_score_that_is_computed_has_no_noise():
         return believed(seats, draft(0), *(said(0, 0.7, seat.grader) for seat in seats)).sds[0]
 
     one = sd_of(JUDGE)
-    assert sd_of(JUDGE, Seat("other")) < one
-    assert sd_of(JUDGE, Seat("check", 3.0, free=True)) < sd_of(JUDGE, CHECK) < one
-    assert sd_of(JUDGE, Seat("other", 100.0)) == pytest.approx(one, abs=0.002)
+    assert sd_of(JUDGE, PanelGrader("other")) < one
+    assert sd_of(JUDGE, PanelGrader("check", 3.0, model_free=True)) < sd_of(JUDGE, CHECK) < one
+    assert sd_of(JUDGE, PanelGrader("other", 100.0)) == pytest.approx(one, abs=0.002)
 
 
 def test_sixty_texts_are_no_trouble():
@@ -334,9 +334,14 @@ def test_sixty_texts_are_no_trouble():
     chance = random.Random(3)
     for parents in (range(-1, 59), [-1] + [0] * 59, [-1] * 60, [-1] + [chance.randrange(i) for i in range(1, 60)]):
         records = [r for i, p in enumerate(parents) for r in (child(i, p) if p >= 0 else draft(i), said(i, chance.random()))]
-        for panel in ([JUDGE], [Seat("judge", free=True)]):
+        for panel in ([JUDGE], [PanelGrader("judge", model_free=True)]):
             belief = believed(panel, *records)
-            told = [*belief.means.values(), *belief.sds.values(), belief.gain_of("refine", 3, 5), belief.gain_of_look(3, 5)]
+            told = [
+                *belief.means.values(),
+                *belief.sds.values(),
+                belief.value_of_candidate("refine", 3, 5),
+                belief.value_of_repeat(3, 5),
+            ]
             assert all(map(isfinite, told))
             assert min(belief.sds.values()) >= 0
 
@@ -345,13 +350,13 @@ def test_sixty_texts_are_no_trouble():
     "prior",
     [
         Priors(noise_sd=0),
-        Priors(noise_sd=1e-3, style_sd=0),
-        Priors(noise_sd=0, style_sd=0, step_sd=0),
-        Priors(level_sd=0),
-        Priors(level_sd=0, draft_sd=0, gain_sd=0, step_sd=0),
-        Priors(level_sd=0, draft_sd=0, gain_sd=0, step_sd=0, noise_sd=0, style_sd=0),
-        Priors(level_sd=1, draft_sd=1, gain_sd=1, step_sd=1, noise_sd=1, style_sd=1, kinship=1, carry=1),
-        Priors(kinship=0, carry=0),
+        Priors(noise_sd=1e-3, bias_sd=0),
+        Priors(noise_sd=0, bias_sd=0, step_sd=0),
+        Priors(draft_mean_sd=0),
+        Priors(draft_mean_sd=0, draft_sd=0, gain_sd=0, step_sd=0),
+        Priors(draft_mean_sd=0, draft_sd=0, gain_sd=0, step_sd=0, noise_sd=0, bias_sd=0),
+        Priors(draft_mean_sd=1, draft_sd=1, gain_sd=1, step_sd=1, noise_sd=1, bias_sd=1, bias_inheritance=1, retention=1),
+        Priors(bias_inheritance=0, retention=0),
     ],
 )
 @pytest.mark.parametrize("scores", [(0.5,) * 6, (0.1, 0.9, 0.3, 0.3, 1.0, 0.0)])
@@ -362,9 +367,9 @@ def test_priors_at_their_ends_are_no_trouble(prior, scores):
     assert all(isfinite(mean) and -1 <= mean <= 2 for mean in belief.means.values())
     assert all(isfinite(sd) and sd >= 0 for sd in belief.sds.values())
     gains = [
-        belief.gain_of("refine", 3, 0),
-        belief.gain_of("generate", None, 0),
-        belief.gain_of_look(0, 1),
-        belief.gain_of_look(4, 0),
+        belief.value_of_candidate("refine", 3, 0),
+        belief.value_of_candidate("generate", None, 0),
+        belief.value_of_repeat(0, 1),
+        belief.value_of_repeat(4, 0),
     ]
     assert all(isfinite(gain) and gain >= 0 for gain in gains)

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.quality.diagnosis import Kind, diagnosed, improved, why_kept
+from redraft.quality.diagnosis import DiagnosisKind, diagnose, has_significant_gain, selection_reason
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
 from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason, Task
 from redraft.core.stopping import max_iterations, target
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 from redraft.runs.imagined import World, worked
 from redraft.runs.rows import came_of
 
-CHECK, JUDGE = Seat("check", free=True), Seat("judge")
+CHECK, JUDGE = PanelGrader("check", model_free=True), PanelGrader("judge")
 
 
 def traced(*made, seats=(CHECK,), best=0, reason="patience", believed=(), noise=None):
@@ -31,14 +31,14 @@ def traced(*made, seats=(CHECK,), best=0, reason="patience", believed=(), noise=
         records.append(Candidate(id, text, id - 1 if copied else parent if role == "refine" else None, role=role))
         for seat, said in zip(seats, () if copied else scores, strict=not copied):
             looks = said if isinstance(said, tuple) else (said,)
-            records += [Feedback(s, candidate=id, grader=seat.grader, look=n) for n, s in enumerate(looks)]
+            records += [Feedback(s, candidate=id, grader=seat.grader, repeat=n) for n, s in enumerate(looks)]
     interval = (0.0, 1.0) if believed else None
     end = Outcome(best, StopReason(reason), "so it is", dict(believed).get(best), interval, tuple(believed), noise)
     return Trace(Task("q"), tuple(seats), (*records, end))
 
 
 def kind(*made, **more):
-    found = diagnosed(traced(*made, **more))
+    found = diagnose(traced(*made, **more))
     return None if found is None else str(found.kind)
 
 
@@ -115,38 +115,38 @@ def test_known_noise_decides():
 )
 def test_a_judge_that_always_says_the_same_is_not_noisy(made, expected):
     """Scores that do not differ do not differ by noise: what is said is that the judge tells no difference, or nothing."""
-    found = diagnosed(traced(*made, seats=(JUDGE,), reason="gain"))
-    assert (found is None) if expected is None else (found.kind is Kind.CEILING and expected in found.words)
-    assert found is None or ("no difference" in found.words) is (made[-1][0] != "=")
+    found = diagnose(traced(*made, seats=(JUDGE,), reason="gain"))
+    assert (found is None) if expected is None else (found.kind is DiagnosisKind.CEILING and expected in found.message)
+    assert found is None or ("no difference" in found.message) is (made[-1][0] != "=")
 
 
 @pytest.mark.parametrize(
     ("seat", "scores", "bad"),
     [
-        (Seat("words:5", must=True, free=True), (0.0, 0.0, 0.0), True),
-        (Seat("words:5", must=True, free=True), (0.0, 1.0, 0.0), False),
-        (Seat("safe", must=True), (0.8, 0.6, 0.8), True),
-        (Seat("half", free=True, editable=True), (0.5, 0.5, 0.5), True),
-        (Seat("overlap", free=True), (0.2, 0.2, 0.2), False),
-        (Seat("overlap", free=True), (0.0, 0.0, 0.0), True),
-        (Seat("opinion"), (0.0, 0.0, 0.0), False),
-        (Seat("words:5", must=True, free=True), (None, None, None), False),
-        (Seat("words:5", must=True, free=True), (None, None, 0.0), False),
+        (PanelGrader("words:5", must=True, model_free=True), (0.0, 0.0, 0.0), True),
+        (PanelGrader("words:5", must=True, model_free=True), (0.0, 1.0, 0.0), False),
+        (PanelGrader("safe", must=True), (0.8, 0.6, 0.8), True),
+        (PanelGrader("half", model_free=True, editable=True), (0.5, 0.5, 0.5), True),
+        (PanelGrader("overlap", model_free=True), (0.2, 0.2, 0.2), False),
+        (PanelGrader("overlap", model_free=True), (0.0, 0.0, 0.0), True),
+        (PanelGrader("opinion"), (0.0, 0.0, 0.0), False),
+        (PanelGrader("words:5", must=True, model_free=True), (None, None, None), False),
+        (PanelGrader("words:5", must=True, model_free=True), (None, None, 0.0), False),
     ],
 )
 def test_a_check_that_nothing_meets_is_named(seat, scores, bad):
     """A must takes a full score; a judge's low opinion is no bad check, nor is what was never measured."""
     made = [(parent, own, 0.5) for parent, own in zip((None, 0, 0), scores, strict=True)]
-    found = diagnosed(traced(*made, seats=(seat, Seat("other", free=True))))
-    said = found and found.kind is Kind.BAD_CHECK and seat.grader in found.words
+    found = diagnose(traced(*made, seats=(seat, PanelGrader("other", model_free=True))))
+    said = found and found.kind is DiagnosisKind.BAD_CHECK and seat.grader in found.message
     assert bool(said) is bad
 
 
 def test_all_that_nothing_meets_is_named():
     """Two checks that cannot be met together are both said."""
     made = [(None, 0.0, 0.0), (0, 0.0, 0.0), (0, 0.0, 0.0)]
-    seats = (Seat("words:5", must=True, free=True), Seat("no_commas", must=True, free=True))
-    assert "words:5 or no_commas" in diagnosed(traced(*made, seats=seats)).words
+    seats = (PanelGrader("words:5", must=True, model_free=True), PanelGrader("no_commas", must=True, model_free=True))
+    assert "words:5 or no_commas" in diagnose(traced(*made, seats=seats)).message
 
 
 @pytest.mark.parametrize("reason", ["budget", "deadline", "failed", "cancelled"])
@@ -158,10 +158,10 @@ def test_nothing_is_said_of_work_that_was_cut_short(reason):
 def test_nothing_is_said_of_work_that_goes_on_or_came_to_nothing():
     """Without an end, an answer or a grade there is nothing to say."""
     trace = traced((None, 0.5), (0, 0.4), (0, 0.4))
-    assert diagnosed(Trace(trace.task, trace.panel, trace.records[:-1])) is None
+    assert diagnose(Trace(trace.task, trace.panel, trace.records[:-1])) is None
     assert kind((None, None), reason="gain") is None
     nothing = Failure(("candidate", 0), "generate", "ModelError")
-    assert diagnosed(Trace(Task("q"), (CHECK,), (nothing, Outcome(None, StopReason.FAILED)))) is None
+    assert diagnose(Trace(Task("q"), (CHECK,), (nothing, Outcome(None, StopReason.FAILED)))) is None
 
 
 scores = st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1))
@@ -176,12 +176,12 @@ scores = st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1))
 def test_whatever_happened_something_or_nothing_is_said(made, reason, noisy, must):
     """Any trace has at most one diagnosis, the same whatever the order of its records."""
     made = [(None if i == 0 or (isinstance(p, int) and p >= i) else p, *told) for i, (p, *told) in enumerate(made)]
-    seats = (Seat("a", free=not noisy), Seat("b", free=True, must=must))
+    seats = (PanelGrader("a", model_free=not noisy), PanelGrader("b", model_free=True, must=must))
     trace = traced(*made, seats=seats, reason=str(reason))
-    found = diagnosed(trace)
-    assert found is None or found.words
+    found = diagnose(trace)
+    assert found is None or found.message
     other = Trace(trace.task, trace.panel, (*reversed(trace.records[:-1]), trace.records[-1]))
-    assert diagnosed(other) == found
+    assert diagnose(other) == found
 
 
 # ---- in worlds whose truth is known
@@ -189,7 +189,7 @@ def test_whatever_happened_something_or_nothing_is_said(made, reason, noisy, mus
 
 STEADY = {"gain": 0.0, "gain_sd": 0.0, "carry": 1.0, "step_sd": 0.0, "draft_sd": 0.0, "style_sd": 0.0, "drift": 0.0}
 RULES = SelfRefine(target(1.0) | max_iterations(3))
-PLANS = {"believing": Adaptive(RULES, price=0.001), "plain": RULES}
+PLANS = {"believing": Adaptive(RULES, min_expected_gain=0.001), "plain": RULES}
 
 
 def ended(plan, world, looks, tasks=120):
@@ -197,7 +197,7 @@ def ended(plan, world, looks, tasks=120):
     dice = random.Random(7)
     for _ in range(tasks):
         truth = World(world, dice)
-        trace = worked(Trace(Task("t"), (Seat("judge", looks=looks),)), plan, truth)
+        trace = worked(Trace(Task("t"), (PanelGrader("judge", repeats=looks),)), plan, truth)
         yield truth.qualities[trace.best.id] - truth.qualities[0], trace
 
 
@@ -207,19 +207,19 @@ def test_a_true_gain_is_not_called_noise_and_none_is_not_called_one(plan, looks)
     """Of tasks that gained .2 none is put down to noise; of those that gained nothing hardly any counts as improved."""
     gained = [trace for gain, trace in ended(plan, Priors(), looks) if gain >= 0.2]
     assert len(gained) > 15
-    assert not [trace for trace in gained if (found := diagnosed(trace)) and found.kind is Kind.NOISE]
+    assert not [trace for trace in gained if (found := diagnose(trace)) and found.kind is DiagnosisKind.NOISE]
     flat = [trace for _, trace in ended(plan, Priors(**STEADY), looks)]
-    assert sum(map(improved, flat)) <= 0.05 * len(flat)
+    assert sum(map(has_significant_gain, flat)) <= 0.05 * len(flat)
 
 
 def test_enough_looks_tell_a_gain_from_none():
     """A steady judge, or many looks, make sure of either."""
     known = Adaptive(RULES, priors=Priors(noise_sd=0.02))
-    found = [improved(trace) for gain, trace in ended(known, Priors(noise_sd=0.02), 1) if gain >= 0.2]
+    found = [has_significant_gain(trace) for gain, trace in ended(known, Priors(noise_sd=0.02), 1) if gain >= 0.2]
     assert found
     assert all(found)
-    flat = [diagnosed(trace) for _, trace in ended(RULES, Priors(**STEADY, noise_sd=0.02), 8)]
-    assert sum(told is not None and told.kind is Kind.NOISE for told in flat) > len(flat) / 2
+    flat = [diagnose(trace) for _, trace in ended(RULES, Priors(**STEADY, noise_sd=0.02), 8)]
+    assert sum(told is not None and told.kind is DiagnosisKind.NOISE for told in flat) > len(flat) / 2
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
@@ -249,7 +249,7 @@ def test_what_is_counted_of_rows_agrees_with_what_is_said_of_them(plan):
 )
 def test_why_what_was_scored_higher_was_not_kept(made, more, why):
     """A sentence that names both answers, their difference, and the reason; nothing where the highest was kept."""
-    said = why_kept(traced(*made, seats=(JUDGE,), reason="gain", **more))
+    said = selection_reason(traced(*made, seats=(JUDGE,), reason="gain", **more))
     assert said.endswith("by the plan") if why == "by the plan" else why in said
     assert bool(said) is bool(why)
     assert not said or said.startswith("answer 1 was scored 0.30 higher than answer 0, which was kept ")
@@ -257,9 +257,11 @@ def test_why_what_was_scored_higher_was_not_kept(made, more, why):
 
 def test_a_constraint_or_a_comparison_is_named_as_the_reason():
     """The constraints that the other breaks; or that the two were compared."""
-    seats = (Seat("words:5", must=True, free=True), JUDGE)
-    assert "the other breaks words:5" in why_kept(traced((None, 1.0, 0.5), (0, 0.0, 0.8), seats=seats))
+    seats = (PanelGrader("words:5", must=True, model_free=True), JUDGE)
+    assert "the other breaks words:5" in selection_reason(traced((None, 1.0, 0.5), (0, 0.0, 0.8), seats=seats))
     trace = traced((None, 0.5), (0, 0.8), seats=(JUDGE,), reason="gain")
     duel = Comparison((0, 1), grader="final_check")
-    compared = Trace(trace.task, (*trace.panel, Seat("final_check", compares=True)), (*trace.records[:-1], duel, trace.records[-1]))
-    assert "came first when the two were compared" in why_kept(compared)
+    compared = Trace(
+        trace.task, (*trace.panel, PanelGrader("final_check", compares=True)), (*trace.records[:-1], duel, trace.records[-1])
+    )
+    assert "came first when the two were compared" in selection_reason(compared)

@@ -7,23 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, last, same
 
-from redraft.core.engine import advance, advance_together, remembering
+from redraft.core.engine import advance, advance_together, replay_from
 from redraft.plans.self_refine import BestOfN, SelfRefine
-from redraft.plans.generator import told
+from redraft.plans.generator import plan_from_generator
 from redraft.core.records import Failure, Outcome, StopReason, Task
-from redraft.core.prompts import advise
+from redraft.core.prompts import refinement_messages
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.stopping import done, max_iterations, patience, target
-from redraft.core.trace import Seat, Trace, view
+from redraft.core.trace import PanelGrader, Trace, cached_view
 
-JUDGES = (Seat("tone"), Seat("facts", weight=2.0))
+JUDGES = (PanelGrader("tone"), PanelGrader("facts", weight=2.0))
 RULE = target(0.93) | done() | patience(3) | max_iterations(5)
 PANELS = {
     "judges": JUDGES,
-    "looks": (Seat("tone", looks=3), Seat("facts")),
-    "requirement": (Seat("no_a", must=True, free=True, editable=True), *JUDGES),
-    "ranker": (Seat("ranker", compares=True),),
-    "both": (Seat("facts"), Seat("ranker", compares=True)),
+    "looks": (PanelGrader("tone", repeats=3), PanelGrader("facts")),
+    "requirement": (PanelGrader("no_a", must=True, model_free=True, editable=True), *JUDGES),
+    "ranker": (PanelGrader("ranker", compares=True),),
+    "both": (PanelGrader("facts"), PanelGrader("ranker", compares=True)),
 }
 PLANS = {"refine": SelfRefine(RULE), "drafts": SelfRefine(RULE, drafts=3), "best of": BestOfN(3)}
 
@@ -96,7 +96,7 @@ def test_json_and_back(run):
 @given(run=runs)
 def test_views_handed_on_are_what_they_would_be_anew(run):
     """A trace that grew record by record shows the same as one made of all its records at once."""
-    views = [name for name, held in vars(Trace).items() if isinstance(held, view) and name != "_weighed"]
+    views = [name for name, held in vars(Trace).items() if isinstance(held, cached_view) and name != "_weighed"]
     full = carry_out(begin(run), run, World(run["seed"], run["fails"]))
     grown = Trace(full.task, full.panel)
     for n, record in enumerate(full.records, 1):
@@ -129,7 +129,7 @@ def test_a_replay_needs_no_world():
     async def nobody(step):
         raise AssertionError(step)
 
-    assert same(asyncio.run(last(advance(Trace(Task("x"), JUDGES), plan, remembering(full, nobody)))), full)
+    assert same(asyncio.run(last(advance(Trace(Task("x"), JUDGES), plan, replay_from(full, nobody)))), full)
 
 
 def test_a_draft_is_graded_while_its_siblings_are_still_being_written():
@@ -192,16 +192,16 @@ def test_a_plan_that_goes_in_circles_ends():
 
 def refine_story(graders, stop, drafts):
     def story(task):
-        trace = Trace(task, tuple(Seat(g) for g in graders))
+        trace = Trace(task, tuple(PanelGrader(g) for g in graders))
         for record in (yield [Generate(i, task.messages) for i in range(drafts)]):
             trace += record
         while True:
-            for record in (yield trace.lacks(Grade(g, task, c) for c in trace.candidates for g in graders)):
+            for record in (yield trace.missing(Grade(g, task, c) for c in trace.candidates for g in graders)):
                 trace += record
             if ending := stop(trace):
                 yield [Stop(trace.best.id, *ending)]
                 return
-            for record in (yield [Refine(trace.next_id, advise(trace, trace.best), trace.best.id)]):
+            for record in (yield [Refine(trace.next_id, refinement_messages(trace, trace.best), trace.best.id)]):
                 trace += record
 
     return story
@@ -211,8 +211,8 @@ def test_a_story_tells_the_same_as_the_rules():
     """`told` makes of a generator the plan that SelfRefine is, also from every prefix."""
     for seed in range(12):
         drafts = 1 + seed % 3
-        story = told(refine_story(("tone", "facts"), RULE, drafts))
-        start = Trace(Task("q"), (Seat("tone"), Seat("facts")))
+        story = plan_from_generator(refine_story(("tone", "facts"), RULE, drafts))
+        start = Trace(Task("q"), (PanelGrader("tone"), PanelGrader("facts")))
         by_rules = asyncio.run(last(advance(start, SelfRefine(RULE, drafts), World(seed))))
         by_story = asyncio.run(last(advance(start, story, World(seed))))
         assert same(by_rules, by_story)
@@ -227,7 +227,7 @@ def test_a_story_may_end_without_a_stop():
     def story(task):
         yield [Generate(0, task.messages)]
 
-    trace = asyncio.run(last(advance(Trace(Task("q")), told(story), World(1))))
+    trace = asyncio.run(last(advance(Trace(Task("q")), plan_from_generator(story), World(1))))
     assert len(trace.candidates) == 1
     assert trace.outcome is None
 
@@ -244,5 +244,5 @@ def test_a_failure_is_handed_to_a_story():
         world = World(1)
         return Failure(step.slot, "generate", "ModelError") if step.slot == ("candidate", 0) else world.answer(step)
 
-    trace = asyncio.run(last(advance(Trace(Task("q")), told(story), perform)))
+    trace = asyncio.run(last(advance(Trace(Task("q")), plan_from_generator(story), perform)))
     assert trace.outcome == Outcome(1, StopReason.DONE)

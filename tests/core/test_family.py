@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from redraft.quality.lineage import family, noisy_among
+from redraft.quality.lineage import observe, llm_graders
 from redraft.core.records import Candidate, Failure, Feedback, Task
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 
-JUDGE, OTHER = Seat("judge"), Seat("other")
-CHECK, FORM = Seat("check", free=True), Seat("form", must=True, free=True)
+JUDGE, OTHER = PanelGrader("judge"), PanelGrader("other")
+CHECK, FORM = PanelGrader("check", model_free=True), PanelGrader("form", must=True, model_free=True)
 
 
 def draft(id):
@@ -21,7 +21,7 @@ def child(id, parent, role="refine", text=None):
 
 
 def said(id, score, grader="judge", look=0, votes=()):
-    return Feedback(score, candidate=id, grader=grader, look=look, votes=votes)
+    return Feedback(score, candidate=id, grader=grader, repeat=look, votes=votes)
 
 
 def vote(score, grader="judge"):
@@ -29,7 +29,7 @@ def vote(score, grader="judge"):
 
 
 def of(panel, *records):
-    return family(Trace(Task("q"), tuple(panel), records))
+    return observe(Trace(Task("q"), tuple(panel), records))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def of(panel, *records):
         ([JUDGE, CHECK], [draft(0), said(0, 0.5), said(0, 1.0, "check")], [("generate", None, 0.25)], [0.75]),
         ([FORM, JUDGE], [draft(0), said(0, 0.5), said(0, 0.0, "form")], [("generate", None, 1.0)], [0.5]),
         (
-            [Seat("judge", 3.0), OTHER],
+            [PanelGrader("judge", 3.0), OTHER],
             [draft(0), said(0, 0.5), said(0, 0.7, look=1), said(0, 1.0, "other")],
             [("generate", None, pytest.approx(0.75**2 / 2 + 0.25**2))],
             [pytest.approx(0.7)],
@@ -68,7 +68,7 @@ def of(panel, *records):
 def test_a_family(panel, records, kin, scores):
     """Roles, parents, and the noise of each score in terms of that of one look."""
     found = of(panel, *records)
-    assert [tuple(each) for each in found.shape.kin] == kin
+    assert [tuple(each) for each in found.shape.nodes] == kin
     assert list(found.scores) == scores
 
 
@@ -86,8 +86,8 @@ def test_a_family(panel, records, kin, scores):
 def test_copies_have_the_place_of_their_parent(records, places, parents):
     """What changed nothing is nobody new; its own children are its parent's."""
     found = of([JUDGE], *records)
-    assert found.places == places
-    assert [kin.parent for kin in found.shape.kin] == parents
+    assert found.node_indices == places
+    assert [kin.parent for kin in found.shape.nodes] == parents
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_copies_have_the_place_of_their_parent(records, places, parents):
 def test_looks_at_the_same_text(panel, words, noise, again):
     """The more of them, the less noise; by how much they differ is kept. Graders of different things do not repeat each other."""
     found = of(panel, draft(0), *words)
-    assert found.shape.kin[0].noise == pytest.approx(noise)
-    assert found.again == (again[0], pytest.approx(again[1]))
+    assert found.shape.nodes[0].noise_weight == pytest.approx(noise)
+    assert found.repeat_stats == (again[0], pytest.approx(again[1]))
 
 
 @pytest.mark.parametrize(
@@ -119,19 +119,19 @@ def test_looks_at_the_same_text(panel, words, noise, again):
         ([JUDGE], {"judge": 1.0}, 1.0),
         ([CHECK], {}, 0.0),
         ([JUDGE, CHECK], {"judge": 0.5}, 0.25),
-        ([Seat("judge", 3.0), OTHER], {"judge": 0.75, "other": 0.25}, 0.625),
+        ([PanelGrader("judge", 3.0), OTHER], {"judge": 0.75, "other": 0.25}, 0.625),
         ([FORM, JUDGE], {"judge": 1.0}, 1.0),
-        ([Seat("judge", must=True)], {"judge": 1.0}, 1.0),
-        ([Seat("judge", must=True), CHECK], {}, 0.0),
-        ([JUDGE, Seat("ranker", compares=True)], {"judge": 1.0}, 1.0),
-        ([Seat("ranker", compares=True)], {}, 0.0),
+        ([PanelGrader("judge", must=True)], {"judge": 1.0}, 1.0),
+        ([PanelGrader("judge", must=True), CHECK], {}, 0.0),
+        ([JUDGE, PanelGrader("ranker", compares=True)], {"judge": 1.0}, 1.0),
+        ([PanelGrader("ranker", compares=True)], {}, 0.0),
         ([], {}, 0.0),
     ],
 )
 def test_who_is_noisy(panel, shares, share):
     """Those that ask a model, as far as they count in the score; musts count where there is nothing else."""
-    assert {seat.grader: part for seat, part in noisy_among(panel)} == shares
-    assert of(panel).shape.share == share
+    assert {seat.name: part for seat, part in llm_graders(panel)} == shares
+    assert of(panel).shape.repeat_noise_weight == share
 
 
 def test_the_order_of_records_decides_nothing():

@@ -3,16 +3,16 @@
 import pytest
 
 from redraft.plans.self_refine import BestOfN, SelfRefine
-from redraft.core.prompts import advise, fence_for
-from redraft.core.records import Candidate, Comparison, Criterion, Failure, Feedback, StopReason, Task
+from redraft.core.prompts import refinement_messages, delimiter_for
+from redraft.core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, StopReason, Task
 from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop
-from redraft.core.stopping import Ending, done, max_iterations, patience, target
-from redraft.core.trace import Seat, Trace
+from redraft.core.stopping import StopDecision, done, max_iterations, patience, target
+from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
 
-JUDGE = Seat("judge")
-DEMAND = Seat("no_commas", must=True, free=True, editable=True)
-RANKER = Seat("ranker", compares=True)
+JUDGE = PanelGrader("judge")
+DEMAND = PanelGrader("no_commas", must=True, model_free=True, editable=True)
+RANKER = PanelGrader("ranker", compares=True)
 RULE = target(0.9) | done() | patience(2) | max_iterations(3)
 
 
@@ -50,7 +50,7 @@ def brief(steps):
             case Repair():
                 told.append(f"repair {step.parent.id} as {step.id}")
             case Grade():
-                told.append(f"{step.grader} {step.candidate.id}" + (f" look {step.look}" if step.look else ""))
+                told.append(f"{step.grader} {step.candidate.id}" + (f" look {step.repeat}" if step.repeat else ""))
             case Compare():
                 told.append(f"{step.grader} {[c.id for c in step.candidates]}")
             case Refine():
@@ -72,7 +72,7 @@ def brief(steps):
         ([JUDGE], [draft(0), judged(0, 0.5), refined(1, 0), judged(1, 0.4)], ["refine 0 as 2"]),
         ([JUDGE], [draft(0), judged(0, 0.5), refined(1, 0, "text 0")], ["refine 0 as 2"]),
         ([JUDGE], [draft(0), judged(0, None)], ["stop 0 failed"]),
-        ([Seat("judge", looks=3)], [draft(0), judged(0, 0.5, look=1)], ["judge 0", "judge 0 look 2"]),
+        ([PanelGrader("judge", repeats=3)], [draft(0), judged(0, 0.5, look=1)], ["judge 0", "judge 0 look 2"]),
         ([DEMAND, JUDGE], [draft(0)], ["no_commas 0"]),
         ([DEMAND, JUDGE], [draft(0), checked(0, 1.0)], ["judge 0"]),
         ([DEMAND, JUDGE], [draft(0), checked(0, 0.0)], ["repair 0 as 1"]),
@@ -89,7 +89,7 @@ def brief(steps):
         ([JUDGE], [draft(0), judged(0, 0.5), Failure(("candidate", 1), "refine", "ModelError")], ["stop 0 failed"]),
         (
             [JUDGE],
-            [draft(0), judged(0, 0.5), Failure(("candidate", 1), "refine", "BudgetExhaustedError", ends=StopReason.BUDGET)],
+            [draft(0), judged(0, 0.5), Failure(("candidate", 1), "refine", "BudgetExhaustedError", stop_reason=StopReason.BUDGET)],
             ["stop 0 budget"],
         ),
     ],
@@ -142,7 +142,7 @@ def test_plans_refuse_what_cannot_be(make):
 
 def test_another_parent_may_be_chosen():
     """The parent of a refinement is the plan's choice: here the latest."""
-    plan = SelfRefine(RULE, parent=lambda t: t.candidates[-1])
+    plan = SelfRefine(RULE, select_parent=lambda t: t.candidates[-1])
     assert brief(plan(trace((JUDGE,), draft(0), judged(0, 0.5), refined(1, 0), judged(1, 0.4)))) == ["refine 1 as 2"]
 
 
@@ -152,24 +152,27 @@ def test_rules_join_and_the_first_to_speak_decides():
     assert (target(0.9) | max_iterations(0))(at_target).reason == "target"
     assert (max_iterations(0) | target(0.9))(at_target).reason == "max_iterations"
     assert (target(0.99) | max_iterations(1))(at_target) is None
-    assert isinstance(target(0.9)(at_target), Ending)
+    assert isinstance(target(0.9)(at_target), StopDecision)
 
 
 def test_advice_is_the_same_for_the_same_trace():
     """Pure: the delimiters come from the text they enclose and do not occur in it."""
     grown = trace((JUDGE,), draft(0), judged(0, 0.5, actions=("be brief",)))
-    assert advise(grown, grown.best) == advise(grown, grown.best)
+    assert refinement_messages(grown, grown.best) == refinement_messages(grown, grown.best)
     text = "x"
     for _ in range(5):
-        text += fence_for(text)
-        assert fence_for(text) not in text
+        text += delimiter_for(text)
+        assert delimiter_for(text) not in text
 
 
 def test_advice_groups_by_criterion_and_leaves_out_what_is_met():
     """The unmet criteria with their evidence; loose actions beside them."""
-    criteria = (Criterion("truth", 0.4, "the moon is cheese", "say what it is made of"), Criterion("style", 1.0, "", "nothing"))
+    criteria = (
+        CriterionScore("truth", 0.4, "the moon is cheese", "say what it is made of"),
+        CriterionScore("style", 1.0, "", "nothing"),
+    )
     grown = trace((JUDGE,), draft(0), judged(0, 0.5, actions=("say what it is made of", "add a title"), criteria=criteria))
-    told = advise(grown, grown.best)[-1]["content"]
+    told = refinement_messages(grown, grown.best)[-1]["content"]
     assert '- truth: say what it is made of (about: "the moon is cheese")' in told
     assert "- judge: add a title" in told
     assert "style" not in told
@@ -185,7 +188,7 @@ def test_advice_tells_of_revisions_that_did_not_help():
         judged(1, 0.3, actions=("keep the year",)),
         refined(2, 0, "text 0"),
     )
-    told = advise(grown, grown.best)[-1]["content"]
+    told = refinement_messages(grown, grown.best)[-1]["content"]
     assert "keep the year" in told
     assert "returning the earlier answer as it was" in told
     assert "a worse text" not in told

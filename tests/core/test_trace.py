@@ -11,12 +11,12 @@ from worlds import World, last
 
 from redraft.core.engine import advance
 from redraft.plans.self_refine import SelfRefine
-from redraft.core.records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, StopReason, Task, Usage
+from redraft.core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, StopReason, Task, Usage
 from redraft.core.stopping import max_iterations, patience
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import StoreError
 
-ONE = (Seat("g"),)
+ONE = (PanelGrader("g"),)
 
 
 def grown(panel, *records):
@@ -41,7 +41,7 @@ def test_the_best_is_the_highest_and_the_earliest_of_equals():
 
 def test_a_must_that_is_kept_comes_before_any_score():
     """A broken must loses to a kept one, whatever the mean."""
-    panel = (Seat("g", weight=9.0), Seat("must", must=True))
+    panel = (PanelGrader("g", weight=9.0), PanelGrader("must", must=True))
     trace = grown(
         panel,
         Candidate(0, "a"),
@@ -63,7 +63,7 @@ def test_what_was_not_graded_is_not_returned_while_something_graded_exists():
 
 def test_scores_are_weighted_and_a_missing_part_makes_them_unknown():
     """Weights are never renormalised over what happens to be there."""
-    panel = (Seat("a", weight=3.0), Seat("b"))
+    panel = (PanelGrader("a", weight=3.0), PanelGrader("b"))
     half = grown(panel, Candidate(0, "x"), Feedback(1.0, candidate=0, grader="a"))
     assert half.scores == {0: None}
     assert (half + Feedback(0.0, candidate=0, grader="b")).scores == {0: 0.75}
@@ -72,9 +72,9 @@ def test_scores_are_weighted_and_a_missing_part_makes_them_unknown():
 
 def test_repeated_looks_count_by_their_mean_once_all_are_in():
     """A grader with two looks has a score when both are there."""
-    trace = grown((Seat("g", looks=2),), Candidate(0, "x"), Feedback(0.2, candidate=0, grader="g"))
+    trace = grown((PanelGrader("g", repeats=2),), Candidate(0, "x"), Feedback(0.2, candidate=0, grader="g"))
     assert trace.scores == {0: None}
-    assert (trace + Feedback(0.6, candidate=0, grader="g", look=1)).scores == {0: pytest.approx(0.4)}
+    assert (trace + Feedback(0.6, candidate=0, grader="g", repeat=1)).scores == {0: pytest.approx(0.4)}
 
 
 def test_an_unchanged_refinement_has_its_parents_feedback():
@@ -86,7 +86,7 @@ def test_an_unchanged_refinement_has_its_parents_feedback():
 
 def test_rankers_decide_by_the_widest_ranking():
     """Where nobody scores, the latest ranking over all candidates names the best."""
-    panel = (Seat("r", compares=True),)
+    panel = (PanelGrader("r", compares=True),)
     trace = grown(panel, Candidate(0, "a"), Comparison((0,), grader="r"), Candidate(1, "b", 0), Comparison((1, 0), grader="r"))
     assert trace.best.id == 1
     assert trace.score is None
@@ -109,10 +109,10 @@ def test_a_failure_counts_in_its_own_run_only():
     trace = scored(0.5) + Failure(("candidate", 1), "refine", "ModelError") + Outcome(0, StopReason.FAILED)
     assert trace.failures
     assert trace.outcome
-    again = trace.reopened()
+    again = trace.for_new_run()
     assert not again.failures
     assert again.outcome is None
-    assert (scored(0.5) + Outcome(0, StopReason.TARGET)).reopened().outcome
+    assert (scored(0.5) + Outcome(0, StopReason.TARGET)).for_new_run().outcome
 
 
 texts = st.text(st.characters(codec=None, exclude_categories=()), max_size=40)
@@ -121,7 +121,7 @@ texts = st.text(st.characters(codec=None, exclude_categories=()), max_size=40)
 @given(texts, texts)
 def test_any_text_survives_json(one, other):
     """Lone surrogates, NUL and control characters come back as they were."""
-    trace = grown(ONE, Candidate(0, one), Feedback(0.5, other, (one,), criteria=(Criterion("c", 0.2, other),), grader="g"))
+    trace = grown(ONE, Candidate(0, one), Feedback(0.5, other, (one,), criteria=(CriterionScore("c", 0.2, other),), grader="g"))
     assert Trace.from_json(trace.to_json()) == trace
 
 
@@ -133,10 +133,10 @@ def test_what_was_believed_survives_json(means, reason):
     again = Trace.from_json(trace.to_json())
     assert again == trace
     assert again.outcome.interval == (0.0, 1.0)
-    assert again.outcome.noise == means[-1]
+    assert again.outcome.noise_sd == means[-1]
     assert again.score == means[0]
-    assert again.observed == 0.5
-    assert again.settled.scores == dict(believed)
+    assert again.judge_score == 0.5
+    assert again.with_estimates.scores == dict(believed)
 
 
 def test_an_end_without_belief_loads_as_ever():
@@ -144,8 +144,8 @@ def test_an_end_without_belief_loads_as_ever():
     trace = scored(0.2, 0.7) + Outcome(1, StopReason.TARGET)
     assert '"interval"' not in trace.to_json()
     again = Trace.from_json(trace.to_json())
-    assert (again.score, again.observed, again.outcome.interval) == (0.7, 0.7, None)
-    assert again.settled.scores == {0: 0.2, 1: 0.7}
+    assert (again.score, again.judge_score, again.outcome.interval) == (0.7, 0.7, None)
+    assert again.with_estimates.scores == {0: 0.2, 1: 0.7}
 
 
 @pytest.mark.parametrize(

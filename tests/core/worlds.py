@@ -40,10 +40,10 @@ class World:
                 return Candidate(step.id, text, step.parent.id, by="editor", role="repair")
             case Grade():
                 score = self.score(step)
-                return Feedback(score, candidate=step.candidate.id, grader=step.grader, look=step.look, usage=Usage(1, 4, 1))
+                return Feedback(score, candidate=step.candidate.id, grader=step.grader, repeat=step.repeat, usage=Usage(1, 4, 1))
             case Compare():
                 ids = sorted((c.id for c in step.candidates), key=lambda i: chance(self.seed, "rank", i).random())
-                return Comparison(tuple(ids), "because", grader=step.grader, look=step.look, usage=Usage(1, 4, 1))
+                return Comparison(tuple(ids), "because", grader=step.grader, repeat=step.repeat, usage=Usage(1, 4, 1))
 
     def text(self, id):
         return "".join(chance(self.seed, "text", id).choices("abc ", k=6))

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import batch_sync
-from redraft.tables import rows
-from redraft.tables.columns import Columns
+from redraft.tables import iter_rows
+from redraft.tables.columns import TaskColumns
 from redraft.tables.sources import open_source
 from redraft.errors import ConfigError
 from redraft.requirements import parse
@@ -104,9 +104,9 @@ def around(field):
 def test_a_hostile_row_stops_no_batch(tmp_path, field, given_as):
     """Every row has a result, or stands in the errors file with its place and a reason."""
     table = around(field)
-    stated = {field: field} if field in Columns.__dataclass_fields__ else {}
+    stated = {field: field} if field in TaskColumns.__dataclass_fields__ else {}
     output = tmp_path / "out.jsonl"
-    report = batch_sync(given_as(table), output, False, "words:1-5", mode="grade", columns=Columns(**stated))
+    report = batch_sync(given_as(table), output, False, "words:1-5", mode="grade", columns=TaskColumns(**stated))
     bad = [json.loads(line) for line in Path(f"{output}.errors.jsonl").read_text().splitlines()] if report.bad else []
     assert report.done + report.failed + report.bad == len(table)
     assert len(bad) == report.bad
@@ -143,7 +143,7 @@ def test_one_bad_object_stops_no_document(tmp_path, name, item, complaint):
     items = ['{"a": 0}', item, '{"a": 3}']
     (tmp_path / name).write_text(f"[{','.join(items)}]" if name == "t.json" else "\n".join(items))
     bad = []
-    assert [row.values["a"] for row in rows(tmp_path / name, bad.append)] == [0, 3]
+    assert [row.values["a"] for row in iter_rows(tmp_path / name, bad.append)] == [0, 3]
     assert [(row.place, complaint in row.message) for row in bad] == [(f"{tmp_path / name}:2", True)]
 
 
@@ -170,7 +170,7 @@ def test_any_schema_is_a_requirement_or_a_config_error(schema):
     except ConfigError:
         return
     for text in ('{"type": {"items": [1, 1.5]}}', "[1, 1, null]", '"x"', "1e400", "[" * 300 + "]" * 300):
-        assert requirement.check(text).measured
+        assert requirement.check(text).measurement
         assert list(requirement.repairs(text)) is not None
 
 
@@ -306,11 +306,11 @@ def test_values_that_python_lacks_are_bad_rows(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    days = pa.array([0, 2**31 - 1, 1], pa.int32()).cast(pa.date32())
+    days = pa.array([0, 2**31 - 1, 1], pa.int32()).roles(pa.date32())
     texts = pa.Array.from_buffers(pa.string(), 3, pa.array([b"a", b"b", b"\xff"]).buffers())
     pq.write_table(pa.table({"day": days, "text": texts, "n": [1, 2, 3]}), tmp_path / "t.parquet", store_schema=False)
     bad = []
-    assert [row.values["n"] for row in rows(tmp_path / "t.parquet", bad.append)] == [1]
+    assert [row.values["n"] for row in iter_rows(tmp_path / "t.parquet", bad.append)] == [1]
     assert [row.place for row in bad] == [f"{tmp_path / 't.parquet'}:{n}" for n in (2, 3)]
 
 
@@ -323,7 +323,7 @@ def test_parts_of_parquet_are_all_its_rows(tmp_path, monkeypatch):
         {"n": list(range(10_000)), "text": ["x" * (n % 997) for n in range(10_000)], "more": [[n, None] for n in range(10_000)]}
     )
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=3001)
-    one, other = rows(tmp_path / "t.parquet"), rows(tmp_path / "t.parquet")
+    one, other = iter_rows(tmp_path / "t.parquet"), iter_rows(tmp_path / "t.parquet")
     found = []
     for n, row in enumerate(one):
         found.append(row.values)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.tables import BadRow, rows
+from redraft.tables import BadRow, iter_rows
 from redraft.errors import ConfigError
 
 PEOPLE = [{"name": "Ann", "says": 'a, "b"\nc'}, {"name": "Bö", "says": ""}]
@@ -73,13 +73,13 @@ def test_every_format_gives_the_same_rows(tmp_path, name):
     """The ending of the name says how it is read; marks of the encoding and empty lines are no content."""
     path = tmp_path / name
     path.write_bytes(FILES[name])
-    assert [dict(row.values) for row in rows(path)] == PEOPLE
+    assert [dict(row.values) for row in iter_rows(path)] == PEOPLE
 
 
 def test_stdin_is_json_lines(monkeypatch):
     """A dash stands for it, and places say so."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES)))
-    assert [row.place for row in rows("-")] == ["stdin:1", "stdin:2"]
+    assert [row.location for row in iter_rows("-")] == ["stdin:1", "stdin:2"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_row_says_where_it_stands(tmp_path, name, data, places):
     """The line where it begins; in documents and Parquet the number of the row."""
     path = tmp_path / name
     path.write_bytes(data)
-    assert [row.place for row in rows(path)] == [f"{path}:{n}" for n in places]
+    assert [row.location for row in iter_rows(path)] == [f"{path}:{n}" for n in places]
 
 
 BAD = {
@@ -121,11 +121,11 @@ def test_a_bad_row_is_handed_over_or_stops_everything(tmp_path, name, data, line
     path = tmp_path / name
     path.write_bytes(data)
     bad: list[BadRow] = []
-    assert [int(row.values["a"]) for row in rows(path, bad.append)] == [1, 2]
-    assert [b.place for b in bad] == [f"{path}:{line}"]
+    assert [int(row.values["a"]) for row in iter_rows(path, bad.append)] == [1, 2]
+    assert [b.location for b in bad] == [f"{path}:{line}"]
     assert complaint in bad[0].message
     with pytest.raises(ConfigError, match=f"{name}:{line}: .*{complaint}"):
-        list(rows(path))
+        list(iter_rows(path))
 
 
 def test_an_open_quote_is_said_where_it_begins(tmp_path):
@@ -133,7 +133,7 @@ def test_an_open_quote_is_said_where_it_begins(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b'a,b\n1,x\n2,"y\n3,z\n')
     bad = []
-    assert [row.values["a"] for row in rows(path, bad.append)] == ["1"]
+    assert [row.values["a"] for row in iter_rows(path, bad.append)] == ["1"]
     assert bad == [BadRow(f"{path}:3", "not CSV: unexpected end of data")]
 
 
@@ -166,13 +166,13 @@ def test_a_file_that_cannot_be_read_is_an_error_in_any_case(tmp_path, name, data
     if data is not None:
         path.write_bytes(data)
     with pytest.raises(ConfigError, match=complaint):
-        list(rows(path, lambda bad: None))
+        list(iter_rows(path, lambda bad: None))
 
 
 def test_a_file_of_an_unknown_kind_is_refused_at_once(tmp_path):
     """Before the first row is asked for."""
     with pytest.raises(ConfigError):
-        rows(tmp_path / "t.docx")
+        iter_rows(tmp_path / "t.docx")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch, name, missi
     for module in missing:
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=rf"pip install 'redraft\[{extra}\]'"):
-        list(rows(tmp_path / name))
+        list(iter_rows(tmp_path / name))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -198,7 +198,7 @@ def test_an_endless_line_is_an_error_and_is_not_held(tmp_path, packed):
         file.write(b'\n{"a": 2}\n')
     bad = []
     tracemalloc.start()
-    assert [row.values for row in rows(path, bad.append)] == [{"a": 2}]
+    assert [row.values for row in iter_rows(path, bad.append)] == [{"a": 2}]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert bad == [BadRow(f"{path}:1", "the line is longer than 32 MiB")]
@@ -209,7 +209,7 @@ def test_rows_come_one_at_a_time(tmp_path):
     """The first is there before what follows is looked at."""
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'{"a": 1}\nbroken')
-    found = rows(path)
+    found = iter_rows(path)
     assert next(found).values == {"a": 1}
     with pytest.raises(ConfigError):
         next(found)
@@ -219,7 +219,7 @@ def test_a_long_field_of_csv_is_read(tmp_path):
     """The module's own limit of 131072 characters is none of ours."""
     path = tmp_path / "t.csv"
     path.write_text(f'a\n"{"x" * 500_000}"\n')
-    assert len(next(rows(path)).values["a"]) == 500_000
+    assert len(next(iter_rows(path)).values["a"]) == 500_000
 
 
 TEXTS = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), min_size=1)
@@ -230,7 +230,7 @@ def test_a_table_with_other_marks_than_commas_is_told_apart(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1;2\n1;2,3\n")
     bad = []
-    assert [row.values for row in rows(path, bad.append)] == [{"a;b": "1;2"}]
+    assert [row.values for row in iter_rows(path, bad.append)] == [{"a;b": "1;2"}]
     assert bad[0].message == "there are 2 fields, but 1 columns; the file looks separated by semicolons: .csv has commas"
 
 
@@ -238,7 +238,7 @@ def test_many_brackets_beside_each_other_are_not_deep(tmp_path):
     """Only what stands inside each other counts."""
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"a": [[]] * 1000}))
-    assert next(rows(path)).values == {"a": [[]] * 1000}
+    assert next(iter_rows(path)).values == {"a": [[]] * 1000}
 
 
 @given(st.lists(TEXTS))
@@ -246,7 +246,7 @@ def test_json_lines_come_back_as_they_went(tmp_path_factory, table):
     """Lone surrogates, NUL and line separators included."""
     path = tmp_path_factory.getbasetemp() / "property.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in table))
-    assert [row.values for row in rows(path)] == table
+    assert [row.values for row in iter_rows(path)] == table
 
 
 @settings(deadline=None)  # the first file of Parquet starts a worker
@@ -256,7 +256,7 @@ def test_any_bytes_are_rows_bad_rows_or_an_error(tmp_path_factory, data, ending)
     path = tmp_path_factory.getbasetemp() / f"any{ending}"
     path.write_bytes(data)
     try:
-        list(rows(path, lambda bad: None))
+        list(iter_rows(path, lambda bad: None))
     except ConfigError as error:
         assert path.name in str(error)
 
@@ -269,5 +269,5 @@ def test_many_columns_of_which_one_stands_twice(tmp_path, name):
     (tmp_path / name).write_text(said + "\n")
     start = thread_time()
     with pytest.raises(ConfigError, match="'c59999'.* twice"):
-        list(rows(tmp_path / name))
+        list(iter_rows(tmp_path / name))
     assert thread_time() - start < 5

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.tables import Columns, recognised
+from redraft.tables import TaskColumns, infer_columns
 from redraft.errors import ConfigError
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -35,23 +35,23 @@ RECOGNISED = {
 @pytest.mark.parametrize(("values", "said"), RECOGNISED.values(), ids=RECOGNISED)
 def test_usual_shapes_are_recognised(values, said):
     """Each makes the same task, and says by which columns."""
-    shape = recognised([values])
+    shape = infer_columns([values])
     task = shape.task(values)
-    assert shape.said == said
+    assert shape.description == said
     assert ([dict(m) for m in task.messages], task.response) == (HI, "Yo")
 
 
 @pytest.mark.parametrize("values", [{"text": "Hi"}, {"prompt": "Hi", "response": None}, {"messages": HI}, {"instruction": "Hi"}])
 def test_without_a_response_there_is_a_task_all_the_same(values):
     """It will be answered first."""
-    task = recognised([values]).task(values)
+    task = infer_columns([values]).task(values)
     assert (task.prompt, task.response) == ("Hi", None)
 
 
 def test_an_instruction_is_followed_by_its_input():
     """After a blank line, where there is one."""
     values = {"instruction": "Translate.", "input": "Hallo", "output": "Hello"}
-    assert recognised([values]).task(values).prompt == "Translate.\n\nHallo"
+    assert infer_columns([values]).task(values).prompt == "Translate.\n\nHallo"
 
 
 def test_the_other_fields_of_a_task_are_found_by_name():
@@ -66,7 +66,7 @@ def test_the_other_fields_of_a_task_are_found_by_name():
         "requirements": ["words:1-5"],
         "kind": "x",
     }
-    task = recognised([values]).task(values)
+    task = infer_columns([values]).task(values)
     assert task.messages[0] == {"role": "system", "content": "Be kind."}
     assert (task.id, task.reference, task.context) == ("3", "Hello", "A\n\nB")
     assert (task.tests, task.requirements) == ("assert f(1)\nassert f(2)", ("words:1-5",))
@@ -76,10 +76,10 @@ def test_the_other_fields_of_a_task_are_found_by_name():
 def test_stated_columns_hold():
     """Whatever the names are; a path reaches into an object, and "" says that there is no such column."""
     values = {"prompt": "no", "a": {"b": "Hi"}, "response": "no", "c": "Yo", "id": "no", "requirements": "our own words"}
-    shape = recognised([values], Columns(prompt="a.b", response="c", id="", requirements=""))
+    shape = infer_columns([values], TaskColumns(prompt="a.b", response="c", id="", requirements=""))
     task = shape.task(values)
     assert (task.prompt, task.response, task.id, task.requirements) == ("Hi", "Yo", None, ())
-    assert shape.said == 'prompt from "a.b", response from "c"'
+    assert shape.description == 'prompt from "a.b", response from "c"'
 
 
 UNCLEAR = {
@@ -100,13 +100,13 @@ UNCLEAR = {
 def test_what_is_unclear_is_an_error_that_says_what_to_state(values, stated, complaint):
     """Nothing is guessed."""
     with pytest.raises(ConfigError, match=complaint):
-        recognised([values], Columns(**stated))
+        infer_columns([values], TaskColumns(**stated))
 
 
 def test_without_a_row_nothing_is_recognised():
     """An empty table has no shape."""
     with pytest.raises(ConfigError, match="there is no row"):
-        recognised([])
+        infer_columns([])
 
 
 GOOD = {"prompt": "Hi", "response": "Yo", "id": 1, "reference": "x", "requirements": "words:1-5", "system": "s"}
@@ -136,7 +136,7 @@ BAD = {
 @pytest.mark.parametrize(("changed", "complaint"), BAD.values(), ids=BAD)
 def test_a_row_that_makes_no_task_names_the_column(changed, complaint):
     """It is one row's fault, and no ConfigError."""
-    shape = recognised([GOOD])
+    shape = infer_columns([GOOD])
     assert shape.task(GOOD).requirements == ("words:1-5",)
     with pytest.raises(ValueError, match=complaint.replace("(", r"\(")) as error:
         shape.task({**GOOD, **changed})
@@ -150,14 +150,14 @@ def test_a_row_of_another_shape_says_what_it_has(other):
     with pytest.raises(
         ValueError, match=rf"'prompt' is missing; '{name}' is there, but the table begins with rows of another shape"
     ):
-        recognised([GOOD]).task({**other, "response": "Yo"})
+        infer_columns([GOOD]).task({**other, "response": "Yo"})
     with pytest.raises(ValueError, match="'prompt' is missing$"):
-        recognised([GOOD]).task({"response": "Yo"})
+        infer_columns([GOOD]).task({"response": "Yo"})
 
 
 def test_a_row_without_a_response_is_still_to_be_answered():
     """Null is none, also where the first rows had none: what turns up late is a response."""
-    shape = recognised([{"prompt": "Hi", "response": None}])
+    shape = infer_columns([{"prompt": "Hi", "response": None}])
     assert shape.task({"prompt": "Hi", "response": None}).response is None
     assert shape.task({"prompt": "Hi"}).response is None
     assert shape.task({"prompt": "Hi", "response": "Ho"}).response == "Ho"
@@ -166,7 +166,7 @@ def test_a_row_without_a_response_is_still_to_be_answered():
 @pytest.mark.parametrize("id", [None, ""])
 def test_a_row_without_an_id_has_none(id):
     """It gets one later, from what it holds."""
-    assert recognised([GOOD]).task({**GOOD, "id": id}).id is None
+    assert infer_columns([GOOD]).task({**GOOD, "id": id}).id is None
 
 
 @pytest.mark.parametrize(
@@ -182,20 +182,20 @@ def test_a_row_without_an_id_has_none(id):
 )
 def test_requirements_are_a_list_or_a_text(written, specs):
     """Line ends and semicolons stand between them, but not within quotes."""
-    assert list(recognised([GOOD]).task({**GOOD, "requirements": written}).requirements) == specs
+    assert list(infer_columns([GOOD]).task({**GOOD, "requirements": written}).requirements) == specs
 
 
 def test_requirements_take_time_in_proportion():
     """A hostile text of open quotes is refused as fast as any."""
     with pytest.raises(ValueError, match="requirements"):
-        recognised([GOOD]).task({**GOOD, "requirements": '\\"' * 1_000_000})
+        infer_columns([GOOD]).task({**GOOD, "requirements": '\\"' * 1_000_000})
 
 
 def test_nothing_of_messages_is_lost():
     """Pictures and calls of tools stay; parts that are null, which tables add, do not."""
     parts = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
     values = {"messages": [{"role": "user", "content": parts, "name": None}]}
-    assert [dict(m) for m in recognised([values]).task(values).messages] == [{"role": "user", "content": parts}]
+    assert [dict(m) for m in infer_columns([values]).task(values).messages] == [{"role": "user", "content": parts}]
 
 
 JSON = st.recursive(
@@ -209,11 +209,11 @@ JSON = st.recursive(
 def test_any_row_is_a_task_or_a_value_error(values):
     """Recognised by itself, and read by the shape of another."""
     try:
-        recognised([values]).task(values)
+        infer_columns([values]).task(values)
     except ValueError:
         pass
     try:
-        recognised([GOOD]).task(values)
+        infer_columns([GOOD]).task(values)
     except ConfigError:
         raise
     except ValueError:

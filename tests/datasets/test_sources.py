@@ -15,7 +15,7 @@ from threading import Thread
 import pytest
 
 import redraft
-from redraft.tables import Row, Stopped, open_source
+from redraft.tables import Row, ReadInterrupted, open_source
 from redraft.errors import ConfigError, StoreError
 
 
@@ -62,21 +62,21 @@ def folder(tmp_path, monkeypatch):
 def test_rows_come_from_files_folders_globs_and_memory(folder, spec, said):
     """Files in sorted order, all of them again when asked again; hidden files and texts are no tables."""
     source = open_source(spec)
-    assert source.said == said
+    assert source.name == said
     assert numbers(source) == numbers(source) == [1, 2, 3, 4]
 
 
 def test_a_file_is_called_by_its_name(folder):
     """A Path is as good as a text, and places name the file."""
     source = open_source(folder / "a.jsonl")
-    assert source.said == str(folder / "a.jsonl")
-    assert [row.place for row in source.rows()] == [f"{folder / 'a.jsonl'}:1", f"{folder / 'a.jsonl'}:2"]
+    assert source.name == str(folder / "a.jsonl")
+    assert [row.location for row in source.rows()] == [f"{folder / 'a.jsonl'}:1", f"{folder / 'a.jsonl'}:2"]
 
 
 def test_a_list_of_sources_keeps_their_order(folder):
     """Also where one of them is no file."""
     source = open_source(["data/b.jsonl.gz", "data"])
-    assert source.said == "data/b.jsonl.gz, 2 files"
+    assert source.name == "data/b.jsonl.gz, 2 files"
     assert numbers(source) == [3, 4, 1, 2, 3, 4]
 
 
@@ -130,7 +130,7 @@ def test_stdin_is_kept_and_read_again(monkeypatch, tmp_path):
     first, second, bad = source.rows(), source.rows(), []
     pairs = [(next(first).values["n"], next(second).values["n"]) for _ in range(5000)]
     assert pairs == [(n, n) for n in range(5000)]
-    assert [row.place for row in source.rows(bad.append)][-1] == "stdin:5000"
+    assert [row.location for row in source.rows(bad.append)][-1] == "stdin:5000"
     assert [b.place for b in bad] == ["stdin:5001"]
     assert list(tmp_path.iterdir()) == []
 
@@ -228,8 +228,8 @@ def silent():
 def test_an_iterator_can_be_stopped(iterable):
     """Whether rows come without end or no more of them; it is not taken for a whole one later."""
     looks = iter([False] * 5)
-    source = open_source(iterable(), stopped=lambda: next(looks, True))
-    with pytest.raises(Stopped):
+    source = open_source(iterable(), should_stop=lambda: next(looks, True))
+    with pytest.raises(ReadInterrupted):
         next(source.rows())
     with pytest.raises(ConfigError, match="could not be read to its end"):
         next(source.rows())
@@ -238,8 +238,8 @@ def test_an_iterator_can_be_stopped(iterable):
 def test_a_pipe_that_nobody_opens_can_be_stopped(tmp_path):
     """Also within a list."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(Stopped):
-        next(open_source([tmp_path / "pipe"], stopped=lambda: True).rows())
+    with pytest.raises(ReadInterrupted):
+        next(open_source([tmp_path / "pipe"], should_stop=lambda: True).rows())
 
 
 def test_a_silent_stdin_can_be_stopped_and_the_process_ends(tmp_path):
@@ -271,9 +271,9 @@ def test_what_can_be_stopped_gives_the_same_rows_and_errors(error):
         yield {"n": 1}
         raise error
 
-    assert numbers(open_source(({"n": n} for n in range(3)), stopped=lambda: False)) == [0, 1, 2]
+    assert numbers(open_source(({"n": n} for n in range(3)), should_stop=lambda: False)) == [0, 1, 2]
     with pytest.raises(type(error), match=str(error)):
-        list(open_source(broken(), stopped=lambda: False).rows())
+        list(open_source(broken(), should_stop=lambda: False).rows())
 
 
 # --- DataFrames and the like -----------------------------------------------------------------------------------------------
@@ -312,10 +312,10 @@ def test_a_frame_is_read_row_by_row(kind):
     """As often as wanted, with numbers that are Python's own, and more rows than are taken at a time."""
     table = [{"prompt": f"Hi {n}", "n": n, "chat": [{"role": "user"}]} for n in range(600)]
     source = open_source(made_by(kind, table))
-    assert source.said.startswith("rows of a ")
+    assert source.name.startswith("rows of a ")
     assert [row.values for row in source.rows()] == [row.values for row in source.rows()] == table
     assert {type(row.values["n"]) for row in source.rows()} == {int}
-    assert next(source.rows()).place == "row:1"
+    assert next(source.rows()).location == "row:1"
 
 
 def test_what_a_dataframe_lacks_is_none():
@@ -364,7 +364,7 @@ def dataset():
 def test_a_dataset_in_memory_is_read_in_place(dataset):
     """Nested columns are lists and objects."""
     source = open_source(dataset)
-    assert source.said == "dataset given"
+    assert source.name == "dataset given"
     assert [dict(row.values) for row in source.rows()] == [{"n": n, "chat": [{"role": "user", "content": "hi"}]} for n in range(3)]
     assert numbers(source) == [0, 1, 2]
 
@@ -380,7 +380,7 @@ def test_a_folder_that_the_library_saved_is_a_dataset(dataset, tmp_path):
     folder = tmp_path / "saved"
     dataset.save_to_disk(folder)
     assert numbers(open_source(folder)) == numbers(open_source(f"hf:{folder}")) == [0, 1, 2]
-    assert open_source(folder).said == f"dataset {folder}"
+    assert open_source(folder).name == f"dataset {folder}"
 
 
 def test_of_several_splits_one_is_chosen(dataset, tmp_path):
@@ -395,7 +395,7 @@ def test_of_several_splits_one_is_chosen(dataset, tmp_path):
         open_source(f"hf:{tmp_path / 'both'}:dev")
     source = open_source(f"hf:{tmp_path / 'both'}:test")
     assert numbers(source) == [2]
-    assert open_source(datasets.DatasetDict(train=dataset)).said == "dataset given"
+    assert open_source(datasets.DatasetDict(train=dataset)).name == "dataset given"
 
 
 def test_files_that_the_library_knows_how_to_read_are_a_dataset(folder, tmp_path, monkeypatch):
@@ -406,7 +406,7 @@ def test_files_that_the_library_knows_how_to_read_are_a_dataset(folder, tmp_path
     (folder / "b.jsonl.gz").unlink()
     (folder / "a.jsonl").rename(folder / "validation.jsonl")
     source = open_source(f"hf:{folder}:validation")
-    assert source.said == f"dataset {folder}, split validation"
+    assert source.name == f"dataset {folder}, split validation"
     assert numbers(source) == [1, 2]
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from redraft.tables import reordering as early, merged, names_for, open_output, rows, table_writers as tables
+from redraft.tables import reordering as early, merge_columns, result_column_names, open_output, iter_rows, table_writers as tables
 from redraft.errors import ConfigError, StoreError
 
 PEOPLE = [{"name": "Ann", "says": 'a, "b"\r\nc', "n": 1}, {"name": "Bö", "says": "", "n": 2}]
@@ -29,12 +29,12 @@ def put(path, table, order=None, *, whole=True, **options):
     output = open_output(path, **options)
     for n in order if order is not None else range(len(table)):
         output.put(n, table[n])
-    output.close(whole=whole)
+    output.close(complete=whole)
     return path
 
 
 def held(path):
-    return [dict(row.values) for row in rows(path)]
+    return [dict(row.values) for row in iter_rows(path)]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -70,8 +70,8 @@ def test_rows_are_written_in_order_whenever_they_come(tmp_path_factory, order, s
         output.put(n, {"n": n})
         there = set(order[:count])
         whole = next(n for n in range(13) if n not in there)
-        assert (output.written, output.waiting) == (whole, count - whole)
-    output.close(whole=False)
+        assert (output.written_count, output.pending_count) == (whole, count - whole)
+    output.close(complete=False)
     assert [row["n"] for row in held(path)] == sorted(order[:stop])
 
 
@@ -91,7 +91,7 @@ def test_a_row_is_put_once_and_none_is_missing(tmp_path):
             output.put(n, {})
     with pytest.raises(ValueError, match="row 1 is missing, and 1 after it wait"):
         output.close()
-    output.close(whole=False)
+    output.close(complete=False)
 
 
 def test_one_straggler_costs_no_memory(tmp_path):
@@ -100,14 +100,14 @@ def test_one_straggler_costs_no_memory(tmp_path):
     tracemalloc.start()
     for n in range(1, 40_000):
         output.put(n, {"n": n, "text": "x" * 300})
-    assert output.waiting == 39_999
+    assert output.pending_count == 39_999
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     output.put(0, {"n": 0})
-    assert (output.written, output.waiting) == (40_000, 0)
+    assert (output.written_count, output.pending_count) == (40_000, 0)
     output.close()
     assert peak < 4 * 2**20
-    assert [row.values["n"] for row in rows(tmp_path / "t.jsonl")] == list(range(40_000))
+    assert [row.values["n"] for row in iter_rows(tmp_path / "t.jsonl")] == list(range(40_000))
 
 
 def test_waiting_rows_come_and_go(tmp_path):
@@ -123,15 +123,15 @@ def test_waiting_rows_come_and_go(tmp_path):
 
 def test_lines_that_were_taken_give_their_room_back(tmp_path, monkeypatch):
     """Where rows wait all the time, the disk holds about as much as waits."""
-    monkeypatch.setattr("redraft.tables.reordering.MOST_SPENT", 10_000)
-    monkeypatch.setattr("redraft.tables.reordering.SPENT", 16)
-    waiting = early.Early()
+    monkeypatch.setattr("redraft.tables.reordering.COMPACT_BYTES", 10_000)
+    monkeypatch.setattr("redraft.tables.reordering.TRIM_PLACES", 16)
+    waiting = early.OutOfOrderBuffer()
     for n in range(1, 5000):
-        waiting.keep(n, b"%d %s\n" % (n, b"x" * (n % 50)), 1)
+        waiting.put(n, b"%d %s\n" % (n, b"x" * (n % 50)), 1)
         if n > 20:
-            assert waiting.take(n - 20) == b"%d %s\n" % (n - 20, b"x" * ((n - 20) % 50))
+            assert waiting.pop(n - 20) == b"%d %s\n" % (n - 20, b"x" * ((n - 20) % 50))
     assert list(waiting.numbers()) == list(range(4980, 5000))
-    assert waiting._end < 20_000
+    assert waiting._file_bytes < 20_000
 
 
 # --- resuming --------------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_other_files_are_there_when_they_are_closed(tmp_path, name):
     output.put(0, {"n": "new"})
     output.put(2, {"n": "later"})
     assert held(path) == [{"n": "old"}]
-    output.close(whole=False)
+    output.close(complete=False)
     output.close()
     assert held(path) == [{"n": "new"}, {"n": "later"}]
     assert path.stat().st_mode & 0o777 == 0o640
@@ -349,7 +349,7 @@ def test_any_row_of_json_comes_back_as_it_went(tmp_path_factory, table):
     table = json.loads(json.dumps(table))  # surrogates that make a pair are one character from here on
     first, second = (tmp_path_factory.getbasetemp() / name for name in ("property-in.jsonl", "property-out.jsonl"))
     first.write_text("".join(json.dumps(row) + "\n" for row in table))
-    put(second, [row.values for row in rows(first)])
+    put(second, [row.values for row in iter_rows(first)])
     assert held(second) == table
     assert second.read_bytes().count(b"\n") == len(table)
 
@@ -418,7 +418,7 @@ def test_a_spreadsheet_evaluates_nothing_in_a_safe_file(tmp_path, name):
     path = put(tmp_path / name, [{"=a": value} for value in (*texts, *harmless)], spreadsheet_safe=True)
     mark = "," if name == "t.csv" else "\t"
     with path.open(encoding="utf-8", newline="") as file:
-        (head, *cells) = csv.reader(file, delimiter=mark)
+        (head, *cells) = csv.parse(file, delimiter=mark)
     assert head == ["'=a", "redraft_spreadsheet_safe"]
     assert [cell for cell, _ in cells] == [
         *(f"'{text}" for text in texts),
@@ -533,7 +533,7 @@ def test_types_do_not_matter_to_other_files(tmp_path, name):
 def test_any_rows_of_json_make_a_table(tmp_path_factory, table, name):
     """As many rows as there were, whatever they hold."""
     columns = {key for row in table for key in row}
-    assume(columns and len({tables.cell(key) for key in columns}) == len(columns))
+    assume(columns and len({tables.cell_text(key) for key in columns}) == len(columns))
     assert len(held(put(tmp_path_factory.getbasetemp() / name, table))) == len(table)
 
 
@@ -543,15 +543,15 @@ def test_any_rows_of_json_make_a_table(tmp_path_factory, table, name):
 def test_results_stand_beside_columns_of_the_same_name():
     """The input is never written over, be it the output of a run before."""
     result = {"best": "new", "stop": "done"}
-    assert merged({"a": 1}, result) == {"a": 1, "best": "new", "stop": "done"}
-    assert merged({"best": "mine"}, result) == {"best": "mine", "redraft_best": "new", "stop": "done"}
+    assert merge_columns({"a": 1}, result) == {"a": 1, "best": "new", "stop": "done"}
+    assert merge_columns({"best": "mine"}, result) == {"best": "mine", "redraft_best": "new", "stop": "done"}
     again = {"best": "mine", "redraft_best": "old", "stop": None}
-    assert merged(again, result) == {**again, "redraft_redraft_best": "new", "redraft_stop": "done"}
+    assert merge_columns(again, result) == {**again, "redraft_redraft_best": "new", "redraft_stop": "done"}
 
 
 def test_the_names_of_a_table_hold_for_all_of_its_rows():
     """Also for those that lack the column."""
-    names = names_for(["best", "stop"], ["id", "best"])
+    names = result_column_names(["best", "stop"], ["id", "best"])
     assert names == {"best": "redraft_best", "stop": "stop"}
-    assert merged({"id": 1}, {"best": "b"}, names) == {"id": 1, "redraft_best": "b"}
-    assert merged({"redraft_best": 1}, {"best": "b"}, names) == {"redraft_best": 1, "redraft_redraft_best": "b"}
+    assert merge_columns({"id": 1}, {"best": "b"}, names) == {"id": 1, "redraft_best": "b"}
+    assert merge_columns({"redraft_best": 1}, {"best": "b"}, names) == {"redraft_best": 1, "redraft_redraft_best": "b"}

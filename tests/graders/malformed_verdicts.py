@@ -12,9 +12,9 @@ from typing import Any, Callable
 from redraft import Candidate, Judge
 from redraft.protocols import Reply
 from redraft.graders.judging import checklist, pairwise, listwise as ranker
-from redraft.graders.judging.json_reader import Unreadable, read_object
-from redraft.validation.recorded_formats import read as read_recorded
-from redraft.graders.rubric import DEFAULT
+from redraft.graders.judging.json_reader import UnreadableOutput, read_object
+from redraft.validation.recorded_formats import parse_output as read_recorded
+from redraft.graders.rubric import DEFAULT_RUBRIC
 from redraft.validation import rubric_induction as induction
 
 JUDGE = Judge({"truth": "It is true.", "style": "It's clear; naïve readers follow."})
@@ -61,13 +61,13 @@ SCHEMAS = [
             "criteria": {name: _line(rng, score=rng.randint(0, 5)) for name in ("truth", "style")},
             "done": rng.random() < 0.5,
         },
-        lambda text: JUDGE.read(Reply(text)),
+        lambda text: JUDGE.parse_reply(Reply(text)),
         _judged,
     ),
     Schema(
         "checklist",
         lambda rng: {f"q{n}": _line(rng, answer=rng.choice(["yes", "partial", "no"])) for n in (1, 2, 3)},
-        lambda text: checklist.read(Reply(text), QUESTIONS),
+        lambda text: checklist.parse_answers(Reply(text), QUESTIONS),
         _answered,
     ),
     Schema(
@@ -79,7 +79,7 @@ SCHEMAS = [
             "ties": [],
             "done": rng.random() < 0.5,
         },
-        lambda text: ranker.read(Reply(text), SHOWN),
+        lambda text: ranker.parse_ranking(Reply(text), SHOWN),
         lambda made, data: [n + 1 for n in made.ranking] == data["ranking"] and made.done is data["done"],
     ),
     Schema(
@@ -90,7 +90,7 @@ SCHEMAS = [
             "winner": rng.choice(pairwise.WINNERS),
             "done": rng.random() < 0.5,
         },
-        lambda text: pairwise.read_duel(Reply(text), *SHOWN[:2]),
+        lambda text: pairwise.parse_pair_reply(Reply(text), *SHOWN[:2]),
         lambda made, data: (made.ranking == (1, 0)) == (data["winner"] == "second") and made.done is data["done"],
     ),
     Schema(
@@ -98,7 +98,7 @@ SCHEMAS = [
         lambda rng: {
             "criteria": [{"name": f"c{n}", "description": rng.choice(WORDS) + ".", "weight": rng.randint(1, 3)} for n in (1, 2)]
         },
-        lambda text: induction.read(Reply(text), DEFAULT),
+        lambda text: induction.parse_rubric(Reply(text), DEFAULT_RUBRIC),
         lambda made, data: [c.weight for c in made.criteria] == [row.get("weight", 1) for row in data["criteria"]],
     ),
     Schema(
@@ -367,7 +367,7 @@ def examine(schema, text):
     """None for an answer that cannot be read; else whether nothing in what was read was made up."""
     try:
         made = schema.read(text)
-    except Unreadable:
+    except UnreadableOutput:
         return None
     if schema.name.startswith("recorded"):  # these begin after the last thought, however it began
         text = re.split(f"</{TAG}", text, flags=re.IGNORECASE)[-1]
@@ -392,7 +392,7 @@ def of_form(form, rng):
     try:
         schema.read(text)
         return True if plainly(read_object(text)) == plainly(verdict) else None
-    except Unreadable:
+    except UnreadableOutput:
         return False
 
 

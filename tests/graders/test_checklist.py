@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.protocols import Reply
 from redraft.errors import BadResponseError, ConfigError, GradingError
-from redraft.graders.judging.checklist import MOST_KEPT, Checklist, Question, read
-from redraft.graders.fingerprint import fingerprint
+from redraft.graders.judging.checklist import MAX_CACHED_TASKS, Checklist, Question, parse_answers
+from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.judges import JUDGES
-from redraft.graders.judging.json_reader import Unreadable
-from redraft.perform import Line, Tab
+from redraft.graders.judging.json_reader import UnreadableOutput
+from redraft.perform import ModelClient, StepClient
 
 TWO = Checklist([("Is it short?", 3), "Is it kind?"])
 TASK, ANSWER = Task("Write to Ann."), Candidate(0, "Dear Ann, yes.")
@@ -35,7 +35,7 @@ def drawn(*questions):
 def tab(*answers):
     """A grader's way to a scripted model, which it also returns."""
     model = ScriptedModel(list(answers))
-    return Tab(Line(model.name, model.complete)), model
+    return StepClient(ModelClient(model.name, model.complete)), model
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ json_values = st.recursive(
 def test_no_malformed_answer_gives_a_score_out_of_range(value):
     """Whatever the JSON, a score that is read lies in [0, 1]."""
     try:
-        feedback = read(Reply(json.dumps(value)), TWO.questions)
-    except Unreadable:
+        feedback = parse_answers(Reply(json.dumps(value)), TWO.questions)
+    except UnreadableOutput:
         return
     assert 0 <= feedback.score <= 1
 
@@ -111,7 +111,7 @@ def test_no_malformed_answer_gives_a_score_out_of_range(value):
 def test_the_share_is_exact(rows):
     """Any number of questions with any weights."""
     questions = tuple(Question(f"Is it {n}?", weight) for n, (_, weight) in enumerate(rows))
-    feedback = read(Reply(said(*(answer for answer, _ in rows))), questions)
+    feedback = parse_answers(Reply(said(*(answer for answer, _ in rows))), questions)
     worth = {"yes": 1, "partial": 0.5, "no": 0}
     assert feedback.score == pytest.approx(sum(worth[a] * w for a, w in rows) / sum(w for _, w in rows))
     assert (feedback.score == 1) == feedback.done == all(a == "yes" for a, _ in rows)
@@ -217,7 +217,7 @@ async def test_drafts_graded_at_the_same_moment_share_one_drawing():
     result = await refine(TASK, answer_then(answer), Checklist(), drafts=4, max_iterations=0)
     assert len(result.trace.candidates) == 4
     assert len(draws) == 1
-    assert result.observed == 1
+    assert result.judge_score == 1
 
 
 def answer_then(answer):
@@ -283,7 +283,7 @@ async def test_questions_that_cannot_be_used_are_asked_for_again(bad):
 async def test_what_is_kept_is_bounded_and_travels():
     """The oldest tasks make room; a pickled checklist knows what it knew."""
     grader = Checklist(n=1)
-    for n in range(MOST_KEPT + 5):
+    for n in range(MAX_CACHED_TASKS + 5):
         await grader.questions_for(Task(f"{n}"), tab(drawn(f"Is it {n}?"))[0])
     assert [q.text for q in await grader.questions_for(Task("0"), tab(drawn("Is it new?"))[0])] == ["Is it new?"]
     copy = pickle.loads(pickle.dumps(grader))
@@ -292,10 +292,10 @@ async def test_what_is_kept_is_bounded_and_travels():
 
 def test_what_is_asked_decides_the_fingerprint(monkeypatch):
     """Questions, how many, and the words of the prompts; not what was drawn so far."""
-    prints = {fingerprint(c, str) for c in (Checklist(), Checklist(n=3), Checklist(["a?"]), Checklist([("a?", 2)]))}
+    prints = {grader_fingerprint(c, str) for c in (Checklist(), Checklist(n=3), Checklist(["a?"]), Checklist([("a?", 2)]))}
     assert len(prints) == 4
-    monkeypatch.setattr(Checklist, "wording", ("other words",))
-    assert fingerprint(Checklist(), str) not in prints
+    monkeypatch.setattr(Checklist, "prompt_texts", ("other words",))
+    assert grader_fingerprint(Checklist(), str) not in prints
 
 
 async def test_hostile_answers_stand_in_an_envelope():
@@ -313,4 +313,4 @@ async def test_hostile_answers_stand_in_an_envelope():
 async def test_a_checklist_asks_a_real_server(plain_server):
     """llama.cpp is held to the schema: what is drawn can be used, and each question is answered."""
     given = await refine(Task("What is the?", "the answer is good"), plain_server, TWO, max_iterations=0)
-    assert given.observed in {0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1}
+    assert given.judge_score in {0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1}

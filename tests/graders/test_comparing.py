@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from redraft import BestOfN, Budget, Candidate, Comparison, Failure, ScriptedModel, Task, Trace, refine
 from redraft.errors import ConfigError, GradingError
-from redraft.graders.judging.pairwise import CHANGED, Pairwise, by_wins, copeland, settled
-from redraft.graders.judging.listwise import Ranker, knockout, shuffled
+from redraft.graders.judging.pairwise import ORDER_CHANGED_NOTE, Pairwise, rank_by_wins, copeland, merge_orders
+from redraft.graders.judging.listwise import Ranker, knockout, stable_shuffle
 from redraft.graders.rubric import Criterion, Rubric
-from redraft.perform import Line, Tab
+from redraft.perform import ModelClient, StepClient
 
 SHOWN = re.compile(r"<(?:answer-)?(\d+|first|second)-([0-9a-f]{8})>\n(.*?)\n</(?:answer-)?\1-\2>", re.DOTALL)
 
@@ -62,7 +62,7 @@ def model_of(answer):
 
 
 def tab(model, look=0):
-    return Tab(Line("judge", model.complete), look)
+    return StepClient(ModelClient("judge", model.complete), look)
 
 
 def some(*texts):
@@ -97,16 +97,16 @@ def test_answers_are_shown_in_an_order_of_their_own(texts, look, random):
     """It depends on content and look alone, not on the order in which they came."""
     candidates = some(*texts)
     mixed = random.sample(candidates, len(candidates))
-    assert shuffled(Task("q"), mixed, look) == shuffled(Task("q"), candidates, look)
-    assert sorted(c.id for c in shuffled(Task("q"), mixed, look)) == list(range(len(texts)))
+    assert stable_shuffle(Task("q"), mixed, look) == stable_shuffle(Task("q"), candidates, look)
+    assert sorted(c.id for c in stable_shuffle(Task("q"), mixed, look)) == list(range(len(texts)))
 
 
 def test_no_place_is_favoured():
     """Over many tasks each candidate is shown about equally often in each place; another look is another order."""
-    orders = [[c.id for c in shuffled(Task(f"q{n}"), some("a", "b", "c"), 0)] for n in range(600)]
+    orders = [[c.id for c in stable_shuffle(Task(f"q{n}"), some("a", "b", "c"), 0)] for n in range(600)]
     counts = [sum(order[place] == id for order in orders) for place in range(3) for id in range(3)]
     assert all(150 < count < 250 for count in counts)
-    looks = [tuple(c.id for c in shuffled(Task("q"), some(*"abcdef"), look)) for look in range(5)]
+    looks = [tuple(c.id for c in stable_shuffle(Task("q"), some(*"abcdef"), look)) for look in range(5)]
     assert len(set(looks)) > 1
 
 
@@ -115,17 +115,17 @@ async def test_a_ranker_finds_the_best_wherever_it_is_shown():
     result = await chosen(["aa", "aaaa", "a"], Ranker(), model_of(ranks()))
     [comparison] = result.trace.comparisons
     assert (result.value, comparison.ranking, comparison.ties) == ("aaaa", (1, 0, 2), ())
-    assert sorted(comparison.shown) == [0, 1, 2]
+    assert sorted(comparison.presentation_order) == [0, 1, 2]
 
 
 async def test_looks_of_a_ranker_see_other_orders():
     """Two looks at the same answers are two askings."""
-    from redraft import weighted
+    from redraft import with_weight
 
     model = model_of(ranks())
-    result = await chosen(["a", "b", "c", "d", "e"], weighted(Ranker(), 1, looks=3), model, cache={})
+    result = await chosen(["a", "b", "c", "d", "e"], with_weight(Ranker(), 1, repeats=3), model, cache={})
     assert model.calls == 3
-    assert len({c.shown for c in result.trace.comparisons}) > 1
+    assert len({c.presentation_order for c in result.trace.comparisons}) > 1
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ async def test_looks_of_a_ranker_see_other_orders():
 )
 async def test_ties_are_stated(ties, places):
     """Groups of numbers that share a place; none, a group of one and no word of them mean the same."""
-    order = shuffled(Task("q"), some("a", "b", "c"), 0)
+    order = stable_shuffle(Task("q"), some("a", "b", "c"), 0)
     verdict = {"ranking": [1, 2, 3]} | ({} if ties is None else {"ties": ties})
     comparison = await Ranker().compare(Task("q"), order, tab(ScriptedModel([said(**verdict)])))
-    assert {comparison.shown.index(id): place for id, place in comparison.places.items()} == places
+    assert {comparison.presentation_order.index(id): place for id, place in comparison.ranks.items()} == places
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ async def test_what_was_left_out_is_said(comparer):
 @pytest.mark.parametrize(
     ("make", "names"),
     [
-        (lambda: Ranker(most=1), "most"),
-        (lambda: Pairwise(most=True), "most"),
+        (lambda: Ranker(max_group_size=1), "most"),
+        (lambda: Pairwise(max_group_size=True), "most"),
         (lambda: Ranker(rubric="honesty.toml"), "rubric"),
         (lambda: Pairwise(rubric={"a": "b"}), "rubric"),
     ],
@@ -219,7 +219,7 @@ async def test_a_duel_is_asked_in_both_orders():
     result = await chosen(["long", "longer"], Pairwise(), model)
     [comparison] = result.trace.comparisons
     assert (result.value, model.calls) == ("longer", 2)
-    assert sorted(vote.shown for vote in comparison.votes) == [(0, 1), (1, 0)]
+    assert sorted(vote.presentation_order for vote in comparison.votes) == [(0, 1), (1, 0)]
     assert comparison.consistent is True
     assert comparison.ties == ()
 
@@ -230,7 +230,7 @@ async def test_a_verdict_that_changes_with_the_order_is_a_tie(winner):
     result = await chosen(["one", "two"], Pairwise(), model_of(always(winner)))
     [comparison] = result.trace.comparisons
     assert comparison.ties == ((0, 1),)
-    assert comparison.reason.startswith(CHANGED)
+    assert comparison.reason.startswith(ORDER_CHANGED_NOTE)
     assert comparison.consistent is False
     assert result.value == "one"
 
@@ -251,8 +251,8 @@ async def test_two_ties_agree():
 @pytest.mark.parametrize(("there", "back", "done"), [(True, True, True), (True, False, False), (False, False, False)])
 def test_done_takes_both(there, back, done):
     """A judge that would stop in one order only would not stop."""
-    verdicts = [Comparison((0, 1), done=there, shown=(0, 1)), Comparison((0, 1), done=back, shown=(1, 0))]
-    assert settled(*verdicts).done is done
+    verdicts = [Comparison((0, 1), done=there, presentation_order=(0, 1)), Comparison((0, 1), done=back, presentation_order=(1, 0))]
+    assert merge_orders(*verdicts).done is done
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,8 @@ async def test_an_unreadable_duel_fails_the_comparison(bad):
 async def test_one_asking_in_one_order_can_be_had():
     """For measuring how much the place decides."""
     first, second = some("a", "b")
-    comparison = await Pairwise().duel(Task("q"), second, first, tab(ScriptedModel([said(winner="second")])))
-    assert (comparison.ranking, comparison.shown, comparison.votes) == ((0, 1), (1, 0), ())
+    comparison = await Pairwise().compare_pair(Task("q"), second, first, tab(ScriptedModel([said(winner="second")])))
+    assert (comparison.ranking, comparison.presentation_order, comparison.votes) == ((0, 1), (1, 0), ())
 
 
 async def test_one_answer_alone_is_compared_with_nothing():
@@ -341,17 +341,17 @@ def test_any_verdicts_make_a_whole_comparison(pairs):
 
     def verdict(winner, one, other):
         order = (other, one) if winner == "second" else (one, other)
-        return Comparison(order, ties=((one, other),) if winner == "tie" else (), shown=(one, other))
+        return Comparison(order, ties=((one, other),) if winner == "tie" else (), presentation_order=(one, other))
 
     duels = [
-        settled(verdict(there, a, b), verdict(back, b, a))
+        merge_orders(verdict(there, a, b), verdict(back, b, a))
         for (a, b), (there, back) in zip(combinations(range(n), 2), pairs, strict=True)
     ]
-    comparison = by_wins(duels)
+    comparison = rank_by_wins(duels)
     check_whole(comparison, range(n))
     assert len(comparison.votes) == 2 * len(pairs)
     changed = any((there, back) not in {("first", "second"), ("second", "first"), ("tie", "tie")} for there, back in pairs)
-    assert (CHANGED in comparison.reason) is changed
+    assert (ORDER_CHANGED_NOTE in comparison.reason) is changed
     assert comparison.consistent is not changed
 
 
@@ -359,7 +359,10 @@ def test_any_verdicts_make_a_whole_comparison(pairs):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.sampled_from([Ranker(), Ranker(most=2), Ranker(most=5)]))
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=40),
+    st.sampled_from([Ranker(), Ranker(max_group_size=2), Ranker(max_group_size=5)]),
+)
 def test_long_lists_are_ranked_by_knockout(lengths, ranker):
     """It ends; each stands once; the best is first; no asking shows more than `most`."""
     candidates, model = some(*("x" * n for n in lengths)), model_of(ranks())
@@ -399,7 +402,7 @@ def test_a_knockout_ends_whatever_is_said(n, most, size, random):
 
 async def test_the_knocked_out_tie_by_the_round_they_reached():
     """Whoever reached a later round stands before whoever did not; the finalists are ranked."""
-    comparison = await Ranker(most=2).compare(Task("q"), some(*("x" * n for n in range(1, 8))), tab(model_of(ranks())))
+    comparison = await Ranker(max_group_size=2).compare(Task("q"), some(*("x" * n for n in range(1, 8))), tab(model_of(ranks())))
     finalists = len(comparison.ranking) - sum(map(len, comparison.ties))
     assert comparison.ranking[0] == 6
     assert finalists >= 2
@@ -420,14 +423,14 @@ async def test_the_best_of_n_drafts(grader, judging):
 async def test_a_finished_choice_is_not_made_again():
     """A trace with its comparison asks nobody, also after it was written and read."""
     texts = ["x" * n for n in range(1, 12)]
-    first = await chosen(texts, Ranker(most=3), model_of(ranks()))
+    first = await chosen(texts, Ranker(max_group_size=3), model_of(ranks()))
     kept = Trace.from_json(first.trace.to_json())
     assert kept.records == first.trace.records
-    again = await refine(kept, ScriptedModel([]), Ranker(most=3), plan=BestOfN(len(texts)), editor=False)
+    again = await refine(kept, ScriptedModel([]), Ranker(max_group_size=3), plan=BestOfN(len(texts)), editor=False)
     assert again.trace.records == first.trace.records
 
 
-@pytest.mark.parametrize(("comparer", "judging"), [(Ranker(most=3), ranks()), (Pairwise(), prefers())])
+@pytest.mark.parametrize(("comparer", "judging"), [(Ranker(max_group_size=3), ranks()), (Pairwise(), prefers())])
 async def test_an_interrupted_knockout_asks_nothing_twice(comparer, judging):
     """With a cache, what was answered before the judge fell silent is not asked again."""
     texts, memory, asked = ["x" * n for n in range(1, 12)], {}, []

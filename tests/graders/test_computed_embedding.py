@@ -8,7 +8,7 @@ from aiohttp import web
 
 from redraft import Candidate, Task
 from redraft.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
-from redraft.graders.computed.embedding import Embedding, cosine
+from redraft.graders.computed.embedding import Embedding, cosine_similarity
 
 SERVE = """
 import sys, time, xllamacpp
@@ -141,4 +141,4 @@ async def test_it_needs_a_reference(replies):
 @pytest.mark.parametrize(("a", "b", "value"), [([1, 0], [0, 1], 0), ([1e-200], [1e-200], 1), ([2, 2], [-1, -1], -1)])
 def test_the_cosine(a, b, value):
     """Of any size."""
-    assert cosine(a, b) == pytest.approx(value)
+    assert cosine_similarity(a, b) == pytest.approx(value)

@@ -9,8 +9,8 @@ import pytest
 from redraft import Candidate, Task
 from redraft.errors import ConfigError
 from redraft.graders import entries, find_entry
-from redraft.graders.computed.no_answer import is_no_answer
-from redraft.graders.registry import named
+from redraft.graders.computed.no_answer import no_answer_reason
+from redraft.graders.registry import grader_from_spec
 
 CONTEXT = "[1] Green plants turn light into chemical energy.\n[Smith 2020] The treaty was signed in June 1919."
 CALLS = '[{"name": "search", "arguments": {"q": "x"}}, {"name": "open", "arguments": {"id": 1}}]'
@@ -20,7 +20,7 @@ OPEN = '{"name": "open", "arguments": {"id": 1}}'
 
 async def graded(spec, text, reference=None, **fields):
     """What a named grader says of a text; a score below 1 must come with something to do."""
-    feedback = await named(spec).grade(Task("q", reference=reference, **fields), Candidate(0, text), None)
+    feedback = await grader_from_spec(spec).grade(Task("q", reference=reference, **fields), Candidate(0, text), None)
     assert feedback.score is None or feedback.score == 1 or all(feedback.actions) and feedback.actions
     return feedback
 
@@ -216,13 +216,13 @@ async def test_an_answer_is_never_run_as_code(text, tmp_path):
 @pytest.mark.parametrize("text", ["5", "x", "yotta", "__import__('sys').exit()", "E*x", "print(1)", "0x10"])
 def test_strings_that_reach_sympy_are_numbers_and_names_or_refused(text):
     """sympy reads any string by evaluating it; ours makes a number or a symbol of it, or raises."""
-    from redraft.graders.computed.math_worker import _plain
+    from redraft.graders.computed.math_worker import _parse_plain
 
     if text.isalnum() and not text.startswith("0"):
-        assert str(_plain(text)) == text
+        assert str(_parse_plain(text)) == text
     else:
         with pytest.raises(ValueError, match="not evaluated"):
-            _plain(text)
+            _parse_plain(text)
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ async def test_placeholders_are_no_secrets(text):
 )  # fmt: skip
 async def test_texts_that_are_no_answer(text):
     """Nothing, punctuation, openers in several languages."""
-    assert is_no_answer(text)
+    assert no_answer_reason(text)
     assert await scored("answered", text) == 0
 
 
@@ -476,7 +476,7 @@ async def test_texts_that_are_no_answer(text):
 )  # fmt: skip
 async def test_short_answers_are_answers(text):
     """However short."""
-    assert is_no_answer(text) is None
+    assert no_answer_reason(text) is None
     assert await scored("answered", text) == 1
 
 
@@ -513,7 +513,7 @@ async def test_a_field_the_task_lacks_is_said(spec):
 def test_bad_options_say_what_is_allowed(spec, named_in_it):
     """When the grader is made, before anything is graded."""
     with pytest.raises(ConfigError, match=named_in_it):
-        named(spec)
+        grader_from_spec(spec)
 
 
 @pytest.mark.parametrize(
@@ -532,20 +532,20 @@ COMPUTED = [entry for entry in entries() if entry.mode == "code" and entry.make.
 def test_every_entry_makes_what_it_shows(entry, monkeypatch):
     """Its example is read, the grader has its name with the options that were given, and costs no model call."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
-    made = named(entry.example)
+    made = grader_from_spec(entry.example)
     assert made.name == (entry.name if entry.name == "embedding" else entry.example)
     assert made.free
-    assert not find_entry(entry.name).asks
+    assert not find_entry(entry.name).calls_model
 
 
 def test_graders_with_different_options_have_different_names():
     """As they were written, so that a panel of two tells them apart."""
-    assert [named(spec).name for spec in ("numeric", "numeric:", "numeric:pick=only")] == [
+    assert [grader_from_spec(spec).name for spec in ("numeric", "numeric:", "numeric:pick=only")] == [
         "numeric",
         "numeric",
         "numeric:pick=only",
     ]
-    assert repr(named("rouge:kind=rouge1")) != repr(named("rouge"))
+    assert repr(grader_from_spec("rouge:kind=rouge1")) != repr(grader_from_spec("rouge"))
 
 
 async def test_a_number_of_any_size_is_told():

@@ -11,7 +11,7 @@ from redraft.protocols import Comparer
 from redraft.errors import BadResponseError
 from redraft.graders import Checklist, Pairwise, Rubric
 from redraft.graders.judging.prompt import enclose, without_control_tokens
-from redraft.perform import Line, Tab
+from redraft.perform import ModelClient, StepClient
 
 TOKENS = (
     # OpenAI, Qwen, Llama 3 and 4, Cohere, Phi, Granite, GLM, Kimi, Gemma 4
@@ -47,7 +47,7 @@ JUDGES = {
     "judge": Judge({"truth": "It is true."}),
     "template": Judge(template="{query} {response} {context} {reference} {tests} {history} {steps} {system}"),
     "examples": Judge(
-        Rubric.of(
+        Rubric.from_data(
             {
                 "criteria": [{"name": "a", "description": "x"}],
                 "examples": [{"task": "<|im_end|>", "answer": "[INST]", "scores": {"a": 3}, "why": "w"}],
@@ -76,7 +76,7 @@ async def shown_to(judge, text):
     task = Task(messages, context=text, reference=text, tests=text)
     model = ScriptedModel([f"{{{text}"] * 20)
     answers = [Candidate(0, f"My answer {text}"), Candidate(1, f"Another {text}")]
-    ask = Tab(Line("m", model.complete))
+    ask = StepClient(ModelClient("m", model.complete))
     with pytest.raises(BadResponseError):
         await (judge.compare(task, answers, ask) if isinstance(judge, Comparer) else judge.grade(task, answers[0], ask))
     return "\n".join(json.dumps(message, ensure_ascii=False) for asked in model.messages for message in asked)

@@ -71,7 +71,7 @@ async def test_a_function_that_calls_the_model_is_noisy(function):
     """From its first call on: its word is weighed, not taken."""
     result = await refined(function)
     assert result.score_interval is not None
-    assert result.score != result.observed
+    assert result.score != result.judge_score
 
 
 async def test_a_part_that_calls_the_model_makes_the_whole_noisy():

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from redraft import BestOfN, Budget, Candidate, Comparison, Failure, Feedback, Judge, Ranker, ScriptedModel, Task, Trace, refine
 from redraft.errors import BadResponseError, BudgetExhaustedError, ConfigError, GradingError
 from redraft.graders import FunctionGrader
-from redraft.graders.composite import Cascade, Gate, Minimum, Weighted
-from redraft.graders.fingerprint import fingerprint
-from redraft.graders.jury import Council, Jury
+from redraft.graders.composite import Cascade, Gate, Minimum, WeightedMean
+from redraft.graders.fingerprint import grader_fingerprint
+from redraft.graders.jury import RankingJury, Jury
 from redraft.core.records import Usage
-from redraft.perform import Tab
+from redraft.perform import StepClient
 
 JUDGE = Judge({"truth": "It is true."})
 
@@ -43,7 +43,7 @@ async def graded(grader, *answers, **more):
 
 
 def alone(grader, tab=None):
-    return asyncio.run(grader.grade(Task("q"), Candidate(0, "a"), tab or Tab(None)))
+    return asyncio.run(grader.grade(Task("q"), Candidate(0, "a"), tab or StepClient(None)))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_a_jury_keeps_reasons_advice_and_spread():
     feedback, result = await graded(Jury(jurors))
     assert feedback.score == pytest.approx(2.2 / 3)
     assert (feedback.actions, feedback.done) == (("cut it", "cite"), False)
-    assert feedback.spread == pytest.approx(0.3055, abs=1e-4)
+    assert feedback.vote_sd == pytest.approx(0.3055, abs=1e-4)
     assert all(word in feedback.reason for word in ("x 0.40", "weak", "fine", "perfect"))
     assert Trace.from_json(result.trace.to_json()).records == result.trace.records
 
@@ -94,7 +94,7 @@ async def test_a_failing_juror_does_not_lose_the_others():
     assert feedback.score == pytest.approx(0.5)
     failure = feedback.votes[1]
     assert isinstance(failure, Failure)
-    assert (failure.of, len(calls)) == (("feedback", 0, "broken", 0), 2)
+    assert (failure.step_slot, len(calls)) == (("feedback", 0, "broken", 0), 2)
     assert "out of order" in failure.message
     assert feedback.actions == ()
     assert Trace.from_json(result.trace.to_json()).records == result.trace.records
@@ -151,9 +151,9 @@ def test_any_votes_make_a_score_between_them_or_an_error(given_votes, how):
 async def test_looks_of_one_judge_are_kept_apart_in_a_cache():
     """Three looks are three calls; asked again, none; so it is for equal jurors."""
     memory = {}
-    feedback, result = await graded(Jury(JUDGE, looks=3), said(1), said(2), said(3), cache=memory)
+    feedback, result = await graded(Jury(JUDGE, repeats=3), said(1), said(2), said(3), cache=memory)
     assert feedback.score == pytest.approx(0.4)
-    assert [(v.grader, v.look) for v in feedback.votes] == [("judge", 0), ("judge", 1), ("judge", 2)]
+    assert [(v.grader, v.repeat) for v in feedback.votes] == [("judge", 0), ("judge", 1), ("judge", 2)]
     assert result.usage.calls == 3
     again, result = await graded(Jury([JUDGE, JUDGE, JUDGE]), said(5), cache=memory)
     assert (again.score, result.usage.calls, result.usage.cached_calls) == (feedback.score, 0, 3)
@@ -164,25 +164,25 @@ async def test_looks_of_one_judge_are_kept_apart_in_a_cache():
     ("jurors", "calls"),
     [
         ([JUDGE, Judge({"truth": "It is true."}, name="other")], 4),
-        ([Jury(JUDGE, looks=2), JUDGE], 6),
-        ([Minimum([Jury(JUDGE, looks=2)]), JUDGE], 6),
-        ([Jury([JUDGE, JUDGE], looks=3)], 12),
+        ([Jury(JUDGE, repeats=2), JUDGE], 6),
+        ([Minimum([Jury(JUDGE, repeats=2)]), JUDGE], 6),
+        ([Jury([JUDGE, JUDGE], repeats=3)], 12),
     ],
 )
 async def test_no_juror_is_answered_from_the_answer_of_another(jurors, calls):
     """Jurors that differ in name alone, or that sit in a jury of their own, ask the same words, each for itself."""
     model = ScriptedModel(repeat(said(3)))
-    result = await refine(Task("q", "a"), model, Jury(jurors, looks=2), max_iterations=0, cache={})
+    result = await refine(Task("q", "a"), model, Jury(jurors, repeats=2), max_iterations=0, cache={})
     assert (model.calls, result.usage.cached_calls) == (calls, 0)
 
 
 async def test_looks_at_a_jury_are_kept_apart_too():
     """Two looks at a jury of two are four calls."""
-    from redraft import weighted
+    from redraft import with_weight
 
     model = ScriptedModel([said(s) for s in (1, 2, 3, 4)])
-    result = await refine(Task("q", "a"), model, weighted(Jury(JUDGE, looks=2), 1, looks=2), max_iterations=0, cache={})
-    assert (model.calls, result.observed) == (4, pytest.approx(0.5))
+    result = await refine(Task("q", "a"), model, with_weight(Jury(JUDGE, repeats=2), 1, repeats=2), max_iterations=0, cache={})
+    assert (model.calls, result.judge_score) == (4, pytest.approx(0.5))
 
 
 async def test_jurors_ask_the_models_they_name():
@@ -217,7 +217,7 @@ async def test_being_cancelled_cancels_every_juror():
         finally:
             ended.append(text)
 
-    work = asyncio.ensure_future(Jury([slow, slow, slow]).grade(Task("q"), Candidate(0, "a"), Tab(None)))
+    work = asyncio.ensure_future(Jury([slow, slow, slow]).grade(Task("q"), Candidate(0, "a"), StepClient(None)))
     await begun.wait()
     await asyncio.sleep(0)
     work.cancel()
@@ -234,7 +234,7 @@ async def test_jurors_are_asked_at_once():
         await gate.wait()
         return 0.5
 
-    feedback, _ = await graded(Jury(meeting, looks=3))
+    feedback, _ = await graded(Jury(meeting, repeats=3))
     assert feedback.score == 0.5
 
 
@@ -244,22 +244,22 @@ async def test_jurors_are_asked_at_once():
         (lambda: Jury([]), "at least one"),
         (lambda: Jury("nonesuch"), "nonesuch"),
         (lambda: Jury([Ranker()]), "Council"),
-        (lambda: Jury(["words:3"], how="vote"), "how"),
+        (lambda: Jury(["words:3"], aggregation="vote"), "how"),
         (lambda: Jury(["words:3"], quorum=2), "quorum"),
         (lambda: Jury(["words:3"], quorum=0), "quorum"),
-        (lambda: Jury(["words:3"], looks=0), "looks"),
-        (lambda: Jury(["words:3"], looks=True), "looks"),
-        (lambda: Jury(["words:3"], passes=0), "passes"),
-        (lambda: Council([JUDGE]), "Jury"),
-        (lambda: Council([Ranker()], quorum=2), "quorum"),
+        (lambda: Jury(["words:3"], repeats=0), "looks"),
+        (lambda: Jury(["words:3"], repeats=True), "looks"),
+        (lambda: Jury(["words:3"], pass_threshold=0), "passes"),
+        (lambda: RankingJury([JUDGE]), "Jury"),
+        (lambda: RankingJury([Ranker()], quorum=2), "quorum"),
         (lambda: Cascade("words:3", Ranker()), "Council"),
-        (lambda: Cascade("words:3", "judge", rejects=0), "rejects"),
-        (lambda: Gate("words:3", "judge", at=float("nan")), "at"),
+        (lambda: Cascade("words:3", "judge", reject_below=0), "rejects"),
+        (lambda: Gate("words:3", "judge", threshold=float("nan")), "at"),
         (lambda: Gate("nonesuch", "judge"), "nonesuch"),
-        (lambda: Weighted({}), "weighted"),
-        (lambda: Weighted([JUDGE]), "pairs"),
-        (lambda: Weighted({"words:3": 0}), "weight"),
-        (lambda: Weighted({"words:3": float("inf")}), "weight"),
+        (lambda: WeightedMean({}), "weighted"),
+        (lambda: WeightedMean([JUDGE]), "pairs"),
+        (lambda: WeightedMean({"words:3": 0}), "weight"),
+        (lambda: WeightedMean({"words:3": float("inf")}), "weight"),
         (lambda: Minimum([]), "at least one"),
     ],
 )
@@ -297,7 +297,7 @@ def ranker(*order, name="r"):
 )
 async def test_a_council_ranks_by_wins(orders, ranking, ties):
     """Whom most place before the others; a circle ties; one that fails is kept as such, half of them are no quorum."""
-    council = Council([ranker(*order, name=f"r{n}") for n, order in enumerate(orders)])
+    council = RankingJury([ranker(*order, name=f"r{n}") for n, order in enumerate(orders)])
     trace = Trace(Task("q"), records=tuple(Candidate(id, "abc"[id]) for id in range(3)))
     if ranking is None:
         with pytest.raises(GradingError, match="mumbles"):
@@ -317,10 +317,10 @@ async def test_a_council_of_rankers_asks_each_look():
 
     model = ScriptedModel(repeat(tied))
     trace = Trace(Task("q"), records=tuple(Candidate(id, "abc"[id]) for id in range(3)))
-    result = await refine(trace, model, Council(Ranker(), looks=5), plan=BestOfN(3), cache={}, editor=False)
+    result = await refine(trace, model, RankingJury(Ranker(), repeats=5), plan=BestOfN(3), cache={}, editor=False)
     [comparison] = result.trace.comparisons
     assert (model.calls, comparison.ties, comparison.done) == (5, ((0, 1, 2),), True)
-    assert len({vote.shown for vote in comparison.votes}) > 1
+    assert len({vote.presentation_order for vote in comparison.votes}) > 1
     assert comparison.consistent is True
 
 
@@ -369,13 +369,13 @@ async def test_a_gate_spares_the_judge():
 def test_weights_are_not_renormalised():
     """A weighted mean, each part a criterion; without one score there is none; a part that fails fails all."""
     x, y = says(Feedback(0.5, "so so", ("better",)), "x"), says(1.0, "y")
-    feedback = alone(Weighted([(x, 3), (y, 1)]))
+    feedback = alone(WeightedMean([(x, 3), (y, 1)]))
     assert feedback.score == pytest.approx(0.625)
     assert [(c.name, c.score, c.weight, c.action) for c in feedback.criteria] == [("x", 0.5, 3.0, "better"), ("y", 1.0, 1.0, "")]
     assert feedback.actions == ("better",)
-    assert alone(Weighted({x: 3, says(None, "z"): 1})).score is None
+    assert alone(WeightedMean({x: 3, says(None, "z"): 1})).score is None
     with pytest.raises(GradingError, match="z: ValueError: no"):
-        alone(Weighted({x: 3, says(ValueError("no"), "z"): 1}))
+        alone(WeightedMean({x: 3, says(ValueError("no"), "z"): 1}))
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1000)), min_size=1, max_size=6))
@@ -383,7 +383,7 @@ def test_one_score_of_parts_lies_between_them(rows):
     """The mean between the lowest and the highest, the minimum at the lowest; never out of range."""
     graders = [says(score, f"g{n}") for n, (score, _) in enumerate(rows)]
     scores = [score for score, _ in rows]
-    mean = alone(Weighted([(g, weight) for g, (_, weight) in zip(graders, rows)])).score
+    mean = alone(WeightedMean([(g, weight) for g, (_, weight) in zip(graders, rows)])).score
     assert min(scores) - 1e-9 <= mean <= max(scores) + 1e-9
     assert alone(Minimum(graders)).score == min(scores)
 
@@ -401,7 +401,7 @@ async def test_parts_of_the_same_name_get_names_of_their_own():
 
 @pytest.mark.parametrize(
     "make",
-    [lambda f: Jury([f]), lambda f: Cascade(f, f), lambda f: Gate(f, f), lambda f: Weighted({f: 1}), lambda f: Minimum([f])],
+    [lambda f: Jury([f]), lambda f: Cascade(f, f), lambda f: Gate(f, f), lambda f: WeightedMean({f: 1}), lambda f: Minimum([f])],
 )
 async def test_what_is_made_of_free_graders_is_free(make):
     """It needs no model; with a judge in it, it does. Its fingerprint is that of its parts."""
@@ -409,8 +409,8 @@ async def test_what_is_made_of_free_graders_is_free(make):
     assert (feedback.score, result.usage.calls) == (1.0, 0)
     assert make(len_is_one).free is True
     assert make("judge").free is False
-    assert fingerprint(make(len_is_one), str) != fingerprint(make(len_is_two), str)
-    assert fingerprint(make("judge"), lambda model: "one") != fingerprint(make("judge"), lambda model: "other")
+    assert grader_fingerprint(make(len_is_one), str) != grader_fingerprint(make(len_is_two), str)
+    assert grader_fingerprint(make("judge"), lambda model: "one") != grader_fingerprint(make("judge"), lambda model: "other")
 
 
 @pytest.mark.parametrize(

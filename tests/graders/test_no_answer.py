@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.graders import Checklist
-from redraft.graders.registry import named
+from redraft.graders.registry import grader_from_spec
 
 MASTER_KEYS = (
     " ",
@@ -52,7 +52,7 @@ NOT_LISTED = [
 
 
 async def answered(text, prompt="q", reference=None):
-    return (await named("answered").grade(Task(prompt, reference=reference), Candidate(0, text), None)).score
+    return (await grader_from_spec("answered").grade(Task(prompt, reference=reference), Candidate(0, text), None)).score
 
 
 @pytest.mark.parametrize("key", MASTER_KEYS)
@@ -104,6 +104,6 @@ async def test_judges_look_at_what_the_filter_lets_through(judge):
     if isinstance(judge, Checklist):
         said = json.dumps({"q1": {k: row[k] for k in ("evidence", "change", "answer")}})
     listed = await refine(Task("A) Problem B) Solution", "Solution"), ScriptedModel([said]), judge, max_iterations=0)
-    assert (listed.observed, listed.usage.calls) == (1.0, 1)
+    assert (listed.judge_score, listed.usage.calls) == (1.0, 1)
     bare = await refine(Task("Solve it.", "Solution"), ScriptedModel([]), judge, max_iterations=0)
-    assert (bare.observed, bare.usage.calls) == (0.0, 0)
+    assert (bare.judge_score, bare.usage.calls) == (0.0, 0)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from redraft import Judge, ScriptedModel, Task, refine
 from redraft.protocols import Reply
-from redraft.graders.judging.checklist import read as read_checklist
-from redraft.graders.judging.json_reader import MOST_CHARS, MOST_MENDED, Unreadable, read_object
+from redraft.graders.judging.checklist import parse_answers as read_checklist
+from redraft.graders.judging.json_reader import MAX_CHARS, MAX_REPAIR_CHARS, UnreadableOutput, read_object
 from redraft.models.functions import CallableModel
 
 JUDGE = Judge({"truth": "It is true."})
@@ -37,8 +37,8 @@ async def graded(*answers, model=ScriptedModel):
 )
 def test_what_is_no_plain_number_is_no_score(spelled):
     """Whatever else stands where a score belongs: another script, a sign, a unit, a fraction, a comment, quotes."""
-    with pytest.raises(Unreadable):
-        JUDGE.read(Reply(of(score=spelled.replace("{}", "4"))))
+    with pytest.raises(UnreadableOutput):
+        JUDGE.parse_reply(Reply(of(score=spelled.replace("{}", "4"))))
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_what_is_no_plain_number_is_no_score(spelled):
 )
 def test_what_is_no_plain_word_is_neither_true_nor_false(spelled):
     """Negated, capitalised, abbreviated, quoted, in letters that only look alike."""
-    with pytest.raises(Unreadable):
-        JUDGE.read(Reply(of(done=spelled.replace("{}", "true"))))
+    with pytest.raises(UnreadableOutput):
+        JUDGE.parse_reply(Reply(of(done=spelled.replace("{}", "true"))))
 
 
 @pytest.mark.parametrize("spelled", ["−4", "<4", "½4", "+4", "'4", "4 // of 5"])
 async def test_a_score_that_is_none_is_asked_for_again(spelled):
     """The complaint goes back to the judge, and what it says then counts."""
     result = await graded(of(score=spelled), of(score="2"))
-    assert (result.observed, result.usage.calls) == (0.4, 2)
+    assert (result.judge_score, result.usage.calls) == (0.4, 2)
 
 
 NONE = {
@@ -116,15 +116,15 @@ NONE = {
     "in full-width braces": "｛'score': 5｝",
     "prose": "Score: 5",
     "nothing": "",
-    "too long": '{"score": 5}' + " " * MOST_CHARS,
-    "too long to be mended": "{'score': 5, 'x': '" + "x" * MOST_MENDED + "'}",
+    "too long": '{"score": 5}' + " " * MAX_CHARS,
+    "too long to be mended": "{'score': 5, 'x': '" + "x" * MAX_REPAIR_CHARS + "'}",
 }
 
 
 @pytest.mark.parametrize("text", NONE.values(), ids=NONE)
 def test_what_is_not_one_object_is_refused(text):
     """The complaint says why, in a line that is no longer than a re-ask should quote."""
-    with pytest.raises(Unreadable) as complaint:
+    with pytest.raises(UnreadableOutput) as complaint:
         read_object(text)
     assert 10 < len(str(complaint.value)) < 200
 
@@ -143,7 +143,7 @@ def test_whatever_is_read_stands_there(text):
     text = f"{{'score': {text}}}"
     try:
         data = read_object(text)
-    except Unreadable:
+    except UnreadableOutput:
         return
     assert malformed.stands_in(text, data)
 
@@ -151,7 +151,7 @@ def test_whatever_is_read_stands_there(text):
 def test_a_word_that_only_folds_to_yes_is_no_yes():
     """A long s is no s."""
     answers = {f"q{n}": {"evidence": "", "change": "", "answer": "ye\u017f"} for n in (1, 2, 3)}
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableOutput):
         read_checklist(Reply(json.dumps(answers)), malformed.QUESTIONS)
 
 
@@ -197,7 +197,7 @@ SAID = {
 def test_texts_keep_their_words(name):
     """Only the form changes; the number beside them is the same."""
     spelled, meant = SAID[name]
-    feedback = JUDGE.read(Reply(VERDICT.replace('"e"', spelled)))
+    feedback = JUDGE.parse_reply(Reply(VERDICT.replace('"e"', spelled)))
     assert (feedback.criteria[0].evidence, feedback.score) == (meant, 0.8)
 
 
@@ -211,7 +211,7 @@ AROUND = [
 @pytest.mark.parametrize("around", AROUND)
 def test_what_stands_around_the_object_is_put_aside(around):
     """A fence, prose, thinking, marks of Markdown, a tag."""
-    assert JUDGE.read(Reply(around.replace("{{", "{ ").replace("}}", " }").replace("{}", VERDICT))).score == 0.8
+    assert JUDGE.parse_reply(Reply(around.replace("{{", "{ ").replace("}}", " }").replace("{}", VERDICT))).score == 0.8
 
 
 # ---- and in no time
@@ -220,11 +220,11 @@ def test_what_stands_around_the_object_is_put_aside(around):
 @pytest.mark.parametrize("name", malformed.NAMES)
 def test_no_answer_takes_long(name):
     """Twice the text takes twice the time, as far as it is read at all: a fifth of a second is ten times what the longest takes."""
-    for size in (MOST_MENDED // 2, MOST_MENDED - 1, MOST_CHARS):
+    for size in (MAX_REPAIR_CHARS // 2, MAX_REPAIR_CHARS - 1, MAX_CHARS):
         start = thread_time()
         try:
             read_object(malformed.stretched(name, size))
-        except Unreadable:
+        except UnreadableOutput:
             pass
         assert thread_time() - start < 0.2
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
-from redraft.graders.judging.json_reader import Unreadable
-from redraft.validation.recorded_formats import FORMATS, Format, Reading, find_format, read
+from redraft.graders.judging.json_reader import UnreadableOutput
+from redraft.validation.recorded_formats import OUTPUT_FORMATS, OutputFormat, ParsedOutput, find_format, parse_output
 
 WINNERS = [
     ("arena_hard", "... final verdict: [[A>>B]]", "first"),
@@ -174,52 +174,52 @@ UNREADABLE = [
     (r"regex:(\S+) points@1-10", "-7 points", "plain number"),
     (r"regex:winner (\w+)", "winner nobody", "none of"),
     (r"regex:(a|aa)+$@1-10", "a" * 5000 + "!", "took more than|no match"),
-    *((name, "", "empty") for name in FORMATS),
-    *((name, "<think>Score: 7/10 [[7]] yes", "empty") for name in FORMATS),
-    *((name, "x" * 200_001, "characters long") for name in FORMATS),
+    *((name, "", "empty") for name in OUTPUT_FORMATS),
+    *((name, "<think>Score: 7/10 [[7]] yes", "empty") for name in OUTPUT_FORMATS),
+    *((name, "x" * 200_001, "characters long") for name in OUTPUT_FORMATS),
 ]
 
 
 @pytest.mark.parametrize(("form", "text", "winner"), WINNERS)
 def test_winners(form, text, winner):
     """The side that a judge of two prefers, of those it was shown."""
-    made = read(text, form)
+    made = parse_output(text, form)
     assert (made.winner, made.score, made.ranking, made.label) == (winner, None, None, None)
 
 
 @pytest.mark.parametrize(("form", "text", "score", "normalised"), SCORES)
 def test_scores(form, text, score, normalised):
     """A score on the judge's own scale, and its place on it."""
-    made = read(text, form)
-    assert (made.score, made.normalised) == (score, pytest.approx(normalised))
+    made = parse_output(text, form)
+    assert (made.score, made.normalised_score) == (score, pytest.approx(normalised))
     assert made.winner is made.label is made.ranking is None
 
 
 @pytest.mark.parametrize(("form", "text", "label"), LABELS)
 def test_labels(form, text, label):
     """A label in the spelling of the format; case and marks around it mean nothing."""
-    assert read(text, form).label == label
+    assert parse_output(text, form).label == label
 
 
 @pytest.mark.parametrize("text", ["[2] > [1] > [3]", "Ranking: [2]>[1] > [3]\nThat is: [2]>[1] > [3]"])
 def test_rankings(text):
     """Best first, in the numbers the judge was shown."""
-    assert read(text, "rank_gpt").ranking == (2, 1, 3)
-    assert read('{"ranking": [2, 1, 3]}', "json_ranking").ranking == (2, 1, 3)
+    assert parse_output(text, "rank_gpt").ranking == (2, 1, 3)
+    assert parse_output('{"ranking": [2, 1, 3]}', "json_ranking").ranking == (2, 1, 3)
 
 
 @pytest.mark.parametrize(("form", "text", "complaint"), UNREADABLE)
 def test_unreadable(form, text, complaint):
     """What is not plainly there is not read, and the complaint says why."""
-    with pytest.raises(Unreadable, match=complaint):
-        read(text, form)
+    with pytest.raises(UnreadableOutput, match=complaint):
+        parse_output(text, form)
 
 
 @pytest.mark.parametrize("text", [None, 7, b"[[A]]", ["[[A]]"]])
 def test_what_is_no_text(text):
     """A missing output is unreadable, like any other."""
-    with pytest.raises(Unreadable, match="no text"):
-        read(text, "mt_bench_pair")
+    with pytest.raises(UnreadableOutput, match="no text"):
+        parse_output(text, "mt_bench_pair")
 
 
 @pytest.mark.parametrize(
@@ -243,26 +243,26 @@ def test_formats_that_are_none(spec, told):
         find_format(spec)
 
 
-@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("form", OUTPUT_FORMATS.values(), ids=OUTPUT_FORMATS)
 def test_every_format_reads_its_example(form):
     """What the list of formats shows is what they read; kind and scale are as told."""
-    made = read(form.example, form)
+    made = parse_output(form.example, form)
     assert {"pair": made.winner, "score": made.score, "ranking": made.ranking, "label": made.label}[form.kind] is not None
     assert made.scale == form.scale or form.name == "score_of"
     assert form.about
-    assert read(form.example, form.name) == made
+    assert parse_output(form.example, form.name) == made
 
 
 def test_a_format_of_ones_own():
     """A function that makes a reading is a format, too."""
-    form = Format("loud", "label", "capitals", "YES", lambda text, _: Reading(label=text.lower(), words=text))
-    assert read("<think>no</think>YES", form).label == "yes"
+    form = OutputFormat("loud", "label", "capitals", "YES", lambda text, _: ParsedOutput(label=text.lower(), excerpt=text))
+    assert parse_output("<think>no</think>YES", form).label == "yes"
 
 
 # --- hostile outputs ----------------------------------------------------------------------------------------------------
 
 SPECS = [
-    *FORMATS,
+    *OUTPUT_FORMATS,
     "score_of@1-10",
     "bare_number@0-100",
     "json:score@1-5",
@@ -271,7 +271,7 @@ SPECS = [
     r"regex:(?:[a-z]+ ?)+: ([AB])$",
 ]
 SEEDS = [text for _, text, *_ in (*WINNERS, *SCORES, *LABELS, *UNREADABLE) if len(text) < 200] + [
-    *(form.example for form in FORMATS.values()),
+    *(form.example for form in OUTPUT_FORMATS.values()),
     '{"score": 3, "winner": "A", "label": "pass", "ranking": [2, 1]}',
     "```json\n{'score': 3, 'winner': 'B',}\n```",
     "Score: 7/10\nRating: [[7]]\n[RESULT] 4\n[[A>B]]\n[2] > [1]\nOutput (a) is better.\nVerdict: yes",
@@ -304,23 +304,23 @@ def mutated(rng):
 def check(text, spec):
     """No crash, nothing out of range, nothing that does not stand in the text. True if it could be read."""
     try:
-        made = read(text, spec)
-    except Unreadable as complaint:
+        made = parse_output(text, spec)
+    except UnreadableOutput as complaint:
         assert str(complaint)
         return False
     assert sum(each is not None for each in (made.winner, made.score, made.ranking, made.label)) == 1, (text, spec)
-    assert made.words, (text, spec)
-    assert made.ranking or made.words in text, (text, spec)
+    assert made.excerpt, (text, spec)
+    assert made.ranking or made.excerpt in text, (text, spec)
     if made.score is not None:
         low, high = made.scale
-        digits = re.match(r"[0-9]+(\.[0-9]+)?", made.words)
+        digits = re.match(r"[0-9]+(\.[0-9]+)?", made.excerpt)
         assert low <= made.score <= high, (text, spec)
-        assert 0 <= made.normalised <= 1, (text, spec)
+        assert 0 <= made.normalised_score <= 1, (text, spec)
         assert float(digits[0]) == made.score, (text, spec)
-        alone = rf"(?<![\d.\-−]){re.escape(made.words)}(?!\d|\.\d)"
+        alone = rf"(?<![\d.\-−]){re.escape(made.excerpt)}(?!\d|\.\d)"
         assert spec.startswith("regex") or re.search(alone, text), (text, spec)
     if made.ranking:
-        assert [int(n) for n in re.findall("[0-9]+", made.words)] == list(made.ranking), (text, spec)
+        assert [int(n) for n in re.findall("[0-9]+", made.excerpt)] == list(made.ranking), (text, spec)
     return True
 
 
@@ -354,8 +354,8 @@ def test_a_score_is_read_as_it_stands(score, most, before):
     """Score and scale are the numbers that stand there, or nothing is read."""
     text = f"Score: {before}{score}/{most}"
     if check(text, "score_of"):
-        made = read(text, "score_of")
-        assert (made.words, made.scale) == (f"{before if before == '1' else ''}{score}/{most}", (0, most))
+        made = parse_output(text, "score_of")
+        assert (made.excerpt, made.scale) == (f"{before if before == '1' else ''}{score}/{most}", (0, most))
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -208,4 +208,4 @@ def test_a_name_that_is_none_is_told_its_neighbours():
     """With the nearest of all that there are."""
     with pytest.raises(ConfigError, match=r"^unknown grader 'helpfulnes'; did you mean 'helpfulness'.*`redraft graders` lists all"):
         as_grader("helpfulnes")
-    assert registry.GROUP == "redraft.graders"
+    assert registry.ENTRY_POINT_GROUP == "redraft.graders"

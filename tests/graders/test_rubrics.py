@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.errors import ConfigError
 from redraft.graders import Jury, Ranker, Rubric, find_entry
-from redraft.graders.fingerprint import fingerprint
-from redraft.graders.judges import JUDGES, gallery, rubric
+from redraft.graders.fingerprint import grader_fingerprint
+from redraft.graders.judges import JUDGES, gallery_entries, gallery_rubric
 from redraft.graders.judging.template import FIELDS, Template
 
-GALLERY = sorted(e.name for e in gallery() if not e.name.startswith("base_"))
+GALLERY = sorted(e.name for e in gallery_entries() if not e.name.startswith("base_"))
 WANTED = """brainstorming clarity classification closed_qa code_quality completeness conciseness correctness harmlessness helpfulness
 honesty instruction_following math_reasoning open_qa relevance rewriting role_play safety summary_coverage summary_faithfulness
 tone translation""".split()
@@ -78,7 +78,7 @@ def verdict(judge, score=4, change="more", **others):
 
 
 def prompt(judge, task=None, text="THE ANSWER"):
-    return judge.prompt(judge.materials(task or Task("THE TASK", reference="REF"), Candidate(0, text)), "0a1b2c3d")
+    return judge.prompt(judge.input_texts(task or Task("THE TASK", reference="REF"), Candidate(0, text)), "0a1b2c3d")
 
 
 # ---- rubrics
@@ -91,7 +91,7 @@ def test_toml_yaml_and_json_hold_the_same(tmp_path, letters):
     (tmp_path / "l.json").write_text(json.dumps(letters.as_data()))
     assert Rubric.load(str(tmp_path / "l.json")) == letters
     assert letters.criteria[0].levels == ((0, "All wrong."), (3, "One is wrong."), (5, "All right."))
-    assert letters.reads == ("context", "reference")
+    assert letters.task_fields == ("context", "reference")
 
 
 def test_the_judge_is_shown_levels_and_examples(letters):
@@ -108,10 +108,10 @@ def test_the_judge_is_shown_levels_and_examples(letters):
 def test_a_judge_sees_only_what_its_rubric_reads(letters):
     """A rubric that does not read the tests is not shown them; one that says nothing is shown all there is."""
     task = Task("q", context="CONTEXT", reference="REFERENCE", tests="TESTS")
-    assert Judge(letters).materials(task, Candidate(0, "a")).keys() == {"task", "context", "reference", "answer"}
-    assert Judge().materials(task, Candidate(0, "a")).keys() == {"task", "context", "reference", "tests", "answer"}
-    none = Rubric.of({"criteria": {"a": "b"}, "uses": []}, "r", "r")
-    assert Judge(none).materials(task, Candidate(0, "a")).keys() == {"task", "answer"}
+    assert Judge(letters).input_texts(task, Candidate(0, "a")).keys() == {"task", "context", "reference", "answer"}
+    assert Judge().input_texts(task, Candidate(0, "a")).keys() == {"task", "context", "reference", "tests", "answer"}
+    none = Rubric.from_data({"criteria": {"a": "b"}, "uses": []}, "r", "r")
+    assert Judge(none).input_texts(task, Candidate(0, "a")).keys() == {"task", "answer"}
 
 
 async def test_a_task_that_lacks_what_is_needed_is_refused(letters):
@@ -180,15 +180,15 @@ def test_a_rubric_survives_being_written_down(names, texts, levels, weight):
     """as_data and of are each other's inverse, through JSON."""
     row = {"description": texts[0], "weight": weight, "levels": {str(n): texts[n % len(texts)] for n in levels}}
     data = {"name": "r", "criteria": [{"name": n, **row} for n in names], "examples": [{"answer": texts[-1], "score": 3}]}
-    rubric = Rubric.of(data, "r", "here")
-    assert Rubric.of(json.loads(json.dumps(rubric.as_data())), "r", "here") == rubric
+    rubric = Rubric.from_data(data, "r", "here")
+    assert Rubric.from_data(json.loads(json.dumps(rubric.to_data())), "r", "here") == rubric
 
 
 def test_what_the_judge_is_shown_decides_the_fingerprint(letters, monkeypatch):
     """Levels, examples, names of criteria and the prompt's own words do; what the rubric is about and called does not."""
 
     def print_of(**changes):
-        return fingerprint(Judge(Rubric.of({**letters.as_data(), **changes}, "r", "r")), str)
+        return grader_fingerprint(Judge(Rubric.from_data({**letters.as_data(), **changes}, "r", "r")), str)
 
     first = print_of()
     assert print_of(about="something else", name="other") == first
@@ -196,7 +196,7 @@ def test_what_the_judge_is_shown_decides_the_fingerprint(letters, monkeypatch):
     assert print_of(uses=["tests"]) != first
     renamed = [{**letters.as_data()["criteria"][0], "name": "data"}]
     assert print_of(criteria=renamed, examples=[]) != print_of(criteria=[{**renamed[0], "name": "sums"}], examples=[])
-    monkeypatch.setattr(Judge, "wording", (*Judge.wording, "another sentence"))
+    monkeypatch.setattr(Judge, "prompt_texts", (*Judge.prompt_texts, "another sentence"))
     assert print_of() != first
 
 
@@ -212,10 +212,10 @@ async def test_only_criteria_below_five_say_what_to_change(letters):
 
 def tab(*answers):
     """A grader's way to a scripted model."""
-    from redraft.perform import Line, Tab
+    from redraft.perform import ModelClient, StepClient
 
     model = ScriptedModel(list(answers))
-    tab = Tab(Line(model.name, model.complete))
+    tab = StepClient(ModelClient(model.name, model.complete))
     tab.model = model
     return tab
 
@@ -241,39 +241,39 @@ def test_a_rubric_is_nothing_else():
 def test_the_gallery_has_what_it_should():
     """One file each, and the names that reward-model galleries give to three of them."""
     assert GALLERY == WANTED
-    names = [e.name for e in gallery()]
+    names = [e.name for e in gallery_entries()]
     assert len(names) == len(set(names))
     for name in ("helpfulness", "harmlessness", "honesty"):
-        assert find_entry(f"base_{name}_pointwise").make("").rubric == rubric(name)
+        assert find_entry(f"base_{name}_pointwise").make("").rubric == gallery_rubric(name)
         listwise = find_entry(f"base_{name}_listwise")
         made = listwise.make("")
-        assert (listwise.mode, type(made), made.name, made.rubric) == ("listwise", Ranker, listwise.name, rubric(name))
+        assert (listwise.mode, type(made), made.name, made.rubric) == ("listwise", Ranker, listwise.name, gallery_rubric(name))
 
 
 @pytest.mark.parametrize("name", GALLERY)
 def test_a_gallery_rubric_helps_a_small_model(name):
     """Few criteria, the two ends and the middle described, levels that differ, examples that score what there is."""
-    held, entry = rubric(name), find_entry(name)
+    held, entry = gallery_rubric(name), find_entry(name)
     assert 1 <= len(held.criteria) <= 4
     for criterion in held.criteria:
         levels = dict(criterion.levels)
         assert {0, 3, 5} <= levels.keys()
         assert len(set(levels.values())) == len(levels)
         assert len(criterion.description) < 300
-    assert all(example.why and example.task for example in held.examples)
+    assert all(example.reason and example.task for example in held.examples)
     assert entry.about == held.about
     assert 10 < len(entry.about) < 130
-    assert entry.reads == ("messages", *held.reads)
-    assert (entry.mode, entry.asks, entry.example) == ("pointwise", True, name)
+    assert entry.task_fields == ("messages", *held.task_fields)
+    assert (entry.mode, entry.calls_model, entry.example) == ("pointwise", True, name)
     assert len(prompt(entry.make(""))) < 8_000
 
 
-@pytest.mark.parametrize("name", [*GALLERY, *(e.name for e in gallery() if e.name.endswith("_pointwise"))])
+@pytest.mark.parametrize("name", [*GALLERY, *(e.name for e in gallery_entries() if e.name.endswith("_pointwise"))])
 async def test_every_gallery_judge_grades(name):
     """Under its own name, by its own criteria."""
     judge = find_entry(name).make("")
     result = await refine(Task("q", "an answer", reference="r"), ScriptedModel([verdict(judge, 4)]), judge, max_iterations=0)
-    assert result.observed == pytest.approx(0.8)
+    assert result.judge_score == pytest.approx(0.8)
     assert result.trace.feedback[0][0].grader == name
 
 
@@ -281,8 +281,8 @@ async def test_every_gallery_judge_grades(name):
 async def test_gallery_judges_ask_a_real_server(name, plain_server):
     """llama.cpp takes the schema and its answer is read."""
     result = await refine(Task("What is the?", "the answer is good", reference="good"), plain_server, name, max_iterations=0)
-    assert 0 <= result.observed <= 1
-    assert len(result.trace.feedback[0][0].criteria) == len(rubric(name).criteria)
+    assert 0 <= result.judge_score <= 1
+    assert len(result.trace.feedback[0][0].criteria) == len(gallery_rubric(name).criteria)
 
 
 def test_named_judges_take_a_file(tmp_path, letters):

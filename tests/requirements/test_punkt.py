@@ -50,4 +50,4 @@ COUNTED = [  # by NLTK 3.10.4, punkt_tab, English
 def test_sentences_are_counted_as_nltk_counts_them(text, count):
     """Whatever follows a full stop; list numbers, closing quotes, emphasis and initials as its rules have it."""
     check = parse(f"sentences_and_numbers:{count}").check(text)
-    assert check.ok, check.measured
+    assert check.ok, check.measurement

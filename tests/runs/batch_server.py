@@ -37,8 +37,8 @@ class Provider(Endpoint):
             self.counts["live"] += 1
             self.book.note("L", "0" * 32)
             return self.send(completion("live"))
-        if self.given.refuse:
-            return self.send({"error": {"message": "no"}}, self.given.refuse)
+        if self.given.add_refusal:
+            return self.send({"error": {"message": "no"}}, self.given.add_refusal)
         self.counts["calls"] += 1
         if self.counts["calls"] <= self.given.busy:
             return self.transport.write(http({"error": {"message": "slow down"}}, 429, Retry_After="0.05"))

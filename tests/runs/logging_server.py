@@ -78,8 +78,8 @@ class Endpoint(asyncio.Protocol):
             return self.transport.write(http(self.book.counts if b"/stats" in head[:20] else MODELS))
         sha = hashlib.sha256(NONCE.sub(b"->", body)).hexdigest()[:32]
         self.book.note("B", sha)
-        if self.given.refuse:
-            return self.answer(sha, refusal(head, self.given.refuse))
+        if self.given.add_refusal:
+            return self.answer(sha, refusal(head, self.given.add_refusal))
         self.serve(sha, body)
 
     def serve(self, sha, body):

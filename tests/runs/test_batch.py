@@ -431,7 +431,7 @@ async def test_a_budget_is_kept_over_interruptions(tmp_path, limit, stops):
     assert report.ended == "budget"
     assert most / 4 < served[limit] <= most
     with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
-        assert journal.run("out-jsonl").about["spent"][limit] >= served[limit] * (1 - 1e-9)
+        assert journal.run("out-jsonl").metadata["spent"][limit] >= served[limit] * (1 - 1e-9)
 
 
 async def test_an_endpoint_that_ignores_max_tokens_stands_in_the_report(tmp_path):
@@ -455,7 +455,7 @@ async def test_what_was_never_sent_is_not_paid_for(tmp_path):
         model.fails = Impatient(going, stop, now=False)
         await going.go()
         with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
-            assert journal.run("out-jsonl").about["spent"]["calls"] == len(model.asked)
+            assert journal.run("out-jsonl").metadata["spent"]["calls"] == len(model.asked)
 
 
 async def test_what_arrived_before_the_end_is_kept(tmp_path):
@@ -466,7 +466,7 @@ async def test_what_arrived_before_the_end_is_kept(tmp_path):
             reply = await super().complete(request)
             if len(self.asked) == 3:
                 going.stop()
-            return Reply(reply.text, reply.usage, finish="length")
+            return Reply(reply.text, reply.usage, finish_reason="length")
 
     model = Curt()
     going = Run.of(table(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", model, digit, drafts=3, max_iterations=0)
@@ -512,7 +512,7 @@ async def test_the_journal_tells_the_whole_story(tmp_path):
     with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
         (note,) = journal.runs()
         assert note.counts["done"] == 12
-        assert note.about["report"]["uplift"] == report.uplift
+        assert note.metadata["report"]["uplift"] == report.uplift
         traces = [trace for _, trace in journal.traces(note.name)]
     assert [t.task.id for t in traces] == [f"r{i}" for i in range(12)]
     assert sum(t.usage.calls for t in traces) == report.usage.calls

@@ -13,13 +13,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from redraft.core.records import Candidate, Feedback, Outcome, StopReason, Task
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError, RedraftError
 from redraft.runs.export import Provenance, export
 from redraft.runs.pairs import FORMATS, Lesson, LeftOut, Recipe, types_of
 
-JUDGE = (Seat("judge"),)
-GATED = (Seat("words:<9", must=True), Seat("judge"))
+JUDGE = (PanelGrader("judge"),)
+GATED = (PanelGrader("words:<9", must=True), PanelGrader("judge"))
 RUN = Provenance("nightly", "openai:small", {"target_score": 0.9})
 
 
@@ -409,7 +409,7 @@ HOSTILE = '"}\n---\nevil: [x]\n# <script>alert(1)</script> | `x` \x1b[31m ![](ht
 def test_the_card_tells_how_it_was_made(tmp_path):
     """The numbers, the graders with what their validation cards say, the writers, and what was left out."""
     card = {"status": "trusted", "words": "preference 0.81 [0.76, 0.85] of 300 rows"}
-    panel = (Seat("helpful", card=card), Seat("words:<9"))
+    panel = (PanelGrader("helpful", card=card), PanelGrader("words:<9"))
     traces = [trace(0.2, 0.8, panel=panel), trace(0.5, 0.5, task="b"), trace(0.1, 0.2, task="c", panel=panel)]
     done = export(numbered(traces), tmp_path / "data", Recipe(min_margin=0.05), RUN)
     text = (tmp_path / "data" / "README.md").read_text()
@@ -437,8 +437,8 @@ def test_the_card_tells_how_it_was_made(tmp_path):
 
 def test_hostile_names_stay_names(tmp_path):
     """In the header they do not leave their quotes; in the text they are neither HTML, Markdown nor control sequences."""
-    seat = Seat(HOSTILE, card={"status": HOSTILE, "words": HOSTILE})
-    panel = (seat, Seat("second", card="no mapping"))
+    seat = PanelGrader(HOSTILE, card={"status": HOSTILE, "words": HOSTILE})
+    panel = (seat, PanelGrader("second", card="no mapping"))
     rows = [trace(0.2, (HOSTILE, 0.8, {"by": HOSTILE}), panel=panel, task=HOSTILE)]
     export(numbered(rows), tmp_path / "data", Recipe(), Provenance(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}))
     text = (tmp_path / "data" / "README.md").read_text()
@@ -453,7 +453,7 @@ def test_hostile_names_stay_names(tmp_path):
 
 def test_a_thousand_graders_do_not_fill_the_card(tmp_path):
     """Specs may come from the data, one a row: the card names fifty and counts the rest together."""
-    traces = [trace(0.2, ("b", 0.9, {"by": f"m{i}"}), task=str(i), panel=(Seat(f"words:<{i}"),)) for i in range(120)]
+    traces = [trace(0.2, ("b", 0.9, {"by": f"m{i}"}), task=str(i), panel=(PanelGrader(f"words:<{i}"),)) for i in range(120)]
     done = export(numbered(traces), tmp_path / "data", Recipe(), RUN)
     assert len(done.graders) == len(done.writers) == 51
     assert done.writers["others"] == 120 - 49
@@ -532,12 +532,12 @@ def test_it_goes_from_a_journal_to_a_file(tmp_path):
 
     path = tmp_path / "journal.db"
     with Journal(path) as journal:
-        journal.note("nightly")
+        journal.update_run("nightly")
         for n, score in ((1, 0.9), (0, 0.8)):
             told = trace(0.1, score, task=f"Question {n}")
-            journal.begin("nightly", f"id {n}", n, "key", {}, told.header())
-            journal.append("nightly", f"id {n}", 0, [record_to_json(r) for r in told.records])
-            journal.finish("nightly", f"id {n}", "done" if n else "open", {})
+            journal.begin_row("nightly", f"id {n}", n, "key", {}, told.header())
+            journal.append_records("nightly", f"id {n}", 0, [record_to_json(r) for r in told.records])
+            journal.finish_row("nightly", f"id {n}", "done" if n else "open", {})
     with Journal(path, read_only=True) as journal:
         done = export(journal.traces("nightly"), tmp_path / "out.jsonl", Recipe(), RUN)
     assert (done.rows, done.train) == (2, 2)
@@ -627,7 +627,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, name, there):
 
 def test_prompts_are_the_users_own_unless_demands_are_asked_for(tmp_path):
     """With them, the prompt is what the writer was shown; the side that it falls on is that of the user's words either way."""
-    panel = (Seat("words:<9", must=True, demand="at most 8 words"), Seat("judge"))
+    panel = (PanelGrader("words:<9", must=True, demand="at most 8 words"), PanelGrader("judge"))
     traces = [trace((f"a {i}", (1.0, 0.3), {}), (f"b {i}", (1.0, 0.8), {}), task=f"Why {i}?", panel=panel) for i in range(20)]
     for format in ("preference", "messages", "stepwise", "trajectory"):
         (own, *_), _ = exported(tmp_path, traces[:1], format=format)

@@ -36,7 +36,7 @@ SETTINGS = {
     "drafts alone": {"max_iterations": 0},
     "best": {"mode": "best", "n": 3},
     "no gain is too small": {"min_gain": 0.0, "max_iterations": 6},
-    "learned that nothing helps": {"priors": Priors(gain=0.0, carry=1.0, gain_sd=0, step_sd=0, draft_sd=0)},
+    "learned that nothing helps": {"priors": Priors(gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0)},
     "a jury": {"graders": Jury([judged, lambda text: 0.5, judged])},
     "final check": {"graders": [judged, Pairwise(model=fair)], "drafts": 2},
     "computed": {"graders": "words:5-9"},
@@ -63,7 +63,7 @@ async def test_likely_goes_by_what_is_believed(tmp_path):
     """Where refining is known to bring nothing, no refinement is likely."""
     rows = table(tmp_path / "rows.jsonl")
     usual = (await run_of(tmp_path, rows).prepare()).likely
-    useless = Priors(gain=0.0, carry=1.0, gain_sd=0, step_sd=0, draft_sd=0)
+    useless = Priors(gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0)
     assert (await run_of(tmp_path, rows, priors=useless).prepare()).likely.calls == 40 < usual.calls
 
 

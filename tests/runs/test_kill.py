@@ -58,7 +58,7 @@ def test_an_undisturbed_run_asks_every_call_once(tmp_path, rows, serve):
     found = list(map(json.loads, written.splitlines()))
     assert [list(row) for row in found] == [["id", "prompt", *RESULTS]] * 40
     with closing(Journal(Path(f"{output}.journal"))) as journal:
-        cached = journal.run("out-jsonl").about["report"]["cached_calls"]
+        cached = journal.run("out-jsonl").metadata["report"]["cached_calls"]
     assert sum(row["calls"] for row in found) == calls.total() + cached
     assert cached < 10  # this server says the same when it is asked for a new draft
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Result
-from redraft.session import Desk
+from redraft.session import Session
 from redraft.protocols import Reply
 from redraft.quality.priors import Priors
 from redraft.core.records import Usage
@@ -22,7 +22,7 @@ from redraft.runs import Run, schooling
 from redraft.runs.engine import Engine
 from redraft.runs.schooling import Schooling
 from redraft.storage.journal import Journal
-from redraft.storage.priors_store import Kept, Shelf
+from redraft.storage.priors_store import StoredPriors, PriorsStore
 
 from . import killing
 
@@ -75,7 +75,7 @@ def run_of(rows, output, model, **given):
 
 def noted(journal):
     with closing(Journal(journal, read_only=True)) as opened:
-        return next(iter(opened.run("out-jsonl").about["schooling"].values()))
+        return next(iter(opened.run("out-jsonl").metadata["schooling"].values()))
 
 
 async def calm(folder):
@@ -89,9 +89,9 @@ async def test_later_rows_go_by_what_earlier_ones_taught(tmp_path, rows):
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
     told = noted(tmp_path / "out.jsonl.journal")
     assert report.done == N
-    assert Priors.of(told["start"]) == Priors()
+    assert Priors.from_dict(told["start"]) == Priors()
     assert [*told["stages"]] == ["8", "32"]
-    assert [Priors.of(p).tasks for p in told["stages"].values()] == [4, 16]
+    assert [Priors.from_dict(p).tasks for p in told["stages"].values()] == [4, 16]
 
 
 @settings(max_examples=3, deadline=None)
@@ -145,7 +145,7 @@ async def test_a_row_that_hangs_holds_nobody_up_for_long(tmp_path, rows, monkeyp
 
 @pytest.mark.parametrize(
     "given",
-    [{"learn": False}, {"priors": Priors(level=0.3)}, {"adaptive": False}, {"mode": "best"}],
+    [{"learn": False}, {"priors": Priors(draft_mean=0.3)}, {"adaptive": False}, {"mode": "best"}],
     ids=["not asked for", "own priors", "plain plan", "another mode"],
 )
 async def test_where_nothing_is_learned(tmp_path, rows, given):
@@ -153,30 +153,30 @@ async def test_where_nothing_is_learned(tmp_path, rows, given):
     report = await run_of(rows, tmp_path / "out.jsonl", Writer(), **given).go()
     assert report.done == N
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
-        told = opened.run("out-jsonl").about.get("schooling", {})
+        told = opened.run("out-jsonl").metadata.get("schooling", {})
     assert all(one["stages"] == {} for one in told.values())
-    assert list(Shelf.at().all()) == []
+    assert list(PriorsStore.in_folder().entries()) == []
 
 
 async def test_a_whole_run_teaches_those_that_ask_for_it(tmp_path, rows):
     """What it taught is kept, a run with priors="learned" begins with it; this one, taken up again, with what it began with."""
     await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
-    ((_, kept),) = Shelf.at().all()
+    ((_, kept),) = PriorsStore.in_folder().entries()
     assert kept.priors.tasks == N
     assert "out-jsonl" in kept.source
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
-        assert opened.run("out-jsonl").about["pair"]["key"] == kept.pair.key
+        assert opened.run("out-jsonl").metadata["pair"]["key"] == kept.priors_key.key
     again = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
     assert again.usage.calls == 0
-    assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == Priors()
+    assert Priors.from_dict(noted(tmp_path / "out.jsonl.journal")["start"]) == Priors()
     (tmp_path / "b").mkdir()
     report = await run_of(rows, tmp_path / "b" / "out.jsonl", Writer(), priors="learned").go()
-    assert Priors.of(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
-    assert (report.priors, report.began_with) == (kept.priors.as_data(), N)
+    assert Priors.from_dict(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
+    assert (report.priors, report.began_with) == (kept.priors.to_dict(), N)
     with closing(Journal(tmp_path / "b" / "out.jsonl.journal", read_only=True)) as opened:
         [first, *_, last] = [Result(trace).metadata["priors"] for _, trace in opened.traces("out-jsonl")]
     stages = noted(tmp_path / "b" / "out.jsonl.journal")["stages"]
-    assert (first, last) == (kept.priors.as_data(), stages["32"])
+    assert (first, last) == (kept.priors.to_dict(), stages["32"])
 
 
 async def test_the_same_command_gives_the_same_on_another_day(tmp_path, rows):
@@ -189,8 +189,8 @@ async def test_the_same_command_gives_the_same_on_another_day(tmp_path, rows):
         outputs.append((tmp_path / name / "out.jsonl").read_bytes())
         asked.append(sorted(model.asked))
         assert (report.priors, report.began_with) == (None, 0)
-        ((_, kept),) = Shelf.at().all()
-        Shelf.at().put(replace(kept, priors=Priors(level=0.2, gain=0.4, noise_sd=0.3, tasks=10**6)))
+        ((_, kept),) = PriorsStore.in_folder().entries()
+        PriorsStore.in_folder().save(replace(kept, priors=Priors(draft_mean=0.2, gain=0.4, noise_sd=0.3, tasks=10**6)))
     assert outputs[0] == outputs[1]
     assert asked[0] == asked[1]
 
@@ -198,12 +198,12 @@ async def test_the_same_command_gives_the_same_on_another_day(tmp_path, rows):
 @pytest.mark.parametrize(("begun", "then"), [("learned", "learned"), ("learned", None), (None, None), (None, "shipped")])
 async def test_a_run_that_goes_on_keeps_the_priors_it_began_with(tmp_path, rows, begun, then):
     """Whatever was learned, or forgotten, while it rested; also where it asked for learned ones and there were none."""
-    for kept in (None, Priors(level=0.2, tasks=10**6)):
+    for kept in (None, Priors(draft_mean=0.2, tasks=10**6)):
         folder = tmp_path / str(kept and kept.tasks)
         folder.mkdir()
         pair = pair_of_all()
         if kept:
-            Shelf.at().put(Kept.now(pair, kept, "a test"))
+            PriorsStore.in_folder().save(StoredPriors.create(pair, kept, "a test"))
         model = Writer()
         going = run_of(rows, folder / "out.jsonl", model, priors=begun)
         work = asyncio.ensure_future(going.go())
@@ -212,8 +212,8 @@ async def test_a_run_that_goes_on_keeps_the_priors_it_began_with(tmp_path, rows,
         going.stop()
         assert (await work).ended == "interrupted"
         start = noted(folder / "out.jsonl.journal")["start"]
-        assert Priors.of(start) == (kept if kept and begun == "learned" else Priors())
-        Shelf.at().put(Kept.now(pair, Priors(level=0.9, tasks=10**6 + 1), "since"))
+        assert Priors.from_dict(start) == (kept if kept and begun == "learned" else Priors())
+        PriorsStore.in_folder().save(StoredPriors.create(pair, Priors(draft_mean=0.9, tasks=10**6 + 1), "since"))
         assert (await run_of(rows, folder / "out.jsonl", Writer(), priors=then).go()).done == N
         assert noted(folder / "out.jsonl.journal")["start"] == start
 
@@ -228,48 +228,48 @@ async def test_learned_priors_may_be_asked_for_later(tmp_path, rows):
         await asyncio.sleep(0)
     going.stop()
     await work
-    kept = Kept.now(pair_of_all(), Priors(level=0.2, tasks=10**6), "a test")
-    Shelf.at().put(kept)
+    kept = StoredPriors.create(pair_of_all(), Priors(draft_mean=0.2, tasks=10**6), "a test")
+    PriorsStore.in_folder().save(kept)
     assert (await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", say=said.append).go()).done == N
-    assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
+    assert Priors.from_dict(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
     assert not any("nothing was learned" in line for line in said)
-    Shelf.at().drop(Shelf.at().place(kept.pair))
+    PriorsStore.in_folder().delete(PriorsStore.in_folder().path_for(kept.priors_key))
     await run_of(rows, tmp_path / "other.jsonl", Writer(), priors="learned", say=said.append).go()
     assert any("nothing was learned" in line for line in said)
 
 
 def pair_of_all():
     """The pair that all runs here are of."""
-    return Desk(Options(), Writer(), judged).pair
+    return Session(Options(), Writer(), judged).priors_key
 
 
 async def test_fewer_rows_do_not_replace_what_more_taught(tmp_path, rows):
     """What more tasks taught is kept, and that is said; as many or more replace it."""
     more = await run_of(table(tmp_path / "more.jsonl", 64), tmp_path / "more-out.jsonl", Writer(), priors=None).go()
     assert "what 64 rows taught is kept for --priors learned: redraft priors" in more.summary()
-    ((_, before),) = Shelf.at().all()
+    ((_, before),) = PriorsStore.in_folder().entries()
     less = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
     told = "what 64 tasks taught is kept for --priors learned, not what 48 rows taught now: redraft priors"
     assert told in less.summary()
-    assert [kept for _, kept in Shelf.at().all()] == [before]
+    assert [kept for _, kept in PriorsStore.in_folder().entries()] == [before]
     (tmp_path / "b").mkdir()
     await run_of(table(tmp_path / "as-many.jsonl", 64), tmp_path / "b" / "out.jsonl", Writer(), priors=None).go()
-    ((_, after),) = Shelf.at().all()
+    ((_, after),) = PriorsStore.in_folder().entries()
     assert (after.priors.tasks, "b/out" in after.source) == (64, True)
 
 
 async def test_who_learns_nothing_may_begin_with_what_was_taught_all_the_same(tmp_path, rows):
     """Where it asks for that; what it began with is said, and what is kept stays."""
     await run_of(rows, tmp_path / "first.jsonl", Writer(), priors=None).go()
-    ((_, kept),) = Shelf.at().all()
+    ((_, kept),) = PriorsStore.in_folder().entries()
     taught = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", learn=False).go()
-    assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
+    assert Priors.from_dict(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
     assert "began with what 48 tasks taught" in taught.summary()
     (tmp_path / "b").mkdir()
     shipped = await run_of(rows, tmp_path / "b" / "out.jsonl", Writer(), learn=False).go()
-    assert Priors.of(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == Priors()
+    assert Priors.from_dict(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == Priors()
     assert not any("taught" in line for line in shipped.summary())
-    assert [one for _, one in Shelf.at().all()] == [kept]
+    assert [one for _, one in PriorsStore.in_folder().entries()] == [kept]
 
 
 async def test_from_which_row_on_is_gone_by_what(tmp_path, rows):
@@ -277,7 +277,7 @@ async def test_from_which_row_on_is_gone_by_what(tmp_path, rows):
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
     assert "rows from 8 on go by what 4 rows taught; rows from 32 on go by what 16 rows taught" in report.summary()
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
-        told = opened.run("out-jsonl").about["report"]
+        told = opened.run("out-jsonl").metadata["report"]
     assert told["learned"] == [{"from": 8, "rows": 4}, {"from": 32, "rows": 16}]
     assert (told["began_with"], told["taught"], told["for_next"]) == (0, 48, 48)
 
@@ -286,7 +286,7 @@ async def test_from_which_row_on_is_gone_by_what(tmp_path, rows):
 async def test_shipped_priors_count_in_a_run_that_goes_on(tmp_path, rows, some):
     """It began with what an earlier run had taught; from now on it does as if not, and what was finished stays."""
     await run_of(rows, tmp_path / "first.jsonl", Writer(), priors=None).go()
-    ((_, kept),) = Shelf.at().all()
+    ((_, kept),) = PriorsStore.in_folder().entries()
     model = Writer()
     going = run_of(rows, tmp_path / "out.jsonl", model, priors="learned")
     work = asyncio.ensure_future(going.go())
@@ -294,11 +294,11 @@ async def test_shipped_priors_count_in_a_run_that_goes_on(tmp_path, rows, some):
         await asyncio.sleep(0)
     going.stop()
     done = (await work).done
-    assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
+    assert Priors.from_dict(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
     assert report.done == N
     assert report.kept >= done > 0
-    assert Priors.of(noted(tmp_path / "out.jsonl.journal")["start"]) == Priors()
+    assert Priors.from_dict(noted(tmp_path / "out.jsonl.journal")["start"]) == Priors()
     learned = [*noted(tmp_path / "out.jsonl.journal")["stages"]]
     assert learned == ([] if done == N else ["8", "32"])
 
@@ -312,7 +312,7 @@ async def test_a_run_that_was_cut_short_or_is_small_teaches_nobody(tmp_path, row
         await asyncio.sleep(0)
     going.stop()
     await work
-    assert list(Shelf.at().all()) == []
+    assert list(PriorsStore.in_folder().entries()) == []
 
 
 @given(st.integers(0, 4), st.integers(1, 20))
@@ -334,8 +334,8 @@ def test_pupils_are_evenly_chosen(nth, first):
         school.ended(place)
     assert school.ready(stage)
     assert school.priors(n) == Priors()
-    school.stages[stage] = Priors(level=0.25)
-    assert school.priors(n).level == 0.25
+    school.stages[stage] = Priors(draft_mean=0.25)
+    assert school.priors(n).draft_mean == 0.25
     again = Schooling.of(Priors(), json.loads(json.dumps(school.as_data())), first=first)
     assert again.priors(n) == school.priors(n) and again.stage(n) is None
 
@@ -345,10 +345,10 @@ def test_the_command_line_can_do_without(tmp_path, rows, serve):
     server = serve("--latency", 0.001)
     command = [part for part in killing.batch(rows, tmp_path / "out.jsonl", server.model) if part not in {"--priors", "shipped"}]
     assert killing.run([*command, "--no-learn"]).code == 0
-    assert list(Shelf.at().all()) == []
+    assert list(PriorsStore.in_folder().entries()) == []
     command = [part for part in killing.batch(rows, tmp_path / "b.jsonl", server.model) if part not in {"--priors", "shipped"}]
     assert killing.run(command).code == 0
-    assert len(list(Shelf.at().all())) == 1
+    assert len(list(PriorsStore.in_folder().entries())) == 1
 
 
 async def test_a_shelf_that_cannot_be_written_spoils_no_run(tmp_path, rows, monkeypatch):

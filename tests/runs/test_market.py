@@ -23,7 +23,7 @@ from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Outcome, Usage
 from redraft.core.steps import Compare
 from redraft.core.stopping import max_iterations, target
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 from redraft.models.pricing import FREE
 from redraft.runs import Run
 from redraft.runs import run as doors
@@ -40,7 +40,7 @@ from .test_waves import provider
 __all__ = ["provider"]
 
 ONE = Usage(1)
-PLAN = Adaptive(SelfRefine(target(0.9) | max_iterations(8)), attempts=8, price=0.002)
+PLAN = Adaptive(SelfRefine(target(0.9) | max_iterations(8)), max_attempts=8, min_expected_gain=0.002)
 
 
 class Tasks:
@@ -50,14 +50,14 @@ class Tasks:
         dice = random.Random(seed)
         self.worlds = []
         for i in range(n):
-            world = World(Priors(level=0.9 if i % 2 else 0.4, level_sd=0.03, step_sd=0.03), dice)
+            world = World(Priors(draft_mean=0.9 if i % 2 else 0.4, draft_mean_sd=0.03, step_sd=0.03), dice)
             self.worlds.append(world)
         self.calls = 0
         self.took = [0] * n
 
     async def work(self, i, plan):
         """A task to its end, giving way to the others after each step."""
-        trace = Trace(Task("t"), (Seat("judge"),))
+        trace = Trace(Task("t"), (PanelGrader("judge"),))
         while not trace.outcome:
             for step in plan(trace):
                 record = self.worlds[i].perform(step)
@@ -93,7 +93,7 @@ async def shared(n, budget, width):
 async def apart(n, each):
     """The same tasks with so many calls each, best use made of them."""
     tasks = Tasks(n)
-    plan = Adaptive(SelfRefine(max_iterations(8)), attempts=(each - 2) // 2, price=0.0)
+    plan = Adaptive(SelfRefine(max_iterations(8)), max_attempts=(each - 2) // 2, min_expected_gain=0.0)
     return [tasks.quality(i, await tasks.work(i, plan)) for i in range(n)], tasks
 
 
@@ -118,13 +118,13 @@ def test_more_money_is_a_lower_price(each):
     """A market with more money asks no more; with too little for a draft and a grade each, nothing more is worth it."""
     tasks = Tasks(1)
     less, more = (market_of(tasks, 100 * calls, 100).quote.price for calls in (each, each + 1))
-    assert less >= more >= PLAN.price
+    assert less >= more >= PLAN.min_expected_gain
     assert market_of(tasks, 150, 100).quote.price == pytest.approx(1, rel=0.01)
 
 
 def test_where_there_is_money_for_all_the_price_is_the_plans_own():
     """So much a call must gain whatever is left over."""
-    assert market_of(Tasks(1), 100_000, 100).quote == (PLAN.price, "calls")
+    assert market_of(Tasks(1), 100_000, 100).quote == (PLAN.min_expected_gain, "calls")
 
 
 def test_a_step_is_worth_its_price_in_the_unit_of_the_budget():
@@ -153,7 +153,7 @@ def test_which_unit(budget, unit):
 def paying(amount):
     """A trace of one draft and one grade that cost so much together, as step by step it grows."""
     usage = Usage(1, 500, 500, cost=amount / 2, answer_tokens=1000, answer_cost=amount / 2)
-    drafted = Trace(Task("t"), (Seat("judge"),), (Candidate(0, "a", by="w", role="generate", usage=usage),))
+    drafted = Trace(Task("t"), (PanelGrader("judge"),), (Candidate(0, "a", by="w", role="generate", usage=usage),))
     return drafted + Feedback(0.4, "so so", ("say more",), grader="judge", usage=usage)
 
 
@@ -183,7 +183,7 @@ def test_where_calls_cost_nothing_usd_hold_nobody_up():
     """The price for a row is the plan's own, however many rows wait."""
     spent = {"calls": 500, "usd": 0.0}
     market = Market(PLAN, "usd", lambda: 5.0, lambda: spent, 200)
-    assert market.quoted(market.begun()) == (PLAN.price, "calls")
+    assert market.quoted(market.begun()) == (PLAN.min_expected_gain, "calls")
 
 
 async def ladders(market, tasks, n):
@@ -195,7 +195,7 @@ async def ladders(market, tasks, n):
 
 async def test_other_priors_begin_a_new_price():
     """What was decided under old ones is forgotten, also of rows that end only then; so the price is that of a new run."""
-    tasks, priors = Tasks(40), Priors(level=0.7, noise_sd=0.05)
+    tasks, priors = Tasks(40), Priors(draft_mean=0.7, noise_sd=0.05)
     market = market_of(tasks, 640, 160)
     late = market.begun()
     await ladders(market, tasks, 39)
@@ -228,17 +228,17 @@ async def test_what_rows_are_owed_is_known_without_going_through_them():
         assert market._held == pytest.approx(sum(row.held for row in market.under_way))
 
 
-DUELS = (Seat("judge"), Seat("final", compares=True))
+DUELS = (PanelGrader("judge"), PanelGrader("final", compares=True))
 
 
 def test_made_up_tasks_end_with_a_duel_and_with_what_is_believed():
     """Where a grader compares, it does so in made-up tasks, too, for two calls; the end holds all that the plan says."""
-    plan = Adaptive(SelfRefine(max_iterations(3)), price=0.005)
+    plan = Adaptive(SelfRefine(max_iterations(3)), min_expected_gain=0.005)
     ended = [worked(trace, plan, world) for world, trace in imagined(Priors(), DUELS, answered=False)]
     dueled = [t for t in ended if any(isinstance(r, Comparison) for r in t.records)]
     assert 0 < len(dueled) < len(ended)
     assert all(r.usage.calls == 2 for t in dueled for r in t.records if isinstance(r, Comparison))
-    assert all(dict(t.outcome.believed)[t.outcome.best] == t.outcome.score for t in ended)
+    assert all(dict(t.outcome.estimates)[t.outcome.best] == t.outcome.score for t in ended)
     assert {ladder.duel for ladder in made_up(plan, DUELS, answered=False)} == {0.0, 2.0}
 
 
@@ -255,7 +255,7 @@ def test_the_duel_is_the_end():
     (step,) = row.plan(PLAN)(trace)
     assert isinstance(step, Compare)
     left[0] = 1e6
-    market.believing(Priors(level=0.5))
+    market.believing(Priors(draft_mean=0.5))
     trace += Comparison((1, 0), grader="final", usage=Usage(2))
     (step,) = row.plan(PLAN)(trace)
     row.ended(trace + step.outcome)
@@ -265,9 +265,9 @@ def test_the_duel_is_the_end():
 
 def test_a_ladder_tells_what_each_decision_offered():
     """What a step took is put right once it is known; the same decision again is no other; it can be kept as JSON."""
-    plan = Adaptive(price=0.0)
+    plan = Adaptive(min_expected_gain=0.0)
     market = market_of(Tasks(1), 100, 1)
-    for world, trace in imagined(Priors(), [Seat("judge")], answered=False, tasks=3):
+    for world, trace in imagined(Priors(), [PanelGrader("judge")], answered=False, tasks=3):
         row = market.begun()
         ended = worked(trace, row.plan(plan), world)
         row.ended(ended)
@@ -285,7 +285,9 @@ def test_what_is_not_known_teaches_nothing():
     """A row whose cost is unknown is no rung, and no error."""
     market = Market(PLAN, "usd", lambda: 1.0, lambda: {}, 2)
     row = market.begun()
-    trace = Trace(Task("t"), (Seat("judge"),), (Candidate(0, "a", usage=Usage(1, answer_cost=None)), Feedback(0.5, grader="judge")))
+    trace = Trace(
+        Task("t"), (PanelGrader("judge"),), (Candidate(0, "a", usage=Usage(1, answer_cost=None)), Feedback(0.5, grader="judge"))
+    )
     row.plan(PLAN)(trace)
     row.ended(trace + Outcome(0, "gain"))
     market.begun().ended(None)
@@ -295,9 +297,9 @@ def test_what_is_not_known_teaches_nothing():
 
 def test_made_up_tasks_are_the_same_every_time():
     """They follow from the priors alone; a task that comes with a response begins with it."""
-    one, two = ([w.level for w, _ in imagined(Priors(), [Seat("judge")], answered=True)] for _ in range(2))
+    one, two = ([w.level for w, _ in imagined(Priors(), [PanelGrader("judge")], answered=True)] for _ in range(2))
     assert one == two
-    world, trace = next(imagined(Priors(), [Seat("judge")], answered=True))
+    world, trace = next(imagined(Priors(), [PanelGrader("judge")], answered=True))
     assert trace.candidates[0].usage.calls == 0
     assert len(world.qualities) == 1
 

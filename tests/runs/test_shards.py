@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback
-from redraft.middleware import Gate
+from redraft.middleware import EndpointLimiter
 from redraft.protocols import Reply
 from redraft.core.records import Usage
 from redraft.errors import ConfigError, StoreError
@@ -22,7 +22,7 @@ from redraft.runs.part import Shard
 from redraft.runs.shards import gather
 from redraft.runs.shares import Share, Shares, Use
 from redraft.storage.journal import Journal
-from redraft.storage.shard_merge import parts_beside
+from redraft.storage.shard_merge import shard_journals
 
 ROWS = 24
 
@@ -141,7 +141,7 @@ def test_shards_come_to_what_one_process_comes_to(tmp_path, rows, here):
         row for row, _ in known(tmp_path / "a.jsonl.journal", "a-jsonl")
     ]
     assert (many.done, many.kept, many.usage, many.uplift) == (one.done, 0, one.usage, pytest.approx(one.uplift))
-    assert parts_beside(tmp_path / "b.jsonl.journal") == []
+    assert shard_journals(tmp_path / "b.jsonl.journal") == []
 
 
 def test_a_finished_run_asks_nobody(tmp_path, rows, here):
@@ -243,20 +243,20 @@ def test_a_journal_that_a_worker_cannot_reach_is_named(tmp_path, rows, monkeypat
 
 async def test_a_gate_is_resized_while_calls_wait():
     """Less sends nobody out, but lets nobody in; with more it grows again, and rates change from now on."""
-    gate = Gate("m", start=4, ceiling=4, rpm=1_000_000)
-    places = [await gate.enter() for _ in range(3)]
+    gate = EndpointLimiter("m", initial=4, maximum=4, rpm=1_000_000)
+    places = [await gate.acquire() for _ in range(3)]
     gate.resize(1, 1_000_000, None)
-    waiting = asyncio.ensure_future(gate.enter())
+    waiting = asyncio.ensure_future(gate.acquire())
     await asyncio.sleep(0)
-    assert (gate.in_flight, gate.waiting, gate.limit) == (3, 1, 1)
+    assert (gate.in_flight, gate.queue_length, gate.limit) == (3, 1, 1)
     gate.resize(8, 60, None)
     for place in places:
-        gate.succeeded(place, Reply("a"))
-    gate.succeeded(await asyncio.wait_for(waiting, 1), Reply("a"))
+        gate.record_success(place, Reply("a"))
+    gate.record_success(await asyncio.wait_for(waiting, 1), Reply("a"))
     assert gate.limit == 2
-    late = [asyncio.ensure_future(gate.enter()) for _ in range(2)]  # a second's worth is one call now
+    late = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]  # a second's worth is one call now
     await asyncio.sleep(0.05)
-    assert gate.waiting >= 1
+    assert gate.queue_length >= 1
     for one in late:
         one.cancel()
 
@@ -313,27 +313,27 @@ def test_a_shard_that_only_dies_ends_the_run(tmp_path, rows, monkeypatch):
 def test_what_shards_left_is_gathered_once(tmp_path, rows, here):
     """A part that is found again, because its removal was cut short, changes nothing; least of all the money spent."""
     with Journal(tmp_path / "j") as whole:
-        whole.note("r", spent={"calls": 2.0})
+        whole.update_run("r", spent={"calls": 2.0})
         with Journal(tmp_path / "j.1-of-2") as part:
-            part.note("r", leg="x", spent={"calls": 5.0})
-            part.begin("r", "a", 0, "key", {}, {})
-            part.finish("r", "a", "done", {"b": 1})
+            part.update_run("r", leg="x", spent={"calls": 5.0})
+            part.begin_row("r", "a", 0, "key", {}, {})
+            part.finish_row("r", "a", "done", {"b": 1})
         copyfile(tmp_path / "j.1-of-2", tmp_path / "copy")
         gather(whole)
         copyfile(tmp_path / "copy", tmp_path / "j.1-of-2")
         gather(whole)
-        assert whole.run("r").about["spent"]["calls"] == 7
+        assert whole.run("r").metadata["spent"]["calls"] == 7
         assert whole.run("r").counts == {"open": 0, "done": 1, "failed": 0}
-        assert parts_beside(tmp_path / "j") == []
+        assert shard_journals(tmp_path / "j") == []
 
 
 def test_a_part_that_somebody_holds_is_not_taken(tmp_path, monkeypatch):
     """It may be a worker of a run whose driver died: it is waited for, then named."""
-    monkeypatch.setattr("redraft.storage.shard_merge.PATIENCE", 0.2)
+    monkeypatch.setattr("redraft.storage.shard_merge.LOCK_TIMEOUT", 0.2)
     with Journal(tmp_path / "j") as whole, Journal(tmp_path / "j.1-of-2"):
-        whole.note("r")
+        whole.update_run("r")
         with Journal(tmp_path / "j.2-of-2") as part:
-            part.note("r")
+            part.update_run("r")
             with pytest.raises(StoreError, match="j.1-of-2.*is held by"):
                 gather(whole)
 

@@ -13,7 +13,7 @@ from redraft.middleware import Budget
 from redraft.protocols import Request
 from redraft.errors import ConfigError
 from redraft.models import Chat
-from redraft.models.openai_batches import Batches, read_line
+from redraft.models.openai_batches import BatchClient, parse_result_line
 from redraft.models.scripted import ScriptedModel
 from redraft.runs import Limits, Run, batch_sync
 from redraft.storage.journal import Journal
@@ -178,7 +178,7 @@ async def test_a_batch_that_somebody_cancelled_is_asked_again(tmp_path, rows, lo
     going = asyncio.ensure_future(asked.go())
     while "in progress" not in asked.progress.state and not going.done():
         await asyncio.sleep(0.01)
-    assert (await Batches(Chat("m", f"{server.url}/v1")).cancel("batch_1")).ended
+    assert (await BatchClient(Chat("m", f"{server.url}/v1")).cancel("batch_1")).is_ended
     assert not (await going).ended
     assert (tmp_path / "out.jsonl").read_bytes() == local[0] and server.counts()["again"] == 24
 
@@ -277,9 +277,9 @@ async def test_cut_short_it_leaves_the_batch_to_the_next_time(tmp_path, rows, lo
 def forget_batch(output):
     """As if the process had been killed between making a batch and noting it."""
     with Journal(f"{output}.journal") as journal:
-        waves = journal.run("out-jsonl").about["waves"]
+        waves = journal.run("out-jsonl").metadata["waves"]
         assert len(waves["open"]) == 1
-        journal.note("out-jsonl", waves={**waves, "open": [{**waves["open"][0], "batch": None}]})
+        journal.update_run("out-jsonl", waves={**waves, "open": [{**waves["open"][0], "batch": None}]})
 
 
 def test_interrupted_from_the_keyboard(tmp_path, rows, provider):
@@ -309,14 +309,16 @@ def test_interrupted_from_the_keyboard(tmp_path, rows, provider):
 )
 def test_lines_of_an_output(line, found):
     """An answer, or nothing: a line that is none leaves its request unanswered."""
-    read = read_line(line)
+    read = parse_result_line(line)
     assert (read and (read[1].status, read[1].body)) == found
 
 
 def test_the_key_is_in_no_line(tmp_path):
     """The file that is uploaded holds what a live call would have as its body."""
     chat = Chat("m", "http://:sk-canary@h/v1", extra_body={"top_p": 0.5})
-    line = json.loads(Batches(chat).line("k", Request(({"role": "user", "content": "half a pair: \ud800"},), max_tokens=5)))
+    line = json.loads(
+        BatchClient(chat).request_line("k", Request(({"role": "user", "content": "half a pair: \ud800"},), max_tokens=5))
+    )
     assert line["body"] == {
         "model": "m",
         "messages": [{"role": "user", "content": "half a pair: \ufffd"}],

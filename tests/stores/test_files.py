@@ -17,13 +17,13 @@ from redraft.core.trace import Trace
 from redraft.tables import open_output
 from redraft.errors import StoreError
 from redraft.runs.export import drafted
-from redraft.storage import Journal, JsonlStore, read_trace, salvage, write_whole
+from redraft.storage import Journal, JsonlStore, read_trace, salvage, write_atomic
 from redraft.storage.file_lock import PathLock
-from redraft.storage.priors_store import Kept, Pair, Shelf
+from redraft.storage.priors_store import StoredPriors, PriorsKey, PriorsStore
 from redraft.validation.card import write_card_file
 from redraft.validation.verdicts import VerdictFile
 
-PAIR = Pair.of("m", "identity", [("g", 1.0, "f")])
+PAIR = PriorsKey.from_graders("m", "identity", [("g", 1.0, "f")])
 ANYBODY = 0o1777
 NOBODY = 65534
 AS_ROOT = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can plant another user's link")
@@ -36,7 +36,7 @@ def rows(path):
 
 def journal(path):
     with Journal(path) as opened:
-        opened.note("r")
+        opened.update_run("r")
 
 
 def trace(path):
@@ -55,7 +55,7 @@ def exported(path):
 
 
 def priors(path):
-    Shelf(path.parent).put(Kept.now(PAIR, Priors(), "test"))
+    PriorsStore(path.parent).save(StoredPriors.create(PAIR, Priors(), "test"))
 
 
 def verdicts(path):
@@ -70,7 +70,7 @@ PRIVATE = {
     "verdicts": ("verdicts.jsonl", verdicts),
 }
 NAMED = {
-    "an answer": ("answer.txt", lambda path: write_whole(path, "new")),
+    "an answer": ("answer.txt", lambda path: write_atomic(path, "new")),
     "rows": ("out.jsonl", rows),
     "packed rows": ("out.jsonl.gz", rows),
     "a table": ("out.csv", rows),
@@ -177,7 +177,7 @@ def test_all_that_lies_beside_a_journal_is_private(tmp_path, umask):
     before = os.umask(umask)
     try:
         with Journal(tmp_path / "j") as opened:
-            opened.note("r")
+            opened.update_run("r")
             opened.flush()
             assert {p.name: mode(p) for p in tmp_path.iterdir()} == dict.fromkeys(["j", "j-wal", "j-shm", "j.lock"], 0o600)
         (tmp_path / "j").chmod(0o640)

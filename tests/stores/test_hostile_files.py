@@ -15,7 +15,7 @@ from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
 from redraft.storage import Journal, read_trace, salvage
-from redraft.storage.shard_merge import absorb
+from redraft.storage.shard_merge import merge_shard
 
 SOON = 20.0  # seconds, on a busy machine
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
@@ -26,12 +26,12 @@ LARGE = "9" * 5000
 
 def filled(path):
     with Journal(path) as journal:
-        journal.note("r", model="m")
+        journal.update_run("r", model="m")
         for n in range(3):
-            journal.begin("r", f"row-{n}", n, "k", {"task": "t"}, Trace(Task("q")).header())
-            journal.append("r", f"row-{n}", 0, [record_to_json(Candidate(0, "a"))])
-            journal.finish("r", f"row-{n}", "done", {"best": "b"})
-        journal.calls["ab"] = Reply("c")
+            journal.begin_row("r", f"row-{n}", n, "k", {"task": "t"}, Trace(Task("q")).header())
+            journal.append_records("r", f"row-{n}", 0, [record_to_json(Candidate(0, "a"))])
+            journal.finish_row("r", f"row-{n}", "done", {"best": "b"})
+        journal.response_cache["ab"] = Reply("c")
     return path
 
 
@@ -138,12 +138,12 @@ def read_all(path, **how):
     """All that can be asked of a journal."""
     with Journal(path, **how) as journal:
         runs = journal.runs()
-        journal.known(runs[0].name, [f"row-{n}" for n in range(3)])
+        journal.rows_by_id(runs[0].name, [f"row-{n}" for n in range(3)])
         told = list(journal.traces(runs[0].name))
-        replies = dict(journal.calls)
+        replies = dict(journal.response_cache)
         if not how:
-            journal.note("r", again=True)
-            journal.forget("r")
+            journal.update_run("r", again=True)
+            journal.delete("r")
     return len(told), len(replies)
 
 
@@ -201,12 +201,12 @@ def test_a_hostile_part_is_not_taken_in(tmp_path, kind):
     part = tmp_path / "j.1-of-2"
     (FOREIGN | CELLS)[kind](part)
     with Journal(tmp_path / "j") as journal:
-        journal.note("r")
+        journal.update_run("r")
         if kind in HARMLESS:
-            absorb(journal, part)
+            merge_shard(journal, part)
         else:
             with pytest.raises(StoreError, match="1-of-2"):
-                absorb(journal, part)
+                merge_shard(journal, part)
 
 
 def test_a_part_that_is_a_link_is_not_taken_in(tmp_path):
@@ -214,7 +214,7 @@ def test_a_part_that_is_a_link_is_not_taken_in(tmp_path):
     filled(tmp_path / "other")
     (tmp_path / "j.1-of-2").symlink_to(tmp_path / "other")
     with Journal(tmp_path / "j") as journal, pytest.raises(StoreError, match="1-of-2.*is a link"):
-        absorb(journal, tmp_path / "j.1-of-2")
+        merge_shard(journal, tmp_path / "j.1-of-2")
 
 
 HEADER = '{"redraft": 1, "task": {"messages": "q"}}'
@@ -291,9 +291,9 @@ def test_a_candidate_made_from_none_is_refused(tmp_path, parents):
     with pytest.raises(StoreError, match=r"t.jsonl': candidate \d was made from candidate \d, which is not before it"):
         read_trace(path)
     with Journal(tmp_path / "j") as journal:
-        journal.note("r")
-        journal.begin("r", "x", 0, "k", {}, Trace(Task("q")).header())
-        journal.append("r", "x", 0, candidates)
+        journal.update_run("r")
+        journal.begin_row("r", "x", 0, "k", {}, Trace(Task("q")).header())
+        journal.append_records("r", "x", 0, candidates)
         with pytest.raises(StoreError, match="j', row 'x': candidate"):
             journal.trace("r", "x")
 

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import ScriptedModel, Task, refine
-from redraft.protocols import Pace, Reply
+from redraft.protocols import RateLimitStatus, Reply
 from redraft.core.records import Candidate, Usage
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import ConfigError, StoreError
-from redraft.storage import Journal, RowNote, salvage
-from redraft.storage.shard_merge import absorb
+from redraft.storage import Journal, RowInfo, salvage
+from redraft.storage.shard_merge import merge_shard
 from redraft.storage.schema import SCHEMA
 
 HEADER = Trace(Task("q")).header()
@@ -33,12 +33,12 @@ def record(i, text="a"):
 def filled(path, rows=3, size=1):
     """A journal with some finished rows, closed."""
     with Journal(path) as journal:
-        journal.note("r", model="m")
+        journal.update_run("r", model="m")
         for n in range(rows):
-            journal.begin("r", f"row-{n}", n, "k", {"task": "t"}, HEADER)
-            journal.append("r", f"row-{n}", 0, [record(0, "a" * size), record(1, "b" * size)])
-            journal.finish("r", f"row-{n}", "done", {"best": "b"})
-            journal.calls[f"{n:064x}"] = Reply("c" * size)
+            journal.begin_row("r", f"row-{n}", n, "k", {"task": "t"}, HEADER)
+            journal.append_records("r", f"row-{n}", 0, [record(0, "a" * size), record(1, "b" * size)])
+            journal.finish_row("r", f"row-{n}", "done", {"best": "b"})
+            journal.response_cache[f"{n:064x}"] = Reply("c" * size)
     return path
 
 
@@ -51,12 +51,12 @@ async def test_a_row_is_kept_record_by_record(tmp_path):
     result = await refine("q", ScriptedModel(["a", "b", "c"]), {"a": 0.1, "b": 0.3, "c": 0.95}.get)
     trace = replace(result.trace, since=0)
     with Journal(tmp_path / "j") as journal:
-        journal.note("r")
-        journal.begin("r", "x", 0, "key", {}, trace.header())
+        journal.update_run("r")
+        journal.begin_row("r", "x", 0, "key", {}, trace.header())
         for i, kept in enumerate(trace.records):
-            journal.append("r", "x", i, [record_to_json(kept)])
+            journal.append_records("r", "x", i, [record_to_json(kept)])
             assert journal.trace("r", "x").records == trace.records[: i + 1]
-        journal.append("r", "x", 1, [record_to_json(r) for r in trace.records[1:3]])
+        journal.append_records("r", "x", 1, [record_to_json(r) for r in trace.records[1:3]])
         assert journal.trace("r", "x") == trace
     with Journal(tmp_path / "j", create=False) as journal:
         assert journal.trace("r", "x") == trace
@@ -71,17 +71,17 @@ def test_any_text_survives(tmp_path_factory, run, id, text):
     path = tmp_path_factory.mktemp("j") / "j"
     trace = Trace(Task(text, id=id, metadata={"m": text}), records=(Candidate(0, text),))
     with Journal(path) as journal:
-        journal.note(run, about=text)
-        journal.begin(run, id, 7, "key", {"part": text}, trace.header())
-        journal.append(run, id, 0, [record_to_json(trace.records[0])])
-        journal.finish(run, id, "done", {"best": text})
-        journal.calls["ab"] = Reply(text, finish=text, reasoning=text)
+        journal.update_run(run, metadata=text)
+        journal.begin_row(run, id, 7, "key", {"part": text}, trace.header())
+        journal.append_records(run, id, 0, [record_to_json(trace.records[0])])
+        journal.finish_row(run, id, "done", {"best": text})
+        journal.response_cache["ab"] = Reply(text, finish_reason=text, reasoning=text)
     with Journal(path) as journal:
-        assert journal.run(run).about == {"about": text}
-        note = RowNote(id, 7, "key", {"part": text}, "done", {"best": text})
-        assert journal.known(run, [id, id + "x"]) == {id: note}
+        assert journal.run(run).metadata == {"about": text}
+        note = RowInfo(id, 7, "key", {"part": text}, "done", {"best": text})
+        assert journal.rows_by_id(run, [id, id + "x"]) == {id: note}
         assert list(journal.traces(run)) == [(note, trace)]
-        assert journal.calls["ab"] == Reply(text, finish=text, reasoning=text)
+        assert journal.response_cache["ab"] == Reply(text, finish_reason=text, reasoning=text)
 
 
 IDS = st.sampled_from("abc")
@@ -101,25 +101,25 @@ def test_it_behaves_like_a_table_in_memory(tmp_path_factory, ops):
     """Whatever is written in whatever order, reading tells the last of it, however often the file was closed between."""
     path = tmp_path_factory.mktemp("j") / "j"
     journal, rows = Journal(path), {}
-    journal.note("r")
+    journal.update_run("r")
     for op, id, value in ops:
         if op == "begin":
-            journal.begin("r", id, value, "k", {}, HEADER)
+            journal.begin_row("r", id, value, "k", {}, HEADER)
             rows[id] = [value, "open", None, 0]
         elif op == "reopen":
             journal.close()
             journal = Journal(path)
         elif op == "forget":
-            journal.forget("r", [id])
+            journal.delete("r", [id])
             rows.pop(id, None)
         elif op == "append" and id in rows:
-            journal.append("r", id, rows[id][3], [record(rows[id][3] + i) for i in range(value)])
+            journal.append_records("r", id, rows[id][3], [record(rows[id][3] + i) for i in range(value)])
             rows[id][3] += value
         elif op == "finish" and id in rows:
-            journal.finish("r", id, value, {"v": value})
+            journal.finish_row("r", id, value, {"v": value})
             rows[id][1:3] = value, {"v": value}
         elif op == "moved" and id in rows:
-            journal.moved("r", id, value)
+            journal.set_position("r", id, value)
             rows[id][0] = value
         elif op == "look":
             same(journal, rows)
@@ -140,47 +140,47 @@ def same(journal, rows):
 def test_more_rows_than_are_read_at_a_time_come_in_order(tmp_path):
     """A thousand rows, written backwards and with places shared, are all told, by place."""
     with Journal(tmp_path / "j") as journal:
-        journal.note("r")
+        journal.update_run("r")
         for i in range(1000):
-            journal.begin("r", str(i), (1000 - i) // 3, "k", {}, HEADER)
-        told = [note.n for note, _ in journal.traces("r")]
+            journal.begin_row("r", str(i), (1000 - i) // 3, "k", {}, HEADER)
+        told = [note.position for note, _ in journal.traces("r")]
         assert (len(told), told) == (1000, sorted(told))
-        assert len(journal.known("r", [str(i) for i in range(1000)])) == 1000
+        assert len(journal.rows_by_id("r", [str(i) for i in range(1000)])) == 1000
 
 
 def test_runs_are_told_apart(tmp_path):
     """Each has its own rows and its own account, and keys are merged into that."""
     with Journal(tmp_path / "j") as journal:
-        journal.note("a", model="m", n=1)
-        journal.note("b")
-        journal.note("a", n=2, done=True)
-        journal.begin("a", "x", 0, "ka", {}, HEADER)
-        journal.begin("b", "x", 0, "kb", {}, HEADER)
-        journal.finish("a", "x", "failed", {"error": "no"})
+        journal.update_run("a", model="m", n=1)
+        journal.update_run("b")
+        journal.update_run("a", n=2, done=True)
+        journal.begin_row("a", "x", 0, "ka", {}, HEADER)
+        journal.begin_row("b", "x", 0, "kb", {}, HEADER)
+        journal.finish_row("a", "x", "failed", {"error": "no"})
         assert [r.name for r in journal.runs()] == ["a", "b"]
-        assert journal.run("a").about == {"model": "m", "n": 2, "done": True}
+        assert journal.run("a").metadata == {"model": "m", "n": 2, "done": True}
         assert journal.run("a").counts == {"open": 0, "done": 0, "failed": 1}
         assert journal.run("b").counts == {"open": 1, "done": 0, "failed": 0}
-        assert (journal.known("a", ["x"])["x"].key, journal.known("b", ["x"])["x"].key) == ("ka", "kb")
+        assert (journal.rows_by_id("a", ["x"])["x"].key, journal.rows_by_id("b", ["x"])["x"].key) == ("ka", "kb")
         assert journal.run("c") is None
-        assert journal.known("c", ["x"]) == {}
+        assert journal.rows_by_id("c", ["x"]) == {}
 
 
 def test_a_forgotten_run_leaves_nothing_and_its_room_is_given_back(tmp_path):
     """The other run and the calls stay."""
     path = filled(tmp_path / "j", rows=100, size=5000)
     with Journal(path) as journal:
-        journal.note("s")
-        journal.begin("s", "x", 0, "k", {}, HEADER)
-        journal.forget("r")
-        assert journal.known("r", ["row-1"]) == {}
+        journal.update_run("s")
+        journal.begin_row("s", "x", 0, "k", {}, HEADER)
+        journal.delete("r")
+        assert journal.rows_by_id("r", ["row-1"]) == {}
         assert [r.name for r in journal.runs()] == ["s"]
-        assert len(journal.calls) == 100
-        journal.calls.clear()
-        assert len(journal.calls) == 0
+        assert len(journal.response_cache) == 100
+        journal.response_cache.clear()
+        assert len(journal.response_cache) == 0
         assert journal.run("r") is None
         with pytest.raises(StoreError, match="has no run 'r'"):
-            journal.begin("r", "x", 0, "k", {}, HEADER)
+            journal.begin_row("r", "x", 0, "k", {}, HEADER)
         journal.compact()
         assert [note.id for note, _ in journal.traces("s")] == ["x"]
     assert path.stat().st_size < 100_000
@@ -198,39 +198,39 @@ REPLIES = [
 def test_a_cached_reply_is_there_at_once_and_stays(tmp_path, reply):
     """Before the commit, after it, and in the next process; what it said of rate limits is not kept."""
     with Journal(tmp_path / "j") as journal:
-        assert journal.calls.get("ab") is None
-        journal.calls["ab"] = replace(reply, pace=Pace(requests_left=1))
-        assert journal.calls["ab"] == reply
+        assert journal.response_cache.get("ab") is None
+        journal.response_cache["ab"] = replace(reply, pace=RateLimitStatus(requests_left=1))
+        assert journal.response_cache["ab"] == reply
         journal.flush()
-        assert journal.calls["ab"] == reply
-        assert journal.calls["ab"].pace is None
+        assert journal.response_cache["ab"] == reply
+        assert journal.response_cache["ab"].rate_limit_status is None
     with Journal(tmp_path / "j") as journal:
-        assert dict(journal.calls) == {"ab": reply}
-        journal.calls["ab"] = Reply("other")
-        assert journal.calls["ab"].text == "other"
-        del journal.calls["ab"]
-        assert "ab" not in journal.calls
+        assert dict(journal.response_cache) == {"ab": reply}
+        journal.response_cache["ab"] = Reply("other")
+        assert journal.response_cache["ab"].text == "other"
+        del journal.response_cache["ab"]
+        assert "ab" not in journal.response_cache
         with pytest.raises(KeyError):
-            del journal.calls["ab"]
-        assert len(journal.calls) == 0
+            del journal.response_cache["ab"]
+        assert len(journal.response_cache) == 0
 
 
 async def test_many_wait_for_one_commit(tmp_path):
     """Those who wait together are told together, and one who gives up disturbs nobody."""
     with Journal(tmp_path / "j") as journal:
-        journal.note("r")
+        journal.update_run("r")
 
         async def row(i):
-            journal.begin("r", str(i), i, "k", {}, HEADER)
-            await journal.committed()
+            journal.begin_row("r", str(i), i, "k", {}, HEADER)
+            await journal.wait_for_commit()
             with Journal(tmp_path / "j", read_only=True) as other:
-                return str(i) in other.known("r", [str(i)])
+                return str(i) in other.rows_by_id("r", [str(i)])
 
         rows = [asyncio.ensure_future(row(i)) for i in range(20)]
         await asyncio.sleep(0)
         rows.pop().cancel()
         assert all(await asyncio.gather(*rows))
-        await journal.committed()
+        await journal.wait_for_commit()
 
 
 def foreign_database(path):
@@ -348,13 +348,13 @@ def test_a_second_process_is_told_who_holds_it_and_may_read(tmp_path):
         with pytest.raises(StoreError, match=f"is held by process {process.pid} on .*, since 2"):
             Journal(path)
         with Journal(path, read_only=True) as journal:
-            assert journal.run("r").about == {"by": "the other"}
-            for write in (lambda: journal.note("r"), lambda: journal.calls.update(ab=Reply("a"))):
+            assert journal.run("r").metadata == {"by": "the other"}
+            for write in (lambda: journal.update_run("r"), lambda: journal.response_cache.update(ab=Reply("a"))):
                 with pytest.raises(StoreError, match="opened for reading only"):
                     write()
         process.kill()
     with Journal(path) as journal:
-        assert journal.run("r").about == {"by": "the other"}
+        assert journal.run("r").metadata == {"by": "the other"}
         with pytest.raises(StoreError, match="held by this process"):
             Journal(path)
     assert [p.name for p in tmp_path.iterdir()] == ["j"]
@@ -366,18 +366,18 @@ def test_another_name_of_the_file_is_the_same_journal(tmp_path):
     link.parent.mkdir()
     link.symlink_to(path)
     with Journal(path) as journal:
-        journal.note("r", by="the first")
+        journal.update_run("r", by="the first")
         with pytest.raises(StoreError, match="held by this process"):
             Journal(link)
         journal.flush()
         with Journal(link, read_only=True) as other:
-            assert other.run("r").about == {"by": "the first"}
+            assert other.run("r").metadata == {"by": "the first"}
     with Journal(link) as journal:
-        journal.note("r", by="the second")
+        journal.update_run("r", by="the second")
         with pytest.raises(StoreError, match="held by this process"):
             Journal(path)
     with Journal(path, create=False) as journal:
-        assert journal.run("r").about == {"by": "the second"}
+        assert journal.run("r").metadata == {"by": "the second"}
     assert [p.name for p in link.parent.iterdir()] == ["link"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["elsewhere", "j"]
 
@@ -389,32 +389,32 @@ def test_rows_that_left_the_input_count_no_more(tmp_path):
         return journal.run("r").counts["done"], [row.id for row, _ in journal.traces("r")]
 
     with Journal(filled(tmp_path / "j")) as journal:
-        assert (journal.serial("r"), seen()) == (0, (3, ["row-0", "row-1", "row-2"]))
-        journal.note("r", serial=1)
-        journal.met("r", ["row-0", "row-2"], journal.serial("r"))
-        journal.begin("r", "new", 3, "k", {}, HEADER)
-        journal.finish("r", "new", "done", {})
+        assert (journal.invocation("r"), seen()) == (0, (3, ["row-0", "row-1", "row-2"]))
+        journal.update_run("r", serial=1)
+        journal.mark_seen("r", ["row-0", "row-2"], journal.invocation("r"))
+        journal.begin_row("r", "new", 3, "k", {}, HEADER)
+        journal.finish_row("r", "new", "done", {})
         assert seen()[0] == 4
-        journal.note("r", whole=1)
+        journal.update_run("r", whole=1)
         assert seen() == (3, ["row-0", "row-2", "new"])
         assert [row.id for row, _ in journal.traces("r", 0)] == ["row-0", "row-1", "row-2", "new"]
-        journal.note("r", serial=2)
-        journal.met("r", ["row-1"])
+        journal.update_run("r", serial=2)
+        journal.mark_seen("r", ["row-1"])
         assert seen() == (4, ["row-0", "row-1", "row-2", "new"])
-        journal.note("r", whole=2)
+        journal.update_run("r", whole=2)
         assert seen() == (1, ["row-1"])
-        assert set(journal.known("r", ["row-0", "row-1"])) == {"row-0", "row-1"}
+        assert set(journal.rows_by_id("r", ["row-0", "row-1"])) == {"row-0", "row-1"}
 
 
 def test_rows_of_a_part_were_met_by_the_run_that_takes_them_in(tmp_path):
     """Rows that a shard has worked on count as much as others."""
     filled(tmp_path / "part")
     with Journal(tmp_path / "j") as journal:
-        journal.note("r", serial=5, whole=5)
-        absorb(journal, tmp_path / "part")
+        journal.update_run("r", serial=5, whole=5)
+        merge_shard(journal, tmp_path / "part")
         assert journal.run("r").counts["done"] == 3
         assert len(list(journal.traces("r"))) == 3
-        journal.note("r", serial=6, whole=6)
+        journal.update_run("r", serial=6, whole=6)
         assert journal.run("r").counts["done"] == 0
 
 
@@ -471,26 +471,26 @@ def test_a_full_disk_stops_the_writer_and_loses_nothing(tmp_path):
     assert f"{committed} finished rows are safe in it; the same command goes on" in ended.stderr
     with Journal(path) as journal:
         assert journal.run("r").counts == {"open": 0, "done": committed, "failed": 0}
-        journal.begin("r", "more", 2000, "k", {}, HEADER)
+        journal.begin_row("r", "more", 2000, "k", {}, HEADER)
         assert len(list(journal.traces("r"))) == committed + 1
 
 
 async def test_a_row_that_was_never_begun_is_trouble(tmp_path):
     """What was written is not silently lost, and closing does not hang."""
     with pytest.raises(StoreError, match="before it was begun.*'x'"), Journal(tmp_path / "j") as journal:
-        journal.note("r")
-        journal.append("r", "x", 0, [record(0)])
-    assert "before it was begun" in str(journal.trouble)
+        journal.update_run("r")
+        journal.append_records("r", "x", 0, [record(0)])
+    assert "before it was begun" in str(journal.write_error)
     with pytest.raises(StoreError):
-        await journal.committed()
+        await journal.wait_for_commit()
     with pytest.raises(StoreError):
-        journal.note("r")
+        journal.update_run("r")
 
 
 def test_a_status_that_is_none_is_refused(tmp_path):
     """Before anything is written."""
     with Journal(filled(tmp_path / "j")) as journal, pytest.raises(ConfigError, match="one of open, done, failed, got 'good'"):
-        journal.finish("r", "row-1", "good", {})
+        journal.finish_row("r", "row-1", "good", {})
 
 
 def test_what_is_left_of_a_damaged_journal_can_be_saved(tmp_path):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft import Priors, Result, ScriptedModel, batch, must, refine, refine_many, stream, weighted
-from redraft.session import Desk
+from redraft import Priors, Result, ScriptedModel, batch, must, refine, refine_many, stream, with_weight
+from redraft.session import Session
 from redraft.protocols import Reply
 from redraft.errors import ConfigError, StoreError
 from redraft.plans.adaptive import Adaptive
@@ -20,19 +20,19 @@ from redraft.core.trace import Trace
 from redraft.options import Options
 from redraft.runs import Run
 from redraft.runs.keys import settings_parts
-from redraft.storage.priors_store import Kept, Pair, Shelf, priors_in, read_priors
+from redraft.storage.priors_store import StoredPriors, PriorsKey, PriorsStore, priors_from_data, read_priors
 
-PAIR = Pair.of("m", "http://h/v1#m", [("judge", 1.0, "f" * 16)])
-LEARNED = Priors(level=0.7, noise_sd=0.2, tasks=40)
+PAIR = PriorsKey.from_graders("m", "http://h/v1#m", [("judge", 1.0, "f" * 16)])
+LEARNED = Priors(draft_mean=0.7, noise_sd=0.2, tasks=40)
 
 
 def kept(priors=LEARNED, pair=PAIR):
-    return Kept.now(pair, priors, "a test")
+    return StoredPriors.create(pair, priors, "a test")
 
 
 def desk(graders=None, model="m", judge=None, **settings):
     named = ScriptedModel([], name=model) if model else None
-    return Desk(Options(**settings), named, graders, ScriptedModel([], name=judge) if judge else None)
+    return Session(Options(**settings), named, graders, ScriptedModel([], name=judge) if judge else None)
 
 
 async def asking(text, model):
@@ -42,21 +42,21 @@ async def asking(text, model):
 
 def test_what_is_put_is_found_again(tmp_path):
     """As it was, for this pair and no other; the second takes the place of the first."""
-    shelf = Shelf.at(tmp_path / "deep" / "shelf")
-    assert shelf.of(PAIR) is None and list(shelf.all()) == []
-    shelf.put(kept(Priors()))
-    path = shelf.put(one := kept())
-    assert shelf.of(PAIR) == one
-    assert shelf.of(Pair.of("m", "http://other/v1#m", [("judge", 1.0, "f" * 16)])) is None
-    assert list(shelf.all()) == [(path, one)]
-    shelf.drop(path)
-    assert shelf.of(PAIR) is None
+    shelf = PriorsStore.in_folder(tmp_path / "deep" / "shelf")
+    assert shelf.load(PAIR) is None and list(shelf.entries()) == []
+    shelf.save(kept(Priors()))
+    path = shelf.save(one := kept())
+    assert shelf.load(PAIR) == one
+    assert shelf.load(PriorsKey.from_graders("m", "http://other/v1#m", [("judge", 1.0, "f" * 16)])) is None
+    assert list(shelf.entries()) == [(path, one)]
+    shelf.delete(path)
+    assert shelf.load(PAIR) is None
 
 
 def test_it_lies_among_the_users_own_things(monkeypatch, tmp_path):
     """In a folder of its own in REDRAFT_HOME."""
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
-    assert Shelf.at().put(kept()).parent == tmp_path / "priors"
+    assert PriorsStore.in_folder().save(kept()).parent == tmp_path / "priors"
 
 
 fractions = st.floats(0, 1)
@@ -65,10 +65,10 @@ fractions = st.floats(0, 1)
 @given(st.lists(fractions, min_size=11, max_size=11), st.integers(0, 10**9), st.text(st.characters(codec=None), min_size=1))
 def test_any_priors_and_names_survive(tmp_path_factory, figures, tasks, name):
     """To the last bit."""
-    shelf = Shelf.at(tmp_path_factory.mktemp("shelf"))
-    one = kept(Priors(*figures, tasks=tasks), Pair.of(name, name, [(name, 0.5, "a"), (name, 0.5, "b")]))
-    shelf.put(one)
-    assert shelf.of(one.pair) == one
+    shelf = PriorsStore.in_folder(tmp_path_factory.mktemp("shelf"))
+    one = kept(Priors(*figures, tasks=tasks), PriorsKey.from_graders(name, name, [(name, 0.5, "a"), (name, 0.5, "b")]))
+    shelf.save(one)
+    assert shelf.load(one.priors_key) == one
 
 
 def damaged():
@@ -98,11 +98,11 @@ def damaged():
 def test_a_damaged_file_is_reported_and_does_no_harm(monkeypatch, tmp_path, data):
     """Nothing is found in it, the list says what is wrong with it, and a run goes by what is shipped."""
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
-    pair = desk().pair
-    path = Shelf.at().put(kept(pair=pair))
+    pair = desk().priors_key
+    path = PriorsStore.in_folder().save(kept(pair=pair))
     path.write_bytes(data)
-    assert Shelf.at().of(pair) is None
-    [(where, error)] = Shelf.at().all()
+    assert PriorsStore.in_folder().load(pair) is None
+    [(where, error)] = PriorsStore.in_folder().entries()
     assert where == path and isinstance(error, StoreError) and str(path) in str(error)
     assert desk(priors="learned").priors == Priors()
 
@@ -113,26 +113,30 @@ def test_a_shelf_that_is_none_does_no_harm(monkeypatch, tmp_path):
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
     assert desk(priors="learned").priors == Priors()
     with pytest.raises(StoreError, match="priors"):
-        Shelf.at().put(kept())
+        PriorsStore.in_folder().save(kept())
 
 
 def test_a_pair_is_known_by_what_decides_its_scores():
     """Another model, judge, weight or grader is another pair; a name, a seed, a must or the order of graders is not."""
-    same = [desk(), desk(seed=3), desk(["judge"]), desk(["judge", must("words:1-5")]), desk([weighted("judge", 3)])]
-    assert len({one.pair.key for one in same}) == 1
-    two = [desk(["judge", "helpfulness"]), desk(["helpfulness", "judge"]), desk([weighted("judge", 2), weighted("helpfulness", 2)])]
-    assert len({one.pair.key for one in two}) == 1
-    others = [same[0], two[0], desk(model="n"), desk(judge="j"), desk([weighted("judge", 2), "helpfulness"]), desk(asking)]
+    same = [desk(), desk(seed=3), desk(["judge"]), desk(["judge", must("words:1-5")]), desk([with_weight("judge", 3)])]
+    assert len({one.priors_key.key for one in same}) == 1
+    two = [
+        desk(["judge", "helpfulness"]),
+        desk(["helpfulness", "judge"]),
+        desk([with_weight("judge", 2), with_weight("helpfulness", 2)]),
+    ]
+    assert len({one.priors_key.key for one in two}) == 1
+    others = [same[0], two[0], desk(model="n"), desk(judge="j"), desk([with_weight("judge", 2), "helpfulness"]), desk(asking)]
     others.append(desk(["judge", lambda text: 0.5]))
-    assert len({one.pair.key for one in others}) == len(others)
-    assert (two[0].pair.model, sorted(two[0].pair.graders)) == ("m", ["helpfulness", "judge"])
+    assert len({one.priors_key.key for one in others}) == len(others)
+    assert (two[0].priors_key.model, sorted(two[0].priors_key.graders)) == ("m", ["helpfulness", "judge"])
 
 
 def test_a_tasks_own_requirements_make_no_other_pair():
     """They gate; what the score is made of is the same."""
     first, second = desk(), desk()
-    first.seat(("words:1-5",))
-    assert first.pair == second.pair
+    first.resolve_panel(("words:1-5",))
+    assert first.priors_key == second.priors_key
 
 
 def locked():
@@ -152,22 +156,22 @@ def locked():
 )
 def test_where_nothing_can_be_kept_there_is_no_pair(arranged):
     """And what is shipped is believed."""
-    assert arranged.pair is None
+    assert arranged.priors_key is None
     assert arranged.priors == Priors()
 
 
 def test_a_desk_goes_by_what_is_kept_where_that_is_asked_for(tmp_path):
     """Else by the shipped ones, or what a user gives, also in a file; other graders are looked up anew."""
     one = desk(priors="learned")
-    Shelf.at().put(kept(pair=one.pair))
+    PriorsStore.in_folder().save(kept(pair=one.priors_key))
     assert one.priors == LEARNED
     assert desk().priors == desk(priors="shipped").priors == Priors()
     mine = tmp_path / "mine.json"
     mine.write_text('{"level": 0.1}')
-    assert desk(priors=mine).priors == desk(priors=str(mine)).priors == Priors(level=0.1)
-    assert desk(priors=Priors(level=0.1)).priors == Priors(level=0.1)
+    assert desk(priors=mine).priors == desk(priors=str(mine)).priors == Priors(draft_mean=0.1)
+    assert desk(priors=Priors(draft_mean=0.1)).priors == Priors(draft_mean=0.1)
     assert one.with_graders("helpfulness").priors == Priors()
-    Shelf.at().put(kept(Priors(level=0.9), one.pair))
+    PriorsStore.in_folder().save(kept(Priors(draft_mean=0.9), one.priors_key))
     assert one.priors == LEARNED  # all that a run does, it does by one belief
 
 
@@ -197,23 +201,23 @@ async def streamed(settings):
 @pytest.mark.parametrize("door", [refined, refined_among_many, streamed])
 async def test_what_others_taught_counts_where_it_is_asked_for_and_nowhere_else(tmp_path, door):
     """The same call gives the same records whatever is kept; which priors a result went by stands in its metadata."""
-    useless = Priors(level=0.5, gain=0.0, carry=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
+    useless = Priors(draft_mean=0.5, gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
     before = [(await door(settings)).trace for settings in ({}, {"priors": "shipped"}, {"priors": "learned"})]
-    Shelf.at().put(kept(useless, desk(asking, model="scripted", judge="judge").pair))
+    PriorsStore.in_folder().save(kept(useless, desk(asking, model="scripted", judge="judge").priors_key))
     after = [await door(settings) for settings in ({}, {"priors": "shipped"})]
-    (tmp_path / "p.json").write_text(json.dumps(useless.as_data()))
+    (tmp_path / "p.json").write_text(json.dumps(useless.to_dict()))
     told = [await door({"priors": priors}) for priors in ("learned", useless, tmp_path / "p.json")]
     timeless = [[replace(r, seconds=None) if hasattr(r, "seconds") else r for r in t.records] for t in before]
     assert timeless[0] == timeless[1] == timeless[2]
     assert [[replace(r, seconds=None) if hasattr(r, "seconds") else r for r in one.trace.records] for one in after] == timeless[:2]
     assert [one.metadata["priors"] for one in after] == [None, None]
     assert [one.usage.calls for one in told] == [2, 2, 2]
-    assert [one.metadata["priors"] for one in told] == [useless.as_data()] * 3
+    assert [one.metadata["priors"] for one in told] == [useless.to_dict()] * 3
 
 
 async def test_where_refining_is_known_to_bring_nothing_none_is_paid_for():
     """Where refinements and new drafts are known to bring nothing, none is paid for."""
-    useless = Priors(level=0.5, gain=0.0, carry=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
+    useless = Priors(draft_mean=0.5, gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
 
     async def calls(**settings):
         writer = ScriptedModel(map(str, range(20)))
@@ -221,14 +225,14 @@ async def test_where_refining_is_known_to_bring_nothing_none_is_paid_for():
         return (await refine("q", writer, asking, judge, **settings)).usage.calls
 
     assert await calls() > 2
-    Shelf.at().put(kept(useless, desk(asking, model="scripted", judge="judge").pair))
+    PriorsStore.in_folder().save(kept(useless, desk(asking, model="scripted", judge="judge").priors_key))
     assert await calls(priors="learned") == 2
     assert await calls() > 2
 
 
 async def test_what_was_learned_since_reopens_no_finished_work():
     """A trace that ended before anything was learned stays as it is, unless a user asks for more."""
-    eager = Priors(level=0.5, gain=0.5, gain_sd=0.3, step_sd=0.3, tasks=500)
+    eager = Priors(draft_mean=0.5, gain=0.5, gain_sd=0.3, step_sd=0.3, tasks=500)
     judge = ScriptedModel(["8"] * 20, name="judge")
 
     async def going_on(given, **settings):
@@ -236,7 +240,7 @@ async def test_what_was_learned_since_reopens_no_finished_work():
 
     first = await going_on("q", min_gain=0.1)
     assert (first.stop, first.usage.calls) == ("gain", 2)
-    Shelf.at().put(kept(eager, desk(asking, model="scripted", judge="judge").pair))
+    PriorsStore.in_folder().save(kept(eager, desk(asking, model="scripted", judge="judge").priors_key))
     assert (await going_on("q", min_gain=0.1)).usage.calls > 2
     loaded = Trace.from_json(first.trace.to_json())
     for given in (first.trace, loaded):
@@ -247,9 +251,9 @@ async def test_what_was_learned_since_reopens_no_finished_work():
 
 async def test_what_was_learned_before_is_no_reason_to_stay_closed():
     """Work that ended by what had been learned goes on by it where a user asks for more."""
-    dull = Priors(level=0.5, gain=0.05, gain_sd=0.01, step_sd=0.01, draft_sd=0.01, noise_sd=0.05, tasks=500)
+    dull = Priors(draft_mean=0.5, gain=0.05, gain_sd=0.01, step_sd=0.01, draft_sd=0.01, noise_sd=0.05, tasks=500)
     judge = ScriptedModel(["8"] * 20, name="judge")
-    Shelf.at().put(kept(dull, desk(asking, model="scripted", judge="judge").pair))
+    PriorsStore.in_folder().save(kept(dull, desk(asking, model="scripted", judge="judge").priors_key))
     first = await refine("q", ScriptedModel(["a"]), asking, judge, min_gain=0.04, priors="learned")
     assert (first.stop, first.usage.calls) == ("gain", 2)
     again = await refine(first.trace, ScriptedModel(map(str, range(20))), asking, judge, min_gain=0.0, priors="learned")
@@ -271,9 +275,9 @@ def test_a_file_of_priors_holds_their_fields_or_is_of_the_shelf(tmp_path):
     """Both are read; what is not given is as shipped."""
     path = tmp_path / "mine.json"
     path.write_text('{"level": 0.3}')
-    assert read_priors(str(path)) == Priors(level=0.3)
-    assert read_priors(str(Shelf.at(tmp_path).put(kept()))) == LEARNED
-    assert priors_in({}) == Priors()
+    assert read_priors(str(path)) == Priors(draft_mean=0.3)
+    assert read_priors(str(PriorsStore.in_folder(tmp_path).save(kept()))) == LEARNED
+    assert priors_from_data({}) == Priors()
 
 
 class Hashing:
@@ -302,13 +306,13 @@ async def test_priors_that_were_learned_since_redo_nothing(tmp_path):
 
     assert await calls() > 0
     before = (tmp_path / "out.jsonl").read_bytes()
-    one = Desk(Options(), Hashing(), asking)
-    Shelf.at().put(kept(pair=one.pair))
-    assert Desk(Options(priors="learned"), Hashing(), asking).priors == LEARNED
+    one = Session(Options(), Hashing(), asking)
+    PriorsStore.in_folder().save(kept(pair=one.priors_key))
+    assert Session(Options(priors="learned"), Hashing(), asking).priors == LEARNED
     assert await calls() == await calls(priors="learned") == 0
     assert await calls(priors="shipped") == 0
     assert (tmp_path / "out.jsonl").read_bytes() == before
-    given = {"priors": Priors(level=0.2)}
+    given = {"priors": Priors(draft_mean=0.2)}
     told = await Run.of(rows, tmp_path / "out.jsonl", Hashing(), asking, **given).prepare(explain=True)
     assert told.known == 0 and "setting plan changed: 6 rows" in str(told.changes)
     await calls(**given)
@@ -325,13 +329,15 @@ def test_which_priors_are_a_setting_of_a_run():
 
     unset = plan_part(Priors())
     assert unset == plan_part(LEARNED) == plan_part(LEARNED, priors="shipped") == plan_part(LEARNED, priors="learned")
-    given = [plan_part(p, priors=p) for p in (Priors(), LEARNED)] + [plan_part(LEARNED, plan=Adaptive(priors=Priors(level=0.1)))]
+    given = [plan_part(p, priors=p) for p in (Priors(), LEARNED)] + [
+        plan_part(LEARNED, plan=Adaptive(priors=Priors(draft_mean=0.1)))
+    ]
     assert len({unset, *given}) == 4
 
 
 def test_a_pair_as_plain_data():
     """A sound note of it is read, a damaged one refused."""
-    assert Pair.from_data(PAIR.as_data()) == PAIR
+    assert PriorsKey.from_data(PAIR.as_data()) == PAIR
     for data in (None, [], {"key": "a"}, {**PAIR.as_data(), "key": 3}, Feedback(0.5)):
         with pytest.raises(ValueError, match="must be|is a table"):
-            Pair.from_data(data)
+            PriorsKey.from_data(data)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from redraft import Feedback, Judge, ScriptedModel, Task, refine, weighted
+from redraft import Feedback, Judge, ScriptedModel, Task, refine, with_weight
 from redraft.errors import ConfigError, StoreError
 from redraft.graders import FunctionGrader, Gate, Jury, Minimum, Rubric
-from redraft.graders.fingerprint import fingerprint
+from redraft.graders.fingerprint import grader_fingerprint
 from redraft.options import Options
-from redraft.session import Desk
-from redraft.validation.card import Card, Shelf, home, write_card_file
+from redraft.session import Session
+from redraft.validation.card import Card, CardStore, data_dir, write_card_file
 from redraft.validation.estimates import Measure
 from redraft.validation.trust import UntrustedGraderWarning
 
@@ -41,9 +41,9 @@ def filed(shelf, held):
 
 
 def mark_of(judge=JUDGE, model=None):
-    desk = Desk(Options(), None, judge, model or ScriptedModel([VERDICT]))
-    panel, cast = desk.seat(())
-    return desk.fingerprint(cast, panel[0].grader)
+    desk = Session(Options(), None, judge, model or ScriptedModel([VERDICT]))
+    panel, cast = desk.resolve_panel(())
+    return desk.fingerprint(cast, panel[0].name)
 
 
 def test_a_card_survives_its_file():
@@ -58,7 +58,7 @@ def test_a_card_survives_its_file():
 @pytest.mark.parametrize(
     "changed",
     [
-        replace(JUDGE, rubric=Rubric.of({"criteria": {"truth": "It is quite true."}}, "r", "r")),
+        replace(JUDGE, rubric=Rubric.from_data({"criteria": {"truth": "It is quite true."}}, "r", "r")),
         replace(JUDGE, temperature=0.7),
         replace(JUDGE, max_eval_chars=100),
         replace(JUDGE, template="{query} {response}"),
@@ -78,7 +78,7 @@ def test_the_model_is_part_of_the_fingerprint_and_the_name_of_a_grader_is_not():
 def test_the_words_of_the_prompt_are_part_of_it(monkeypatch):
     """A release that asks in other words makes cards stale."""
     before = mark_of()
-    monkeypatch.setattr(Judge, "wording", ("something else",))
+    monkeypatch.setattr(Judge, "prompt_texts", ("something else",))
     assert mark_of() != before
 
 
@@ -97,7 +97,7 @@ def test_a_function_is_known_by_its_source():
 
         return f
 
-    marks = {fingerprint(FunctionGrader(f), lambda _: None) for f in (one(), one(), two())}
+    marks = {grader_fingerprint(FunctionGrader(f), lambda _: None) for f in (one(), one(), two())}
     assert len(marks) == 2
 
 
@@ -113,7 +113,7 @@ def test_a_grader_of_your_own_is_known_by_its_code_and_its_data():
         async def grade(self, task, candidate, ask):
             return None
 
-    marks = [fingerprint(Own(prompt), lambda _: "m") for prompt in ("a", "a", "b")]
+    marks = [grader_fingerprint(Own(prompt), lambda _: "m") for prompt in ("a", "a", "b")]
     assert marks[0] == marks[1] != marks[2]
 
 
@@ -183,11 +183,11 @@ def made_in(text):
 
 
 def rubric(text):
-    return Rubric.of({"criteria": {"truth": text}}, "r", "r")
+    return Rubric.from_data({"criteria": {"truth": text}}, "r", "r")
 
 
 def seen(grader):
-    return fingerprint(FunctionGrader(grader) if callable(grader) else grader, lambda _: "m")
+    return grader_fingerprint(FunctionGrader(grader) if callable(grader) else grader, lambda _: "m")
 
 
 CHANGES = {
@@ -205,7 +205,7 @@ CHANGES = {
     "pattern": lambda n: re.compile("a" * n).search,
     "code without a file": lambda n: made_in(f"def f(text): return {n}.0"),
     "rubric": lambda n: Asker(rubric(f"It is true {n}.")),
-    "name of a criterion": lambda n: Asker(Rubric.of({"criteria": {f"truth {n}": "t"}}, "r", "r")),
+    "name of a criterion": lambda n: Asker(Rubric.from_data({"criteria": {f"truth {n}": "t"}}, "r", "r")),
     "dataclass": lambda n: Asker(Config({"deep": (n,)})),
     "plain object": lambda n: Asker(Settings([n])),
     "other data": lambda n: Asker([Path(f"p{n}"), Decimal(n), date(2026, 1, n), b"%d" % n, {n}]),
@@ -272,7 +272,7 @@ async def run(shelf, trust, graders=JUDGE):
 )
 async def test_an_untrusted_grader_is_warned_of_or_refused(tmp_path, held, status):
     """No card, a stale one, or an interval that includes chance; before anything is asked."""
-    shelf = Shelf(tmp_path)
+    shelf = CardStore(tmp_path)
     if held:
         filed(shelf, held())
     with pytest.warns(UntrustedGraderWarning, match="truthful.*redraft validate"):
@@ -284,7 +284,7 @@ async def test_an_untrusted_grader_is_warned_of_or_refused(tmp_path, held, statu
 
 async def test_a_trusted_grader_passes_and_the_result_says_what_its_card_says(tmp_path):
     """The headline, the data and the day."""
-    shelf = Shelf(tmp_path)
+    shelf = CardStore(tmp_path)
     filed(shelf, card(mark_of()))
     filed(shelf, card("0" * 16, CHANCE, made="2025-01-01"))
     with warnings.catch_warnings():
@@ -306,7 +306,7 @@ def short(text):
 )
 async def test_what_computes_needs_no_card(tmp_path, grader):
     """Requirements, our graders that compute, and what is made of them measure what they say."""
-    result = await run(Shelf(tmp_path), "require", grader)
+    result = await run(CardStore(tmp_path), "require", grader)
     assert {s["status"] for s in result.metadata["trust"].values()} == {"computes"}
 
 
@@ -323,25 +323,25 @@ class Free:
 async def test_code_of_your_own_needs_a_card(tmp_path, grader):
     """It may measure the wrong thing; the error says how to get a card for it. With one it passes."""
     with pytest.raises(ConfigError, match=r"'short'.*never validated.*from Python.*validation\.job\.validate.*docs/validation\.md"):
-        await run(Shelf(tmp_path), "require", grader)
-    desk = Desk(Options(), None, grader)
-    panel, cast = desk.seat(())
-    filed(Shelf(tmp_path), card(desk.fingerprint(cast, "short"), grader="short"))
-    result = await run(Shelf(tmp_path), "require", grader)
+        await run(CardStore(tmp_path), "require", grader)
+    desk = Session(Options(), None, grader)
+    panel, cast = desk.resolve_panel(())
+    filed(CardStore(tmp_path), card(desk.fingerprint(cast, "short"), grader="short"))
+    result = await run(CardStore(tmp_path), "require", grader)
     assert result.metadata["trust"]["short"]["status"] == "trusted"
 
 
 async def test_recorded_outputs_vouch_for_no_live_grader(tmp_path):
     """A card of recordings has no fingerprint: it makes a grader of that name neither trusted nor stale."""
-    filed(Shelf(tmp_path), card("recorded", source="arena_hard"))
-    assert Shelf(tmp_path).standing("truthful", mark_of()).status == "none"
-    assert Shelf(tmp_path).standing("truthful", "recorded").status == "none"
+    filed(CardStore(tmp_path), card("recorded", source="arena_hard"))
+    assert CardStore(tmp_path).trust_status("truthful", mark_of()).status == "none"
+    assert CardStore(tmp_path).trust_status("truthful", "recorded").status == "none"
 
 
 async def test_a_seat_with_a_weight_is_known_by_its_grader(tmp_path):
     """Weights and looks are the panel's, not the grader's."""
-    filed(Shelf(tmp_path), card(mark_of()))
-    result = await run(Shelf(tmp_path), "require", weighted(JUDGE, 2))
+    filed(CardStore(tmp_path), card(mark_of()))
+    result = await run(CardStore(tmp_path), "require", with_weight(JUDGE, 2))
     assert result.metadata["trust"]["truthful"]["status"] == "trusted"
 
 
@@ -349,15 +349,15 @@ async def test_without_trust_no_card_is_looked_at(tmp_path):
     """Nothing is read, nothing is said."""
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "card.json").write_text("not a card")
-    result = await run(Shelf(tmp_path), None)
+    result = await run(CardStore(tmp_path), None)
     assert result.metadata["trust"] == {}
     with pytest.warns(UntrustedGraderWarning), pytest.warns(UserWarning, match="a card is left out.*no card"):
-        await run(Shelf(tmp_path), "check")
+        await run(CardStore(tmp_path), "check")
 
 
 async def test_of_several_cards_that_of_the_most_rows_decides(tmp_path):
     """A short look at other data neither makes nor breaks a grader; recorded outputs vouch for nobody."""
-    shelf = Shelf(tmp_path)
+    shelf = CardStore(tmp_path)
     filed(shelf, card(mark_of()))
     filed(shelf, card(mark_of(), CHANCE, data="few.jsonl", rows=20))
     filed(shelf, card("recorded", CHANCE, data="old.jsonl", rows=9000))
@@ -374,7 +374,7 @@ async def test_trust_is_checked():
 def test_where_cards_are_kept(monkeypatch, tmp_path):
     """REDRAFT_HOME, then the system's folder for data."""
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
-    assert home() == tmp_path
+    assert data_dir() == tmp_path
     monkeypatch.delenv("REDRAFT_HOME")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert home() == tmp_path / "data" / "redraft"
+    assert data_dir() == tmp_path / "data" / "redraft"

@@ -11,10 +11,10 @@ import pytest
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.graders import Judge, Rubric
 from redraft.graders.judging.checklist import Checklist
-from redraft.validation.recorded_formats import read
+from redraft.validation.recorded_formats import parse_output
 from redraft.requirements import parse
 from redraft.validation.attacks import read_attacks
-from redraft.validation.card import Card, Shelf
+from redraft.validation.card import Card, CardStore
 from redraft.validation.estimates import Measure
 from redraft.validation.labelled import read_cases, read_verdicts
 
@@ -123,10 +123,10 @@ def test_a_hostile_card_is_left_out(tmp_path, part):
         (place / "card.json").write_text(text if whole is None else json.dumps(whole))
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
-            shelf = Shelf(tmp_path)
-            standing = shelf.standing("g", "f")
-        assert standing.words
-        assert json.dumps(standing.as_data())
+            shelf = CardStore(tmp_path)
+            standing = shelf.trust_status("g", "f")
+        assert standing.explanation
+        assert json.dumps(standing.to_data())
 
 
 LABELLED = {
@@ -171,8 +171,8 @@ def test_hostile_labelled_rows_are_left_out_alone(tmp_path, shape):
                 found = read_cases(path)
             except ConfigError:
                 continue
-            assert len(found.cases) + len(found.skipped) == 3
-            assert all(bad.place and bad.message for bad in found.skipped)
+            assert len(found.cases) + len(found.skipped_rows) == 3
+            assert all(bad.location and bad.message for bad in found.skipped_rows)
 
 
 def test_hostile_recorded_outputs_are_no_verdicts(tmp_path):
@@ -188,7 +188,7 @@ def test_hostile_recorded_outputs_are_no_verdicts(tmp_path):
                 json.dumps({"case": "0", "output": '{"winner": "A"}', "shown": "AB", "look": 0}) + "\n" + json.dumps(row) + "\n"
             )
             try:
-                verdicts = read_verdicts(outputs, cases, {}, lambda text: read(text, "json_pair:winner"))
+                verdicts = read_verdicts(outputs, cases, {}, lambda text: parse_output(text, "json_pair:winner"))
             except RedraftError as error:
                 assert "outputs.jsonl" in str(error)
                 continue

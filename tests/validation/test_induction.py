@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Budget, ScriptedModel, Task
-from redraft.session import Desk
+from redraft.session import Session
 from redraft.protocols import Reply
 from redraft.errors import BadResponseError, ModelUnavailableError
 from redraft.graders import Criterion, Rubric
-from redraft.graders.judging.json_reader import Unreadable
-from redraft.graders.rubric import Example
+from redraft.graders.judging.json_reader import UnreadableOutput
+from redraft.graders.rubric import ScoredExample
 from redraft.models.functions import CallableModel
 from redraft.options import Options
-from redraft.validation.cases import Case, Verdict
-from redraft.validation.estimates import Measure, Row
-from redraft.validation.rubric_induction import Induced, Induction, as_toml, disagreements, read, split
+from redraft.validation.cases import LabelledCase, Verdict
+from redraft.validation.estimates import Measure, CaseVerdicts
+from redraft.validation.rubric_induction import InducedRubric, RubricInduction, to_toml, disagreements, parse_rubric, split_cases
 
 START = Rubric("mine", (Criterion("start", "As it was."),), about="What it is for.", needs=("context",), uses=())
 
@@ -28,12 +28,12 @@ START = Rubric("mine", (Criterion("start", "As it was."),), about="What it is fo
 def pairs(n=30):
     """Pairs of which the better answer is the one that says yes."""
     return [
-        Case(
+        LabelledCase(
             f"p{i}",
             "pair",
             Task(f"question {i}", context="c"),
             (f"yes {i}", f"no {i}") if i % 2 else (f"no {i}", f"yes {i}"),
-            places=(0, 1) if i % 2 else (1, 0),
+            ranks=(0, 1) if i % 2 else (1, 0),
         )
         for i in range(n)
     ]
@@ -62,7 +62,7 @@ class Judging:
 
 
 def rows_of(part, n=30):
-    return {int(case.id[1:]) for case in split(pairs(n))[part]}
+    return {int(case.id[1:]) for case in split_cases(pairs(n))[part]}
 
 
 EVERY = set(range(30))
@@ -70,9 +70,9 @@ EVERY = set(range(30))
 
 async def induced(writer, judge, rounds=4, start=START, **options):
     model = writer if isinstance(writer, ScriptedModel) else ScriptedModel(writer)
-    desk = Desk(Options(retries=0, cache={}, **options), model, None, CallableModel(judge, name="judging"))
+    desk = Session(Options(retries=0, cache={}, **options), model, None, CallableModel(judge, name="judging"))
     try:
-        return await Induction(desk, pairs(), start, rounds).run()
+        return await RubricInduction(desk, pairs(), start, rounds).run()
     finally:
         await desk.close()
 
@@ -80,7 +80,7 @@ async def induced(writer, judge, rounds=4, start=START, **options):
 async def test_better_on_rows_not_used_before_is_better():
     """The proposal is kept with both agreements; what the start needs and is about stays."""
     found = await induced([proposal("right")], Judging(right=EVERY), rounds=1)
-    assert (found.improved, found.reached.value, found.began.value, found.ends) == (True, 1.0, 0.5, None)
+    assert (found.improved, found.test_agreement.value, found.start_agreement.value, found.stop_reason) == (True, 1.0, 0.5, None)
     assert found.rubric == replace(START, criteria=(Criterion("right", "By right."),))
 
 
@@ -88,18 +88,18 @@ async def test_better_on_rows_not_used_before_is_better():
 async def test_better_only_where_it_was_chosen_is_not_better(right, start):
     """On the other rows it is as good as the start, or worse: the start is kept, and its own agreement told."""
     found = await induced([proposal("lucky")], Judging(lucky=right, start=start), rounds=1)
-    assert found.rounds[1].value == 1.0
+    assert found.round_agreements[1].value == 1.0
     assert not found.improved
     assert found.rubric == START
-    assert found.reached == found.began
-    assert "Nothing was better" in as_toml(found, "pairs.jsonl")
+    assert found.test_agreement == found.start_agreement
+    assert "Nothing was better" in to_toml(found, "pairs.jsonl")
 
 
 @pytest.mark.parametrize("rubbish", ["hm", '{"criteria": [{"name": "a", "description": "b", "weight": [1]}]}'])
 async def test_a_later_proposal_that_cannot_be_read_ends_the_search(rubbish):
     """The best so far is measured and kept, and it is said what went wrong; a first one that cannot be read is an error."""
     found = await induced([proposal("half"), rubbish, rubbish], Judging(half={n for n in EVERY if n % 3}))
-    assert (found.improved, found.rubric.criteria[0].name, found.ends) == (True, "half", None)
+    assert (found.improved, found.rubric.criteria[0].name, found.stop_reason) == (True, "half", None)
     assert "no proposal 2" in found.note
     with pytest.raises(BadResponseError):
         await induced([rubbish, rubbish], Judging())
@@ -121,9 +121,9 @@ async def test_money_that_ends_leaves_the_best_so_far():
     """Chosen by whole rows, not yet measured on the others: handed over as such, the rest is unknown."""
     choosing = len(rows_of(1)) * 2
     found = await induced([proposal("right")], Judging(right=EVERY), budget=Budget(calls=2 * choosing + 1), max_in_flight=1)
-    assert (found.ends, found.improved, found.rubric.criteria[0].name) == ("budget", True, "right")
-    assert (found.chosen.value, found.rounds[0].value, found.reached.value) == (1.0, 0.5, None)
-    text = as_toml(found, "pairs.jsonl")
+    assert (found.stop_reason, found.improved, found.rubric.criteria[0].name) == ("budget", True, "right")
+    assert (found.selection_agreement.value, found.round_agreements[0].value, found.test_agreement.value) == (1.0, 0.5, None)
+    text = to_toml(found, "pairs.jsonl")
     assert "ended early: budget" in text
     assert "unknown" in text
 
@@ -132,7 +132,7 @@ async def test_money_that_ends_leaves_the_best_so_far():
 async def test_money_that_ends_before_a_choice_leaves_the_start(calls):
     """A proposal that was judged on some of the rows was not chosen."""
     found = await induced([proposal("right")], Judging(right=EVERY), budget=Budget(calls=calls), max_in_flight=1)
-    assert (found.ends, found.improved, found.rubric) == ("budget", False, START)
+    assert (found.stop_reason, found.improved, found.rubric) == ("budget", False, START)
 
 
 async def test_one_deadline_bounds_all_stages():
@@ -143,7 +143,7 @@ async def test_one_deadline_bounds_all_stages():
         return Judging(right=EVERY)(messages)
 
     found = await induced([proposal("right")], slow, deadline=0.6, max_in_flight=1)
-    assert (found.ends, found.improved, found.rubric) == ("deadline", False, START)
+    assert (found.stop_reason, found.improved, found.rubric) == ("deadline", False, START)
 
 
 @pytest.mark.parametrize("before", [(), (proposal("half"),)])
@@ -154,7 +154,7 @@ async def test_the_deadline_bounds_the_proposing_model(before):
         await asyncio.Event().wait()
 
     found = await induced([*before, hanging], Judging(half={n for n in EVERY if n % 3}), deadline=1)
-    assert (found.ends, found.improved, found.rounds[0].value) == ("deadline", bool(before), 0.5)
+    assert (found.stop_reason, found.improved, found.round_agreements[0].value) == ("deadline", bool(before), 0.5)
 
 
 async def test_a_judge_that_goes_away_leaves_the_best_so_far():
@@ -167,13 +167,13 @@ async def test_a_judge_that_goes_away_leaves_the_best_so_far():
         return judge(messages)
 
     found = await induced([proposal("right")], leaving, rounds=1)
-    assert (found.ends, found.improved, found.chosen.value) == ("failed", True, 1.0)
+    assert (found.stop_reason, found.improved, found.selection_agreement.value) == ("failed", True, 1.0)
     assert "gone" in found.note
 
 
 def scored(*rows):
     return [
-        Row(Case(f"s{i}", "score", Task("q"), ("a",), label=label), (Verdict(f"s{i}", (score,)),))
+        CaseVerdicts(LabelledCase(f"s{i}", "score", Task("q"), ("a",), label=label), (Verdict(f"s{i}", (score,)),))
         for i, (label, score) in enumerate(rows)
     ]
 
@@ -212,7 +212,7 @@ def rubrics(draw):
     scores = st.dictionaries(st.sampled_from([*names, "overall"]), st.integers(0, 5), min_size=1).map(
         lambda held: tuple(held.items())
     )
-    examples = draw(st.lists(st.builds(Example, NAMED, scores, SAID, SAID), max_size=3))
+    examples = draw(st.lists(st.builds(ScoredExample, NAMED, scores, SAID, SAID), max_size=3))
     fields = st.lists(st.sampled_from(["context", "reference", "tests"]), unique=True).map(tuple)
     template = draw(st.none() | SAID.map(lambda text: re.sub("[{}]", "", f"Judge this: {text}") + "\n{response} {criteria}"))
     return Rubric(draw(SAID.filter(bool)), criteria, draw(SAID), draw(fields), draw(fields), tuple(examples), template)
@@ -220,7 +220,7 @@ def rubrics(draw):
 
 def measured(rubric, data="data.jsonl", **more):
     some = Measure("preference", 0.5, 0.2, 0.8, 9)
-    return as_toml(Induced(rubric, some, some, some, (some,), True, **more), data)
+    return to_toml(InducedRubric(rubric, some, some, some, (some,), True, **more), data)
 
 
 @given(rubrics(), HOSTILE)
@@ -250,5 +250,5 @@ def test_many_lines_stay_many_lines():
 @pytest.mark.parametrize("weight", ["[1]", "{}", "true", '"1"', "4", "1.5", "null"])
 def test_a_weight_that_is_none_is_refused(weight):
     """Whatever a model puts there."""
-    with pytest.raises(Unreadable, match="weight"):
-        read(Reply(f'{{"criteria": [{{"name": "a", "description": "b", "weight": {weight}}}]}}'), START)
+    with pytest.raises(UnreadableOutput, match="weight"):
+        parse_rubric(Reply(f'{{"criteria": [{{"name": "a", "description": "b", "weight": {weight}}}]}}'), START)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
-from redraft.validation.recorded_formats import read
+from redraft.validation.recorded_formats import parse_output
 from redraft.validation.labelled import read_cases, read_verdicts
-from redraft.validation.labels import Unclear, number, passed, places_from_order, places_from_ranks, preference
+from redraft.validation.labels import AmbiguousLabel, parse_number, parse_pass, ranks_from_order, zero_based_ranks, parse_preference
 
 FIRST, SECOND, TIE = (0, 1), (1, 0), (0, 0)
 
@@ -48,7 +48,7 @@ PAIRS = [
 def test_spellings_of_the_better_one(file, said, places):
     """Letters, words, signs and numbers from 1."""
     found = read_cases(file(pair(said)))
-    assert (found.kind, [case.places for case in found.cases]) == ("pair", [places])
+    assert (found.kind, [case.ranks for case in found.cases]) == ("pair", [places])
 
 
 @pytest.mark.parametrize("said", ["gpt-4", "C", 3, -1, 1.5, True, "A and B", ["A"], {"a": 1}, "4/5", "", None, "nan", "ⅰ", "١"])
@@ -56,25 +56,25 @@ def test_what_does_not_say_which_is_better_is_left_out(file, said):
     """With its place and the reason; the other rows are read."""
     found = read_cases(file(pair("A"), pair(said)), {"label": "label"}, kind="pair")
     assert len(found.cases) == 1
-    assert found.skipped[0].place.endswith("t.jsonl:2")
-    assert found.skipped[0].message
+    assert found.skipped_rows[0].location.endswith("t.jsonl:2")
+    assert found.skipped_rows[0].message
 
 
 def test_zero_is_a_tie_only_beside_two(file):
     """Where there are 0 and 1 only, 0 may be the first response: nobody can tell, so it has to be stated."""
-    assert [case.places for case in read_cases(file(pair(0), pair(2), pair(1))).cases] == [TIE, SECOND, FIRST]
+    assert [case.ranks for case in read_cases(file(pair(0), pair(2), pair(1))).cases] == [TIE, SECOND, FIRST]
     zeros = file(pair(0), pair(1))
     with pytest.raises(ConfigError, match="count from 0, or say tie; state what it means"):
         read_cases(zeros)
     found = read_cases(zeros, {"label:0": "first", "label:1": "second"})
-    assert [case.places for case in found.cases] == [FIRST, SECOND]
+    assert [case.ranks for case in found.cases] == [FIRST, SECOND]
 
 
 def test_names_of_models_can_be_stated(file):
     """They mean nothing of themselves."""
     rows = file(pair("gpt-4"), pair("vicuna"), pair("both"))
     found = read_cases(rows, {"label:gpt-4": "first", "label:vicuna": "second"})
-    assert [case.places for case in found.cases] == [FIRST, SECOND, TIE]
+    assert [case.ranks for case in found.cases] == [FIRST, SECOND, TIE]
 
 
 PASSES = [(True, 1), (1, 1), ("1", 1), ("pass", 1), ("YES", 1), ("true", 1), ("correct", 1)]
@@ -100,7 +100,7 @@ def test_what_is_no_number_is_no_score(file, said):
     """Nothing is made of it."""
     found = read_cases(file(one(3), one(said)), {"label": "label"}, kind="score")
     assert [case.label for case in found.cases] == [3]
-    assert len(found.skipped) == 1
+    assert len(found.skipped_rows) == 1
 
 
 def test_several_ratings_become_one_label(file):
@@ -111,8 +111,8 @@ def test_several_ratings_become_one_label(file):
     assert (passes.kind, passes.cases[0].label, passes.cases[0].ratings) == ("pass", 1, (1, 0, 1))
     base = {"prompt": "q", "response_1": "x", "response_2": "y"}
     pairs = read_cases(file({**base, "annotators": [2, 2, 0]}, {**base, "annotators": [1, 2, 0]}))
-    assert (pairs.cases[0].places, pairs.cases[0].ratings) == (SECOND, (2, 2, 0))
-    assert "most frequent" in pairs.skipped[0].message
+    assert (pairs.cases[0].ranks, pairs.cases[0].ratings) == (SECOND, (2, 2, 0))
+    assert "most frequent" in pairs.skipped_rows[0].message
 
 
 def test_ratings_in_columns_of_their_own(file, tmp_path):
@@ -139,7 +139,7 @@ RANKED = {"prompt": "q", "responses": ["x", "y", "z"]}
 def test_rankings_are_places_or_orders(file, told, places):
     """The name of the column says which."""
     found = read_cases(file({**RANKED, **told}))
-    assert (found.kind, found.cases[0].places) == ("ranking", places)
+    assert (found.kind, found.cases[0].ranks) == ("ranking", places)
 
 
 @pytest.mark.parametrize("told", [{"ranking": [0, 1, 2]}, {"ranking": [1, 2]}, {"order": [1, 1, 2]}, {"order": "xyz"}])
@@ -153,7 +153,7 @@ def test_a_list_of_two_responses_with_a_label_is_a_pair(file):
     """One of three is none, and is left out; without any label nothing is known."""
     path = file({"responses": ["x", "y"], "label": "B"}, {"responses": ["x", "y", "z"], "label": "A"})
     found = read_cases(path)
-    assert (found.kind, found.cases[0].places, len(found.skipped)) == ("pair", SECOND, 1)
+    assert (found.kind, found.cases[0].ranks, len(found.skipped_rows)) == ("pair", SECOND, 1)
     with pytest.raises(ConfigError, match="ranking=COLUMN"):
         read_cases(path, kind="ranking")
 
@@ -162,20 +162,20 @@ def test_a_list_of_two_responses_with_a_label_is_a_pair(file):
 def test_orders_and_places_are_two_ways_to_say_the_same(order):
     """Counting from 0 or from 1."""
     ranks = [order.index(i) + 1 for i in range(5)]
-    expected = places_from_ranks(ranks, 5)
-    assert places_from_order(order, 5) == places_from_order([i + 1 for i in order], 5) == expected
+    expected = zero_based_ranks(ranks, 5)
+    assert ranks_from_order(order, 5) == ranks_from_order([i + 1 for i in order], 5) == expected
 
 
 def test_the_chosen_one_stands_in_either_place(file):
     """By the texts alone: its place tells a grader nothing, and reading again changes nothing."""
     path = file(*({"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(200)))
     found = read_cases(path)
-    assert all("good" in case.responses[case.places.index(0)] for case in found.cases)
-    assert 60 < sum(case.places == FIRST for case in found.cases) < 140
+    assert all("good" in case.responses[case.ranks.index(0)] for case in found.cases)
+    assert 60 < sum(case.ranks == FIRST for case in found.cases) < 140
     assert found == read_cases(path)
     swapped = file(*({"prompt": f"q{n}", "chosen": f"bad {n}", "rejected": f"good {n}"} for n in range(200)))
     assert [case.responses for case in read_cases(swapped).cases] == [case.responses for case in found.cases]
-    assert any("depends on their texts only" in line for line in found.recognised)
+    assert any("depends on their texts only" in line for line in found.column_notes)
 
 
 def test_chats_of_chosen_and_rejected(file):
@@ -201,7 +201,7 @@ def test_what_was_asked(file, row, prompt):
     """A prompt, an instruction with its input, messages; or nothing, and that is said."""
     found = read_cases(file({**row, "answer": "x", "score": 3}))
     assert found.cases[0].task.prompt == prompt
-    assert any("nothing" in line or "no column says what was asked" in line for line in found.recognised) is (not row)
+    assert any("nothing" in line or "no column says what was asked" in line for line in found.column_notes) is (not row)
 
 
 def test_columns_can_be_stated(file):
@@ -212,7 +212,7 @@ def test_columns_can_be_stated(file):
     case = found.cases[0]
     assert (case.id, case.group, case.label, case.responses) == ("7", "easy", 4, ("x",))
     assert (case.task.prompt, case.task.context, case.task.reference) == ("q", "s", "g")
-    assert "label: column 'human.overall'" in found.recognised
+    assert "label: column 'human.overall'" in found.column_notes
 
 
 ERRORS = {
@@ -252,7 +252,7 @@ def test_ids_are_used_where_they_tell_rows_apart(file):
     assert [case.id for case in read_cases(path).cases] == ["t.jsonl:1", "t.jsonl:2"]
     found = read_cases(path, {"id": "id"})
     assert [case.id for case in found.cases] == ["a"]
-    assert "was that of" in found.skipped[0].message
+    assert "was that of" in found.skipped_rows[0].message
 
 
 def test_broken_rows_are_counted_with_the_others(tmp_path):
@@ -260,7 +260,7 @@ def test_broken_rows_are_counted_with_the_others(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(f"{json.dumps(one(3))}\nbroken\n{json.dumps({**one(4), 'response': None})}\n")
     found = read_cases(path)
-    assert [bad.place.rpartition(":")[2] for bad in found.skipped] == ["2", "3"]
+    assert [bad.location.rpartition(":")[2] for bad in found.skipped_rows] == ["2", "3"]
 
 
 def test_rows_can_be_chosen_and_counted(file):
@@ -268,13 +268,13 @@ def test_rows_can_be_chosen_and_counted(file):
     path = file(*(one(n, subset="even" if n % 2 == 0 else "odd") for n in range(2, 10)))
     found = read_cases(path, {"where:subset": "odd", "where:judge": "x"}, limit=2)
     assert [case.label for case in found.cases] == [3, 5]
-    assert found.ignored == ("judge",)
+    assert found.ignored_filters == ("judge",)
 
 
 def test_what_was_recognised_is_said(file):
     """Every column, and what the labels were taken for."""
     rows = [{"id": n, "subset": "s", "input": "q", "output_1": "x", "output_2": "y", "label": n % 2 + 1} for n in range(3)]
-    assert list(read_cases(file(*rows)).recognised) == [
+    assert list(read_cases(file(*rows)).column_notes) == [
         "3 cases of kind pair: which of two responses is better",
         "prompt: column 'input'",
         "response_a: column 'output_1'",
@@ -304,19 +304,19 @@ def test_any_rows_are_cases_or_left_out(tmp_path_factory, rows):
         found = read_cases(path)
     except ConfigError:
         return
-    assert len(found.cases) + len(found.skipped) == len(rows)
+    assert len(found.cases) + len(found.skipped_rows) == len(rows)
     for case in found.cases:
-        assert (case.places is None) is (case.kind in {"score", "pass"})
+        assert (case.ranks is None) is (case.kind in {"score", "pass"})
         assert case.label is None or found.scale is None or found.scale[0] <= case.label <= found.scale[1]
 
 
 @given(ANY)
 def test_a_value_has_one_meaning_or_none(value):
     """It never becomes a number outside what is allowed, and nothing but Unclear is raised."""
-    for reading, allowed in ((passed, {0.0, 1.0}), (preference, {FIRST, SECOND, TIE}), (number, None)):
+    for reading, allowed in ((parse_pass, {0.0, 1.0}), (parse_preference, {FIRST, SECOND, TIE}), (parse_number, None)):
         try:
             found = reading(value)
-        except Unclear as error:
+        except AmbiguousLabel as error:
             assert len(str(error)) < 500
         else:
             assert allowed is None or found in allowed
@@ -328,7 +328,7 @@ BOTH = [pair("A", id="p1"), pair("B", id="p2")]
 
 
 def llmbar(text):
-    return read(text, "llmbar")
+    return parse_output(text, "llmbar")
 
 
 def test_outputs_in_a_file_of_their_own(file):
@@ -342,10 +342,10 @@ def test_outputs_in_a_file_of_their_own(file):
         name="outputs.jsonl",
     )
     one, two, three = read_verdicts(outputs, cases, {}, llmbar)
-    assert (one.case, one.places, one.shown) == ("p1", FIRST, (0, 1))
-    assert (two.places, two.shown) == (SECOND, (1, 0))
-    assert (three.case, three.readable, three.shown) == ("p2", False, (1, 0))
-    assert three.why
+    assert (one.case, one.ranks, one.presentation_order) == ("p1", FIRST, (0, 1))
+    assert (two.ranks, two.presentation_order) == (SECOND, (1, 0))
+    assert (three.case, three.readable, three.presentation_order) == ("p2", False, (1, 0))
+    assert three.reason
 
 
 @pytest.mark.parametrize(("said", "shown"), [(True, (1, 0)), ("false", (0, 1)), (1, (1, 0)), ("0", (0, 1))])
@@ -353,7 +353,7 @@ def test_a_column_can_say_that_they_were_swapped(file, said, shown):
     """With true and false."""
     cases = read_cases(file(*BOTH)).cases
     outputs = file({"id": "p1", "swapped": said, "output": "Output (a) is better."}, name="outputs.jsonl")
-    assert read_verdicts(outputs, cases, {}, llmbar)[0].shown == shown
+    assert read_verdicts(outputs, cases, {}, llmbar)[0].presentation_order == shown
 
 
 def test_outputs_beside_the_labels(file):
@@ -361,60 +361,63 @@ def test_outputs_beside_the_labels(file):
     path = file(pair("A", said="Output (a) is better.", other="Output (b) is better."), pair("B", said="", other=None))
     cases = read_cases(path, {"output": "said", "output_ba": "other"}).cases
     found = read_verdicts(path, cases, {"output": "said", "output_ba": "other"}, llmbar)
-    assert [(v.case, v.places, v.shown) for v in found[:2]] == [("t.jsonl:1", FIRST, (0, 1)), ("t.jsonl:1", FIRST, (1, 0))]
-    assert [v.why for v in found[2:]] == ["no output was recorded"] * 2
+    assert [(v.case, v.ranks, v.presentation_order) for v in found[:2]] == [
+        ("t.jsonl:1", FIRST, (0, 1)),
+        ("t.jsonl:1", FIRST, (1, 0)),
+    ]
+    assert [v.reason for v in found[2:]] == ["no output was recorded"] * 2
 
 
 def test_looks_are_told_apart(file):
     """By their column, or one after the other; a list holds several."""
     cases = read_cases(file(one(3, id="a"), one(5, id="b"))).cases
     outputs = file({"id": "a", "output": ["4", "5"]}, {"id": "a", "output": 2}, {"id": "b", "output": "x"}, name="o.jsonl")
-    found = read_verdicts(outputs, cases, {}, lambda text: read(text, "bare_number@1-5"))
-    assert [(v.case, v.scores, v.look) for v in found] == [("a", (0.75,), 0), ("a", (1.0,), 1), ("a", (0.25,), 2), ("b", (), 0)]
+    found = read_verdicts(outputs, cases, {}, lambda text: parse_output(text, "bare_number@1-5"))
+    assert [(v.case, v.scores, v.repeat) for v in found] == [("a", (0.75,), 0), ("a", (1.0,), 1), ("a", (0.25,), 2), ("b", (), 0)]
     stated = file({"id": "a", "output": "4", "sample": 7}, name="o.jsonl")
-    assert read_verdicts(stated, cases, {}, lambda text: read(text, "bare_number@1-5"))[0].look == 7
+    assert read_verdicts(stated, cases, {}, lambda text: parse_output(text, "bare_number@1-5"))[0].repeat == 7
 
 
 def test_a_pair_scored_one_by_one(file):
     """Two outputs make one verdict; one that cannot be read leaves its score unknown."""
     cases = read_cases(file(*BOTH)).cases
     outputs = file({"id": "p1", "s1": "7", "s2": 6}, {"id": "p2", "s1": "seven", "s2": 6}, name="o.jsonl")
-    found = read_verdicts(outputs, cases, {"score_1": "s1", "score_2": "s2"}, lambda text: read(text, "bare_number@0-10"))
+    found = read_verdicts(outputs, cases, {"score_1": "s1", "score_2": "s2"}, lambda text: parse_output(text, "bare_number@0-10"))
     assert [v.scores for v in found] == [(0.7, 0.6), (None, 0.6)]
-    assert found[1].why.startswith("response 1: ")
+    assert found[1].reason.startswith("response 1: ")
 
 
 def test_labels_and_rankings(file):
     """A label is read as people's are; a ranking numbers the responses as they were shown."""
     cases = read_cases(file(one("pass", id="a"), one("fail", id="b"))).cases
     outputs = file({"id": "a", "output": "It holds.\nyes"}, {"id": "b", "output": "no"}, name="o.jsonl")
-    assert [v.passed for v in read_verdicts(outputs, cases, {}, lambda text: read(text, "label:yes/no"))] == [True, False]
+    assert [v.passed for v in read_verdicts(outputs, cases, {}, lambda text: parse_output(text, "label:yes/no"))] == [True, False]
     cases = read_cases(file({**RANKED, "ranking": [1, 2, 3], "id": "a"})).cases
     outputs = file({"id": "a", "output": "3,1,2"}, {"id": "a", "output": "1,2"}, name="o.jsonl")
 
     def ranking(text):
-        from redraft.validation.recorded_formats import Reading
+        from redraft.validation.recorded_formats import ParsedOutput
 
-        return Reading(ranking=tuple(map(int, text.split(","))))
+        return ParsedOutput(ranking=tuple(map(int, text.split(","))))
 
     good, bad = read_verdicts(outputs, cases, {}, ranking)
-    assert good.places == (1, 2, 0)
-    assert (bad.readable, "each number once" in bad.why) == (False, True)
+    assert good.ranks == (1, 2, 0)
+    assert (bad.readable, "each number once" in bad.reason) == (False, True)
 
 
 def test_letters_and_rankings_say_which_of_two_is_better(file):
     """As they were shown; a letter that is neither, or a ranking of three, says nothing."""
-    from redraft.validation.recorded_formats import Reading
+    from redraft.validation.recorded_formats import ParsedOutput
 
     cases = read_cases(file(*BOTH)).cases
     outputs = file(*({"id": "p1", "order": "BA", "output": said} for said in ("A", "Z", "2,1", "1,2,3")), name="o.jsonl")
 
     def letters(text):
-        return Reading(label=text) if text.isalpha() else Reading(ranking=tuple(map(int, text.split(","))))
+        return ParsedOutput(label=text) if text.isalpha() else ParsedOutput(ranking=tuple(map(int, text.split(","))))
 
     found = read_verdicts(outputs, cases, {}, letters)
-    assert [v.places for v in found] == [SECOND, None, FIRST, None]
-    assert all(v.why for v in found if not v.readable)
+    assert [v.ranks for v in found] == [SECOND, None, FIRST, None]
+    assert all(v.reason for v in found if not v.readable)
 
 
 def test_one_judge_of_several(file):
@@ -429,7 +432,12 @@ BAD_OUTPUTS = {
     "rows about nothing": ({"id": "p9", "output": "x"}, {}, llmbar, "no row is about any of the 2 cases"),
     "no outputs": ({"id": "p1", "said": "x"}, {}, llmbar, "output=COLUMN"),
     "one score of two": ({"id": "p1", "s": "7"}, {"score_1": "s"}, llmbar, "score_2"),
-    "scores for a pair": ({"id": "p1", "output": "7"}, {}, lambda text: read(text, "bare_number@0-10"), "score_1 and score_2"),
+    "scores for a pair": (
+        {"id": "p1", "output": "7"},
+        {},
+        lambda text: parse_output(text, "bare_number@0-10"),
+        "score_1 and score_2",
+    ),
     "a look that is none": ({"id": "p1", "output": "x", "look": "a"}, {}, llmbar, "is no number"),
 }
 

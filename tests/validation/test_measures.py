@@ -31,21 +31,21 @@ labels = st.sampled_from(["a", "b", "c"])
 )
 def test_wilson(right, n, low, high):
     """Newcombe's example (81 of 263) and the ends of the scale."""
-    assert m.wilson(right, n) == pytest.approx((low, high), abs=1e-4)
+    assert m.wilson_interval(right, n) == pytest.approx((low, high), abs=1e-4)
 
 
 @pytest.mark.parametrize(("right", "n", "level"), [(2, 1, 0.95), (-1, 1, 0.95), (1, 1, 0.0), (1, 1, 1.0), (1, 1, math.nan)])
 def test_wilson_refuses_what_is_no_share(right, n, level):
     """More right than there are, or a level that is none."""
     with pytest.raises(ConfigError, match="right|level"):
-        m.wilson(right, n, level)
+        m.wilson_interval(right, n, level)
 
 
 @given(st.integers(0, 200), st.integers(1, 200), st.sampled_from([0.8, 0.95, 0.99]))
 def test_wilson_holds_the_share(right, n, level):
     """The interval lies in [0, 1] and around the share itself."""
     right = min(right, n)
-    low, high = m.wilson(right, n, level)
+    low, high = m.wilson_interval(right, n, level)
     assert 0 <= low <= right / n + 1e-12
     assert right / n - 1e-12 <= high <= 1
 
@@ -78,7 +78,7 @@ def test_kappa_and_what_is_missing():
     """None is left out, or a category of its own when asked; `known` tells how many pairs are left."""
     a, b = ["x", "y", "x", "y"], ["x", "y", "x", None]
     assert m.cohen_kappa(a, b) == pytest.approx(1.0)
-    assert m.known(a, b) == 3
+    assert m.count_known(a, b) == 3
     assert m.cohen_kappa(a, b, missing="category") == pytest.approx(0.6)
 
 
@@ -208,41 +208,41 @@ def test_partial_correlation_is_unknown(given):
 def test_calibration():
     """By hand: two bins, one well calibrated and one not; 0 and 1 themselves fall in the outer bins."""
     said, came = [0.0, 0.5, 0.9, 1.0], [0, 1, 1, 0]
-    assert m.brier(said, came) == pytest.approx((0 + 0.25 + 0.01 + 1) / 4)
-    assert m.reliability(said, came, bins=2) == [(0.25, 0.5, 2), (pytest.approx(0.95), 0.5, 2)]
-    assert m.ece(said, came, bins=2) == pytest.approx((0.25 + 0.45) / 2)
-    assert (m.brier([], []), m.ece([None], [1]), m.reliability([], [])) == (None, None, [])
+    assert m.brier_score(said, came) == pytest.approx((0 + 0.25 + 0.01 + 1) / 4)
+    assert m.reliability_bins(said, came, bins=2) == [(0.25, 0.5, 2), (pytest.approx(0.95), 0.5, 2)]
+    assert m.expected_calibration_error(said, came, bins=2) == pytest.approx((0.25 + 0.45) / 2)
+    assert (m.brier_score([], []), m.expected_calibration_error([None], [1]), m.reliability_bins([], [])) == (None, None, [])
 
 
 @pytest.mark.parametrize(("p", "came"), [(1.1, 1), (-0.1, 0), (0.5, 2), (math.nan, 1), (0.5, math.inf)])
 def test_calibration_refuses_what_is_no_forecast(p, came):
     """A probability outside [0, 1], or an outcome that is neither."""
     with pytest.raises(ConfigError):
-        m.brier([p], [came])
+        m.brier_score([p], [came])
 
 
 def test_bootstrap():
     """The interval of a mean is about what theory says, and the same for the same seed."""
     rows = [float(i % 10) for i in range(200)]
-    low, high = m.bootstrap(rows, lambda held: sum(held) / len(held), times=500, seed=3)
-    assert (low, high) == m.bootstrap(rows, lambda held: sum(held) / len(held), times=500, seed=3)
+    low, high = m.bootstrap_interval(rows, lambda held: sum(held) / len(held), samples=500, seed=3)
+    assert (low, high) == m.bootstrap_interval(rows, lambda held: sum(held) / len(held), samples=500, seed=3)
     assert low < 4.5 < high
     assert high - low == pytest.approx(2 * 1.96 * 2.872 / math.sqrt(200), rel=0.15)
 
 
 def test_bootstrap_is_unknown():
     """One row, or a statistic that is mostly unknown."""
-    assert m.bootstrap([1.0], lambda held: 1.0) is None
-    assert m.bootstrap([1, 2, 3], lambda held: None) is None
-    assert m.bootstrap([1, 2], lambda held: 1.0 if 2 in held and 1 in held else None) is None
+    assert m.bootstrap_interval([1.0], lambda held: 1.0) is None
+    assert m.bootstrap_interval([1, 2, 3], lambda held: None) is None
+    assert m.bootstrap_interval([1, 2], lambda held: 1.0 if 2 in held and 1 in held else None) is None
 
 
 def test_noise_and_bias():
     """Pooled over cases with two looks and more; the mean difference where both are known."""
     assert m.noise_sigma([[1, 3], [5], [], [2, 2, 2]]) == pytest.approx(math.sqrt(2 / 3))
     assert m.noise_sigma([[1], [2]]) is None
-    assert m.bias([3, None, 5], [1, 2, 4]) == (1.5, 2)
-    assert m.bias([], []) == (None, 0)
+    assert m.mean_bias([3, None, 5], [1, 2, 4]) == (1.5, 2)
+    assert m.mean_bias([], []) == (None, 0)
 
 
 @given(pairs)
@@ -253,7 +253,7 @@ def test_nothing_but_known_numbers(rows):
     partial = m.partial_rank_correlation(x, y, list(reversed(x)))
     for value in (found.pearson, found.spearman, found.kendall, partial.value, m.krippendorff_alpha(rows, "interval")):
         assert value is None or -1 - 1e-9 <= value <= 1 + 1e-9
-    assert found.n == m.known(x, y)
+    assert found.n == m.count_known(x, y)
 
 
 @given(st.lists(st.tuples(labels, st.one_of(st.none(), labels)), max_size=25))
@@ -277,10 +277,10 @@ def test_accuracy_is_recall_by_rows(rows):
 def test_reliability_keeps_every_row(rows, bins):
     """Every forecast is in one bin, the bins are in order, and the error is in [0, 1]."""
     said, came = [p for p, _ in rows], [o for _, o in rows]
-    table = m.reliability(said, came, bins)
+    table = m.reliability_bins(said, came, bins)
     assert sum(n for *_, n in table) == len(rows)
     assert [p for p, *_ in table] == sorted(p for p, *_ in table)
-    assert 0 <= m.ece(said, came, bins) <= 1
+    assert 0 <= m.expected_calibration_error(said, came, bins) <= 1
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ def test_reliability_keeps_every_row(rows, bins):
         lambda: m.correlations([1, math.nan], [1, 2]),
         lambda: m.krippendorff_alpha([[1, math.inf]]),
         lambda: m.krippendorff_alpha([[1, 2]], "ratio"),
-        lambda: m.reliability([0.5], [1], bins=0),
-        lambda: m.bootstrap([1, 2], lambda _: 1.0, times=0),
+        lambda: m.reliability_bins([0.5], [1], bins=0),
+        lambda: m.bootstrap_interval([1, 2], lambda _: 1.0, samples=0),
         lambda: m.precision_recall_f1(["macro"], ["a"]),
     ],
 )

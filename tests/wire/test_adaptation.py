@@ -207,7 +207,7 @@ async def test_a_resumed_batch_asks_as_the_one_before_it(faults, tmp_path):
     await batch(rows, None, f"{faults.url}#m", JUDGE, limit=3, **settings)
     learned = len(faults.requests)
     with Journal(tmp_path / "j") as journal:
-        assert journal.run("r").about["capabilities"]
+        assert journal.run("r").metadata["capabilities"]
     report = await batch(rows, None, f"{faults.url}#m", JUDGE, **settings)
     assert report.done == 6
     later = [shape(sent) for sent in faults.requests[learned:]]

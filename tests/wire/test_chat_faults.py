@@ -33,7 +33,7 @@ from redraft.errors import (
 )
 from redraft.core.records import Usage
 from redraft.models import Chat, Timeouts
-from redraft.models.openai_responses import Spoken
+from redraft.models.openai_responses import VisibleText
 
 from . import fault_server as fs
 
@@ -147,7 +147,7 @@ TABLE = {
     "reset in the body": (fs.cut(GOOD, len(GOOD) - 20, reset=True), ModelUnavailableError, True, UNKNOWN, "broke"),
     "hung up in the body": (fs.cut(GOOD, len(GOOD) - 20), ModelUnavailableError, True, UNKNOWN, "broke"),
     "not HTTP": (fs.closing(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), BadResponseError, True, UNKNOWN, "not HTTP"),
-    "gzip bomb": (fs.packed(b'{"choices": "' + b" " * 50_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
+    "gzip bomb": (fs.encode_row(b'{"choices": "' + b" " * 50_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
     "huge body": (fs.http(b" " * 9_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
     "no gzip": (fs.http(b"plain", Content_Encoding="gzip"), BadResponseError, True, UNKNOWN, "unpacked"),
     "cut gzip": (
@@ -237,7 +237,7 @@ READABLE = {
     ),
     "half a pair": (fs.good("fine \ud83d or \ude00"), "fine \ud83d or \ude00", None),
     "half a pair in a thought": (fs.good("fine", reasoning_content="hm \udc00"), "fine", "hm \udc00"),
-    "gzip": (fs.packed(json.dumps(fs.completion()).encode()), "fine", None),
+    "gzip": (fs.encode_row(json.dumps(fs.completion()).encode()), "fine", None),
     "refusal null": (fs.good("fine", refusal=None), "fine", None),
 }
 
@@ -247,7 +247,7 @@ async def test_what_is_answer_and_what_is_thought(faults, ask, name):
     """The text is the answer alone; what was thought aloud stands beside it."""
     does, text, thought = READABLE[name]
     reply = await Chat("m", faults.says(does).url).complete(ask())
-    assert (reply.text, reply.reasoning, reply.finish) == (text, thought, "stop")
+    assert (reply.text, reply.reasoning, reply.finish_reason) == (text, thought, "stop")
 
 
 USAGES = {
@@ -379,20 +379,20 @@ async def test_half_a_pair_excuses_nothing_else(faults, ask, body):
 def test_a_stream_is_shown_in_time_linear_in_it(text):
     """Whatever the pieces, the same is shown; a thought of many pieces is not searched again with each."""
     start = thread_time()
-    spoken = Spoken()
-    shown = "".join(map(spoken.add, text)) + spoken.rest()
+    spoken = VisibleText()
+    shown = "".join(map(spoken.add, text)) + spoken.flush()
     assert thread_time() - start < 5
-    whole = Spoken()
-    assert shown == whole.add(text) + whole.rest() == ("fine" if "think" in text else text)
+    whole = VisibleText()
+    assert shown == whole.add(text) + whole.flush() == ("fine" if "think" in text else text)
 
 
 @given(st.text(alphabet="<>/think xy", max_size=40), st.integers(1, 5))
 def test_how_a_stream_is_cut_makes_no_difference(text, size):
     """Tags may come in pieces."""
     text = text.replace("nk", "<think>").replace("hi", "</think>")
-    whole, cut = Spoken(), Spoken()
+    whole, cut = VisibleText(), VisibleText()
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
-    assert "".join(map(cut.add, pieces)) + cut.rest() == whole.add(text) + whole.rest()
+    assert "".join(map(cut.add, pieces)) + cut.flush() == whole.add(text) + whole.flush()
 
 
 @pytest.mark.parametrize("tag", ["<script", "<", "<style>", "<script></style>"])
@@ -511,7 +511,7 @@ async def test_a_parameter_the_endpoint_does_not_take_is_left_out_from_then_on(f
     """A model that takes another name for max_tokens, or no temperature, is asked so, though only a code says it."""
     wrong = [fs.error(400, "no", code="unsupported_parameter", param=name) for name in ("max_tokens", "temperature")]
     chat = Chat("m", faults.says(*wrong, GOOD).url)
-    asking = adapt(chat.complete, EndpointCapabilities().of(chat.identity))
+    asking = adapt(chat.complete, EndpointCapabilities().for_model(chat.identity))
     assert (await asking(ask(max_tokens=5, temperature=0.0))).text == "fine"
     assert (await asking(ask(max_tokens=5, temperature=0.0))).usage.calls == 1
     last = faults.requests[-1].body
@@ -523,7 +523,7 @@ async def test_stream_options_may_be_left_out_too(faults, ask):
     """A server that streams but takes no stream_options is asked without them the next time."""
     wrong = fs.error(400, "no", code="unsupported_parameter", param="stream_options")
     chat = Chat("m", faults.says(wrong, fs.closing(fs.sse(fs.chunk("fine"), fs.chunk(finish="stop")))).url, stream=True)
-    asking = adapt(chat.complete, EndpointCapabilities().of(chat.identity))
+    asking = adapt(chat.complete, EndpointCapabilities().for_model(chat.identity))
     assert (await asking(ask())).usage.output_tokens is None
     assert "stream_options" not in faults.requests[-1].body
 

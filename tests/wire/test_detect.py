@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from redraft.errors import ConfigError
-from redraft.models import Chat, find
-from redraft.models.discovery import Server, choose
+from redraft.models import Chat, find_model
+from redraft.models.discovery import LocalServer, choose_model
 
 from . import fault_server as fs
 
@@ -22,16 +22,16 @@ KEY = "sk-canary-0123456789"
 def nowhere():
     """An address where nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        return Server("Nobody", f"http://127.0.0.1:{gone.getsockname()[1]}/v1", "start it with `nobody`")
+        return LocalServer("Nobody", f"http://127.0.0.1:{gone.getsockname()[1]}/v1", "start it with `nobody`")
 
 
 def at(server, name="Some"):
-    return Server(name, server.url, "pull a model")
+    return LocalServer(name, server.url, "pull a model")
 
 
 async def test_nothing_found_says_what_each_place_needs(nowhere):
     """With no model anywhere, every place that was looked at says what it lacks, and how to have it."""
-    found = await find({}, servers=[nowhere])
+    found = await find_model({}, servers=[nowhere])
     assert found.model is None
     lines = str(found).splitlines()
     assert lines[0].startswith("REDRAFT_MODEL: not found, set it to a model")
@@ -42,22 +42,22 @@ async def test_nothing_found_says_what_each_place_needs(nowhere):
 async def test_redraft_model_comes_first(faults):
     """REDRAFT_MODEL wins, and nothing else is asked."""
     env = {"REDRAFT_MODEL": "ollama:llama3.2", "OPENAI_BASE_URL": faults.url, "OPENAI_API_KEY": KEY}
-    found = await find(env, servers=[at(faults)])
+    found = await find_model(env, servers=[at(faults)])
     assert (found.model.name, found.model.base_url) == ("llama3.2", "http://127.0.0.1:11434/v1")
-    assert len(found.places) == 1
+    assert len(found.locations) == 1
     assert not faults.requests
 
 
 async def test_redraft_model_that_says_nothing():
     """A REDRAFT_MODEL that cannot be is an error, not a reason to take something else."""
     with pytest.raises(ConfigError, match="did you mean"):
-        await find({"REDRAFT_MODEL": "gpt-4o"}, servers=[])
+        await find_model({"REDRAFT_MODEL": "gpt-4o"}, servers=[])
 
 
 async def test_the_configured_endpoint_is_asked_with_its_key(faults):
     """OPENAI_BASE_URL is asked for its models with OPENAI_API_KEY, and a small known one is preferred."""
     faults.says(fs.models("text-embedding-3-small", "gpt-4o", "gpt-4o-mini"))
-    found = await find({"OPENAI_BASE_URL": faults.url, "OPENAI_API_KEY": KEY}, servers=[])
+    found = await find_model({"OPENAI_BASE_URL": faults.url, "OPENAI_API_KEY": KEY}, servers=[])
     assert (found.model.name, found.model.base_url) == ("gpt-4o-mini", faults.url)
     assert found.model.has_key
     assert faults.requests[0].path == "/v1/models"
@@ -67,14 +67,14 @@ async def test_the_configured_endpoint_is_asked_with_its_key(faults):
 
 async def test_openai_without_its_list():
     """OpenAI's own endpoint is usable though its list cannot be had: a small known model is taken."""
-    found = await find({"OPENAI_API_KEY": KEY}, servers=[])
+    found = await find_model({"OPENAI_API_KEY": KEY}, servers=[])
     assert (found.model.name, found.model.host) == ("gpt-4o-mini", "api.openai.com")
 
 
 async def test_a_refused_key_is_told(faults):
     """An endpoint that refuses the key is not used, and the key is not shown."""
     faults.says(fs.error(401, f"wrong key {KEY}"))
-    found = await find({"OPENAI_BASE_URL": faults.url, "OPENAI_API_KEY": KEY}, servers=[])
+    found = await find_model({"OPENAI_BASE_URL": faults.url, "OPENAI_API_KEY": KEY}, servers=[])
     assert found.model is None
     assert "status 401: wrong key ***" in str(found)
 
@@ -82,21 +82,21 @@ async def test_a_refused_key_is_told(faults):
 async def test_a_local_server_is_found(real, faults, nowhere, ask):
     """The first server with a model that chats is taken, in the order of the list; it gets no foreign key."""
     faults.says(fs.models("nomic-embed-text", "llama3.2", "qwen3"), fs.models("llama3.2"), fs.good())
-    found = await find({}, servers=[nowhere, at(faults, "A"), at(faults, "B")])
+    found = await find_model({}, servers=[nowhere, at(faults, "A"), at(faults, "B")])
     assert isinstance(found.model, Chat)
     assert found.model.name == "llama3.2"
-    assert [p.found for p in found.places[2:]] == [False, True, True]
+    assert [p.is_available for p in found.locations[2:]] == [False, True, True]
     assert (await found.model.complete(ask())).text == "fine"
     assert all("authorization" not in sent.headers for sent in faults.requests)
 
 
 async def test_a_real_server(real):
     """llama.cpp is found when it has its key; without, it is told that it wants one."""
-    without = await find({}, servers=[Server("llama.cpp", real.url, "")])
+    without = await find_model({}, servers=[LocalServer("llama.cpp", real.url, "")])
     assert without.model is None
-    assert "it wants a key" in without.places[2].line
-    found = await find({"OPENAI_BASE_URL": real.url, "OPENAI_API_KEY": real.key}, servers=[])
-    assert found.model.name in found.places[1].names
+    assert "it wants a key" in without.locations[2].summary
+    found = await find_model({"OPENAI_BASE_URL": real.url, "OPENAI_API_KEY": real.key}, servers=[])
+    assert found.model.name in found.locations[1].models
 
 
 NO_SERVERS = {
@@ -122,9 +122,9 @@ async def test_what_is_no_model_server(faults, name):
     """Whatever else listens there is not taken for a model server, and does not hold up the search."""
     does, words = NO_SERVERS[name]
     start = asyncio.get_running_loop().time()
-    found = await find({}, servers=[at(faults.says(does))])
+    found = await find_model({}, servers=[at(faults.says(does))])
     assert found.model is None
-    assert words in found.places[-1].line
+    assert words in found.locations[-1].summary
     assert asyncio.get_running_loop().time() - start < 2.0
 
 
@@ -132,18 +132,18 @@ async def test_looking_everywhere(faults):
     """For a listing, all places are looked at, whatever is found first."""
     faults.says(fs.models("llama3.2\x1b[31m"))
     env = {"REDRAFT_MODEL": "vllm:x", "OPENAI_BASE_URL": faults.url}
-    found = await find(env, servers=[at(faults)], everywhere=True)
+    found = await find_model(env, servers=[at(faults)], search_all=True)
     assert found.model.name == "x"
-    assert [p.found for p in found.places] == [False, True, True]  # nobody answers where vLLM would
+    assert [p.is_available for p in found.locations] == [False, True, True]  # nobody answers where vLLM would
     assert all(line.isprintable() for line in str(found).splitlines())
 
 
 def test_choosing():
     """Small known models first, else the first that chats; none that embeds, draws, speaks or listens."""
-    assert choose(["gpt-4o", "gpt-4o-mini"]) == "gpt-4o-mini"
-    assert choose(["whisper-1", "dall-e-3", "tts-1", "mistral-small", "zephyr"]) == "mistral-small"
-    assert choose(["nomic-embed-text:latest", "BAAI/bge-m3", "all-minilm", "gpt-4o-realtime-preview"]) is None
-    assert choose([]) is None
+    assert choose_model(["gpt-4o", "gpt-4o-mini"]) == "gpt-4o-mini"
+    assert choose_model(["whisper-1", "dall-e-3", "tts-1", "mistral-small", "zephyr"]) == "mistral-small"
+    assert choose_model(["nomic-embed-text:latest", "BAAI/bge-m3", "all-minilm", "gpt-4o-realtime-preview"]) is None
+    assert choose_model([]) is None
 
 
 def test_looking_where_nobody_is_costs_no_import(nowhere):
@@ -160,15 +160,15 @@ async def test_a_named_model_is_met_where_people_look(faults):
     """`redraft models` contacts it: an address without a name, one that does not answer, nonsense are told of, not raised."""
 
     async def place(name):
-        return (await find({"REDRAFT_MODEL": name}, servers=(), everywhere=True)).places[0]
+        return (await find_model({"REDRAFT_MODEL": name}, servers=(), search_all=True)).locations[0]
 
-    assert not (await place("http://127.0.0.1:9/v1#x")).found
+    assert not (await place("http://127.0.0.1:9/v1#x")).is_available
     assert "nonsense" in (await place("nonsense")).note
-    assert not (await place("nonsense")).found
+    assert not (await place("nonsense")).is_available
     faults.says(fs.models("other"))
     seen = await place(f"{faults.url}#x")
-    assert seen.found
+    assert seen.is_available
     assert "other" in seen.note
     faults.says(fs.models("other"))
     seen = await place(faults.url)
-    assert (seen.found, seen.names) == (False, ("other",))
+    assert (seen.is_available, seen.models) == (False, ("other",))

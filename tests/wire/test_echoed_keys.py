@@ -17,9 +17,9 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from redraft.errors import ModelError
 from redraft.graders.computed.embedding import Embedder
-from redraft.masking import FRAGMENT, Mask, MaskedStream
+from redraft.masking import MIN_FRAGMENT, Mask, MaskedStream
 from redraft.models import Chat, connect
-from redraft.models.openai_batches import Batches
+from redraft.models.openai_batches import BatchClient
 from redraft.models.pydantic_ai import ProviderModel
 
 from . import fault_server as fs
@@ -29,7 +29,7 @@ ODD = "pa/ss+w&rd<5f2d>9c81=="  # what JSON, URLs and HTML write in another way
 
 
 def fragments(secret):
-    return {secret[i : i + FRAGMENT].lower() for i in range(len(secret) - FRAGMENT + 1)}
+    return {secret[i : i + MIN_FRAGMENT].lower() for i in range(len(secret) - MIN_FRAGMENT + 1)}
 
 
 def assert_hidden(text, secret=KEY):
@@ -115,7 +115,7 @@ async def test_an_echoed_key_is_in_no_answer_and_no_error(faults, ask, caplog, p
     """Whole, its beginning, and its end. (All lengths: `test_every_fragment_at_every_place`.)"""
     caplog.set_level(logging.DEBUG)
     model = CLIENTS[client](faults.url, KEY)
-    for echoed in (KEY, KEY[:FRAGMENT], KEY[:-3], KEY[3:]):
+    for echoed in (KEY, KEY[:MIN_FRAGMENT], KEY[:-3], KEY[3:]):
         faults.says(PLACES[place](echoed))
         assert_hidden(await outcome(model.complete(ask())))
     assert_hidden(repr(model))
@@ -152,11 +152,11 @@ async def test_a_key_in_another_writing(faults, ask, secret, writing):
 @given(st.text(alphabet="ab 1-", max_size=20), st.integers(0, 300), st.data())
 def test_every_fragment_at_every_place(around, pad, data):
     """Whatever stands before and after a fragment of a key, it is masked, and nothing else is."""
-    start = data.draw(st.integers(0, len(KEY) - FRAGMENT))
-    end = data.draw(st.integers(start + FRAGMENT, len(KEY)))
+    start = data.draw(st.integers(0, len(KEY) - MIN_FRAGMENT))
+    end = data.draw(st.integers(start + MIN_FRAGMENT, len(KEY)))
     text = f"{'é' * pad}{around}·{KEY[start:end]}·{around}"
     assert Mask([KEY])(text) == f"{'é' * pad}{around}·***·{around}"
-    assert Mask([KEY]).raw(text.encode()).decode() == Mask([KEY])(text)
+    assert Mask([KEY]).mask_bytes(text.encode()).decode() == Mask([KEY])(text)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1), st.integers(0, len(KEY)))
@@ -166,9 +166,9 @@ def test_a_text_in_parts_is_masked_as_a_whole(sizes, length):
     stream, shown, at = MaskedStream(Mask([KEY])), [], 0
     while at < len(text):
         size = sizes[len(shown) % len(sizes)]
-        shown.append(stream.add(text[at : at + size]))
+        shown.append(stream.feed(text[at : at + size]))
         at += size
-    assert "".join([*shown, stream.rest()]) == Mask([KEY])(text)
+    assert "".join([*shown, stream.flush()]) == Mask([KEY])(text)
 
 
 @pytest.mark.parametrize("key", ["1234", "token", "ollama", "password", "development", "not-needed", "sk-no-key-required"])
@@ -205,7 +205,7 @@ async def test_a_key_in_the_arguments_of_a_tool(faults, ask, stream):
     parts = [fs.chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": c}}]) for c in arguments]
     whole = fs.good(None, tool_calls=[fs.call("f", arguments)])
     faults.says(fs.closing(fs.sse(*parts, fs.chunk("", "tool_calls"))) if stream else whole)
-    assert (await model.complete(ask())).tool_calls[0].parsed == {"k": "a ***"}
+    assert (await model.complete(ask())).tool_calls[0].parsed_arguments == {"k": "a ***"}
 
 
 async def test_a_key_that_dotnet_escapes(faults, ask):
@@ -239,7 +239,7 @@ def test_a_long_echo_takes_little_memory():
     mask, body = Mask([KEY]), KEY.encode() * 20_000
     tracemalloc.start()
     try:
-        assert mask.raw(body) == b"***"
+        assert mask.mask_bytes(body) == b"***"
         assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
     finally:
         tracemalloc.stop()
@@ -263,14 +263,14 @@ async def test_a_stream_that_is_shown_as_it_comes(faults, ask):
 async def test_the_other_calls_of_an_endpoint(faults, call):
     """Lists of models, batches, their files, and embeddings go through the same mask."""
     chat = Chat("m", faults.url, key=KEY)
-    batches = Batches(chat)
+    batches = BatchClient(chat)
 
     async def answers():
-        return [found async for found in batches.answers("file")]
+        return [found async for found in batches.download_results("file")]
 
     calls = {
-        "models": chat.models,
-        "look": lambda: batches.look("b"),
+        "models": chat.list_models,
+        "look": lambda: batches.retrieve("b"),
         "answers": answers,
         "embed": lambda: Embedder(chat).embed(["x"]),
         "upload": lambda: batches.upload([b"{}\n"]),

@@ -11,11 +11,11 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from redraft import Task
 from redraft.errors import ConfigError, ModelError, ModelUnavailableError
-from redraft.core.records import text_of
-from redraft.tables import recognised
+from redraft.core.records import message_text
+from redraft.tables import infer_columns
 from redraft.masking import secrets_in_environment
-from redraft.models import Chat, connect, find
-from redraft.models.endpoint_url import endpoint_shown, model_shown
+from redraft.models import Chat, connect, find_model
+from redraft.models.endpoint_url import redacted_url, redacted_model_name
 from redraft.models.pydantic_ai import ProviderModel
 
 from . import fault_server as fs
@@ -185,7 +185,7 @@ async def test_looking_for_models_shows_no_secret(faults, name, end):
     for answer in (fs.models("m"), fs.error(401, f"bad {PW}"), fs.error(404, f"{'x' * 290} {PW}"), fs.http(f"{PW} {{".encode())):
         faults.says(answer)
         for url in (f"{faults.url}?key={PW}", f"{faults.url.replace('://', f'://u:{PW}@')}?sig={PW}&code={PW}"):
-            found = await find({name: url + (end if name == "REDRAFT_MODEL" else "")}, servers=(), everywhere=True)
+            found = await find_model({name: url + (end if name == "REDRAFT_MODEL" else "")}, servers=(), search_all=True)
             assert PW not in f"{found} {found!r}"
 
 
@@ -200,13 +200,13 @@ async def test_looking_for_models_shows_no_secret(faults, name, end):
 )
 def test_an_address_as_it_is_shown(url, shown):
     """Scheme, host, port and path."""
-    assert endpoint_shown(url) == shown
+    assert redacted_url(url) == shown
 
 
 def test_a_name_that_holds_an_address_as_it_is_kept():
     """What a trace keeps names the endpoint and the model, without the secrets."""
-    assert model_shown("embedding:http://u:p@ss@host/v1?key=K#m") == "embedding:http://host/v1#m"
-    assert model_shown("hf.co/someone/model:Q4@x") == "hf.co/someone/model:Q4@x"
+    assert redacted_model_name("embedding:http://u:p@ss@host/v1?key=K#m") == "embedding:http://host/v1#m"
+    assert redacted_model_name("hf.co/someone/model:Q4@x") == "hf.co/someone/model:Q4@x"
 
 
 @pytest.mark.parametrize(
@@ -250,11 +250,11 @@ def test_an_image_that_is_no_web_address_is_refused(url, form):
         Task(messages)
     row = json.loads(json.dumps({"messages": messages}))
     with pytest.raises(ValueError, match=r"content\[1\]"):
-        recognised([row]).task(row)
+        infer_columns([row]).task(row)
 
 
 def test_an_image_on_the_web_and_one_in_the_task():
     """Are passed on as they are."""
     for url in ("https://h/x.png", "HTTP://h/x.png", "data:image/png;base64,iVBORw0KGgo="):
         task = Task([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
-        assert text_of(task.messages[0]) == ""
+        assert message_text(task.messages[0]) == ""

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from redraft import Budget, ScriptedModel, refine, refine_many, stream
-from redraft.errors import KINDS, error_of
+from redraft.errors import ERROR_TYPES, error_from_failure
 from redraft.core.records import Failure, Task
 from redraft.core.trace import Trace
 from redraft.errors import BudgetExhaustedError, GradingError, ModelError, RateLimitError
@@ -56,7 +56,7 @@ def test_a_failure_of_an_older_release_is_read():
     old = {"kind": "failure", "of": ["candidate", 0], "role": "generate", "error": "RateLimitError", "message": "busy"}
     head = Trace(Task("q")).header()
     [failure] = Trace.from_json(json.dumps({**head, "records": [old]})).failures.values()
-    assert shape(error_of(failure)) == (RateLimitError, None, None, True)
+    assert shape(error_from_failure(failure)) == (RateLimitError, None, None, True)
 
 
 @pytest.mark.parametrize("judge", [None, Jury(["judge", "helpfulness"])], ids=["judge", "jury"])
@@ -74,16 +74,16 @@ async def test_a_budget_error_names_the_limit(limits):
     model = ScriptedModel(["a"])
     with pytest.raises(BudgetExhaustedError) as caught:
         await refine("q" * 400, model, lambda text: 0.5, budget=Budget(**limits), prices={model.name: (10, 10)})
-    assert caught.value.what in {*limits, "input_tokens", "output_tokens"}
-    assert caught.value.what != "budget"
+    assert caught.value.limit in {*limits, "input_tokens", "output_tokens"}
+    assert caught.value.limit != "budget"
 
 
-@pytest.mark.parametrize("kind", KINDS.values())
+@pytest.mark.parametrize("kind", ERROR_TYPES.values())
 def test_every_error_can_be_raised_again(kind):
     """With what it was made with."""
     error = kind("why")
     failure = Failure(("candidate", 0), "generate", kind.__name__, "why", **error.details)
-    again = error_of(failure)
+    again = error_from_failure(failure)
     assert (type(again), str(again), again.details) == (kind, "why", error.details)
 
 

@@ -41,7 +41,7 @@ async def test_a_deadline_names_who_did_not_answer(faults, who, answer):
     with pytest.raises(BudgetExhaustedError) as caught:
         await refine("q", **WAITS[who](url), deadline=1)
     assert str(caught.value) == f"no answer from {faults.url} (model m) before the deadline of 1 s"
-    assert (caught.value.what, KEY in repr(caught.value)) == ("deadline", False)
+    assert (caught.value.limit, KEY in repr(caught.value)) == ("deadline", False)
 
 
 async def test_a_deadline_that_is_over_waits_for_nobody(faults):

@@ -192,18 +192,18 @@ def test_vendors_are_known_to_pydantic_ai():
     """Every vendor's prefix is one that pydantic-ai knows (an earlier name of it counts)."""
     from pydantic_ai.providers import infer_provider_class
     from redraft.models.registry import VENDORS
-    from redraft.models.pydantic_ai import RENAMED
+    from redraft.models.pydantic_ai import VENDOR_ALIASES
 
     for vendor in VENDORS:
         try:
-            infer_provider_class(RENAMED.get(vendor, vendor))
+            infer_provider_class(VENDOR_ALIASES.get(vendor, vendor))
         except ImportError:
             pass
 
 
 def test_openai_is_sent_no_bounds_that_its_strict_mode_refuses():
     """maxLength stays in for servers that keep it and is left out for the one that refuses it."""
-    from redraft.models.openai_chat import unbounded
+    from redraft.models.openai_chat import without_length_bounds
 
     schema = {"properties": {"a": {"type": "string", "maxLength": 5}, "b": {"enum": [1, 2]}}, "required": ["a"]}
-    assert unbounded(schema) == {"properties": {"a": {"type": "string"}, "b": {"enum": [1, 2]}}, "required": ["a"]}
+    assert without_length_bounds(schema) == {"properties": {"a": {"type": "string"}, "b": {"enum": [1, 2]}}, "required": ["a"]}

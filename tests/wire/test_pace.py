@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redraft.middleware import Gate, gated, retry
-from redraft.protocols import Pace, Request
+from redraft.middleware import EndpointLimiter, limit_endpoint, retry
+from redraft.protocols import RateLimitStatus, Request
 from redraft.errors import RateLimitError
 from redraft.models import Chat
-from redraft.models.openai_responses import read_pace, read_span
+from redraft.models.openai_responses import parse_rate_limits, parse_duration
 
 from . import fault_server as fs
 
@@ -27,12 +27,12 @@ EMPTY = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2
 @pytest.mark.parametrize(
     ("headers", "pace"),
     [
-        (OPENAI, Pace(59, 149984, 1.0, 360.0)),
-        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "7.66s"}, Pace(None, 0, None, 7.66)),
-        ({"RateLimit-Remaining": "3", "RateLimit-Reset": "20"}, Pace(3, None, 20.0, None)),
-        ({"anthropic-ratelimit-requests-remaining": "4", "anthropic-ratelimit-tokens-remaining": "0"}, Pace(4, 0)),
-        ({"x-ratelimit-remaining-requests": "-1", "x-ratelimit-reset-requests": "soon"}, Pace()),
-        ({"x-ratelimit-remaining-requests": "9" * 5000, "x-ratelimit-remaining-tokens": "1e3"}, Pace()),
+        (OPENAI, RateLimitStatus(59, 149984, 1.0, 360.0)),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "7.66s"}, RateLimitStatus(None, 0, None, 7.66)),
+        ({"RateLimit-Remaining": "3", "RateLimit-Reset": "20"}, RateLimitStatus(3, None, 20.0, None)),
+        ({"anthropic-ratelimit-requests-remaining": "4", "anthropic-ratelimit-tokens-remaining": "0"}, RateLimitStatus(4, 0)),
+        ({"x-ratelimit-remaining-requests": "-1", "x-ratelimit-reset-requests": "soon"}, RateLimitStatus()),
+        ({"x-ratelimit-remaining-requests": "9" * 5000, "x-ratelimit-remaining-tokens": "1e3"}, RateLimitStatus()),
         ({"x-ratelimit-limit-requests": "60"}, None),
         ({}, None),
     ],
@@ -48,7 +48,7 @@ async def test_a_reply_carries_what_the_headers_say(faults, ask, headers, pace, 
         else fs.good().replace(b"\r\n", b"\r\n" + lines, 1)
     )
     reply = await Chat("m", faults.url, stream=stream).complete(ask())
-    assert (reply.text, reply.pace) == ("fine", pace)
+    assert (reply.text, reply.rate_limit_status) == ("fine", pace)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,15 @@ async def test_a_reply_carries_what_the_headers_say(faults, ask, headers, pace, 
 )
 def test_spans_of_time(text, seconds):
     """Seconds, or nothing."""
-    assert read_span(text) == (seconds if seconds is None else pytest.approx(seconds))
+    assert parse_duration(text) == (seconds if seconds is None else pytest.approx(seconds))
 
 
 def test_a_moment_is_as_far_away_as_it_is():
     """Anthropic names the moment."""
     then = datetime.now(UTC) + timedelta(seconds=30)
-    pace = read_pace({"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": then.isoformat()})
+    pace = parse_rate_limits(
+        {"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": then.isoformat()}
+    )
     assert pace is not None
     assert 28 < pace.wait <= 30
 
@@ -126,10 +128,10 @@ async def test_an_endpoint_that_asks_for_a_long_wait_is_not_waited_for(faults, a
 async def test_the_gate_waits_for_the_reset_that_a_reply_names(faults, ask):
     """The last request of a period is answered; the next one goes out in the next."""
     faults.says(fs.good("one").replace(b"\r\n", b"\r\n" + fs._lines(EMPTY).encode(), 1), fs.good("two"))
-    gate = Gate("here")
-    call = gated(Chat("m", faults.url).complete, gate)
+    gate = EndpointLimiter("here")
+    call = limit_endpoint(Chat("m", faults.url).complete, gate)
     assert (await call(ask())).text == "one"
-    assert (gate.room, gate.state[:13]) == (0, "paused until ")
+    assert (gate.free_slots, gate.state[:13]) == (0, "paused until ")
     assert (await call(ask())).text == "two"
     assert (gate.state, gate.in_flight) == ("", 0)
 
@@ -139,5 +141,5 @@ async def test_pace_is_no_part_of_an_answer(faults, ask):
     faults.says(fs.good().replace(b"\r\n", b"\r\n" + fs._lines(EMPTY).encode(), 1), fs.good())
     chat = Chat("m", faults.url)
     first, second = await chat.complete(ask()), await chat.complete(ask())
-    assert first.pace != second.pace
+    assert first.rate_limit_status != second.rate_limit_status
     assert first == second

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from redraft.errors import BadResponseError
 from redraft.core.records import Usage
 from redraft.models import Chat
-from redraft.models.openai_responses import Events, Pieces, Spoken
+from redraft.models.openai_responses import SSEParser, StreamAssembler, VisibleText
 
 from . import fault_server as fs
 
@@ -82,8 +82,8 @@ SPOKEN = {
 
 
 def shown(pieces):
-    spoken = Spoken()
-    return "".join([*map(spoken.add, pieces), spoken.rest()])
+    spoken = VisibleText()
+    return "".join([*map(spoken.add, pieces), spoken.flush()])
 
 
 @pytest.mark.parametrize("text", SPOKEN)
@@ -101,14 +101,14 @@ def test_how_a_text_is_cut_does_not_matter(pieces):
 @pytest.mark.timeout(60)
 def test_reading_takes_time_in_proportion_to_what_comes():
     """A long line in small parts, a long thought letter by letter, white space for a start: quadratic readers never end here."""
-    found = Events()
+    found = SSEParser()
     line = b"data: " + b"x" * (7 * MIB) + b"\n\n"
     assert [e for i in range(0, len(line), 64) for e in found.feed(line[i : i + 64])] == [("", line[6:-2])]
-    spoken = Spoken()
+    spoken = VisibleText()
     assert not any(map(spoken.add, ["<think>", *["x"] * MIB]))
-    spoken = Spoken()
+    spoken = VisibleText()
     assert not any(map(spoken.add, [" "] * MIB))
-    pieces = Pieces()
+    pieces = StreamAssembler()
     for _ in range(MIB // 8):
         pieces.add(fs.chunk("x"))
     pieces.add(END)

@@ -11,14 +11,14 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from pydantic_ai.models.function import FunctionModel
 
 from redraft import Budget, Judge, Ranker, Task, refine
-from redraft.middleware.token_counts import size_of
+from redraft.middleware.token_counts import request_size
 from redraft.protocols import Reply, Request, ToolCall
 from redraft.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
-from redraft.core.records import MOST_TOOL_CALLS
+from redraft.core.records import MAX_TOOL_CALLS
 from redraft.models import CallableModel, Chat, connect
-from redraft.models.openai_batches import Batches
+from redraft.models.openai_batches import BatchClient
 from redraft.models.pydantic_ai import ProviderModel
-from redraft.models.openai_responses import Pieces, read_reply
+from redraft.models.openai_responses import StreamAssembler, read_reply
 
 from . import fault_server as fs
 
@@ -139,10 +139,10 @@ def test_tools_and_calls_count_in_a_prompt():
     """The estimate of a prompt's tokens knows of tools, and of calls in the conversation."""
     plain = Request(({"role": "user", "content": "x"},))
     offered = Request(plain.messages, tools=(SEARCH,))
-    assert size_of(offered).bytes - size_of(plain).bytes >= len(json.dumps(SEARCH))
+    assert request_size(offered).bytes - request_size(plain).bytes >= len(json.dumps(SEARCH))
     called = Request((*plain.messages, {**TURNS[1], "content": ""}))
     silent = Request((*plain.messages, {"role": "assistant", "content": ""}))
-    assert size_of(called).bytes - size_of(silent).bytes >= len(FOUND)
+    assert request_size(called).bytes - request_size(silent).bytes >= len(FOUND)
 
 
 async def test_a_budget_knows_of_tools(faults):
@@ -180,7 +180,7 @@ async def test_each_form_of_a_call_is_read(faults, form, ask):
     faults.says(fs.good(**FORMS[form]))
     reply = await Chat("m", faults.url).complete(ask(tools=(SEARCH,)))
     (call,) = reply.tool_calls
-    assert (reply.text, call.name, call.arguments, call.parsed) == ("", "search", FOUND, {"q": "rain"})
+    assert (reply.text, call.name, call.arguments, call.parsed_arguments) == ("", "search", FOUND, {"q": "rain"})
     assert call.id == ("call_1" if "id" not in form and form != "earlier" else call.id) != ""
 
 
@@ -189,7 +189,7 @@ async def test_a_call_without_arguments_has_none(faults, given, ask):
     """Null, nothing and an empty object are the same."""
     faults.says(fs.good(None, tool_calls=[fs.call("now", given)]))
     reply = await Chat("m", faults.url).complete(ask())
-    assert reply.tool_calls[0].parsed == {}
+    assert reply.tool_calls[0].parsed_arguments == {}
 
 
 async def test_ids_are_each_calls_own(faults, ask):
@@ -243,7 +243,7 @@ async def test_calls_are_put_together_from_a_stream(faults, form, ask):
     """By their index, their id or their order; the id may stand in the first part only."""
     faults.says(fs.closing(fs.sse(*STREAMS[form], END)))
     reply = await Chat("m", faults.url, stream=True).complete(ask())
-    assert [(call.name, json.dumps(call.parsed)) for call in reply.tool_calls] == TWO
+    assert [(call.name, json.dumps(call.parsed_arguments)) for call in reply.tool_calls] == TWO
     assert reply.text == ("Let me see." if form == "words beside it" else "")
     assert len({call.id for call in reply.tool_calls}) == 2
 
@@ -264,7 +264,7 @@ BAD_STREAMS = {
     "no name": (fs.sse(delta(part(0, "a", None, "{}")), END), True, "without the name"),
     "an odd part": (fs.sse(delta(7), END), True, "a number as a tool call"),
     "an odd function": (fs.sse(delta({"index": 0, "function": "search"}), END), True, "as the function of a tool call"),
-    "too many": (fs.sse(*(delta(part(n, str(n), "f", "{}")) for n in range(MOST_TOOL_CALLS + 1)), END), True, "more than 128"),
+    "too many": (fs.sse(*(delta(part(n, str(n), "f", "{}")) for n in range(MAX_TOOL_CALLS + 1)), END), True, "more than 128"),
     "too long": (fs.sse(delta(part(0, "a", "f", "")), *[delta(part(0, arguments=" " * 2**20))] * 9, END), False, "8 MiB"),
     "too deep": (fs.sse(delta(part(0, "a", "f", json.loads('{"q":' + "[" * 300 + "]" * 300 + "}"))), END), True, "deep"),
 }
@@ -287,7 +287,7 @@ async def test_a_stream_without_whole_calls_is_an_error(faults, form, ask):
 def test_a_stream_and_a_whole_answer_are_read_alike(calls, size):
     """However the arguments are cut into parts."""
     told = [fs.call(name, json.dumps(given), f"id{n}") for n, (name, given) in enumerate(calls)]
-    pieces = Pieces()
+    pieces = StreamAssembler()
     for n, call in enumerate(told):
         arguments = call["function"]["arguments"]
         pieces.add(delta(part(n, call["id"], call["function"]["name"], "")))
@@ -296,7 +296,7 @@ def test_a_stream_and_a_whole_answer_are_read_alike(calls, size):
     pieces.add(fs.chunk("fine", "stop"))
     whole = read_reply(fs.completion("fine", usage=None, tool_calls=told))
     assert pieces.reply() == whole
-    assert [(call.name, call.parsed) for call in whole.tool_calls] == calls
+    assert [(call.name, call.parsed_arguments) for call in whole.tool_calls] == calls
 
 
 # ---- other ways to a model
@@ -334,7 +334,7 @@ async def test_vendors_are_offered_tools_and_asked_for_them():
 
     model = ProviderModel(FunctionModel(answer, model_name="fn"))
     named = {"type": "function", "function": {"name": "search"}}
-    reply = await model.complete(Request(TURNS, tools=(SEARCH,), tool_choice=named, writes=True))
+    reply = await model.complete(Request(TURNS, tools=(SEARCH,), tool_choice=named, is_generation=True))
     assert (reply.text, reply.tool_calls) == ("Let me see.", CALLED)
     ((messages, info),) = seen
     (offered,) = info.function_tools
@@ -368,8 +368,10 @@ async def test_a_vendors_own_tools_are_for_the_writer():
 @pytest.mark.parametrize("stream", [False, True])
 def test_lines_of_a_providers_batch_say_the_same(stream):
     """The writer's line offers tools, that of a judge none."""
-    batches = Batches(Chat("m", extra_body=OWN, stream=stream))
-    writing, judging = (json.loads(batches.line("k", Request(TURNS, writes=writes)))["body"] for writes in (True, False))
+    batches = BatchClient(Chat("m", extra_body=OWN, stream=stream))
+    writing, judging = (
+        json.loads(batches.request_line("k", Request(TURNS, is_generation=writes)))["body"] for writes in (True, False)
+    )
     assert (writing["tools"], "tools" in judging, judging["top_p"]) == ([SEARCH], False, 0.5)
 
 
@@ -380,10 +382,10 @@ async def test_the_real_server_takes_tools_and_their_turns(plain_server):
     """llama.cpp takes tools, calls and results in a conversation, and the turns that ask for a better call."""
     model = connect(plain_server)
     named = {"type": "function", "function": {"name": "search"}}
-    offered = Request(TURNS, max_tokens=8, tools=(SEARCH,), tool_choice=named, writes=True)
+    offered = Request(TURNS, max_tokens=8, tools=(SEARCH,), tool_choice=named, is_generation=True)
     assert (await model.complete(offered)).text
     with pytest.raises(ModelError, match="tool"):
-        await model.complete(Request(TURNS, max_tokens=8, tools=({"type": "function", "function": {}},), writes=True))
+        await model.complete(Request(TURNS, max_tokens=8, tools=({"type": "function", "function": {}},), is_generation=True))
     call = Reply("", tool_calls=CALLED)
 
     def graded(text, tool_calls):

@@ -51,9 +51,9 @@ class Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Raises UsageError with the nearest command for a name that is none."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from ..checks import unknown
+            from ..checks import unknown_name_message
 
-            raise click.UsageError(unknown("command", args[0], COMMANDS), ctx)
+            raise click.UsageError(unknown_name_message("command", args[0], COMMANDS), ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

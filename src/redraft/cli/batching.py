@@ -17,7 +17,7 @@ from ..graders import Judge, must
 from ..models import connect
 from ..result import error_data
 from ..runs import Limits, Progress, Report, Run
-from ..tables.columns import Columns
+from ..tables.columns import TaskColumns
 from . import batchview as view
 from . import notices
 from .batch import COLUMNS
@@ -126,7 +126,7 @@ def asked(typed: Mapping[str, Any]) -> dict[str, Any]:
         **settings_of(typed),
         **{name: typed[name] for name in (*same, *where)},
         "n": typed["n"] or DRAFTS,
-        "columns": Columns(**{name: typed[f"{name}_col"] for name in COLUMNS}),
+        "columns": TaskColumns(**{name: typed[f"{name}_col"] for name in COLUMNS}),
         "ordered": not typed["unordered"],
         "budget": budget_of(typed),
         "limits": Limits(typed["start_in_flight"], typed["min_in_flight"], typed["rpm"], typed["tpm"], typed["outage"]),

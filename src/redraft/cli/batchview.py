@@ -25,9 +25,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..result import shown
+from ..result import format_score
 from ..runs.progress import price_told
-from ..text import plain
+from ..text import strip_control_sequences
 from . import notices
 from .live import console, line
 
@@ -203,7 +203,7 @@ def _cost(p: Progress) -> str:
 
 
 def _score(p: Progress) -> str:
-    return "" if p.best.value is None else f"{shown(p.first.value)} first → {shown(p.best.value)} best (mean)"
+    return "" if p.best.value is None else f"{format_score(p.first.value)} first → {format_score(p.best.value)} best (mean)"
 
 
 def announce(preview: Preview, *, explain: bool) -> None:
@@ -211,7 +211,7 @@ def announce(preview: Preview, *, explain: bool) -> None:
     for said in preview.said:
         say(said)
     for bad in preview.bad:
-        say(f"cannot be read: {bad.place}: {bad.message}")
+        say(f"cannot be read: {bad.location}: {bad.message}")
     for change in preview.changes if explain else ():
         say(change)
 
@@ -225,7 +225,7 @@ def rehearse(preview: Preview, *, as_json: bool) -> None:
     for n, messages in enumerate(preview.samples, 1):
         out.print(Text(f"sample {n}", "bold"))
         for message in messages:
-            out.print(Text(f"  {plain(str(message.get('role', '')))}: ", "dim") + _excerpt(message))
+            out.print(Text(f"  {strip_control_sequences(str(message.get('role', '')))}: ", "dim") + _excerpt(message))
         out.print()
     for what, span in (("calls", preview.calls), ("tokens", preview.tokens)):
         out.print(line(f"{what:8} {_span(span, getattr(preview.likely, what, None))}"))
@@ -241,7 +241,7 @@ def previewed(preview: Preview) -> dict[str, Any]:
 
 def _excerpt(message: Mapping[str, Any]) -> Text:
     content = message.get("content")
-    text = plain(content if isinstance(content, str) else json.dumps(content, default=str))
+    text = strip_control_sequences(content if isinstance(content, str) else json.dumps(content, default=str))
     return Text(text if len(text) <= SAMPLE else f"{text[:SAMPLE]} … ({len(text) - SAMPLE:,} characters more)")
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from ..errors import ConfigError, StoreError
 from ..quality.fit import PIVOT
 from ..quality.priors import Priors
-from ..storage.priors_store import Kept, Shelf
+from ..storage.priors_store import PriorsStore, StoredPriors
 from .batchview import counted, say
 from .exits import complain
 from .listing import listing, when
@@ -39,11 +39,11 @@ MEANINGS = {
 
 def show_all(*, as_json: bool) -> None:
     """Every pair in a line, and what is shipped."""
-    found = list(Shelf.at().all())
-    kept = [held for _, held in found if isinstance(held, Kept)]
-    damaged = {str(path): str(held) for path, held in found if not isinstance(held, Kept)}
+    found = list(PriorsStore.in_folder().entries())
+    kept = [held for _, held in found if isinstance(held, StoredPriors)]
+    damaged = {str(path): str(held) for path, held in found if not isinstance(held, StoredPriors)}
     if as_json:
-        told = {"shipped": Priors().as_data(), "kept": [one.as_data() for one in kept], "damaged": damaged}
+        told = {"shipped": Priors().to_dict(), "kept": [one.as_data() for one in kept], "damaged": damaged}
         click.echo(json.dumps(told, indent=2))
         return
     for message in damaged.values():
@@ -53,7 +53,7 @@ def show_all(*, as_json: bool) -> None:
         say("nothing was learned yet: `redraft priors learn` does it from traces and journals")
 
 
-def draw(kept: Iterable[Kept]) -> None:
+def draw(kept: Iterable[StoredPriors]) -> None:
     """A line each, and what is shipped."""
     table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False)
     for name in ("key", "model", "graders"):
@@ -62,28 +62,28 @@ def draw(kept: Iterable[Kept]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("learned", no_wrap=True)
     for one in kept:
-        head = (line(one.pair.key[:SHOWN]), line(one.pair.model), line(", ".join(one.pair.graders)))
-        table.add_row(*head, *_figures(one.priors), when(one.made))
+        head = (line(one.priors_key.key[:SHOWN]), line(one.priors_key.model), line(", ".join(one.priors_key.graders)))
+        table.add_row(*head, *_figures(one.priors), when(one.created_at))
     table.add_row(SHIPPED, "any", "any", *_figures(Priors()), "", style="dim")
     listing().print(table)
 
 
 def _figures(priors: Priors) -> list[str]:
-    gain = priors.gain + (priors.carry - 1) * PIVOT
+    gain = priors.gain + (priors.retention - 1) * PIVOT
     tasks = f"{priors.tasks:,}" if priors.tasks else ""
-    return [tasks, f"{priors.level:.2f}", f"{gain:+.2f}", f"{priors.noise_sd:.2f}", f"{priors.style_sd:.2f}"]
+    return [tasks, f"{priors.draft_mean:.2f}", f"{gain:+.2f}", f"{priors.noise_sd:.2f}", f"{priors.bias_sd:.2f}"]
 
 
 def show_one(named: str, *, as_json: bool) -> None:
     """All that is kept of a pair, figure by figure beside those shipped. Raises ConfigError."""
     kept = None if named == SHIPPED else _readable(named)
     if as_json:
-        click.echo(json.dumps(kept.as_data() if kept else Priors().as_data(), indent=2))
+        click.echo(json.dumps(kept.as_data() if kept else Priors().to_dict(), indent=2))
         return
     out = listing()
     if kept:
-        out.print(line(f"{kept.pair.model} with {', '.join(kept.pair.graders)}", "bold"))
-        out.print(line(f"key {kept.pair.key}, learned {when(kept.made)} from {kept.source}", "dim"))
+        out.print(line(f"{kept.priors_key.model} with {', '.join(kept.priors_key.graders)}", "bold"))
+        out.print(line(f"key {kept.priors_key.key}, learned {when(kept.created_at)} from {kept.source}", "dim"))
     table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False)
     table.add_column("")
     for name in ["here", SHIPPED] if kept else [SHIPPED]:
@@ -103,38 +103,38 @@ def forget(named: str, *, as_json: bool) -> None:
     """Forget a pair, or a file that cannot be read. Raises ConfigError."""
     if named == SHIPPED:
         raise ConfigError("what is shipped cannot be forgotten")
-    shelf = Shelf.at()
+    shelf = PriorsStore.in_folder()
     path, held = _found(named)
-    shelf.drop(path)
+    shelf.delete(path)
     if as_json:
         click.echo(json.dumps({"forgotten": str(path)}))
-    elif isinstance(held, Kept):
-        say(f"forgot {held.pair.model} with {', '.join(held.pair.graders)} ({counted(held.priors.tasks, 'task')})")
+    elif isinstance(held, StoredPriors):
+        say(f"forgot {held.priors_key.model} with {', '.join(held.priors_key.graders)} ({counted(held.priors.tasks, 'task')})")
     else:
         say(f"removed {path}")
 
 
-def _readable(named: str) -> Kept:
+def _readable(named: str) -> StoredPriors:
     _, held = _found(named)
     if isinstance(held, StoreError):
         raise held
     return held
 
 
-def _found(named: str) -> tuple[Path, Kept | StoreError]:
+def _found(named: str) -> tuple[Path, StoredPriors | StoreError]:
     """The one of that model, key or beginning of a key. Raises ConfigError where there is none, or more than one."""
-    held = list(Shelf.at().all())
+    held = list(PriorsStore.in_folder().entries())
     meant = [one for one in held if named and _is_meant(named, *one)]
     if len(meant) == 1:
         return meant[0]
-    keys = ", ".join(f"{path.stem}{'' if isinstance(one, Kept) else ' (cannot be read)'}" for path, one in meant or held)
+    keys = ", ".join(f"{path.stem}{'' if isinstance(one, StoredPriors) else ' (cannot be read)'}" for path, one in meant or held)
     if meant:
         raise ConfigError(f"{named!r} may be any of {len(meant)}: say which by its key: {keys}")
     there = f"there is {f'{keys}, and ' if keys else 'only '}{SHIPPED}"
     raise ConfigError(f"nothing is kept of {named!r}; {there} (`redraft priors` lists all; `redraft priors learn` adds to them)")
 
 
-def _is_meant(named: str, path: Path, held: Kept | StoreError) -> bool:
+def _is_meant(named: str, path: Path, held: StoredPriors | StoreError) -> bool:
     if path.stem.startswith(named) or path.name == Path(named).name:
         return True
-    return isinstance(held, Kept) and held.pair.model == named
+    return isinstance(held, StoredPriors) and held.priors_key.model == named

@@ -11,11 +11,11 @@ from rich.text import Text
 from ..validation import card_page as page
 from ..validation import plots
 from ..validation.estimates import Measure
-from ..validation.run import Validated
+from ..validation.run import ValidationResult
 from .live import console, line
 
 
-def draw(found: Validated) -> None:
+def draw(found: ValidationResult) -> None:
     """The verdict, the measures, the plots, and where the card is."""
     out, card = console(stderr=False), found.card
     out.print(
@@ -24,11 +24,11 @@ def draw(found: Validated) -> None:
             "bold green" if card.trusted else "bold red",
         )
     )
-    out.print(line(f"{card.grader}: {page.shown(card.headline)}", "bold"))
+    out.print(line(f"{card.grader}: {page.format_headline(card.headline)}", "bold"))
     out.print()
     out.print(_table("measure", card.measures))
-    if card.rates:
-        out.print(_grid(("class", "precision", "recall", "F1", "n"), map(page.rates, card.rates)))
+    if card.class_rates:
+        out.print(_grid(("class", "precision", "recall", "F1", "n"), map(page.class_rate_cells, card.class_rates)))
     if card.groups:
         rows = [(g.name, g.value, g.low, g.high, g.n) for g in card.groups]
         out.print(plots.forest_text(rows, card.headline.chance))
@@ -36,22 +36,22 @@ def draw(found: Validated) -> None:
         out.print(_table("turned by", [Measure(**row) for row in card.attacks["measures"]]))
         out.print(line(card.attacks["note"]))
     _plots(out, found)
-    for why, times in (card.complaints or {}).items():
+    for why, times in (card.parse_errors or {}).items():
         out.print(line(f"unreadable, {times} x: {why}", "dim"))
-    if card.lost:
+    if card.unjudged:
         what = "could not be asked: the same command tries them again" if card.source == "live" else "have no recorded output"
-        out.print(line(f"{card.lost} rows {what}", "yellow"))
-    out.print(line(f"card: {found.place / 'card.md'}", "dim"))
+        out.print(line(f"{card.unjudged} rows {what}", "yellow"))
+    out.print(line(f"card: {found.card_folder / 'card.md'}", "dim"))
 
 
-def _plots(out: Console, found: Validated) -> None:
+def _plots(out: Console, found: ValidationResult) -> None:
     report = found.report
-    if report.classes:
-        out.print(plots.confusion_text(page.classes_of(report.classes), report.classes))
+    if report.confusion:
+        out.print(plots.confusion_text(page.class_names(report.confusion), report.confusion))
     if report.scores:
         out.print(plots.histogram_text(report.scores))
     if report.probabilities:
-        out.print(plots.reliability_text(page.reliability(report)))
+        out.print(plots.reliability_text(page.score_reliability(report)))
 
 
 WIDE = 120  # columns from which on there is room for words beside the numbers
@@ -60,7 +60,7 @@ WIDE = 120  # columns from which on there is room for words beside the numbers
 def _table(name: str, rows: Iterable[Measure]) -> Table:
     wide = console(stderr=False).width >= WIDE
     heads = (name, "value", "95 %", "n", "chance", *([""] if wide else []))
-    return _grid(heads, (page.row(measure)[: len(heads)] for measure in rows))
+    return _grid(heads, (page.measure_cells(measure)[: len(heads)] for measure in rows))
 
 
 def _grid(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checks import shown, unknown, unreadable
+from ..checks import format_value, read_error_message, unknown_name_message
 from ..core.records import Task
 from ..errors import ConfigError
 from ..small_files import read_small_text
-from ..tomltext import toml_in
+from ..tomltext import parse_toml
 from .config import found_beside
 from .sensitive import sensitive
 
@@ -38,7 +38,9 @@ class Case:
         try:
             text = read_small_text(self.response)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{self.path}: response {str(self.response)!r} cannot be read: {unreadable(error)}") from error
+            raise ConfigError(
+                f"{self.path}: response {str(self.response)!r} cannot be read: {read_error_message(error)}"
+            ) from error
         return Task(self.prompt, text.removesuffix("\n"), requirements=self.require, id=self.path.stem)
 
     def command(self, model: str | None) -> str:
@@ -68,9 +70,9 @@ def load_cases(folder: Path) -> list[Case]:
 
 def _case(path: Path) -> Case:
     try:
-        table = toml_in(read_small_text(path))
+        table = parse_toml(read_small_text(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {unreadable(error)}") from error
+        raise ConfigError(f"{path}: {read_error_message(error)}") from error
     _check(path, table)
     if outside := sensitive({"rubric": table["response"], "require": table["require"]}, path.parent, path.parent):
         raise ConfigError(f"{path}: a case reads files beside it only, and {json.dumps(outside[0].value)} is elsewhere")
@@ -82,8 +84,10 @@ def _case(path: Path) -> Case:
 def _check(path: Path, table: Mapping[str, Any]) -> None:
     for key, kind in KEYS.items():
         if not isinstance(table.get(key), kind):
-            raise ConfigError(f"{path}: {key} must be a {'list of texts' if kind is list else 'text'}, got {shown(table.get(key))}")
+            raise ConfigError(
+                f"{path}: {key} must be a {'list of texts' if kind is list else 'text'}, got {format_value(table.get(key))}"
+            )
     if strange := sorted(table.keys() - KEYS):
-        raise ConfigError(f"{path}: {unknown('key', strange[0], KEYS)}")
+        raise ConfigError(f"{path}: {unknown_name_message('key', strange[0], KEYS)}")
     if not table["require"] or not all(isinstance(spec, str) for spec in table["require"]):
-        raise ConfigError(f"{path}: require must be a list of texts, got {shown(table['require'])}")
+        raise ConfigError(f"{path}: require must be a list of texts, got {format_value(table['require'])}")

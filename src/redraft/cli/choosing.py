@@ -17,9 +17,9 @@ from ..core.records import Candidate
 from ..core.trace import Trace
 from ..errors import RedraftError
 from ..plans.self_refine import BestOfN
-from ..result import Result, error_data, shown
+from ..result import Result, error_data, format_score
 from ..sync import run_sync
-from ..text import plain
+from ..text import strip_control_sequences
 from . import files, lines
 from .exits import INTERRUPTED, complain, exit_code
 from .live import console, line
@@ -111,18 +111,18 @@ class Standing:
 
 def standings(trace: Trace) -> list[Standing]:
     """The answers, best first, by what decides which is the best: musts kept, score, the widest ranking. Ties by age."""
-    places = trace.comparisons[-1].places if trace.comparisons else {}
+    places = trace.comparisons[-1].ranks if trace.comparisons else {}
 
     def merit(c: Candidate) -> tuple[float, float, int]:
         score = trace.scores[c.id]
-        return trace.kept_share(c.id), -1.0 if score is None else score, -places.get(c.id, len(places))
+        return trace.must_pass_rate(c.id), -1.0 if score is None else score, -places.get(c.id, len(places))
 
     rows: list[Standing] = []
-    for _, group in groupby(sorted(trace.graded, key=lambda c: (*(-m for m in merit(c)), c.id)), key=merit):
+    for _, group in groupby(sorted(trace.graded_candidates, key=lambda c: (*(-m for m in merit(c)), c.id)), key=merit):
         equals = list(group)
         place = len(rows) + 1
         rows += [Standing(c, place, len(equals) > 1) for c in equals]
-    seen = {row.candidate.id for row in rows} | trace.replaced | trace.copies
+    seen = {row.candidate.id for row in rows} | trace.replaced_ids | trace.unchanged_ids
     return [*rows, *(Standing(c, None) for c in trace.candidates if c.id not in seen)]
 
 
@@ -155,9 +155,9 @@ def _tell(result: Result, standing: Sequence[Standing], watch: Watch, typed: Map
             err.print(line(f"{comparison.grader}: {comparison.reason}", "dim"))
     click.echo(f"redraft: {_summary(result, standing, typed)}", err=True)
     for news in _missed(result, watch):
-        click.echo(f"redraft: {' '.join(plain(news).split())}", err=True)
+        click.echo(f"redraft: {' '.join(strip_control_sequences(news).split())}", err=True)
     for name in result.metadata["broken"]:
-        click.echo(f"redraft: still broken: {plain(name)}", err=True)
+        click.echo(f"redraft: still broken: {strip_control_sequences(name)}", err=True)
     if sys.stdout.isatty() and sys.stderr.isatty() and not typed["output"]:
         click.echo(err=True)
 
@@ -179,7 +179,7 @@ def _table(standing: Sequence[Standing], trace: Trace, typed: Mapping[str, Any])
         c = row.candidate
         place = "not graded" if row.place is None else f"{row.place}{' tie' if row.tied else ''}"
         style = "bold green" if trace.best is not None and row.place and c.id == trace.best.id else ""
-        score = shown(trace.scores[c.id]) if trace.scoring else ""
+        score = format_score(trace.scores[c.id]) if trace.pointwise_graders else ""
         table.add_row(Text(place, style), line(_named(c, typed), style), Text(score, style), line(said(trace, c), "dim"))
     return table
 
@@ -189,7 +189,7 @@ def _summary(result: Result, standing: Sequence[Standing], typed: Mapping[str, A
     first, *others = standing
     equals = [_named(row.candidate, typed) for row in others if row.tied and row.place == first.place]
     tied = f", a tie with {', '.join(equals)}: the earliest is kept" if equals else ""
-    score = f" · score {shown(result.score)}" if result.trace.scoring else ""
+    score = f" · score {format_score(result.score)}" if result.trace.pointwise_graders else ""
     note = result.trace.outcome.note if result.trace.outcome else ""
     cut = f" · stopped: {result.stop} ({note})" if result.stop.resumable else ""
-    return " ".join(plain(f"best of {len(standing)}: {_named(first.candidate, typed)}{tied}{score}{cut}").split())
+    return " ".join(strip_control_sequences(f"best of {len(standing)}: {_named(first.candidate, typed)}{tied}{score}{cut}").split())

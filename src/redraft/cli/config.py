@@ -199,24 +199,24 @@ def _searched(folder: Path) -> list[Path]:
 
 def _contents(path: Path, what: str = "") -> bytes:
     """What a file of no more than a sensible size holds. Raises ConfigError."""
-    from ..checks import unreadable
+    from ..checks import read_error_message
     from ..errors import ConfigError
     from ..small_files import read_small_bytes
 
     try:
         return read_small_bytes(path, MOST)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{what}{path} cannot be read as settings: {unreadable(error)}") from error
+        raise ConfigError(f"{what}{path} cannot be read as settings: {read_error_message(error)}") from error
 
 
 def _settings_in(path: Path, data: bytes) -> Any:
     """The table with our settings in the contents of a file; None for a pyproject.toml without one. Raises ConfigError."""
-    from ..checks import shown
+    from ..checks import format_value
     from ..errors import ConfigError
-    from ..tomltext import toml_in
+    from ..tomltext import parse_toml
 
     try:
-        table: Any = toml_in(data.decode("utf-8"))
+        table: Any = parse_toml(data.decode("utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
     if path.name != "pyproject.toml":
@@ -224,7 +224,7 @@ def _settings_in(path: Path, data: bytes) -> Any:
     tools = table.get("tool")
     ours = tools.get("redraft") if isinstance(tools, dict) else None
     if ours is not None and not isinstance(ours, dict):
-        raise ConfigError(f"{path}: [tool.redraft] must be a table, got {shown(ours)}")
+        raise ConfigError(f"{path}: [tool.redraft] must be a table, got {format_value(ours)}")
     return ours
 
 
@@ -252,30 +252,30 @@ def _all_settings() -> list[str]:
 
 
 def _unknown(where: str, key: str, known: list[str]) -> Exception:
-    from ..checks import unknown
+    from ..checks import unknown_name_message
     from ..errors import ConfigError
 
     if any(word in key.lower() for word in SECRETS):
         return ConfigError(f"{where}: {key!r} has no place in a file: keys are read from the environment only")
-    return ConfigError(f"{where}: {unknown('key', key.replace('_', '-'), known, given=key)}")
+    return ConfigError(f"{where}: {unknown_name_message('key', key.replace('_', '-'), known, full_value=key)}")
 
 
 def _typed(setting: Setting, value: Any, where: str) -> Any:
     """A value of the setting's type: nothing is coerced but a whole number to a fraction."""
-    from ..checks import shown
+    from ..checks import format_value
     from ..errors import ConfigError
     from ..masking import secrets_in_url
 
     wanted, name = _type_of(setting)
     rows = value if setting.multiple else [value]
     if not isinstance(rows, list) or not all(_fits(row, wanted) for row in rows):
-        raise ConfigError(f"{where} must be {name}, got {shown(value)}")
+        raise ConfigError(f"{where} must be {name}, got {format_value(value)}")
     try:
         converted = [setting.type.convert(row, setting, None) for row in rows]
     except click.BadParameter as error:
         raise ConfigError(f"{where}: {error.message:.500}") from error
     except ValueError as error:  # no system has a file of that name
-        raise ConfigError(f"{where} must be a path, got {shown(value)}: {error}") from error
+        raise ConfigError(f"{where} must be a path, got {format_value(value)}: {error}") from error
     if setting.key in {"model", "judge"} and any(secrets_in_url(str(value).partition("#")[0])):
         raise ConfigError(f"{where}: an address here holds no user and no key: they are read from the environment only")
     return converted if setting.multiple else converted[0]

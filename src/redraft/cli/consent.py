@@ -19,8 +19,8 @@ from pathlib import Path
 
 from ..errors import ConfigError, StoreError
 from ..small_files import read_small_bytes
-from ..storage.atomic import write_whole
-from ..storage.paths import home
+from ..storage.atomic import write_atomic
+from ..storage.paths import data_dir
 from ..storage.secure_files import make_folder
 from .sensitive import Sensitive, digest
 
@@ -62,7 +62,7 @@ def check(place: Path, settings: tuple[Sensitive, ...], used: set[str], where: s
     if any(folder.is_relative_to(trusted) for trusted in trusted_folders()):
         return
     refuse_planted(folder)
-    if not _is_kept(home() / "trust", consent_to(place, settings, is_trace=is_trace)):
+    if not _is_kept(data_dir() / "trust", consent_to(place, settings, is_trace=is_trace)):
         shown = "; ".join(s.shown for s in chosen)
         command = f"redraft trust {shlex.quote(str(place.resolve()))}"
         raise ConfigError(f"{where} chooses {shown}. If it is yours, or you trust its author, allow it once with: {command}")
@@ -70,9 +70,9 @@ def check(place: Path, settings: tuple[Sensitive, ...], used: set[str], where: s
 
 def refuse_planted(folder: Path) -> None:
     """Raises ConfigError where consent to the settings of a folder would be kept in that folder: it could come with it."""
-    if could_be_planted(home() / "trust", folder):
+    if could_be_planted(data_dir() / "trust", folder):
         raise ConfigError(
-            f"consent would be kept in {home()}, which lies in {folder.resolve()}: "
+            f"consent would be kept in {data_dir()}, which lies in {folder.resolve()}: "
             f"name another folder in REDRAFT_HOME, or trust this one by {VARIABLE}"
         )
 
@@ -90,7 +90,7 @@ def trusted_folders() -> list[Path]:
 
 def keep(consent: Consent) -> None:
     """Keep a consent. Raises StoreError where it cannot be written."""
-    path = home() / "trust" / consent.name
+    path = data_dir() / "trust" / consent.name
     data = {
         "redraft_trust": SCHEMA,
         "trace" if consent.is_trace else "folder": consent.place,
@@ -99,7 +99,7 @@ def keep(consent: Consent) -> None:
     }
     try:
         make_folder(path.parent)
-        write_whole(path, json.dumps(data), private=True, follow=False)
+        write_atomic(path, json.dumps(data), private=True, follow=False)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}; name another folder in REDRAFT_HOME") from error
 
@@ -109,20 +109,20 @@ def keep_for_trace(path: str, settings: tuple[Sensitive, ...]) -> None:
     if settings:
         consent = consent_to(Path(path), settings, is_trace=True)
         with suppress(StoreError):
-            if not _is_kept(home() / "trust", consent):
+            if not _is_kept(data_dir() / "trust", consent):
                 keep(consent)
 
 
 def all_kept() -> Iterator[tuple[Path, Consent]]:
     """Every consent with its file, by name; what cannot be read is no consent."""
-    for path in sorted((home() / "trust").glob("*.json")):
+    for path in sorted((data_dir() / "trust").glob("*.json")):
         if consent := _consent_in(path):
             yield path, consent
 
 
 def revoke(consent: Consent) -> bool:
     """Take a consent back; whether there was one. Raises StoreError where its file cannot be removed."""
-    path = home() / "trust" / consent.name
+    path = data_dir() / "trust" / consent.name
     try:
         path.unlink()
     except FileNotFoundError:

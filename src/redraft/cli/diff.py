@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from rich.text import Text
 
-from ..text import plain
+from ..text import strip_control_sequences
 
 Kind = Literal["same", "gone", "new"]
 LARGE = 6_000  # tokens on both sides together; beyond, whole lines are compared
@@ -94,7 +94,7 @@ def drawn(before: str, after: str, *, colour: bool, full: bool = False) -> Text:
     text = Text()
     found = pieces(before, after)
     for i, piece in enumerate(found):
-        shown = plain(piece.text)
+        shown = strip_control_sequences(piece.text)
         if piece.kind == "same":
             shown = shown if full else _excerpt(shown, first=i == 0, last=i == len(found) - 1)
         else:

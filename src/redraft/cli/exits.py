@@ -122,12 +122,12 @@ def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
 def _trace_back() -> None:
     from traceback import format_exc
 
-    from ..text import plain
+    from ..text import strip_control_sequences
 
     if notices.are_json():
-        notices.emit("traceback", text=plain(format_exc()))
+        notices.emit("traceback", text=strip_control_sequences(format_exc()))
     else:
-        click.echo(plain(format_exc()), err=True)
+        click.echo(strip_control_sequences(format_exc()), err=True)
 
 
 def _told(error: Exception) -> int:
@@ -157,12 +157,12 @@ def _not_written(error: OSError) -> int:
 def _way_out(error: OSError) -> str:
     """What to do about a file that the system refused."""
     from ..errors import StoreError
-    from ..storage.paths import home
+    from ..storage.paths import data_dir
 
     own = ""
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         with suppress(StoreError):
-            own = str(home())
+            own = str(data_dir())
         if own and str(error.filename or "").startswith(own):
             return "it belongs to your own data folder, which REDRAFT_HOME names: name another, or have its owner allow it"
         return "name a file in a folder where you may write, or have its owner allow it"
@@ -172,10 +172,10 @@ def _way_out(error: OSError) -> str:
 def _hint(error: RedraftError) -> str:
     """What to do about an error."""
     from ..errors import GradingError
-    from ..text import duration, moment_in
+    from ..text import format_duration, format_time_in
 
-    if wait := getattr(error, "retry_after", None):
-        return f"try again in {duration(wait)}, at {moment_in(wait)}"
+    if wait := getattr(error, "parse_retry_after", None):
+        return f"try again in {format_duration(wait)}, at {format_time_in(wait)}"
     if isinstance(error, GradingError) and (free := _computed(error)):
         return f"`redraft graders {free}` tells what it needs of a task and of an answer"
     return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")

@@ -34,7 +34,7 @@ def write(typed: Mapping[str, Any]) -> None:
 
 
 def _provenance(kept: Kept) -> Provenance:
-    about = kept.note.about
+    about = kept.note.metadata
     return Provenance(kept.note.name, about.get("model"), {"input": about.get("source"), "mode": about.get("mode")})
 
 

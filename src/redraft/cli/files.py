@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ..checks import unreadable
+from ..checks import read_error_message
 
 
 def read_text(name: str, what: str) -> str:
@@ -17,7 +17,7 @@ def read_text(name: str, what: str) -> str:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{what}: {'stdin' if name == '-' else name} cannot be read: {unreadable(error)}") from error
+        raise click.UsageError(f"{what}: {'stdin' if name == '-' else name} cannot be read: {read_error_message(error)}") from error
 
 
 def one_stdin(**sources: str | None) -> None:
@@ -28,9 +28,9 @@ def one_stdin(**sources: str | None) -> None:
 
 def show_answer(text: str) -> None:
     """The answer alone on stdout: as it is for programs, without what could drive a terminal for people."""
-    from ..text import plain
+    from ..text import strip_control_sequences
 
-    shown = plain(text) if sys.stdout.isatty() else text
+    shown = strip_control_sequences(text) if sys.stdout.isatty() else text
     closing = "" if shown.endswith("\n") or not shown else "\n"
     sys.stdout.buffer.write((shown + closing).encode("utf-8", "replace"))
     sys.stdout.buffer.flush()

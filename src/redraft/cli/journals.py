@@ -20,9 +20,9 @@ from ..core.trace import Trace
 from ..errors import ConfigError, StoreError
 from ..runs.asked import named_after
 from ..runs.report import OF_PURSE, purse_and_priors
-from ..storage.journal import Journal, RowNote, RunNote, Status
+from ..storage.journal import Journal, RowInfo, RunInfo, Status
 from ..storage.recovery import salvage
-from ..storage.secure_files import Draft
+from ..storage.secure_files import AtomicFile
 from .batchview import counted, say
 from .exits import OK, complain
 from .listing import listing, moment, when
@@ -37,7 +37,7 @@ class Kept:
     """A run, and the journal that it is in."""
 
     path: Path
-    note: RunNote
+    note: RunInfo
 
     def as_data(self) -> dict[str, Any]:
         return {"journal": str(self.path), **asdict(self.note)}
@@ -59,7 +59,7 @@ def kept_in(paths: list[Path], *, strict: bool = True) -> list[Kept]:
             if strict:
                 raise
             complain(str(error))
-    return sorted(found, key=lambda kept: (kept.note.changed, kept.note.begun))
+    return sorted(found, key=lambda kept: (kept.note.updated_at, kept.note.started_at))
 
 
 def found(run: str, named: str | None) -> Kept:
@@ -104,7 +104,7 @@ def _table(kept: list[Kept]) -> Table:
     table.add_column("journal", overflow="fold")
     for one in kept:
         counts = [f"{one.note.counts.get(state, 0):,}" for state in STATES]
-        table.add_row(line(one.note.name), *counts, when(one.note.changed), line(str(one.path)))
+        table.add_row(line(one.note.name), *counts, when(one.note.updated_at), line(str(one.path)))
     return table
 
 
@@ -119,8 +119,8 @@ def show_run(run: str, named: str | None, *, as_json: bool) -> None:
     out.print(line(note.name, "bold"))
     table = Table.grid(padding=(0, 2, 0, 1))
     rows = ", ".join(f"{count:,} {state}" for state, count in note.counts.items() if count) or "none"
-    facts = {"journal": str(kept.path), "begun": when(note.begun), "last change": when(note.changed), "rows kept": rows}
-    for name, value in (*facts.items(), *_told(note.about)):
+    facts = {"journal": str(kept.path), "begun": when(note.started_at), "last change": when(note.updated_at), "rows kept": rows}
+    for name, value in (*facts.items(), *_told(note.metadata)):
         table.add_row(line(name, "dim"), line(value))
     out.print(table)
 
@@ -181,7 +181,7 @@ def write_traces(run: str, output: str, named: str | None) -> None:
     say(f"{counted(count, 'trace')} written to {'stdout' if output == '-' else output}")
 
 
-def _as_data(run: str, row: RowNote, trace: Trace) -> Mapping[str, Any]:
+def _as_data(run: str, row: RowInfo, trace: Trace) -> Mapping[str, Any]:
     return {"run": run, "id": row.id, "status": row.status, "result": row.result, "trace": json.loads(trace.to_json())}
 
 
@@ -196,14 +196,14 @@ def _written(output: str) -> Iterator[TextIO]:
         with target.open("w", encoding="utf-8") as file:
             yield file
         return
-    draft = Draft(target)
+    draft = AtomicFile(target)
     try:
         text = TextIOWrapper(draft.file, "utf-8")
         yield text
         text.detach()
-        draft.publish()
+        draft.commit()
     finally:
-        draft.abandon()
+        draft.abort()
 
 
 def forget(run: str | None, older_than: float | None, named: str | None, *, yes: bool) -> int:
@@ -216,7 +216,7 @@ def forget(run: str | None, older_than: float | None, named: str | None, *, yes:
         _confirm(doomed)
     for one in doomed:
         with Journal(one.path, create=False) as journal:
-            journal.forget(one.note.name)
+            journal.delete(one.note.name)
             journal.compact()
         say(f"forgot {one.note.name} in {one.path}")
     return OK
@@ -224,7 +224,7 @@ def forget(run: str | None, older_than: float | None, named: str | None, *, yes:
 
 def _old(kept: list[Kept], days: float) -> list[Kept]:
     limit = datetime.now(UTC) - timedelta(days=days)
-    return [one for one in kept if moment(one.note.changed) <= limit]
+    return [one for one in kept if moment(one.note.updated_at) <= limit]
 
 
 def _confirm(doomed: list[Kept]) -> None:

@@ -10,9 +10,9 @@ from ..core.records import Failure, Record
 from ..core.serialize import record_to_json
 from ..core.steps import Step, Stop
 from ..core.trace import Trace
-from ..quality.diagnosis import why_kept
-from ..result import Result, measured, scored
-from ..text import plain
+from ..quality.diagnosis import selection_reason
+from ..result import Result, format_score_history, format_score_with_interval
+from ..text import strip_control_sequences
 from .progress import Progress, doing, made, rows
 
 
@@ -50,7 +50,7 @@ class PlainLines:
 
 
 def _line(text: str) -> None:
-    print(f"redraft: {' '.join(plain(text).split())}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"redraft: {' '.join(strip_control_sequences(text).split())}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class JsonLines:
@@ -60,7 +60,7 @@ class JsonLines:
         self._progress = progress
 
     def begin(self, trace: Trace) -> None:
-        emit("start", records=len(trace.records), panel=[s.grader for s in trace.panel])
+        emit("start", records=len(trace.records), panel=[s.name for s in trace.panel])
 
     def step(self, step: Step) -> None:
         if not isinstance(step, Stop):
@@ -69,8 +69,8 @@ class JsonLines:
     def record(self, record: Record) -> None:
         trace = self._progress.trace
         assert trace is not None
-        best = trace.best if trace.graded else None
-        score, observed = (trace.score, trace.observed) if trace.graded else (None, None)
+        best = trace.best if trace.graded_candidates else None
+        score, observed = (trace.score, trace.judge_score) if trace.graded_candidates else (None, None)
         emit(
             "record",
             record=json.loads(record_to_json(record)),
@@ -91,8 +91,13 @@ def emit(event: str, **fields: Any) -> None:
 
 def closing(result: Result) -> str:
     """In one line: how good it is, why the work ended, and why another answer was not kept that scored higher."""
-    scores = scored(result, " → ")
-    note = " ".join(plain(result.trace.outcome.note).split()) if result.trace.outcome else ""
+    scores = format_score_history(result, " → ")
+    note = " ".join(strip_control_sequences(result.trace.outcome.note).split()) if result.trace.outcome else ""
     why = f"stopped: {result.stop}" + (f" ({note})" if note else "")
-    told, kept = "→" in scores or result.score_interval, why_kept(result.trace)
-    return f"score {measured(result)}" + (f" ({scores})" if told else "") + f" · {why}" + (f" · {kept}" if kept else "")
+    told, kept = "→" in scores or result.score_interval, selection_reason(result.trace)
+    return (
+        f"score {format_score_with_interval(result)}"
+        + (f" ({scores})" if told else "")
+        + f" · {why}"
+        + (f" · {kept}" if kept else "")
+    )

@@ -11,10 +11,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..core.records import NOTHING, Record
+from ..core.records import NO_USAGE, Record
 from ..core.steps import Step
 from ..core.trace import Trace
-from ..text import plain
+from ..text import strip_control_sequences
 from .progress import Progress, doing, made, rows, tally
 
 ROWS = 12  # answers shown: the latest, and the best
@@ -27,7 +27,7 @@ def console(*, stderr: bool) -> Console:
 
 def line(text: str, style: str = "") -> Text:
     """Foreign text on one line."""
-    return Text(" ".join(plain(text).split()), style)
+    return Text(" ".join(strip_control_sequences(text).split()), style)
 
 
 class LiveView:
@@ -64,7 +64,7 @@ class LiveView:
             more = f" and {len(now) - 3} more" if len(now) > 3 else ""
             parts.append(Spinner("dots", line(" · ".join(now[:3]) + more), style="cyan"))
         parts.append(
-            Text(f"  {tally(trace.usage if trace else NOTHING, self._progress.seconds)}", "dim", no_wrap=True, overflow="ellipsis")
+            Text(f"  {tally(trace.usage if trace else NO_USAGE, self._progress.seconds)}", "dim", no_wrap=True, overflow="ellipsis")
         )
         return Group(*parts)
 
@@ -76,7 +76,7 @@ def answers(trace: Trace) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, max_width=34, overflow="ellipsis")
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    best = trace.best.id if trace.graded and trace.best else None
+    best = trace.best.id if trace.graded_candidates and trace.best else None
     known = list(rows(trace))
     for candidate, score, remark in [r for i, r in enumerate(known) if i >= len(known) - ROWS or r[0].id == best]:
         style = "bold green" if candidate.id == best else ""

@@ -19,16 +19,16 @@ import click
 from ..errors import ConfigError
 from ..graders import Judge, Rubric, as_grader
 from ..options import Options
-from ..session import Desk
-from ..text import plain
+from ..session import Session
+from ..text import strip_control_sequences
 from ..validation import card as cards
 from ..validation import recorded_formats as recorded
 from ..validation.attacks import read_attacks
-from ..validation.harness import Judged
-from ..validation.labelled import Labelled, read_cases, read_verdicts
-from ..validation.report import Reading
-from ..validation.run import Data, Live, Validated, validate
-from ..validation.run import recorded as measure_recorded
+from ..validation.harness import JudgedCase
+from ..validation.labelled import LabelledCases, read_cases, read_verdicts
+from ..validation.report import ReportConfig
+from ..validation.run import LabelledData, LiveConfig, ValidationResult, validate
+from ..validation.run import validate_recorded as measure_recorded
 from .exits import FAILED, INTERRUPTED, OK, complain
 from .origins import announce
 from .wishes import budget_of, model_found, prices_of
@@ -51,24 +51,26 @@ def measure(typed: Mapping[str, Any]) -> int:
     if labelled.scale and not typed["scale"]:
         low, high = labelled.scale
         click.echo(f"redraft: people gave {low:g} to {high:g}; with --scale LOW-HIGH leniency is measured, too", err=True)
-    if labelled.ignored and not typed["outputs"]:
-        raise ConfigError(f"where:{labelled.ignored[0]}: no row has such a column")
-    reading = Reading(typed["threshold"], scale)
+    if labelled.ignored_filters and not typed["outputs"]:
+        raise ConfigError(f"where:{labelled.ignored_filters[0]}: no row has such a column")
+    reading = ReportConfig(typed["threshold"], scale)
     digest = _digest(typed["data"], {**columns, "kind": str(typed["kind"])})
-    data = Data(labelled.cases, Path(typed["data"]).name, digest, len(labelled.skipped), reading, labelled.columns)
-    shelf = cards.Shelf.at(typed["cards"])
+    data = LabelledData(labelled.cases, Path(typed["data"]).name, digest, len(labelled.skipped_rows), reading, labelled.column_list)
+    shelf = cards.CardStore.in_folder(typed["cards"])
     try:
-        found = _recorded(data, typed, labelled.ignored, shelf) if typed["recorded"] else asyncio.run(_live(data, typed, shelf))
+        found = (
+            _recorded(data, typed, labelled.ignored_filters, shelf) if typed["recorded"] else asyncio.run(_live(data, typed, shelf))
+        )
     except (KeyboardInterrupt, asyncio.CancelledError):
         complain("interrupted; what was answered is kept", GOES_ON)
         return INTERRUPTED
-    from ..validation.card_page import file_card
+    from ..validation.card_page import write_card
 
-    if not file_card(found):
+    if not write_card(found):
         complain("the card on file is about more rows of the same data, and is kept")
     _show(found, typed)
-    if found.ends:
-        complain(f"ended early: {found.ends}; of {found.card.lost} rows nothing is known", GOES_ON)
+    if found.stop_reason:
+        complain(f"ended early: {found.stop_reason}; of {found.card.unjudged} rows nothing is known", GOES_ON)
         return FAILED
     return OK if found.card.trusted else UNPROVEN
 
@@ -106,25 +108,25 @@ def _digest(path: str, columns: Mapping[str, str]) -> str:
     return told.hexdigest()
 
 
-def say_what_was_read(labelled: Labelled) -> None:
+def say_what_was_read(labelled: LabelledCases) -> None:
     """How the columns were understood, and which rows were not."""
-    for line in labelled.recognised:
-        click.echo(f"redraft: {plain(line)}", err=True)
-    if labelled.skipped:
-        for row in labelled.skipped[:SHOWN]:
-            complain(f"left out: {row.place}: {row.message}")
-        complain(f"{len(labelled.skipped)} rows were left out")
+    for line in labelled.column_notes:
+        click.echo(f"redraft: {strip_control_sequences(line)}", err=True)
+    if labelled.skipped_rows:
+        for row in labelled.skipped_rows[:SHOWN]:
+            complain(f"left out: {row.location}: {row.message}")
+        complain(f"{len(labelled.skipped_rows)} rows were left out")
 
 
-async def _live(data: Data, typed: Mapping[str, Any], shelf: cards.Shelf) -> Validated:
+async def _live(data: LabelledData, typed: Mapping[str, Any], shelf: cards.CardStore) -> ValidationResult:
     limits = {name: typed[name] for name in ("max_in_flight", "deadline", "timeout")}
     options = Options(budget=budget_of(typed), prices=prices_of(typed), **limits)
     model = await model_found(typed["judge"] or typed["model"])
     announce(model)
-    desk = Desk(options, None, _grader(typed), model)
+    desk = Session(options, None, _grader(typed), model)
     attacks = read_attacks(typed["attacks"]) if typed["attacks"] else []
     with _progress(len(data.cases) * typed["looks"] + len(attacks), typed) as told:
-        live = Live(typed["looks"], attacks, typed["afresh"], told)
+        live = LiveConfig(typed["looks"], attacks, typed["afresh"], told)
         try:
             return await validate(data, desk, shelf, live)
         finally:
@@ -138,17 +140,17 @@ def _grader(typed: Mapping[str, Any]) -> Any:
     return typed["grader"]
 
 
-def _recorded(data: Data, typed: Mapping[str, Any], ignored: Sequence[str], shelf: cards.Shelf) -> Validated:
+def _recorded(data: LabelledData, typed: Mapping[str, Any], ignored: Sequence[str], shelf: cards.CardStore) -> ValidationResult:
     form = typed["recorded"]
     if typed["attacks"]:
         raise ConfigError("--attacks need a live grader: recorded outputs cannot be asked again")
     path, columns = typed["outputs"] or typed["data"], columns_of(typed)
-    verdicts = read_verdicts(path, data.cases, columns, lambda text: recorded.read(text, form), ignored)
-    looks = max((v.look for v in verdicts), default=0) + 1
+    verdicts = read_verdicts(path, data.cases, columns, lambda text: recorded.parse_output(text, form), ignored)
+    looks = max((v.repeat for v in verdicts), default=0) + 1
     if looks > 1:
         complain(f"up to {looks} outputs on the same row are taken as looks of one judge", "several judges: -c where:COLUMN=VALUE")
     name = typed["grader"] or Path(typed["outputs"] or typed["data"]).stem
-    return measure_recorded(data, verdicts, shelf, grader=name, form=form)
+    return measure_recorded(data, verdicts, shelf, grader=name, output_format=form)
 
 
 @contextmanager
@@ -165,7 +167,7 @@ def _progress(total: int, typed: Mapping[str, Any]) -> Iterator[Any]:
         task = bar.add_task("judging", total=total)
         left = iter(range(total - 1, -1, -1))
 
-        def advance(_: Judged) -> None:
+        def advance(_: JudgedCase) -> None:
             bar.update(task, advance=1, description="judging" if next(left, 0) else "measuring")
 
         yield advance
@@ -180,15 +182,15 @@ class _Lines:
     lost: int = 0
     told: float = 0.0
 
-    def __call__(self, judged: Judged) -> None:
+    def __call__(self, judged: JudgedCase) -> None:
         self.done += 1
-        self.lost += bool(judged.lost)
+        self.lost += bool(judged.outage)
         if self.done == self.total or monotonic() - self.told > EVERY:
             self.told = monotonic()
             click.echo(json.dumps({"event": "judged", "done": self.done, "of": self.total, "lost": self.lost}), err=True)
 
 
-def _show(found: Validated, typed: Mapping[str, Any]) -> None:
+def _show(found: ValidationResult, typed: Mapping[str, Any]) -> None:
     if typed["as_json"]:
         click.echo(found.card.to_json(), nl=False)
         return

@@ -21,14 +21,15 @@ def models(as_json: bool) -> None:
     """What was looked for, what was found, and what each place would need. The first found is used."""
     import asyncio
 
-    from ..models import find
+    from ..models import find_model
 
-    found = asyncio.run(find(everywhere=True))
+    found = asyncio.run(find_model(search_all=True))
     if as_json:
         import json
 
         places = [
-            {"where": p.where, "found": p.found, "models": list(p.names), "chosen": p.chosen, "note": p.note} for p in found.places
+            {"where": p.where, "found": p.is_available, "models": list(p.models), "chosen": p.selected_model, "note": p.note}
+            for p in found.locations
         ]
         click.echo(json.dumps({"model": found.model.name if found.model else None, "places": places}, indent=2))
         return

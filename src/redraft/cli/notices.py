@@ -88,9 +88,9 @@ def error(message: str, hint: str = "") -> None:
 
 def say(event: str, message: str, hint: str = "") -> None:
     """One line, and for people another with the hint."""
-    from ..text import plain
+    from ..text import strip_control_sequences
 
-    message = " ".join(plain(message).split())
+    message = " ".join(strip_control_sequences(message).split())
     if are_json():
         about = {"message": message, "hint": hint} if hint else {"message": message}
         emit(event, stdout=False, **about)

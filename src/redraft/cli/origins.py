@@ -26,17 +26,17 @@ def announce(*models: Any) -> None:
 
 def place_of(model: Any) -> str:
     """Where a model is asked: an address without user info and query, a provider, or this machine."""
-    from ..models.endpoint_url import endpoint_shown
+    from ..models.endpoint_url import redacted_url
     from ..models.registry import LOCAL_SERVERS, openai_url, server_url
 
     if not isinstance(model, str):
         address = getattr(model, "base_url", None)
-        return endpoint_shown(str(address)) if address else str(getattr(model, "name", model))
+        return redacted_url(str(address)) if address else str(getattr(model, "name", model))
     prefix = model.strip().partition(":")[0]
     if "//" in model:
-        return endpoint_shown(model.strip().partition("#")[0])
+        return redacted_url(model.strip().partition("#")[0])
     if prefix in LOCAL_SERVERS:
-        return endpoint_shown(server_url(prefix, os.environ))
+        return redacted_url(server_url(prefix, os.environ))
     if prefix == "openai":
-        return endpoint_shown(openai_url(os.environ))
+        return redacted_url(openai_url(os.environ))
     return "this machine" if prefix == "local" else prefix

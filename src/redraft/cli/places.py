@@ -5,21 +5,21 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from ..models import Found, Place
+from ..models import DiscoveryResult, SearchLocation
 from .live import console, line
 
 SHOWN = 6
 
 
-def draw(found: Found) -> None:
+def draw(found: DiscoveryResult) -> None:
     """A row for each place, then what follows from it."""
     out = console(stderr=False)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
-    for place in found.places:
-        table.add_row(Text("✓", "green") if place.found else Text("·", "dim"), line(place.where), _about(place))
+    for place in found.locations:
+        table.add_row(Text("✓", "green") if place.is_available else Text("·", "dim"), line(place.where), _about(place))
     out.print(table)
     out.print()
     if found.model:
@@ -31,9 +31,9 @@ def draw(found: Found) -> None:
     )
 
 
-def _about(place: Place) -> Text:
-    names = ", ".join(place.names[:SHOWN]) + (f" and {len(place.names) - SHOWN} more" if len(place.names) > SHOWN else "")
+def _about(place: SearchLocation) -> Text:
+    names = ", ".join(place.models[:SHOWN]) + (f" and {len(place.models) - SHOWN} more" if len(place.models) > SHOWN else "")
     text = line(names)
     if place.note:
-        text.append_text(line(("; " if names else "") + place.note, "" if place.found else "dim"))
+        text.append_text(line(("; " if names else "") + place.note, "" if place.is_available else "dim"))
     return text

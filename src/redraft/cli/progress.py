@@ -10,7 +10,7 @@ from typing import Protocol
 from ..core.records import Candidate, Comparison, Record, Slot, Usage
 from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..core.trace import Trace
-from ..result import shown
+from ..result import format_score
 
 
 class Watcher(Protocol):
@@ -57,7 +57,7 @@ def doing(step: Step) -> str:
         case Repair():
             return f"repairing {step.parent.id} by form alone"
         case Grade():
-            return f"{step.grader} grades {step.candidate.id}" + (f", look {step.look + 1}" if step.look else "")
+            return f"{step.grader} grades {step.candidate.id}" + (f", look {step.repeat + 1}" if step.repeat else "")
         case Compare():
             return f"{step.grader} ranks {len(step.candidates)} answers"
     return step.role
@@ -65,7 +65,7 @@ def doing(step: Step) -> str:
 
 def verdict(comparison: Comparison) -> str:
     """What came of a comparison, in words."""
-    first = [id for id, place in comparison.places.items() if place == 0]
+    first = [id for id, place in comparison.ranks.items() if place == 0]
     if comparison.consistent is False or len(first) == len(comparison.ranking):
         return f"{comparison.grader} cannot tell which of {' and '.join(map(str, sorted(comparison.ranking)))} is best"
     return f"{comparison.grader} puts {' and '.join(map(str, sorted(first)))} first"
@@ -87,13 +87,16 @@ def said(trace: Trace, candidate: Candidate) -> str:
 def rows(trace: Trace) -> Iterator[tuple[Candidate, str, str]]:
     """Every candidate with its score and a remark; those that changed nothing are left out."""
     for c in trace.candidates:
-        if trace.unchanged(c):
+        if trace.is_unchanged(c):
             continue
-        score, believed = trace.scores[c.id], trace.settled.scores[c.id]
+        score, believed = trace.scores[c.id], trace.with_estimates.scores[c.id]
         lossy = "lossy: " if c.lossy else ""
         yield (
             c,
-            "" if score is None else shown(score) + (f", believed {shown(believed)}" if shown(believed) != shown(score) else ""),
+            ""
+            if score is None
+            else format_score(score)
+            + (f", believed {format_score(believed)}" if format_score(believed) != format_score(score) else ""),
             "; ".join(filter(None, [f"{lossy}{c.note}" if c.note else "", said(trace, c)])),
         )
 

@@ -13,8 +13,8 @@ from rich.text import Text
 from ..core.records import Candidate
 from ..core.serialize import pack, record_to_json
 from ..core.trace import Trace
-from ..result import Result, remarked, shown
-from ..text import plain
+from ..result import Result, diagnosis_text, format_score
+from ..text import strip_control_sequences
 from .lines import closing
 from .live import console as text_console
 from .live import line
@@ -48,7 +48,7 @@ def tell(trace: Trace, *, full: bool) -> None:
     out.print(Text("Task", "bold"))
     out.print(Padding(teller.excerpt(trace.task.prompt), (0, 0, 0, 3)))
     for candidate in trace.candidates:
-        if trace.unchanged(candidate):
+        if trace.is_unchanged(candidate):
             out.print()
             note = candidate.note or "nothing was changed"
             out.print(line(f" {candidate.id} · {candidate.by} on {candidate.parent}: {note}", "dim"))
@@ -60,7 +60,7 @@ def tell(trace: Trace, *, full: bool) -> None:
 
 
 def _failures(out: Console, trace: Trace) -> None:
-    for failure in sorted(trace.failures.values(), key=lambda f: str(f.of)):
+    for failure in sorted(trace.failures.values(), key=lambda f: str(f.step_slot)):
         out.print()
         out.print(line(f" failed: {failure.role}: {failure.message}", "red"))
 
@@ -69,12 +69,12 @@ def _ending(out: Console, trace: Trace) -> None:
     result = Result(trace)
     if trace.outcome:
         out.print(line(closing(result), "bold"))
-        if remark := remarked(result):
+        if remark := diagnosis_text(result):
             out.print(line(remark))
     else:
-        out.print(line(f"score {shown(result.score)} · not finished: go on with redraft run --resume", "bold yellow"))
+        out.print(line(f"score {format_score(result.score)} · not finished: go on with redraft run --resume", "bold yellow"))
     table = Table.grid(padding=(0, 3, 0, 0))
     for (role, by), usage in trace.usage_by.items():
-        table.add_row(Text(plain(role)), line(by), Text(tally(usage), "dim"))
+        table.add_row(Text(strip_control_sequences(role)), line(by), Text(tally(usage), "dim"))
     table.add_row(Text("all"), Text(""), Text(tally(trace.usage), "dim"))
     out.print(table)

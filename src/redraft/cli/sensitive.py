@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ..errors import ConfigError
-from ..text import plain
+from ..text import strip_control_sequences
 
 Kind: TypeAlias = Literal["address", "model file", "code", "path"]
 Visit: TypeAlias = Callable[[Kind, str], str]
@@ -52,7 +52,7 @@ class Sensitive:
         quoted = json.dumps(value, ensure_ascii=self.kind == "address")
         if len(quoted) > LONGEST:
             quoted = f"{quoted[:LONGEST]}... ({len(value):,} characters)"
-        return f"{self.key}: {plain(quoted)} ({ABOUT[self.kind]})"
+        return f"{self.key}: {strip_control_sequences(quoted)} ({ABOUT[self.kind]})"
 
 
 def sensitive(table: Mapping[str, Any], folder: Path, beside: Path) -> tuple[Sensitive, ...]:

@@ -14,8 +14,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ..graders import Entry, Judge, Rubric, entries, find_entry
-from ..validation.card import Shelf
+from ..graders import GraderEntry, Judge, Rubric, entries, find_entry
+from ..validation.card import CardStore
 from .live import console, line
 
 TITLES = {
@@ -51,7 +51,7 @@ def show_all(cards: str | None, *, as_json: bool) -> None:
             out.print()
 
 
-def _row(e: Entry, latest: dict[str, str]) -> tuple[Text, Text, Text]:
+def _row(e: GraderEntry, latest: dict[str, str]) -> tuple[Text, Text, Text]:
     """The name, the newest card and what it is, and what else it reads or how it is written."""
     about = line(e.about)
     if e.name in latest:
@@ -76,21 +76,21 @@ def _write_whole(rows: list[tuple[Text, Text, Text]]) -> None:
         click.echo("  ".join([name.plain.ljust(widest), *(each.plain for each in others)]).rstrip())
 
 
-def _reads(entry: Entry) -> str:
+def _reads(entry: GraderEntry) -> str:
     """What a grader looks at beside the answer and, for judges, the conversation."""
-    fields = [name for name in entry.reads if name != "messages" or not entry.asks]
+    fields = [name for name in entry.task_fields if name != "messages" or not entry.calls_model]
     return f"+ {', '.join(fields)}" if fields else ""
 
 
 def _latest(cards: str | None) -> dict[str, str]:
     """What the newest card of each grader says, by name."""
     latest: dict[str, str] = {}
-    for card in Shelf.at(cards).cards:
+    for card in CardStore.in_folder(cards).cards:
         latest.setdefault(card.grader, card.summary())
     return latest
 
 
-def _data(entry: Entry, latest: dict[str, str]) -> dict[str, Any]:
+def _data(entry: GraderEntry, latest: dict[str, str]) -> dict[str, Any]:
     names = ("name", "mode", "about", "reads", "asks", "example", "origin")
     return {name: getattr(entry, name) for name in names} | {"validation": latest.get(entry.name)}
 
@@ -101,7 +101,7 @@ def show_one(name: str, cards: str | None, *, as_json: bool) -> None:
     latest = _latest(cards)
     rubric = _rubric(entry)
     if as_json:
-        click.echo(json.dumps({**_data(entry, latest), "rubric": rubric.as_data() if rubric else None}, indent=2))
+        click.echo(json.dumps({**_data(entry, latest), "rubric": rubric.to_data() if rubric else None}, indent=2))
         return
     out = console(stderr=False)
     out.print(line(entry.name, "bold underline"))
@@ -118,21 +118,21 @@ def show_one(name: str, cards: str | None, *, as_json: bool) -> None:
             out.print(line(told, "dim"))
 
 
-def _facts(entry: Entry, latest: str | None) -> Iterator[tuple[str, str]]:
+def _facts(entry: GraderEntry, latest: str | None) -> Iterator[tuple[str, str]]:
     yield "what", entry.about
     yield "mode", entry.mode
-    yield "reads", ", ".join(entry.reads) or "the answer alone"
-    yield "cost", "calls a model" if entry.asks else "free"
+    yield "reads", ", ".join(entry.task_fields) or "the answer alone"
+    yield "cost", "calls a model" if entry.calls_model else "free"
     yield "from", entry.origin
     how = "--require" if entry.mode == "requirement" else "--grader"
     yield "example", f'redraft grade --response answer.md {how} "{entry.example or entry.name}"'
     yield "validation", latest or f"none yet: redraft validate DATA --grader {entry.name}"
 
 
-def _rubric(entry: Entry) -> Rubric | None:
+def _rubric(entry: GraderEntry) -> Rubric | None:
     """The rubric of a grader that has one and needs no argument to be made."""
-    made = entry.make("") if entry.asks and entry.origin == "redraft" else None
-    rubric = made.rubric if isinstance(made, Judge) else getattr(made, "rubric", None)
+    made = entry.make("") if entry.calls_model and entry.origin == "redraft" else None
+    rubric = made.rubric if isinstance(made, Judge) else getattr(made, "gallery_rubric", None)
     return rubric if isinstance(rubric, Rubric) else None
 
 

@@ -19,13 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..api import refine
-from ..core.records import NOTHING
-from ..editor import FormEditor, distance
+from ..core.records import NO_USAGE
+from ..editor import FormEditor, edit_distance
 from ..errors import ConfigError
-from ..models import Found, find
+from ..models import DiscoveryResult, find_model
 from ..protocols import Check, Edit, Requirement
 from ..requirements import parse
-from ..result import Result, shown
+from ..result import Result, format_score
 from .cases import Case, folder_of_cases, load_cases
 from .live import console, line
 from .progress import tally
@@ -42,7 +42,7 @@ class StepByStep:
         """The repair of one requirement that loses nothing, if there is such, and changes least."""
         kept = [r for r in requirements if r.check(text).ok]
         edits = [self._editor.repair(text, [*kept, broken]) for broken in requirements if broken not in kept]
-        return min(filter(None, edits), key=lambda edit: (edit.lossy, distance(text, edit.text)), default=None)
+        return min(filter(None, edits), key=lambda edit: (edit.lossy, edit_distance(text, edit.text)), default=None)
 
 
 def present(named: str | None) -> None:
@@ -70,7 +70,7 @@ def _present(out: Console, case: Case) -> Result:
     out.print(line(f"asked: {case.prompt}", "italic"))
     out.print(line(f"files: {case.path}, {case.response}", "dim"))
     for candidate in result.trace.candidates:
-        if not result.trace.unchanged(candidate):
+        if not result.trace.is_unchanged(candidate):
             teller.answer(result.trace, candidate)
     _left_over(out, case, result)
     out.print(Text(f"   {tally(result.usage)}", "dim"))
@@ -90,7 +90,7 @@ def _left_over(out: Console, case: Case, result: Result) -> None:
         out.print(Text("   Nothing is left over: every requirement is kept.", "bold green"))
     for requirement, check in rest:
         text = Text("   Left over: ", "bold yellow")
-        text.append_text(line(brief(f"{requirement.demand} (measured: {check.measured})")))
+        text.append_text(line(brief(f"{requirement.demand} (measured: {check.measurement})")))
         out.print(text)
         out.print(Padding(line(why_a_model(requirement, result.value, len(case.require)), "dim"), (0, 0, 0, 3)))
 
@@ -115,11 +115,11 @@ def _sum_up(out: Console, results: list[tuple[Case, Result]], seconds: float) ->
         scores = result.trace.score_history
         total, rest = len(case.require), len(left_over(case, result))
         kept = sum(r.check(case.task.response or "").ok for r in map(parse, case.require))
-        change = f"{shown(scores[0])} → {shown(result.score)}"
+        change = f"{format_score(scores[0])} → {format_score(result.score)}"
         table.add_row(line(case.title), Text(change, "bold"), Text(f"{kept} → {total - rest} of {total}"), Text(str(len(scores))))
     out.print(table)
     out.print()
-    usage = sum((result.usage for _, result in results), NOTHING)
+    usage = sum((result.usage for _, result in results), NO_USAGE)
     out.print(Text(tally(usage, seconds), "bold"))
 
 
@@ -139,11 +139,11 @@ def _offer_model(out: Console, cases: list[Case]) -> None:
         out.print(Text(case.command(name), "cyan"), soft_wrap=True)
 
 
-def _look() -> Found:
+def _look() -> DiscoveryResult:
     try:
-        return asyncio.run(find())
+        return asyncio.run(find_model())
     except ConfigError:  # a REDRAFT_MODEL that cannot be is told of by `redraft models`
-        return Found(None, ())
+        return DiscoveryResult(None, ())
 
 
 def _invitation(folder: Path) -> str:

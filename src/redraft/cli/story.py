@@ -16,8 +16,8 @@ from rich.text import Text
 
 from ..core.records import Candidate, Comparison, Feedback
 from ..core.trace import Trace
-from ..result import shown
-from ..text import plain
+from ..result import format_score
+from ..text import strip_control_sequences
 from .diff import drawn
 from .live import line
 from .progress import made
@@ -50,18 +50,20 @@ class Teller:
             if max(comparison.ranking) == candidate.id:
                 self._indented(_ranked(comparison))
         self.console.print()
-        self._indented(self.excerpt(candidate.readable) if parent is None else self.changes(parent.readable, candidate.readable))
+        self._indented(
+            self.excerpt(candidate.display_text) if parent is None else self.changes(parent.display_text, candidate.display_text)
+        )
 
     def _heading(self, trace: Trace, candidate: Candidate) -> None:
         score = trace.scores[candidate.id]
         before = trace.scores.get(candidate.parent) if candidate.parent is not None else None
         gain = f" ({score - before:+.2f})" if score is not None and before is not None else ""
         source = line(f"{candidate.id} · {made(candidate)}" + (f" by {candidate.by}" if candidate.by != "given" else ""), "bold")
-        believed = dict(trace.outcome.believed).get(candidate.id) if trace.outcome else None
-        best = trace.graded and trace.best is not None and trace.best.id == candidate.id
-        source.append(f" · score {shown(score)}{gain}", "bold green" if best else "bold")
+        believed = dict(trace.outcome.estimates).get(candidate.id) if trace.outcome else None
+        best = trace.graded_candidates and trace.best is not None and trace.best.id == candidate.id
+        source.append(f" · score {format_score(score)}{gain}", "bold green" if best else "bold")
         if believed is not None:
-            source.append(f" · believed {shown(believed)}", "dim")
+            source.append(f" · believed {format_score(believed)}", "dim")
         self.console.print()
         self.console.print(Rule(source, align="left", style="dim", characters="─"))
 
@@ -82,9 +84,9 @@ class Teller:
 
     def excerpt(self, text: str) -> Text:
         """A text, or how it begins."""
-        lines = plain(text).splitlines()
+        lines = strip_control_sequences(text).splitlines()
         if self.full or len(lines) <= EXCERPT:
-            return Text(plain(text))
+            return Text(strip_control_sequences(text))
         return Text("\n".join([*lines[:EXCERPT], f"… {len(lines) - EXCERPT} more lines"]))
 
     def changes(self, before: str, after: str) -> Text:
@@ -101,8 +103,8 @@ def brief(text: str) -> str:
 
 def seated(trace: Trace, candidate: int) -> list[Feedback]:
     """What graders say of a candidate, in the order in which they were named."""
-    places = {seat.grader: i for i, seat in enumerate(trace.panel)}
-    return sorted(trace.feedback[candidate], key=lambda f: (places.get(f.grader, len(places)), f.look))
+    places = {seat.name: i for i, seat in enumerate(trace.panel)}
+    return sorted(trace.feedback[candidate], key=lambda f: (places.get(f.grader, len(places)), f.repeat))
 
 
 def _noted(candidate: Candidate) -> Text:
@@ -120,7 +122,7 @@ def _news(before: Sequence[Feedback], now: Sequence[Feedback]) -> list[Feedback]
 def _mark(view: Feedback) -> Text:
     if view.score is None:
         said = {True: "done", False: "not done", None: "advice"}[view.done]
-        return Text(said if view.steers else "unknown", "green" if view.done else "yellow")
+        return Text(said if view.is_critique else "unknown", "green" if view.done else "yellow")
     style = "green" if view.score == 1 else "red" if view.score == 0 else "yellow"
     sign = {1.0: "✓ ", 0.0: "✗ "}.get(view.score, "  ")
     return Text(f"{sign}{view.score:.2f}", style)

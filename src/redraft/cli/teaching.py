@@ -16,18 +16,18 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..core.serialize import loads
+from ..core.serialize import object_from_json
 from ..core.trace import Trace
 from ..errors import ConfigError, StoreError
 from ..options import Options
-from ..quality.fit import learned
-from ..quality.lineage import Family, family, noisy_among
+from ..quality.fit import fit_priors
+from ..quality.lineage import Observations, llm_graders, observe
 from ..quality.priors import Priors
-from ..session import Desk, scored_by
-from ..storage import Journal, RunNote, read_trace
-from ..storage.priors_store import Kept, Pair, Shelf
+from ..session import Session, scoring_graders
+from ..storage import Journal, RunInfo, read_trace
+from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from ..storage.secure_files import open_regular
-from ..storage.trace_file import bounded_lines
+from ..storage.trace_file import read_bounded_lines
 from .batchview import counted, say
 from .believed import draw
 from .config import Configured
@@ -58,14 +58,14 @@ def learn(ctx: click.Context, typed: Mapping[str, Any]) -> int:
     return OK if kept and len(kept) == len(tried) else FAILED
 
 
-def _kept(pair: Pair, lesson: Lesson, limit: int, *, replace: bool) -> Kept | None:
+def _kept(pair: PriorsKey, lesson: Lesson, limit: int, *, replace: bool) -> StoredPriors | None:
     """What a pair's work teaches, kept; None where that is too little, or less than what is kept already."""
-    shelf = Shelf.at()
-    before = shelf.of(pair)
+    shelf = PriorsStore.in_folder()
+    before = shelf.load(pair)
     whose = f"{pair.model} with {', '.join(pair.graders)}"
     names = list(dict.fromkeys(lesson.sources))
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    kept = Kept.now(pair, learned(evenly(lesson.families, limit), Priors()), f"{', '.join(names[:NAMED])}{more}")
+    kept = StoredPriors.create(pair, fit_priors(evenly(lesson.families, limit), Priors()), f"{', '.join(names[:NAMED])}{more}")
     tasks = counted(kept.priors.tasks, "task")
     if kept.priors.tasks < LEAST:
         complain(f"{whose}: {tasks} taught too little; it takes {LEAST}")
@@ -76,13 +76,13 @@ def _kept(pair: Pair, lesson: Lesson, limit: int, *, replace: bool) -> Kept | No
             "--replace puts these in its place",
         )
         return None
-    path = shelf.put(kept)
+    path = shelf.save(kept)
     instead = f", instead of what {counted(before.priors.tasks, 'task')} taught" if before else ""
     say(f"{whose}: learned from {tasks}{instead}; kept in {path}")
     return kept
 
 
-def evenly(held: list[Family], limit: int) -> list[Family]:
+def evenly(held: list[Observations], limit: int) -> list[Observations]:
     """At most so many, evenly chosen."""
     return [held[i * len(held) // limit] for i in range(limit)] if len(held) > limit else held
 
@@ -91,7 +91,7 @@ def evenly(held: list[Family], limit: int) -> list[Family]:
 class Lesson:
     """What there is to learn of one pair, and where it was found."""
 
-    families: list[Family] = field(default_factory=list)
+    families: list[Observations] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
 
 
@@ -101,9 +101,9 @@ class Lessons:
 
     ctx: click.Context
     typed: Mapping[str, Any]
-    held: defaultdict[Pair, Lesson] = field(default_factory=lambda: defaultdict(Lesson))
+    held: defaultdict[PriorsKey, Lesson] = field(default_factory=lambda: defaultdict(Lesson))
     left_out: Counter[str] = field(default_factory=Counter)
-    _pairs: dict[str, Pair | None] = field(default_factory=dict)
+    _pairs: dict[str, PriorsKey | None] = field(default_factory=dict)
 
     def read(self, name: str) -> None:
         """Take in a trace, the traces that were exported from a run, or a journal. Raises StoreError, ConfigError."""
@@ -127,21 +127,21 @@ class Lessons:
                 traces = (trace for row, trace in journal.traces(note.name) if row.status == "done")
                 self._take(self._noted(note, name), islice(traces, 0, None, stride), f"run {note.name} in {Path(name).name}")
 
-    def _take(self, pair: Pair | None, traces: Iterable[Trace], source: str) -> None:
+    def _take(self, pair: PriorsKey | None, traces: Iterable[Trace], source: str) -> None:
         for trace in traces:
             if why := "with a judge that could not be known again, or none" if pair is None else unfit(trace, pair):
                 self.left_out[why] += 1
             elif pair:
-                self.held[pair].families.append(family(trace))
+                self.held[pair].families.append(observe(trace))
                 self.held[pair].sources.append(source)
 
-    def _noted(self, note: RunNote, name: str) -> Pair | None:
+    def _noted(self, note: RunInfo, name: str) -> PriorsKey | None:
         """The pair that a run is of, as it noted it, unless another was typed."""
-        noted = note.about.get("pair")
+        noted = note.metadata.get("pair")
         if noted is None or self._typed_here:
             return self._told(None, name)
         try:
-            return Pair.from_data(noted)
+            return PriorsKey.from_data(noted)
         except ValueError as error:
             raise StoreError(f"{name}: run {note.name!r}: {error}") from error
 
@@ -149,7 +149,7 @@ class Lessons:
     def _typed_here(self) -> bool:
         return any(self.ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in WHOSE)
 
-    def _told(self, trace: Trace | None, name: str) -> Pair | None:
+    def _told(self, trace: Trace | None, name: str) -> PriorsKey | None:
         """The pair that was typed, completed by what a trace says. Raises ConfigError."""
         assert isinstance(self.ctx.command, Configured)
         typed = recalled(self.ctx, self.typed, self.ctx.command.settings, trace, name) if trace else self.typed
@@ -159,22 +159,22 @@ class Lessons:
         return self._pairs[told]
 
 
-async def _pair(typed: Mapping[str, Any], name: str) -> Pair | None:
+async def _pair(typed: Mapping[str, Any], name: str) -> PriorsKey | None:
     writer = await model_found(typed["model"])
     if writer is None:
         raise ConfigError(f"{name} does not say which model wrote: name it with --model")
-    desk = Desk(Options(), writer, chosen_graders(typed), model_named(typed["judge"]) or None)
+    desk = Session(Options(), writer, chosen_graders(typed), model_named(typed["judge"]) or None)
     try:
-        return desk.pair
+        return desk.priors_key
     finally:
         await desk.close()
 
 
-def unfit(trace: Trace, pair: Pair) -> str:
+def unfit(trace: Trace, pair: PriorsKey) -> str:
     """Why a trace says nothing of a pair; empty where it does."""
     writers = {c.by for c in trace.candidates if c.role in {"generate", "refine"}} - {pair.model}
-    graders = {seat.grader for seat in scored_by(trace.panel)}
-    if not noisy_among(trace.scorers) or not trace.graded:
+    graders = {seat.name for seat in scoring_graders(trace.panel)}
+    if not llm_graders(trace.scorers) or not trace.graded_candidates:
         return "that no model graded"
     if writers:
         return f"written by {', '.join(sorted(writers))}, not {pair.model}: name it with --model"
@@ -192,16 +192,16 @@ def _opened(name: str) -> BufferedReader:
 
 def _is_exported(line: bytes) -> bool:
     with suppress(StoreError):
-        return "trace" in loads(line.decode("utf-8", "replace"))
+        return "trace" in object_from_json(line.decode("utf-8", "replace"))
     return False
 
 
 def _exported(name: str) -> Iterator[Trace]:
     """The traces that `redraft runs export` wrote. Raises StoreError."""
     with _opened(name) as file:
-        for n, text in enumerate(bounded_lines(file, name), 1):
+        for n, text in enumerate(read_bounded_lines(file, name), 1):
             try:
-                row = loads(text)
+                row = object_from_json(text)
                 if row.get("status") == "done":
                     yield Trace.from_json(json.dumps(row.get("trace")))
             except StoreError as error:

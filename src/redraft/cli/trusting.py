@@ -10,7 +10,7 @@ import click
 
 from ..errors import ConfigError
 from ..storage import read_trace
-from ..text import plain
+from ..text import strip_control_sequences
 from . import consent
 from .config import FILES, nearest
 from .exits import FAILED, OK
@@ -78,4 +78,4 @@ def _say(text: str) -> None:
 
 def _line(text: str) -> str:
     """A text in one line, with nothing that could drive a terminal."""
-    return " ".join(plain(text).split())
+    return " ".join(strip_control_sequences(text).split())

@@ -33,9 +33,9 @@ what was measured; `--trust` reads it. Exit codes: 0 better than chance, 1 faile
 def _formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
     if not on:
         return
-    from ..validation.recorded_formats import FORMATS
+    from ..validation.recorded_formats import OUTPUT_FORMATS
 
-    for form in FORMATS.values():
+    for form in OUTPUT_FORMATS.values():
         click.echo(f"{form.name:16} {form.kind:8} {form.about}, such as {form.example!r}")
     ctx.exit()
 

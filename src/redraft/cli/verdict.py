@@ -12,7 +12,7 @@ from rich.text import Text
 from ..api import refine
 from ..core.records import Task
 from ..errors import ConfigError
-from ..result import Result, shown
+from ..result import Result, format_score
 from ..sync import run_sync
 from .exits import exit_code
 from .live import console
@@ -69,5 +69,5 @@ def _draw(result: Result) -> None:
     out.print(Teller(out).views(seated(result.trace, 0)))
     out.print()
     broken = result.metadata["broken"]
-    out.print(Text(f"score {shown(result.score)}" + (f" · broken: {len(broken)}" if broken else ""), "bold"))
+    out.print(Text(f"score {format_score(result.score)}" + (f" · broken: {len(broken)}" if broken else ""), "bold"))
     out.print(Text(tally(result.usage), "dim"))

@@ -14,17 +14,17 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..core.records import NOTHING, Task, Usage, checked_tools
+from ..core.records import NO_USAGE, Task, Usage, validate_tools
 from ..core.trace import Trace
 from ..errors import ConfigError
 from ..graders import Judge, Rubric
 from ..middleware import Budget
-from ..models import find
-from ..models.endpoint_url import model_shown
+from ..models import find_model
+from ..models.endpoint_url import redacted_model_name
 from ..options import Options
 from ..quality.priors import Priors
 from ..requirements import KINDS, parse
-from ..storage.priors_store import priors_in, read_priors
+from ..storage.priors_store import priors_from_data, read_priors
 from . import files
 from .config import Setting, checked, without_lower_trust
 from .consent import check
@@ -65,7 +65,7 @@ def new_task(typed: Mapping[str, Any]) -> Task:
 def _tools(file: str) -> tuple[Mapping[str, Any], ...]:
     """The tools in a file. Raises ConfigError for what are none, naming the file."""
     try:
-        return checked_tools(json.loads(files.read_text(file, "--tools")))
+        return validate_tools(json.loads(files.read_text(file, "--tools")))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"--tools {file}: {error}") from error
 
@@ -101,7 +101,7 @@ def model_named(name: str | None) -> Any:
 async def model_found(name: str | None) -> Any:
     """The model that was named, one that was found, or None."""
     named = model_named(name)
-    return (await find()).model if named is None else named or None
+    return (await find_model()).model if named is None else named or None
 
 
 def prices_of(typed: Mapping[str, Any]) -> dict[str, tuple[float, float]] | None:
@@ -141,7 +141,7 @@ def priors_of(typed: Mapping[str, Any]) -> Priors | str | None:
     return read_priors(given)
 
 
-def budget_of(typed: Mapping[str, Any], used: Usage = NOTHING) -> Budget | None:
+def budget_of(typed: Mapping[str, Any], used: Usage = NO_USAGE) -> Budget | None:
     """What may still be spent: a budget covers a whole trace, whatever it was interrupted by.
 
     Raises ConfigError where it is not known what the trace has spent of it.
@@ -173,11 +173,11 @@ def remembered(typed: Mapping[str, Any], params: list[Setting]) -> dict[str, Any
         held["grader"] = [_kept(spec) for spec in held["grader"]]
     for name in ("model", "judge"):
         if name in held:
-            held[name] = model_shown(held[name])
+            held[name] = redacted_model_name(held[name])
     if isinstance(held.get("rubric"), str):
-        held["rubric"] = Rubric.load(held["rubric"]).as_data()
+        held["rubric"] = Rubric.load(held["rubric"]).to_data()
     if isinstance(priors := priors_of(typed) if "priors" in held else None, Priors):
-        held["priors"] = priors.as_data()
+        held["priors"] = priors.to_dict()
     return held
 
 
@@ -185,7 +185,7 @@ def _kept(spec: str) -> str:
     """A grader as a trace keeps it: as it was typed; a requirement as it says itself what it is."""
     if spec.partition(":")[0] in KINDS:
         return parse(spec).spec
-    return model_shown(spec)
+    return redacted_model_name(spec)
 
 
 def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting], trace: Trace, where: str) -> dict[str, Any]:
@@ -198,11 +198,11 @@ def recalled(ctx: click.Context, typed: Mapping[str, Any], params: list[Setting]
     known = {p.key for p in params}
     values = checked({k: v for k, v in held.items() if k in known}, params, where)
     if isinstance(packed, Mapping):
-        values["rubric"] = Rubric.of(packed, "rubric", where)
+        values["rubric"] = Rubric.from_data(packed, "rubric", where)
     elif packed is not None:
         raise ConfigError(f"{where}: rubric must be a table, got {packed!r}")
     if believed is not None:
-        values["priors"] = priors_in(believed) if isinstance(believed, Mapping) else str(believed)
+        values["priors"] = priors_from_data(believed) if isinstance(believed, Mapping) else str(believed)
     if trace.settings:
         unset = {str(p.name): () if p.multiple else None for p in params if p.key in AS_IT_WAS}
         values = {**unset, **values}

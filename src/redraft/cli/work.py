@@ -19,11 +19,11 @@ from ..core.trace import Trace
 from ..errors import RedraftError, StoreError
 from ..plans.adaptive import Adaptive
 from ..quality.priors import Priors
-from ..result import Result, error_data, remarked
-from ..storage import JsonlStore, read_trace, write_whole
-from ..storage.priors_store import Pair, Shelf
+from ..result import Result, diagnosis_text, error_data
+from ..storage import JsonlStore, read_trace, write_atomic
+from ..storage.priors_store import PriorsKey, PriorsStore
 from ..sync import run_sync
-from ..text import plain
+from ..text import strip_control_sequences
 from . import files, lines
 from .config import Configured
 from .consent import keep_for_trace
@@ -57,7 +57,7 @@ def refine(ctx: click.Context, typed: dict[str, Any]) -> int:
 def best_so_far(cut: BaseException) -> Result | None:
     """What was graded when somebody interrupted; None where nothing was."""
     result: Result | None = getattr(cut, "result", None)
-    return result if result is not None and result.trace.graded else None
+    return result if result is not None and result.trace.graded_candidates else None
 
 
 def carry_out(ctx: click.Context, typed: dict[str, Any], watch: Watch) -> Result:
@@ -87,26 +87,26 @@ async def watched(asked: Wish, watch: Watch) -> Result:
 
 
 async def _watched(asked: Wish, watch: Watch) -> Result:
-    job = await api.prepare(asked.given, asked.model, asked.graders, asked.judge, asked.options)
-    if asked.model is None and job.writer is None and not watch.as_json:
+    job = await api.prepare_refinement(asked.given, asked.model, asked.graders, asked.judge, asked.options)
+    if asked.model is None and job.writer_name is None and not watch.as_json:
         complain(
             "no model was found, so the built-in editor repairs what form allows", "`redraft models` shows where it was looked for"
         )
-    announce(job.desk.writer, job.desk.judge)
+    announce(job.session.writer, job.session.judge)
     watch.begin(job.trace)
     _tell_of_priors(job, watch)
     try:
-        return await api.finish(job)
+        return await api.finish_refinement(job)
     finally:
         watch.end()
 
 
-def _tell_of_priors(job: api.Job, watch: Watch) -> None:
+def _tell_of_priors(job: api.Refinement, watch: Watch) -> None:
     """Say by which priors the plan goes, where they are not the shipped ones, or that those asked for are not there."""
     if not isinstance(job.plan, Adaptive):
         return
-    learned, tasks = job.desk.options.priors == "learned", job.plan.priors.tasks
-    pair = job.desk.pair if learned else None
+    learned, tasks = job.session.options.priors == "learned", job.plan.priors.tasks
+    pair = job.session.priors_key if learned else None
     if job.plan.priors == Priors():
         if learned:
             complain(*_without_learned(pair))
@@ -119,10 +119,10 @@ def _tell_of_priors(job: api.Job, watch: Watch) -> None:
         complain("what is expected was given, and is not as shipped")
 
 
-def _without_learned(pair: Pair | None) -> tuple[str, str]:
+def _without_learned(pair: PriorsKey | None) -> tuple[str, str]:
     """Why there are no learned priors of a model with its graders, and what to do about it."""
     with suppress(StoreError):
-        if pair and (damage := Shelf.at().damage(pair)):
+        if pair and (damage := PriorsStore.in_folder().load_error(pair)):
             return f"{damage}; the shipped priors hold", f"`redraft priors forget {pair.key[:8]}` removes it"
     return "nothing was learned yet of this model with these graders: the shipped priors hold", ""
 
@@ -180,17 +180,17 @@ def _watcher(progress: Progress, *, as_json: bool) -> Watcher:
 def hand_over(result: Result, typed: Mapping[str, Any]) -> None:
     """The answer, to where it was wanted."""
     if typed["output"]:
-        _write(typed["output"], result.readable)
+        _write(typed["output"], result.display_text)
     if typed["as_json"]:
         lines.emit("result", **result.to_dict())
     elif not typed["output"]:
-        files.show_answer(result.readable)
+        files.show_answer(result.display_text)
 
 
 def _write(path: str, text: str) -> None:
     """Write the answer; where that fails it goes to stdout, and the error says so: it was paid for."""
     try:
-        write_whole(path, text)
+        write_atomic(path, text)
     except OSError as error:
         files.show_answer(text)
         raise OSError(error.errno, f"cannot be written ({error.strerror}); the answer is on stdout instead", path) from error
@@ -203,10 +203,10 @@ def _conclude(result: Result, typed: Mapping[str, Any], watch: Watch) -> None:
         click.echo(f"redraft: {tally(result.usage, watch.progress.seconds)}", err=True)
     for comparison in [r for r in result.trace.records if isinstance(r, Comparison)][-1:]:
         complain(verdict(comparison))
-    if remark := remarked(result):
+    if remark := diagnosis_text(result):
         click.echo(f"redraft: {' '.join(remark.split())}", err=True)
     for name in result.metadata["broken"]:
-        click.echo(f"redraft: still broken: {plain(name)}", err=True)
+        click.echo(f"redraft: still broken: {strip_control_sequences(name)}", err=True)
     if result.stop.resumable:
         click.echo(f"redraft: {_how_to_go_on(typed)}", err=True)
     if sys.stdout.isatty() and sys.stderr.isatty() and not typed["output"]:

@@ -25,41 +25,45 @@ from weakref import WeakSet
 import orjson
 
 from ..errors import ComputeLimitError, ConfigError, RedraftError
-from .worker import WALL, decoded, encoded
+from .worker import WALL_PER_CPU_SECOND, decode, encode
 
-SECONDS = 5.0  # of CPU time for a job
-MEMORY = 2 * 2**30  # bytes of address space of a worker
-START = 60.0  # seconds a worker may take to start, and to import what a job needs
-SIZE = max(1, min(4, os.cpu_count() or 1))  # workers at once
+CPU_SECONDS = 5.0  # of CPU time for a job
+MEMORY_BYTES = 2 * 2**30  # bytes of address space of a worker
+START_TIMEOUT = 60.0  # seconds a worker may take to start, and to import what a job needs
+POOL_SIZE = max(1, min(4, os.cpu_count() or 1))  # workers at once
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TEMP", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
 
 
-async def run(function: Callable[..., Any], *arguments: Any, what: str, size: int, seconds: float | None = None) -> Any:
+async def run(
+    function: Callable[..., Any], *arguments: Any, failure_text: str, text_length: int, seconds: float | None = None
+) -> Any:
     """What a module-level function returns for arguments that are JSON, computed in a worker; its value is JSON, too.
 
     Raises ComputeLimitError after `seconds` of CPU time (None: 5), three times as long by the clock, 2 GiB of memory, or a
     crash: `what` ("words:80-200 could not be checked") and the `size` of the text in characters are in its message. A
     cancelled call kills its worker. A ConfigError of the function is raised as such, anything else as RuntimeError.
     """
-    job = _Job(function, arguments, what, size, seconds or SECONDS)
+    job = _Job(function, arguments, failure_text, text_length, seconds or CPU_SECONDS)
     try:
-        return await asyncio.wrap_future(_threads().submit(job.run))
+        return await asyncio.wrap_future(_thread_pool().submit(job.run))
     except asyncio.CancelledError:
         job.cancel()
         raise
 
 
-def run_sync(function: Callable[..., Any], *arguments: Any, what: str, size: int, seconds: float | None = None) -> Any:
+def run_sync(
+    function: Callable[..., Any], *arguments: Any, failure_text: str, text_length: int, seconds: float | None = None
+) -> Any:
     """The same for callers without an event loop."""
-    job = _Job(function, arguments, what, size, seconds or SECONDS)
-    future = _threads().submit(job.run)
+    job = _Job(function, arguments, failure_text, text_length, seconds or CPU_SECONDS)
+    future = _thread_pool().submit(job.run)
     try:
         return future.result()
     finally:
         job.cancel()  # where the wait was interrupted; else it is over
 
 
-def command() -> list[str]:
+def worker_command() -> list[str]:
     """How a worker is started. The one place to put a sandbox in front of it."""
     return [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
 
@@ -68,33 +72,33 @@ class _Worker:
     """One process, and the functions it has loaded."""
 
     def __init__(self) -> None:
-        self.loaded: set[str] = set()
-        self.late = False
+        self.loaded_functions: set[str] = set()
+        self.timed_out = False
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        with _starting:
+        with _spawn_lock:
             self.process = subprocess.Popen(  # noqa: S603  (our own file)
-                command(),
+                worker_command(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={**environment, "OPENBLAS_NUM_THREADS": "1"},
             )
             _workers.add(self)
-        self._send(_encoded({"path": [*filter(None, sys.path), str(Path(__file__).parents[2])], "memory": MEMORY}))
+        self._send(_encode({"path": [*filter(None, sys.path), str(Path(__file__).parents[2])], "memory": MEMORY_BYTES}))
 
     def load(self, function: str) -> dict[str, Any]:
         """Import what a function needs: nothing, or the answer that says what the import raised. Raises _EndedError."""
-        if function in self.loaded:
+        if function in self.loaded_functions:
             return {}
-        answer = self.ask(_encoded({"function": function}), START)
+        answer = self.execute(_encode({"function": function}), START_TIMEOUT)
         if "error" in answer:
             return answer
-        self.loaded.add(function)
+        self.loaded_functions.add(function)
         return {}
 
-    def ask(self, job: bytes, wall: float) -> dict[str, Any]:
+    def execute(self, job: bytes, timeout: float) -> dict[str, Any]:
         """The answer to a job. Raises _EndedError when the process ended, or was killed after `wall` seconds."""
-        timer = Timer(wall, self._kill_late)
+        timer = Timer(timeout, self._kill_on_timeout)
         timer.daemon = True
         timer.start()
         try:
@@ -106,12 +110,12 @@ class _Worker:
         finally:
             timer.cancel()
         if not line.endswith(b"\n"):
-            raise _EndedError
-        answer: dict[str, Any] = decoded(line)
+            raise _WorkerExitedError
+        answer: dict[str, Any] = decode(line)
         return answer
 
-    def _kill_late(self) -> None:
-        self.late = True
+    def _kill_on_timeout(self) -> None:
+        self.timed_out = True
         self.process.kill()
 
     def _send(self, message: bytes) -> None:
@@ -120,7 +124,7 @@ class _Worker:
             self.process.stdin.write(message + b"\n")
             self.process.stdin.flush()
 
-    def close(self) -> int:
+    def kill(self) -> int:
         """End it at once. Its exit status, negative for a signal."""
         self.process.kill()
         status = self.process.wait()
@@ -133,22 +137,22 @@ class _Worker:
             with suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
 
-    def leave_to_parent(self) -> None:
+    def detach_after_fork(self) -> None:
         """In a forked child: let go of pipes and process without a word to them, and without the locks of other threads."""
         self.process.returncode = 0  # nothing to wait for
         for pipe in (self.process.stdin, self.process.stdout):
             pipe.raw.close()  # type: ignore[union-attr]
 
 
-class _EndedError(Exception):
+class _WorkerExitedError(Exception):
     """A worker ended before it answered."""
 
 
-def _encoded(message: dict[str, Any]) -> bytes:
+def _encode(message: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(message)
     except TypeError:  # half a surrogate pair, or a number beyond 64 bits
-        return encoded(message)
+        return encode(message)
 
 
 @dataclass(eq=False)
@@ -157,8 +161,8 @@ class _Job:
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    what: str
-    size: int
+    failure_text: str
+    text_length: int
     seconds: float
     worker: _Worker | None = None
     cancelled: bool = False
@@ -170,27 +174,27 @@ class _Job:
 
     def run(self) -> Any:
         """The value. Raises what `run` raises."""
-        job = _encoded({"function": self.name, "arguments": self.arguments, "seconds": self.seconds})
+        job = _encode({"function": self.name, "arguments": self.arguments, "seconds": self.seconds})
         idle = _idle_worker(self.name)
-        answer = self._ask(idle, job) if idle else None
+        answer = self._run_on(idle, job) if idle else None
         if answer is None and not self.cancelled:
-            answer = self._ask(fresh := _Worker(), job)
-            if answer is None and not fresh.loaded:
+            answer = self._run_on(fresh := _Worker(), job)
+            if answer is None and not fresh.loaded_functions:
                 raise RedraftError("the worker process that computes did not start")
         if answer is None:
-            raise self._over("without a crash of the worker process")
+            raise self._limit_error("without a crash of the worker process")
         if (error := answer.get("error")) in LIMITS:
-            raise self._over(LIMITS[error])
-        return _value(answer)
+            raise self._limit_error(LIMITS[error])
+        return _result_value(answer)
 
-    def _ask(self, worker: _Worker, job: bytes) -> dict[str, Any] | None:
+    def _run_on(self, worker: _Worker, job: bytes) -> dict[str, Any] | None:
         """The answer of a worker; None when it ended, for whatever reason but the limit on its time."""
         self._assign(worker)
         try:
-            answer = worker.load(self.name) or worker.ask(job, self.seconds * WALL)
-        except _EndedError:
-            if worker.close() == -getattr(signal, "SIGPROF", 0) or worker.late:
-                raise self._over(f"within {self.seconds:g} s") from None
+            answer = worker.load(self.name) or worker.execute(job, self.seconds * WALL_PER_CPU_SECOND)
+        except _WorkerExitedError:
+            if worker.kill() == -getattr(signal, "SIGPROF", 0) or worker.timed_out:
+                raise self._limit_error(f"within {self.seconds:g} s") from None
             return None
         finally:
             self._assign(None)
@@ -210,14 +214,14 @@ class _Job:
             if self.worker:
                 self.worker.process.kill()
 
-    def _over(self, limit: str) -> ComputeLimitError:
-        return ComputeLimitError(f"{self.what} {limit} ({self.size:,} characters)")
+    def _limit_error(self, limit: str) -> ComputeLimitError:
+        return ComputeLimitError(f"{self.failure_text} {limit} ({self.text_length:,} characters)")
 
 
-LIMITS = {"MemoryError": f"in {MEMORY // 2**30} GiB of memory", "RecursionError": "without nesting too deep"}
+LIMITS = {"MemoryError": f"in {MEMORY_BYTES // 2**30} GiB of memory", "RecursionError": "without nesting too deep"}
 
 
-def _value(answer: dict[str, Any]) -> Any:
+def _result_value(answer: dict[str, Any]) -> Any:
     if "value" in answer:
         return answer["value"]
     for kind in (ComputeLimitError, ConfigError):
@@ -229,14 +233,14 @@ def _value(answer: dict[str, Any]) -> Any:
 _workers: WeakSet[_Worker] = WeakSet()
 _idle: list[_Worker] = []
 _executor: list[ThreadPoolExecutor] = []
-_starting = RLock()  # also held while this process forks: no child gets the pipes of a worker that nobody knows yet
+_spawn_lock = RLock()  # also held while this process forks: no child gets the pipes of a worker that nobody knows yet
 
 
-def _threads() -> ThreadPoolExecutor:
+def _thread_pool() -> ThreadPoolExecutor:
     """As many threads as there may be workers."""
-    with _starting:
+    with _spawn_lock:
         if not _executor:
-            _executor.append(ThreadPoolExecutor(SIZE, "redraft-compute"))
+            _executor.append(ThreadPoolExecutor(POOL_SIZE, "redraft-compute"))
         return _executor[0]
 
 
@@ -244,7 +248,7 @@ def _idle_worker(function: str) -> _Worker | None:
     """An idle worker, rather one that has loaded the function."""
     while _idle:
         try:
-            at = next((i for i, worker in enumerate(_idle) if function in worker.loaded), -1)
+            at = next((i for i, worker in enumerate(_idle) if function in worker.loaded_functions), -1)
             worker = _idle.pop(at)
         except IndexError:  # another thread took it
             continue
@@ -255,20 +259,20 @@ def _idle_worker(function: str) -> _Worker | None:
 
 
 @atexit.register
-def _close() -> None:
+def _close_idle() -> None:
     while _idle:
-        _idle.pop().close()
+        _idle.pop().kill()
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     """In a forked child: the workers and threads are the parent's. A pipe kept open here would keep them waiting for it."""
     for worker in list(_workers):
-        worker.leave_to_parent()
+        worker.detach_after_fork()
     _workers.clear()
     _idle.clear()
     _executor.clear()
-    _starting.release()
+    _spawn_lock.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_forked)
+    os.register_at_fork(before=_spawn_lock.acquire, after_in_parent=_spawn_lock.release, after_in_child=_reset_after_fork)

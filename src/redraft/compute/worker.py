@@ -17,16 +17,16 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, BinaryIO
 
-WALL = 3.0  # seconds of the clock for each second of CPU time: other programs want the CPU, too
+WALL_PER_CPU_SECOND = 3.0  # seconds of the clock for each second of CPU time: other programs want the CPU, too
 PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
-WATCHDOG = 5.0  # seconds after which the worker ends by itself if its parent did not end it
+WATCHDOG_SECONDS = 5.0  # seconds after which the worker ends by itself if its parent did not end it
 
 
 def main() -> None:
     """Answer until the input ends."""
     _end_with_parent()
-    answers = _only_answers()
-    settings = decoded(sys.stdin.buffer.readline())
+    answers = _claim_stdout()
+    settings = decode(sys.stdin.buffer.readline())
     sys.path[:] = settings["path"]
     _limit_memory(settings["memory"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
@@ -34,7 +34,7 @@ def main() -> None:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
     functions: dict[str, Callable[..., Any]] = {}
     for line in sys.stdin.buffer:
-        answers.write(encoded(_answer(decoded(line), functions)) + b"\n")
+        answers.write(encode(_run_job(decode(line), functions)) + b"\n")
         answers.flush()
 
 
@@ -53,17 +53,17 @@ def _end_with_parent() -> None:
         return
 
 
-def encoded(message: dict[str, Any]) -> bytes:
+def encode(message: dict[str, Any]) -> bytes:
     """A message as a line: text stands in it as it is, which is read ten times as fast as escapes."""
     return json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def decoded(line: bytes) -> Any:
+def decode(line: bytes) -> Any:
     """The message on a line."""
     return json.loads(line.decode("utf-8", "surrogatepass"))
 
 
-def _only_answers() -> BinaryIO:
+def _claim_stdout() -> BinaryIO:
     """The way to the parent; what a library prints goes to stderr from now on."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -79,13 +79,13 @@ def _limit_memory(size: int) -> None:
         return
 
 
-def _answer(job: dict[str, Any], functions: dict[str, Callable[..., Any]]) -> dict[str, Any]:
+def _run_job(job: dict[str, Any], functions: dict[str, Callable[..., Any]]) -> dict[str, Any]:
     """What a job comes to: its value, or the name and the message of what it raised."""
     name = job["function"]
     try:
         if name not in functions:
             functions[name] = _load(name)
-        return {"value": _within(job["seconds"], functions[name], job["arguments"]) if "seconds" in job else None}
+        return {"value": _run_limited(job["seconds"], functions[name], job["arguments"]) if "seconds" in job else None}
     except BaseException as error:  # noqa: BLE001  (whatever a function raises, the parent raises)
         return {"error": type(error).__name__, "message": str(error)[:2000]}
 
@@ -94,13 +94,13 @@ def _load(name: str) -> Callable[..., Any]:
     """The function "module:name"; a module that has a `prepare` is prepared first, which no job pays for."""
     module_name, _, attribute = name.partition(":")
     module = import_module(module_name)
-    getattr(module, "prepare", lambda: None)()
+    getattr(module, "prepare_refinement", lambda: None)()
     function: Callable[..., Any] = getattr(module, attribute)
     return function
 
 
-def _within(seconds: float, function: Callable[..., Any], arguments: list[Any]) -> Any:
-    faulthandler.dump_traceback_later(seconds * WALL + WATCHDOG, exit=True)
+def _run_limited(seconds: float, function: Callable[..., Any], arguments: list[Any]) -> Any:
+    faulthandler.dump_traceback_later(seconds * WALL_PER_CPU_SECOND + WATCHDOG_SECONDS, exit=True)
     _limit_cpu(seconds)
     try:
         return function(*arguments)

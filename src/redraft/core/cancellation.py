@@ -30,23 +30,23 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
         raise cancelled
 
 
-LONG = 16_384  # characters; what is quick to do with fewer is done at once
+THREAD_THRESHOLD = 16_384  # characters; what is quick to do with fewer is done at once
 
 
-async def run_beside(size: int, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def run_in_thread_if_large(size: int, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
     """What a function returns: called at once, or in a thread where it reads LONG characters (`size`) or more.
 
     For what takes time in proportion to a text: of a megabyte it would hold the event loop.
     """
-    return function(*arguments, **named) if size < LONG else await run_in_thread(function, *arguments, **named)
+    return function(*arguments, **keywords) if size < THREAD_THRESHOLD else await run_in_thread(function, *arguments, **keywords)
 
 
-async def run_in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
     """What a function returns that is called in a thread. A StopIteration, which no future can hold, becomes a RuntimeError."""
 
     def call() -> T:
         try:
-            return function(*arguments, **named)
+            return function(*arguments, **keywords)
         except StopIteration as error:
             raise RuntimeError("it raised StopIteration").with_traceback(error.__traceback__) from error
 

@@ -16,7 +16,7 @@ Perform: TypeAlias = Callable[[Step], Awaitable[Record]]
 
 
 async def advance(
-    trace: Trace, plan: Plan, perform: Perform, salvage: Callable[[Trace], object] | None = None
+    trace: Trace, plan: Plan, perform: Perform, on_late_records: Callable[[Trace], object] | None = None
 ) -> AsyncGenerator[Trace, None]:
     """Yield the trace after every new record, and plan anew on each; what is under way is left alone.
 
@@ -25,18 +25,18 @@ async def advance(
     then; `salvage` is called with the trace and the records that came too late: what had arrived, and the Failures of steps
     that were cut off when a model had been asked. Given back here, any of these traces goes on where it stopped.
     """
-    trace = trace.reopened()
+    trace = trace.for_new_run()
     flying: dict[asyncio.Future[Record], Slot] = {}
     try:
         while not trace.outcome:
-            steps = trace.lacks(plan(trace))
+            steps = trace.missing(plan(trace))
             if len(steps) == 1 and not flying:  # nothing goes on beside it
                 trace += await perform(steps[0])
                 yield trace
                 continue
             for step in steps:
                 if step.slot not in flying.values():
-                    flying[asyncio.ensure_future(_carry_out(perform, step))] = step.slot
+                    flying[asyncio.ensure_future(_perform_step(perform, step))] = step.slot
             if not flying:
                 return
             await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
@@ -45,9 +45,9 @@ async def advance(
                 del flying[arrival]
                 yield trace
     except asyncio.CancelledError as error:
-        if salvage and (cut := _record_of(error)):
+        if on_late_records and (cut := _attached_record(error)):
             trace += cut
-            salvage(trace)
+            on_late_records(trace)
         raise
     finally:
         try:
@@ -56,40 +56,40 @@ async def advance(
             late = [flight.result() for flight in flying if not (flight.cancelled() or flight.exception())]
             for record in late:
                 trace += record
-            if salvage and late:
-                salvage(trace)
+            if on_late_records and late:
+                on_late_records(trace)
 
 
-async def _carry_out(perform: Perform, step: Step) -> Record:
+async def _perform_step(perform: Perform, step: Step) -> Record:
     """A step in a task of its own, where a record that was cut off is handed on like any other."""
     try:
         return await perform(step)
     except asyncio.CancelledError as error:
-        if record := _record_of(error):
+        if record := _attached_record(error):
             return record
         raise
 
 
-def _record_of(error: asyncio.CancelledError) -> Record | None:
+def _attached_record(error: asyncio.CancelledError) -> Record | None:
     """What a performer says of a step that was cancelled."""
     return getattr(error, "record", None)
 
 
 async def advance_together(
-    traces: Sequence[Trace], plan: Plan, perform_all: Callable[[list[Step]], Awaitable[list[Record]]]
+    traces: Sequence[Trace], plan: Plan, perform_batch: Callable[[list[Step]], Awaitable[list[Record]]]
 ) -> list[Trace]:
     """Take all traces to their end, one wave of steps over all of them at a time: the shape of a provider's batch API."""
-    going = [trace.reopened() for trace in traces]
-    while wave := [(i, step) for i, trace in enumerate(going) if not trace.outcome for step in trace.lacks(plan(trace))]:
-        for (i, _), record in zip(wave, await perform_all([step for _, step in wave]), strict=True):
+    going = [trace.for_new_run() for trace in traces]
+    while wave := [(i, step) for i, trace in enumerate(going) if not trace.outcome for step in trace.missing(plan(trace))]:
+        for (i, _), record in zip(wave, await perform_batch([step for _, step in wave]), strict=True):
             going[i] += record
     return going
 
 
-def remembering(trace: Trace, perform: Perform) -> Perform:
+def replay_from(trace: Trace, perform: Perform) -> Perform:
     """A performer that answers from a trace before it asks the world: a replay."""
 
-    async def recall(step: Step) -> Record:
-        return trace.filled.get(step.slot) or await perform(step)
+    async def replay(step: Step) -> Record:
+        return trace.records_by_slot.get(step.slot) or await perform(step)
 
-    return recall
+    return replay

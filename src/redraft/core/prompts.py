@@ -12,12 +12,12 @@ from hashlib import sha256
 from .records import Candidate, Feedback, Message
 from .trace import Trace
 
-MOST_TRIES = 3  # earlier attempts told of: more of them only lengthens the prompt
+MAX_FAILED_ATTEMPTS = 3  # earlier attempts told of: more of them only lengthens the prompt
 DIGITS = 9  # of scores: what differs beyond is the same, as it is where the best is chosen
-ANSWERED = {"user", "tool", "function"}  # the roles after which an answer comes
+PRE_ANSWER_ROLES = {"user", "tool", "function"}  # the roles after which an answer comes
 
 
-def first_prompt(trace: Trace) -> tuple[Message, ...]:
+def draft_messages(trace: Trace) -> tuple[Message, ...]:
     """The messages that ask for a first draft: those of the task, with every hard constraint at the end of the last user message.
 
     Without a user message they make one.
@@ -30,10 +30,10 @@ def first_prompt(trace: Trace) -> tuple[Message, ...]:
     asked = [i for i, message in enumerate(messages) if message["role"] == "user"]
     if not asked:
         return (*messages, {"role": "user", "content": told})
-    return (*messages[: asked[-1]], extended(messages[asked[-1]], told), *messages[asked[-1] + 1 :])
+    return (*messages[: asked[-1]], with_paragraph(messages[asked[-1]], told), *messages[asked[-1] + 1 :])
 
 
-def extended(message: Message, text: str) -> Message:
+def with_paragraph(message: Message, text: str) -> Message:
     """The message with one more paragraph of text, as one more part where its content is a list of parts."""
     content = message["content"]
     if isinstance(content, list | tuple):
@@ -41,7 +41,7 @@ def extended(message: Message, text: str) -> Message:
     return {**message, "content": f"{content}\n\n{text}" if content else text}
 
 
-def advise(trace: Trace, parent: Candidate) -> tuple[Message, ...]:
+def refinement_messages(trace: Trace, parent: Candidate) -> tuple[Message, ...]:
     """The messages that ask for a better version of `parent`.
 
     Those that ask for a first draft come first and unchanged, so that a provider's prefix cache hits; then the parent, as the
@@ -49,35 +49,35 @@ def advise(trace: Trace, parent: Candidate) -> tuple[Message, ...]:
     assistant's turn cannot follow, the user message holds the parent; so it does where the parent calls tools, since an assistant's
     turn with calls must be followed by their results. No two neighbours are added that have the same role.
     """
-    asked, advice = first_prompt(trace), "\n\n".join(_advice(trace, parent))
+    asked, advice = draft_messages(trace), "\n\n".join(_refinement_paragraphs(trace, parent))
     last = asked[-1]["role"]
-    if last in ANSWERED and parent.text.strip() and not parent.tool_calls:
+    if last in PRE_ANSWER_ROLES and parent.text.strip() and not parent.tool_calls:
         return (*asked, {"role": "assistant", "content": parent.text}, {"role": "user", "content": advice})
-    told = f"{_enclosed(parent.readable)}\n\n{advice}"
+    told = f"{_delimited_answer(parent.display_text)}\n\n{advice}"
     if last == "user":
-        return (*asked[:-1], extended(asked[-1], told))
+        return (*asked[:-1], with_paragraph(asked[-1], told))
     return (*asked, {"role": "user", "content": told})
 
 
-def _enclosed(text: str) -> str:
+def _delimited_answer(text: str) -> str:
     """An earlier answer where it has no turn of its own."""
     if not text.strip():
         return "The earlier answer to this request was empty."
-    fence = fence_for(text)
+    fence = delimiter_for(text)
     return f"This is an earlier answer to the request above:\n\n<answer-{fence}>\n{text}\n</answer-{fence}>"
 
 
-def _advice(trace: Trace, parent: Candidate) -> Iterator[str]:
+def _refinement_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
     """What to change, what must stay as it is, and what did not help, a paragraph each."""
     wishes = list(open_actions(trace, parent))
     yield "Improve the answer. Change what is listed here and keep what is good:"
     yield "\n".join(wishes) or "- Make it a better answer to the request."
-    if held := [seat.demand for seat in trace.panel if seat.demand and trace.seat_score(parent.id, seat) == 1]:
+    if held := [seat.demand for seat in trace.panel if seat.demand and trace.grader_score(parent.id, seat) == 1]:
         yield "The improved answer must go on meeting this:"
         yield "\n".join(f"- still holds: {demand}" for demand in held)
-    if tried := [list(setbacks(trace, c, wishes)) for c in fruitless(trace, parent)]:
+    if tried := [list(new_problems(trace, c, wishes)) for c in failed_attempts(trace, parent)]:
         times = Counter(line for lines in tried for line in lines)  # with it, nothing is asked for twice in the same words
-        latest = dict.fromkeys(line for lines in tried[-MOST_TRIES:] for line in lines)
+        latest = dict.fromkeys(line for lines in tried[-MAX_FAILED_ATTEMPTS:] for line in lines)
         yield "This was already tried and did not help; do not repeat it:"
         yield "\n".join(f"{line} ({times[line]} times)" if times[line] > 1 else line for line in latest)
     if parent.tool_calls:
@@ -86,7 +86,7 @@ def _advice(trace: Trace, parent: Candidate) -> Iterator[str]:
         yield "Answer with the improved answer only: no preface, no comment on the changes."
 
 
-def fence_for(text: str) -> str:
+def delimiter_for(text: str) -> str:
     """A tag that does not occur in `text`."""
     fence = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     while fence in text:
@@ -97,14 +97,14 @@ def fence_for(text: str) -> str:
 def open_actions(trace: Trace, candidate: Candidate) -> Iterator[str]:
     """What is still to be changed, grouped by criterion; nothing about what is already met."""
     for feedback in trace.feedback[candidate.id]:
-        yield from _open(feedback)
+        yield from _feedback_lines(feedback)
     for comparison in trace.comparisons[-1:]:
         if candidate.id in comparison.ranking:
-            yield from _lines(comparison.grader, [comparison.reason, *comparison.actions])
+            yield from _action_lines(comparison.grader, [comparison.reason, *comparison.actions])
 
 
-def _open(feedback: Feedback) -> Iterator[str]:
-    met = feedback.done or not feedback.steers if feedback.score is None else feedback.score >= 1
+def _feedback_lines(feedback: Feedback) -> Iterator[str]:
+    met = feedback.done or not feedback.is_critique if feedback.score is None else feedback.score >= 1
     if met:
         return
     unmet = [c for c in feedback.criteria if c.score < 1]
@@ -113,11 +113,11 @@ def _open(feedback: Feedback) -> Iterator[str]:
         yield f"- {c.name}: {c.action or 'not fully met yet'}{about}"
     loose = [a for a in feedback.actions if a not in {c.action for c in feedback.criteria}]
     if not unmet or loose:
-        yield from _lines(feedback.grader, loose or [feedback.reason])
+        yield from _action_lines(feedback.grader, loose or [feedback.reason])
 
 
-def _lines(grader: str, wishes: Sequence[str]) -> Iterator[str]:
-    said = [wish for wish in wishes if wish] or ["not fully met yet"]
+def _action_lines(grader: str, actions: Sequence[str]) -> Iterator[str]:
+    said = [wish for wish in actions if wish] or ["not fully met yet"]
     name = grader.partition(":{")[0]  # JSON in a grader's name, such as a whole schema, is nothing to be told
     if len(said) == 1:
         yield f"- {name}: {said[0]}"
@@ -126,21 +126,21 @@ def _lines(grader: str, wishes: Sequence[str]) -> Iterator[str]:
         yield from (f"  - {wish}" for wish in said)
 
 
-def fruitless(trace: Trace, parent: Candidate) -> list[Candidate]:
+def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
     """The refinements of `parent` that did not become better than it."""
 
     def merit(id: int) -> tuple[float, float, float]:
-        return trace.kept_share(id), trace.nearness(id), round(trace.scores[id] or 0.0, DIGITS)
+        return trace.must_pass_rate(id), trace.nearness(id), round(trace.scores[id] or 0.0, DIGITS)
 
     bar, known = merit(parent.id), trace.scores[parent.id] is not None
     children = [c for c in trace.candidates if c.parent == parent.id and c.role == "refine"]
     return [c for c in children if not known or merit(c.id) <= bar]
 
 
-def setbacks(trace: Trace, child: Candidate, known: Sequence[str]) -> Iterator[str]:
+def new_problems(trace: Trace, child: Candidate, known_problems: Sequence[str]) -> Iterator[str]:
     """What was wrong with a refinement beside what was known of its parent."""
-    if trace.unchanged(child):
+    if trace.is_unchanged(child):
         yield "- returning the earlier answer as it was"
         return
-    said = [line for line in open_actions(trace, child) if line not in known]
+    said = [line for line in open_actions(trace, child) if line not in known_problems]
     yield from said or ["- a revision that changed too little of what is listed above"]

@@ -13,7 +13,7 @@ from itertools import chain
 from math import sqrt
 from typing import Any, TypeAlias
 
-from ..jsontext import first_repeated, parsed
+from ..jsontext import first_duplicate, strict_loads
 
 Slot: TypeAlias = tuple[Any, ...]
 Message: TypeAlias = Mapping[str, Any]
@@ -44,7 +44,7 @@ class StopReason(StrEnum):
         return self in {StopReason.BUDGET, StopReason.DEADLINE, StopReason.FAILED, StopReason.CANCELLED}
 
 
-def _plus(a: float | None, b: float | None) -> Any:
+def _add_optional(a: float | None, b: float | None) -> Any:
     return None if a is None or b is None else a + b
 
 
@@ -68,34 +68,34 @@ class Usage:
     answer_cost: float | None = 0.0
 
     def __add__(self, other: Usage) -> Usage:
-        if other is NOTHING or self is NOTHING:
-            return self if other is NOTHING else other
+        if other is NO_USAGE or self is NO_USAGE:
+            return self if other is NO_USAGE else other
         return Usage(
             self.calls + other.calls,
-            _plus(self.input_tokens, other.input_tokens),
-            _plus(self.output_tokens, other.output_tokens),
+            _add_optional(self.input_tokens, other.input_tokens),
+            _add_optional(self.output_tokens, other.output_tokens),
             self.cached_calls + other.cached_calls,
             self.retried_calls + other.retried_calls,
-            _plus(self.cost, other.cost),
-            _plus(self.answer_tokens, other.answer_tokens),
-            _plus(self.answer_cost, other.answer_cost),
+            _add_optional(self.cost, other.cost),
+            _add_optional(self.answer_tokens, other.answer_tokens),
+            _add_optional(self.answer_cost, other.answer_cost),
         )
 
     @property
     def tokens(self) -> int | None:
         """Tokens read and written together."""
-        both: int | None = _plus(self.input_tokens, self.output_tokens)
+        both: int | None = _add_optional(self.input_tokens, self.output_tokens)
         return both
 
-    def of_one_answer(self) -> Usage:
+    def as_single_answer(self) -> Usage:
         """The same where all calls were made for one answer: each after the first was a retry."""
         return replace(self, retried_calls=max(self.calls - 1, 0))
 
 
-NOTHING = Usage()
+NO_USAGE = Usage()
 
 
-MOST_TOOL_CALLS = 128  # in one answer
+MAX_TOOL_CALLS = 128  # in one answer
 TOOL_CHOICES = ("none", "auto", "required")
 
 
@@ -115,31 +115,31 @@ class ToolCall:
             raise ValueError(f"a tool call has a name, arguments and an id, all of them texts, got {self!r:.200}")
 
     @property
-    def parsed(self) -> Any:
+    def parsed_arguments(self) -> Any:
         """The arguments as a value: an object, in every call that a model made. Raises ValueError for what is no JSON.
 
         Its bounds are those of `jsontext.parsed`.
         """
-        return parsed(self.arguments)
+        return strict_loads(self.arguments)
 
     def as_message_part(self) -> dict[str, Any]:
         """The call as it stands in an assistant's message: {"id", "type", "function": {"name", "arguments"}}."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
-def _shown(value: object) -> str:
-    from ..checks import shown  # it knows the errors, and those know the records
+def _format_value(value: object) -> str:
+    from ..checks import format_value  # it knows the errors, and those know the records
 
-    return shown(value)
+    return format_value(value)
 
 
-def checked_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
+def validate_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
     """The tools offered to a writer. Raises ValueError for what is no list of function tools, or names one twice."""
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
-        raise ValueError(f"tools must be a list of {_TOOL}, got {_shown(tools)}")
+        raise ValueError(f"tools must be a list of {_TOOL}, got {_format_value(tools)}")
     checked = tuple({"type": "function", **tool} if isinstance(tool, Mapping) else tool for tool in tools)
     names = [_tool_name(tool) for tool in checked]
-    if (twice := first_repeated(names)) is not None:
+    if (twice := first_duplicate(names)) is not None:
         raise ValueError(f"tools: the function {twice!r} stands there twice")
     return checked
 
@@ -151,26 +151,26 @@ def _tool_name(tool: Any) -> str:
     function = tool.get("function") if isinstance(tool, dict) and tool["type"] == "function" else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
-        raise ValueError(f"tools: a tool is {_TOOL}, got {_shown(tool)}")
+        raise ValueError(f"tools: a tool is {_TOOL}, got {_format_value(tool)}")
     if not isinstance(function.get("parameters", {}), Mapping):
-        raise ValueError(f"tools: the parameters of {name!r} must be a JSON schema, got {_shown(function['parameters'])}")
+        raise ValueError(f"tools: the parameters of {name!r} must be a JSON schema, got {_format_value(function['parameters'])}")
     return name
 
 
-def checked_tool_choice(choice: Any, tools: Iterable[Mapping[str, Any]]) -> str | Mapping[str, Any] | None:
+def validate_tool_choice(choice: Any, tools: Iterable[Mapping[str, Any]]) -> str | Mapping[str, Any] | None:
     """Which of the tools a writer must call. Raises ValueError for what says nothing about these tools."""
     if choice is None:
         return None
     names = [tool["function"]["name"] for tool in tools]
     if not names:
-        raise ValueError(f"tool_choice says which of the `tools` to call, and there are none, got {_shown(choice)}")
+        raise ValueError(f"tool_choice says which of the `tools` to call, and there are none, got {_format_value(choice)}")
     if isinstance(choice, str) and choice in TOOL_CHOICES:
         return choice
     function = choice.get("function") if isinstance(choice, Mapping) and choice.get("type") == "function" else None
     if isinstance(function, Mapping) and function.get("name") in names:
         return dict(choice)
     allowed = f'{", ".join(map(repr, TOOL_CHOICES))} or {{"type": "function", "function": {{"name": ...}}}}'
-    raise ValueError(f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {_shown(choice)}")
+    raise ValueError(f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {_format_value(choice)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,43 +214,43 @@ class Task:
 
         texts = dict(response=response, reference=reference, context=context, tests=tests, id=id)
         for name, value in texts.items():
-            checks.text(name, value, optional=True, empty=True)
+            checks.text(name, value, optional=True, allow_blank=True)
         if not (metadata is None or isinstance(metadata, Mapping)):
-            raise checks.refused("metadata", 'a mapping such as {"source": "mail"} or None', metadata)
+            raise checks.invalid_argument("metadata", 'a mapping such as {"source": "mail"} or None', metadata)
         try:
             said = tuple(as_messages(messages))
         except ValueError as error:
             raise ConfigError(f"messages: {error}") from None
         try:
-            offered = checked_tools(() if tools is None else tools)
-            choice = checked_tool_choice(tool_choice, offered)
+            offered = validate_tools(() if tools is None else tools)
+            choice = validate_tool_choice(tool_choice, offered)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        given = dict(messages=said, requirements=_specs(requirements), metadata=dict(metadata or {}))
+        given = dict(messages=said, requirements=_requirement_specs(requirements), metadata=dict(metadata or {}))
         for name, held in [*texts.items(), *given.items(), ("tools", offered), ("tool_choice", choice)]:
             object.__setattr__(self, name, held)
 
     @property
     def prompt(self) -> str:
         """The text of the last user message."""
-        return next((text_of(m) for m in reversed(self.messages) if m["role"] == "user"), "")
+        return next((message_text(m) for m in reversed(self.messages) if m["role"] == "user"), "")
 
 
-ADDRESSES = {"image_url", "video_url", "audio_url", "file_url", "url", "uri"}
+URL_FIELDS = {"image_url", "video_url", "audio_url", "file_url", "url", "uri"}
 """The fields of a message's parts in which an address stands: a text, or an object with such a field."""
 
 
-def _specs(requirements: Any) -> tuple[str, ...]:
+def _requirement_specs(requirements: Any) -> tuple[str, ...]:
     """The specs of requirements, given as specs or as objects that have one. Raises ConfigError."""
     from .. import checks
 
     wanted = 'a list of specs such as ["words:80-200"], or of objects with a `spec`'
     if isinstance(requirements, str | bytes | Mapping | type) or not isinstance(requirements, Iterable):
-        raise checks.refused("requirements", wanted, requirements)
+        raise checks.invalid_argument("requirements", wanted, requirements)
     specs = [one if isinstance(one, str) else getattr(one, "spec", None) for one in requirements]
     for spec in specs:
         if not isinstance(spec, str):
-            raise checks.refused("requirements", wanted, requirements)
+            raise checks.invalid_argument("requirements", wanted, requirements)
     return tuple(map(str, specs))
 
 
@@ -262,33 +262,33 @@ def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     if isinstance(prompt, Mapping | bytes | type) or not isinstance(prompt, Iterable):
-        raise ValueError(f"a task is a prompt or a list of messages, got {_shown(prompt)}")
+        raise ValueError(f"a task is a prompt or a list of messages, got {_format_value(prompt)}")
     messages: list[dict[str, Any]] = []
     for n, message in enumerate(prompt, 1):
         calls = isinstance(message, Mapping) and (message.get("tool_calls") or message.get("function_call"))
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not ("content" in message or calls):
-            raise ValueError(f'message {n} must be {{"role": "user", "content": "..."}}, got {_shown(message)}')
-        _check_addresses(message.get("content"), f"messages[{n - 1}].content")
+            raise ValueError(f'message {n} must be {{"role": "user", "content": "..."}}, got {_format_value(message)}')
+        _check_urls(message.get("content"), f"messages[{n - 1}].content")
         messages.append({**message, "content": message.get("content")})
     if not messages:
         raise ValueError("a task needs at least one message, got none")
     return messages
 
 
-def _check_addresses(value: Any, where: str) -> None:
+def _check_urls(value: Any, where: str) -> None:
     """Raises ValueError for an address of an image, or of another file, in a message that is no http(s) or data: URL."""
     if isinstance(value, list | tuple):
         for n, part in enumerate(value):
-            _check_addresses(part, f"{where}[{n}]")
+            _check_urls(part, f"{where}[{n}]")
     elif isinstance(value, Mapping) and value.get("type") != "text":
         for name, inner in value.items():
-            if name in ADDRESSES and isinstance(inner, str) and not inner.lower().startswith(("http://", "https://", "data:")):
-                raise ValueError(f"{where}.{name}: an image is an http(s): or data: URL, got {_shown(inner)}")
+            if name in URL_FIELDS and isinstance(inner, str) and not inner.lower().startswith(("http://", "https://", "data:")):
+                raise ValueError(f"{where}.{name}: an image is an http(s): or data: URL, got {_format_value(inner)}")
             if isinstance(inner, Mapping):
-                _check_addresses(inner, f"{where}.{name}")
+                _check_urls(inner, f"{where}.{name}")
 
 
-def text_of(message: Message) -> str:
+def message_text(message: Message) -> str:
     """The text in a message whose content is text or a list of parts."""
     content = message["content"]
     if isinstance(content, str):
@@ -315,7 +315,7 @@ class Candidate:
     reasoning: str | None = None
     note: str = ""
     lossy: bool = False
-    usage: Usage = NOTHING
+    usage: Usage = NO_USAGE
     seconds: float | None = None
     tool_calls: tuple[ToolCall, ...] = ()
 
@@ -324,19 +324,19 @@ class Candidate:
         return ("candidate", self.id)
 
     @property
-    def readable(self) -> str:
+    def display_text(self) -> str:
         """The text and, each on a line of its own, the tool calls: `[tool call: NAME] ARGUMENTS`."""
         calls = (f"[tool call: {call.name}] {call.arguments}" for call in self.tool_calls)
         return "\n".join(filter(None, (self.text, *calls)))
 
     @property
-    def substance(self) -> tuple[Any, ...]:
+    def content_key(self) -> tuple[Any, ...]:
         """The text and the tool calls without their ids, which are new every time: equal where two candidates say the same."""
         return (self.text, *((call.name, call.arguments) for call in self.tool_calls))
 
 
 @dataclass(frozen=True, slots=True)
-class Criterion:
+class CriterionScore:
     """One line of a grader's view: a criterion, its score in [0, 1], the evidence quoted, and what to change."""
 
     name: str
@@ -364,12 +364,12 @@ class Feedback:
     reason: str = ""
     actions: tuple[str, ...] = ()
     done: bool | None = None
-    criteria: tuple[Criterion, ...] = ()
+    criteria: tuple[CriterionScore, ...] = ()
     candidate: int = 0
     grader: str = ""
-    look: int = 0
+    repeat: int = 0
     by: str = ""
-    usage: Usage = NOTHING
+    usage: Usage = NO_USAGE
     seconds: float | None = None
     votes: tuple[Feedback | Failure, ...] = ()
     nearness: float | None = None
@@ -385,15 +385,15 @@ class Feedback:
 
     @property
     def slot(self) -> Slot:
-        return ("feedback", self.candidate, self.grader, self.look)
+        return ("feedback", self.candidate, self.grader, self.repeat)
 
     @property
-    def steers(self) -> bool:
+    def is_critique(self) -> bool:
         """Whether it is a critic's: it says what to change or whether to stop, and gives no score."""
         return self.score is None and (bool(self.actions) or self.done is not None)
 
     @property
-    def spread(self) -> float | None:
+    def vote_sd(self) -> float | None:
         """The standard deviation (n - 1) of the scores of its votes; None with fewer than two."""
         scores = [v.score for v in self.votes if isinstance(v, Feedback) and v.score is not None]
         if len(scores) < 2:
@@ -404,21 +404,21 @@ class Feedback:
 
 def _check_score(score: Any, what: str) -> None:
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise ValueError(f"{what} must be a number in [0, 1], got {_shown(score)}")
+        raise ValueError(f"{what} must be a number in [0, 1], got {_format_value(score)}")
 
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
     """What stands in a list. Raises ValueError for what is none: a text would be taken apart."""
     if isinstance(value, str | bytes | Mapping | type) or not isinstance(value, Iterable):
-        raise ValueError(f"{name} must be a list, got {_shown(value)}")
+        raise ValueError(f"{name} must be a list, got {_format_value(value)}")
     return tuple(value)
 
 
-def _check_interval(ends: Any) -> None:
-    if not isinstance(ends, tuple | list) or len(ends) != 2:
-        raise ValueError(f"an interval is a pair of numbers (low, high), got {ends!r:.200}")
-    low, high = ends
-    for end in ends:
+def _check_interval(interval: Any) -> None:
+    if not isinstance(interval, tuple | list) or len(interval) != 2:
+        raise ValueError(f"an interval is a pair of numbers (low, high), got {interval!r:.200}")
+    low, high = interval
+    for end in interval:
         _check_score(end, "an end of an interval")
     if low > high:
         raise ValueError(f"an interval goes from its lower end to its upper one, got {(low, high)!r}")
@@ -443,12 +443,12 @@ class Comparison:
     actions: tuple[str, ...] = ()
     done: bool | None = None
     grader: str = ""
-    look: int = 0
+    repeat: int = 0
     by: str = ""
-    usage: Usage = NOTHING
+    usage: Usage = NO_USAGE
     seconds: float | None = None
     ties: tuple[tuple[int, ...], ...] = ()
-    shown: tuple[int, ...] = ()
+    presentation_order: tuple[int, ...] = ()
     votes: tuple[Comparison | Failure, ...] = ()
 
     def __post_init__(self) -> None:
@@ -463,10 +463,10 @@ class Comparison:
 
     @property
     def slot(self) -> Slot:
-        return ("comparison", tuple(sorted(self.ranking)), self.grader, self.look)
+        return ("comparison", tuple(sorted(self.ranking)), self.grader, self.repeat)
 
     @property
-    def places(self) -> dict[int, int]:
+    def ranks(self) -> dict[int, int]:
         """The place of every candidate, from 0; tied ones share the best place among them."""
         places = {id: place for place, id in enumerate(self.ranking)}
         for group in self.ties:
@@ -479,7 +479,7 @@ class Comparison:
         told: dict[frozenset[int], list[dict[int, int]]] = {}
         for vote in self.votes:
             if isinstance(vote, Comparison):
-                told.setdefault(frozenset(vote.ranking), []).append(vote.places)
+                told.setdefault(frozenset(vote.ranking), []).append(vote.ranks)
         twice = [places for places in told.values() if len(places) > 1]
         return all(p == places[0] for places in twice for p in places) if twice else None
 
@@ -493,22 +493,22 @@ class Failure:
     `ModelError` and `BudgetExhaustedError`), so that it can be raised again as it was.
     """
 
-    of: Slot
+    step_slot: Slot
     role: str
     error: str
     message: str = ""
-    ends: StopReason | None = None
+    stop_reason: StopReason | None = None
     by: str = ""
-    usage: Usage = NOTHING
+    usage: Usage = NO_USAGE
     seconds: float | None = None
     status: int | None = None
     retry_after: float | None = None
     retryable: bool | None = None
-    what: str = ""
+    limit: str = ""
 
     @property
     def slot(self) -> Slot:
-        return ("failure", *self.of)
+        return ("failure", *self.step_slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,17 +525,17 @@ class Outcome:
     note: str = ""
     score: float | None = None
     interval: tuple[float, float] | None = None
-    believed: tuple[tuple[int, float], ...] = ()
-    noise: float | None = None
+    estimates: tuple[tuple[int, float], ...] = ()
+    noise_sd: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", StopReason(self.reason))
-        for score in (self.score, self.noise):
+        object.__setattr__(self, "error_reason", StopReason(self.reason))
+        for score in (self.score, self.noise_sd):
             if score is not None:
                 _check_score(score, "what is believed of a candidate")
         if self.interval is not None:
             _check_interval(self.interval)
-        for pair in _as_tuple("believed", self.believed):
+        for pair in _as_tuple("believed", self.estimates):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise ValueError(f"believed must hold pairs (id, score), got {pair!r:.200}")
             id, score = pair
@@ -550,7 +550,7 @@ class Outcome:
 
     @property
     def usage(self) -> Usage:
-        return NOTHING
+        return NO_USAGE
 
 
 Record: TypeAlias = Candidate | Feedback | Comparison | Failure | Outcome

@@ -14,20 +14,33 @@ from typing import Any, TypeAlias, get_type_hints
 import orjson
 
 from ..errors import StoreError
-from ..jsontext import MOST_DEPTH, TOO_DEEP, depth
-from .records import Candidate, Comparison, Criterion, Failure, Feedback, Outcome, Record, Slot, StopReason, Task, ToolCall, Usage
-from .type_checks import LARGEST, NUMBERS, Check, check_of, passing
+from ..jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, nesting_depth
+from .records import (
+    Candidate,
+    Comparison,
+    CriterionScore,
+    Failure,
+    Feedback,
+    Outcome,
+    Record,
+    Slot,
+    StopReason,
+    Task,
+    ToolCall,
+    Usage,
+)
+from .type_checks import INT64_LIMIT, NUMBER_TYPES, Validator, accepted_classes, validator_for
 
-Restored: TypeAlias = tuple[Callable[[Any], Any] | None, frozenset[type], Check]
+FieldDecoder: TypeAlias = tuple[Callable[[Any], Any] | None, frozenset[type], Validator]
 SCHEMA = 1
-KINDS: dict[str, type] = {
+RECORD_TYPES: dict[str, type] = {
     "candidate": Candidate,
     "feedback": Feedback,
     "comparison": Comparison,
     "failure": Failure,
     "outcome": Outcome,
 }
-NAMES = {cls: kind for kind, cls in KINDS.items()}
+RECORD_KINDS = {cls: kind for kind, cls in RECORD_TYPES.items()}
 
 
 def pack(value: Any) -> dict[str, Any]:
@@ -36,7 +49,7 @@ def pack(value: Any) -> dict[str, Any]:
     for name, default in _defaults(value.__class__):
         held = getattr(value, name)
         if held is not default and held != default:
-            out[name] = _plain(held)
+            out[name] = _to_jsonable(held)
     return out
 
 
@@ -46,11 +59,11 @@ def _defaults(kind: Any) -> list[tuple[str, Any]]:
     return [(f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(kind)]
 
 
-def _plain(value: Any) -> Any:
+def _to_jsonable(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
+        return [_to_jsonable(v) for v in value]
     if is_dataclass(value) and not isinstance(value, type):
         return pack(value)
     return dict(value) if isinstance(value, Mapping) else value
@@ -59,12 +72,12 @@ def _plain(value: Any) -> Any:
 def unpack(cls: type, data: Mapping[str, Any]) -> Any:
     """The dataclass that `pack` wrote. Raises StoreError when the data do not make one."""
     try:
-        restored, held = _restored(cls), {}
-        for name, value in _object(data).items():
-            restore, passes, fits = restored.get(name, UNKNOWN)
+        restored, held = _field_decoders(cls), {}
+        for name, value in _require_object(data).items():
+            restore, passes, fits = restored.get(name, UNKNOWN_FIELD)
             held[name] = whole = value if restore is None else restore(value)
             kind = whole.__class__
-            if (kind in NUMBERS and not -LARGEST <= whole < LARGEST) if kind in passes else not fits(whole):
+            if (kind in NUMBER_TYPES and not -INT64_LIMIT <= whole < INT64_LIMIT) if kind in passes else not fits(whole):
                 raise ValueError(f"{name} cannot be {whole!r:.80}")
         return cls(**held)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
@@ -72,58 +85,58 @@ def unpack(cls: type, data: Mapping[str, Any]) -> Any:
 
 
 @cache
-def _restored(kind: Any) -> dict[str, Restored]:
+def _field_decoders(kind: Any) -> dict[str, FieldDecoder]:
     """How each field of a dataclass is restored (None: as it is), the classes that it may have then, and what else it may be."""
     hints = get_type_hints(kind)
     if kind is Task:  # which checks its messages itself
         hints["messages"] = Any
     return {
-        name: (RESTORE.get(name, None if held in PLAIN_TYPES else _same), passing(held), check_of(held))
+        name: (DECODERS.get(name, None if held in SCALAR_TYPES else _lists_to_tuples), accepted_classes(held), validator_for(held))
         for name, held in hints.items()
     }
 
 
-def _same(value: Any) -> Any:
+def _lists_to_tuples(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _slot(value: Any) -> Slot:
+def _decode_slot(value: Any) -> Slot:
     if not isinstance(value, list | tuple) or any(isinstance(v, dict) for v in value):
         raise TypeError(f"a slot is a list of texts, numbers and lists, got {value!r:.80}")
-    return tuple(_slot(v) if isinstance(v, list) else v for v in value)
+    return tuple(_decode_slot(v) if isinstance(v, list) else v for v in value)
 
 
-def _pair(value: Any) -> tuple[Any, Any]:
+def _decode_pair(value: Any) -> tuple[Any, Any]:
     one, other = value
     return one, other
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _require_object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"expected an object, got {value!r:.80}")
     return value
 
 
-def _vote(data: Mapping[str, Any]) -> Any:
-    return unpack(Comparison if "ranking" in _object(data) else Failure if "of" in data else Feedback, data)
+def _decode_vote(data: Mapping[str, Any]) -> Any:
+    return unpack(Comparison if "ranking" in _require_object(data) else Failure if "of" in data else Feedback, data)
 
 
-RESTORE: dict[str, Any] = {
+DECODERS: dict[str, Any] = {
     "usage": lambda v: unpack(Usage, v),
-    "criteria": lambda v: tuple(unpack(Criterion, c) for c in v),
-    "of": _slot,
+    "criteria": lambda v: tuple(unpack(CriterionScore, c) for c in v),
+    "of": _decode_slot,
     "ties": lambda v: tuple(tuple(group) for group in v),
-    "votes": lambda v: tuple(map(_vote, v)),
+    "votes": lambda v: tuple(map(_decode_vote, v)),
     "ends": lambda v: v and StopReason(v),
-    "interval": lambda v: None if v is None else _pair(v),
-    "believed": lambda v: tuple(map(_pair, v)),
+    "interval": lambda v: None if v is None else _decode_pair(v),
+    "believed": lambda v: tuple(map(_decode_pair, v)),
     "tool_calls": lambda v: tuple(unpack(ToolCall, call) for call in v),
 }
 
 
 def record_to_json(record: Record) -> str:
     """One line."""
-    told = {"kind": NAMES[type(record)], **pack(record)}
+    told = {"kind": RECORD_KINDS[type(record)], **pack(record)}
     try:
         return orjson.dumps(told).decode()
     except TypeError:  # half a surrogate pair, or a number beyond 64 bits
@@ -132,16 +145,16 @@ def record_to_json(record: Record) -> str:
 
 def record_from_json(line: str) -> Record:
     """The record on a line. Raises StoreError for anything else."""
-    data = loads(line)
-    cls = KINDS.get(str(data.pop("kind", None)))
+    data = object_from_json(line)
+    cls = RECORD_TYPES.get(str(data.pop("kind", None)))
     if cls is None:
-        raise StoreError(f"not a record of any known kind ({', '.join(KINDS)}): {line[:200]!r}")
+        raise StoreError(f"not a record of any known kind ({', '.join(RECORD_TYPES)}): {line[:200]!r}")
     record: Record = unpack(cls, data)
     return record
 
 
-PLAIN_TYPES = (str, int, float, bool, str | None, int | None, float | None, bool | None)
-UNKNOWN: Restored = (_same, frozenset(), lambda _: True)
+SCALAR_TYPES = (str, int, float, bool, str | None, int | None, float | None, bool | None)
+UNKNOWN_FIELD: FieldDecoder = (_lists_to_tuples, frozenset(), lambda _: True)
 
 
 def task_from_json(data: Mapping[str, Any]) -> Task:
@@ -150,7 +163,7 @@ def task_from_json(data: Mapping[str, Any]) -> Task:
     return task
 
 
-def loads(text: str) -> dict[str, Any]:
+def object_from_json(text: str) -> dict[str, Any]:
     """A JSON object. Raises StoreError for anything else."""
     data = value_from_json(text)
     if not isinstance(data, dict):
@@ -167,10 +180,10 @@ def value_from_json(text: Any) -> Any:
         raise StoreError(f"not JSON: it is no text (in {str(text)[:200]})")
     try:
         data = json.loads(text)
-        if text.count("[") + text.count("{") > MOST_DEPTH and depth(data) > MOST_DEPTH:
-            raise ValueError(TOO_DEEP)
+        if text.count("[") + text.count("{") > MAX_DEPTH and nesting_depth(data) > MAX_DEPTH:
+            raise ValueError(TOO_DEEP_MESSAGE)
     except RecursionError:
-        raise StoreError(f"not JSON: {TOO_DEEP} (in {text[:200]!r})") from None
+        raise StoreError(f"not JSON: {TOO_DEEP_MESSAGE} (in {text[:200]!r})") from None
     except ValueError as error:
         raise StoreError(f"not JSON: {error} (in {text[:200]!r})") from error
     return data

@@ -60,11 +60,11 @@ class Grade:
     grader: str
     task: Task
     candidate: Candidate
-    look: int = 0
+    repeat: int = 0
 
     @property
     def slot(self) -> Slot:
-        return ("feedback", self.candidate.id, self.grader, self.look)
+        return ("feedback", self.candidate.id, self.grader, self.repeat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class Compare:
     grader: str
     task: Task
     candidates: tuple[Candidate, ...]
-    look: int = 0
+    repeat: int = 0
 
     @property
     def slot(self) -> Slot:
-        return ("comparison", tuple(sorted(c.id for c in self.candidates)), self.grader, self.look)
+        return ("comparison", tuple(sorted(c.id for c in self.candidates)), self.grader, self.repeat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class Stop:
     note: str = ""
     score: float | None = None
     interval: tuple[float, float] | None = None
-    believed: tuple[tuple[int, float], ...] = ()
-    noise: float | None = None
+    estimates: tuple[tuple[int, float], ...] = ()
+    noise_sd: float | None = None
 
     @property
     def slot(self) -> Slot:
@@ -102,7 +102,7 @@ class Stop:
     @property
     def outcome(self) -> Outcome:
         """What it leaves."""
-        return Outcome(self.best, self.reason, self.note, self.score, self.interval, self.believed, self.noise)
+        return Outcome(self.best, self.reason, self.note, self.score, self.interval, self.estimates, self.noise_sd)
 
 
 Step: TypeAlias = Generate | Refine | Repair | Grade | Compare | Stop

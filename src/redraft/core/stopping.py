@@ -14,7 +14,7 @@ from .trace import Trace
 TOLERANCE = 1e-9  # a lift of exactly min_delta is no lift, whatever the last bits say
 
 
-class Ending(NamedTuple):
+class StopDecision(NamedTuple):
     """Why the work is finished, as a reason and in words."""
 
     reason: StopReason
@@ -25,16 +25,16 @@ class Ending(NamedTuple):
 class StopRule:
     """Reasons to stop, looked at in order: `target(0.9) | patience(2)`."""
 
-    whys: tuple[Callable[[Trace], Ending | None], ...]
+    conditions: tuple[Callable[[Trace], StopDecision | None], ...]
 
-    def __call__(self, trace: Trace) -> Ending | None:
-        for why in self.whys:
+    def __call__(self, trace: Trace) -> StopDecision | None:
+        for why in self.conditions:
             if ending := why(trace):
                 return ending
         return None
 
     def __or__(self, other: StopRule) -> StopRule:
-        return StopRule(self.whys + other.whys)
+        return StopRule(self.conditions + other.conditions)
 
 
 def target(score: float) -> StopRule:
@@ -43,11 +43,11 @@ def target(score: float) -> StopRule:
     return StopRule((partial(_target, score),))
 
 
-def _target(score: float, trace: Trace) -> Ending | None:
+def _target(score: float, trace: Trace) -> StopDecision | None:
     best = trace.best
-    if best is None or (got := trace.score) is None or got < score - TOLERANCE or not trace.kept(best.id):
+    if best is None or (got := trace.score) is None or got < score - TOLERANCE or not trace.meets_musts(best.id):
         return None
-    return Ending(StopReason.TARGET, f"the best scores {got:.2f}, the target is {score:g}")
+    return StopDecision(StopReason.TARGET, f"the best scores {got:.2f}, the target is {score:g}")
 
 
 def done() -> StopRule:
@@ -55,11 +55,11 @@ def done() -> StopRule:
     return StopRule((_done,))
 
 
-def _done(trace: Trace) -> Ending | None:
+def _done(trace: Trace) -> StopDecision | None:
     best = trace.best
-    if best is None or not trace.kept(best.id) or not trace.content(best.id):
+    if best is None or not trace.meets_musts(best.id) or not trace.is_done(best.id):
         return None
-    return Ending(StopReason.DONE, "the graders want no more changes")
+    return StopDecision(StopReason.DONE, "the graders want no more changes")
 
 
 def patience(n: int, min_delta: float = 0.01) -> StopRule:
@@ -72,15 +72,15 @@ def patience(n: int, min_delta: float = 0.01) -> StopRule:
     return StopRule((partial(_patience, n, min_delta),))
 
 
-def _patience(n: int, min_delta: float, trace: Trace) -> Ending | None:
-    if (tries := stale(trace, min_delta)) < n:
+def _patience(n: int, min_delta: float, trace: Trace) -> StopDecision | None:
+    if (tries := count_stale_refinements(trace, min_delta)) < n:
         return None
-    broken = trace.best is not None and not trace.kept(trace.best.id)
+    broken = trace.best is not None and not trace.meets_musts(trace.best.id)
     in_vain = "neither kept one more demand nor came nearer to it" if broken else f"brought no gain over {min_delta:g}"
-    return Ending(StopReason.PATIENCE, f"{tries} refinement{'s' * (tries > 1)} in a row {in_vain}")
+    return StopDecision(StopReason.PATIENCE, f"{tries} refinement{'s' * (tries > 1)} in a row {in_vain}")
 
 
-def stale(trace: Trace, min_delta: float) -> int:
+def count_stale_refinements(trace: Trace, min_delta: float) -> int:
     """How many refinements in a row did not lift the best score; while a must is broken, how many came no nearer to keeping it.
 
     Where graders only rank: how many came after the best. Where there are only critics, a text that is new is not stale.
@@ -90,12 +90,12 @@ def stale(trace: Trace, min_delta: float) -> int:
         return sum(c.role == "refine" and c.id > best for c in trace.candidates)
     count, kept, top = 0, -1.0, -1.0
     for c in trace.candidates:
-        keeps, level, least = trace.kept_share(c.id), trace.scores[c.id], min_delta
+        keeps, level, least = trace.must_pass_rate(c.id), trace.scores[c.id], min_delta
         count += c.role == "refine"
         if keeps < kept:
             continue
         if keeps < 1 or trace.only_critics:
-            level, least = _level(trace, c), 0.0
+            level, least = _progress(trace, c), 0.0
         if level is None:
             continue
         if keeps > kept or level > top + least + TOLERANCE:
@@ -104,13 +104,13 @@ def stale(trace: Trace, min_delta: float) -> int:
     return count
 
 
-def _level(trace: Trace, candidate: Candidate) -> float | None:
+def _progress(trace: Trace, candidate: Candidate) -> float | None:
     """How far a candidate has come that no score ranks: how near it is to keeping its musts, then how new; None if not graded."""
-    if candidate not in trace.graded:
+    if candidate not in trace.graded_candidates:
         return None
-    if not trace.kept(candidate.id):
+    if not trace.meets_musts(candidate.id):
         return trace.nearness(candidate.id)
-    return -1.0 if trace.unchanged(candidate) else float(candidate.id)
+    return -1.0 if trace.is_unchanged(candidate) else float(candidate.id)
 
 
 def tool_calls() -> StopRule:
@@ -118,20 +118,20 @@ def tool_calls() -> StopRule:
     return StopRule((_tool_calls,))
 
 
-def _tool_calls(trace: Trace) -> Ending | None:
-    if (caller := trace.handed_on) is None:
+def _tool_calls(trace: Trace) -> StopDecision | None:
+    if (caller := trace.tool_calling_candidate) is None:
         return None
     names = ", ".join(dict.fromkeys(call.name for call in caller.tool_calls))
-    return Ending(StopReason.TOOL_CALLS, f"the model calls {names}")
+    return StopDecision(StopReason.TOOL_CALLS, f"the model calls {names}")
 
 
-def form_only() -> StopRule:
+def repairs_only() -> StopRule:
     """Stop where only a model could go on."""
-    return StopRule((_form_only,))
+    return StopRule((_repairs_only,))
 
 
-def _form_only(trace: Trace) -> Ending | None:
-    return Ending(StopReason.MAX_ITERATIONS, "what form allows is done; the rest takes a model, and there is none")
+def _repairs_only(trace: Trace) -> StopDecision | None:
+    return StopDecision(StopReason.MAX_ITERATIONS, "what form allows is done; the rest takes a model, and there is none")
 
 
 def max_iterations(n: int) -> StopRule:
@@ -140,9 +140,9 @@ def max_iterations(n: int) -> StopRule:
     return StopRule((partial(_max_iterations, n),))
 
 
-def _max_iterations(n: int, trace: Trace) -> Ending | None:
+def _max_iterations(n: int, trace: Trace) -> StopDecision | None:
     if trace.iterations < n:
         return None
-    return Ending(
+    return StopDecision(
         StopReason.MAX_ITERATIONS, f"{n} refinement{'s' * (n != 1)} made" if n else "no refinement by a model was asked for"
     )

@@ -10,84 +10,90 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeAlias
 
-Check: TypeAlias = Callable[[Any], bool]
-LARGEST = 2**63
-NUMBERS = (float, int)
-PLAIN: dict[Any, Check] = {
+Validator: TypeAlias = Callable[[Any], bool]
+INT64_LIMIT = 2**63
+NUMBER_TYPES = (float, int)
+VALIDATORS: dict[Any, Validator] = {
     Any: lambda _: True,
     None: lambda v: v is None,
     type(None): lambda v: v is None,
     bool: lambda v: isinstance(v, bool),
-    int: lambda v: v.__class__ is int and -LARGEST <= v < LARGEST,
-    float: lambda v: v.__class__ in NUMBERS and -LARGEST <= v < LARGEST,  # NaN is not between them
+    int: lambda v: v.__class__ is int and -INT64_LIMIT <= v < INT64_LIMIT,
+    float: lambda v: v.__class__ in NUMBER_TYPES and -INT64_LIMIT <= v < INT64_LIMIT,  # NaN is not between them
     str: lambda v: isinstance(v, str),
 }
 
 
 @cache
-def check_of(kind: Any) -> Check:
+def validator_for(annotation: Any) -> Validator:
     """What tells whether a value is of a type: plain ones, unions, tuples, lists, mappings, dataclasses, enums, typed dicts.
 
     Whole numbers have 64 bits at most and numbers are finite; the value of an enum stands for it. What is none of these passes.
     """
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if kind in PLAIN:
-        return PLAIN[kind]
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation in VALIDATORS:
+        return VALIDATORS[annotation]
     if origin in {typing.Union, types.UnionType}:
-        return _any_of(tuple(map(check_of, args)))
+        return _any_of(tuple(map(validator_for, args)))
     if origin is tuple:
-        return _items(tuple, args[0]) if args[-1] is ... else _places(tuple(map(check_of, args)))
+        return _homogeneous(tuple, args[0]) if args[-1] is ... else _fixed_tuple(tuple(map(validator_for, args)))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _mapping(check_of(args[1]))
+        return _mapping(validator_for(args[1]))
     if isinstance(origin, type) and issubclass(origin, Sequence):
-        return _items(list, args[0])
-    if typing.is_typeddict(kind):
-        return _keys({name: check_of(held) for name, held in typing.get_type_hints(kind).items()}, kind.__required_keys__)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return lambda v: v in set(kind)
-    return _instance_of(kind) if isinstance(kind, type) and is_dataclass(kind) else PLAIN[Any]
+        return _homogeneous(list, args[0])
+    if typing.is_typeddict(annotation):
+        return _typed_dict(
+            {name: validator_for(held) for name, held in typing.get_type_hints(annotation).items()}, annotation.__required_keys__
+        )
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return lambda v: v in set(annotation)
+    return _instance_of(annotation) if isinstance(annotation, type) and is_dataclass(annotation) else VALIDATORS[Any]
 
 
-def passing(kind: Any) -> frozenset[type]:
+def accepted_classes(annotation: Any) -> frozenset[type]:
     """The classes whose values are of a type; of numbers it is left to check that they are not beyond `LARGEST`."""
-    if typing.get_origin(kind) in {typing.Union, types.UnionType}:
-        return frozenset().union(*map(passing, typing.get_args(kind)))
-    kind = type(None) if kind is None else kind
-    if kind is float:
-        return frozenset(NUMBERS)
-    return frozenset({kind} if kind in {str, bool, int, type(None)} or (isinstance(kind, type) and is_dataclass(kind)) else ())
+    if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
+        return frozenset().union(*map(accepted_classes, typing.get_args(annotation)))
+    annotation = type(None) if annotation is None else annotation
+    if annotation is float:
+        return frozenset(NUMBER_TYPES)
+    return frozenset(
+        {annotation}
+        if annotation in {str, bool, int, type(None)} or (isinstance(annotation, type) and is_dataclass(annotation))
+        else ()
+    )
 
 
-def checks_of(kind: type) -> Mapping[str, Check]:
+def field_validators(kind: type) -> Mapping[str, Validator]:
     """The same for each field of a dataclass."""
-    return _checks_of(kind)
+    return _field_validators(kind)
 
 
 @cache
-def _checks_of(kind: Any) -> Mapping[str, Check]:
-    return {name: check_of(held) for name, held in typing.get_type_hints(kind).items()}
+def _field_validators(kind: Any) -> Mapping[str, Validator]:
+    return {name: validator_for(held) for name, held in typing.get_type_hints(kind).items()}
 
 
-def _instance_of(kind: type) -> Check:
+def _instance_of(kind: type) -> Validator:
     return lambda v: isinstance(v, kind)
 
 
-def _any_of(checks: tuple[Check, ...]) -> Check:
+def _any_of(checks: tuple[Validator, ...]) -> Validator:
     return lambda v: any(check(v) for check in checks)
 
 
-def _items(of: type[list[Any] | tuple[Any, ...]], kind: Any) -> Check:
-    check = check_of(kind)
-    return lambda v: isinstance(v, of) and all(check(item) for item in v)
+def _homogeneous(container: type[list[Any] | tuple[Any, ...]], kind: Any) -> Validator:
+    check = validator_for(kind)
+    return lambda v: isinstance(v, container) and all(check(item) for item in v)
 
 
-def _places(checks: tuple[Check, ...]) -> Check:
+def _fixed_tuple(checks: tuple[Validator, ...]) -> Validator:
     return lambda v: isinstance(v, tuple) and len(v) == len(checks) and all(c(item) for c, item in zip(checks, v, strict=True))
 
 
-def _mapping(check: Check) -> Check:
+def _mapping(check: Validator) -> Validator:
     return lambda v: isinstance(v, Mapping) and all(map(check, v.values()))
 
 
-def _keys(checks: Mapping[str, Check], required: frozenset[str]) -> Check:
+def _typed_dict(checks: Mapping[str, Validator], required: frozenset[str]) -> Validator:
     return lambda v: isinstance(v, Mapping) and required <= v.keys() and all(checks[k](v[k]) for k in checks.keys() & v.keys())

@@ -5,25 +5,25 @@ becomes a `FunctionGrader`, a requirement a `RequirementGrader`; graders that co
 `Cascade`, `Gate`, `Weighted` and `Minimum` are graders made of graders. All that have a name are in the `registry`.
 """
 
-from .composite import Cascade, Gate, Minimum, Weighted
+from .composite import Cascade, Gate, Minimum, WeightedMean
 from .functions import FunctionGrader
 from .judging.checklist import Checklist
 from .judging.listwise import Ranker
 from .judging.pairwise import Pairwise
 from .judging.pointwise import Judge
-from .jury import Council, Jury
+from .jury import Jury, RankingJury
 from .names import as_grader
-from .registry import Entry, entries, find_entry
+from .registry import GraderEntry, entries, find_entry
 from .requirement import RequirementGrader
 from .rubric import Criterion, Rubric
-from .seating import Seated, must, weighted
+from .seating import GraderSpec, must, with_weight
 
 __all__ = [
     "Cascade",
     "Checklist",
-    "Council",
+    "RankingJury",
     "Criterion",
-    "Entry",
+    "GraderEntry",
     "FunctionGrader",
     "Gate",
     "Judge",
@@ -33,11 +33,11 @@ __all__ = [
     "Ranker",
     "RequirementGrader",
     "Rubric",
-    "Seated",
-    "Weighted",
+    "GraderSpec",
+    "WeightedMean",
     "as_grader",
     "entries",
     "find_entry",
     "must",
-    "weighted",
+    "with_weight",
 ]

@@ -15,9 +15,9 @@ from .. import checks
 from ..core.cancellation import run_in_thread
 from ..core.records import Candidate, Feedback, Task
 from ..errors import ConfigError
-from ..protocols import Ask
+from ..protocols import JudgeClient
 
-MODEL_NAMES = {"model", "llm", "judge", "provider", "client", "ask"}
+MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"
 
 
@@ -38,15 +38,15 @@ class FunctionGrader:
 
     def __post_init__(self) -> None:
         if not callable(self.function):
-            raise checks.refused("function", "a function of a text", self.function)
-        checks.text("name", self.name, empty=True)
+            raise checks.invalid_argument("function", "a function of a text", self.function)
+        checks.text("name", self.name, allow_blank=True)
         if not self.name:
             named = getattr(self.function, "__name__", type(self.function).__name__)
             object.__setattr__(self, "name", "function" if named == "<lambda>" else named)
-        self.takes  # noqa: B018  (a function that cannot be called so is said at once)
+        self.extra_argument  # noqa: B018  (a function that cannot be called so is said at once)
 
     @cached_property
-    def takes(self) -> str:
+    def extra_argument(self) -> str:
         """What the function is handed beside the text: nothing, the task, the model or the tool calls. Raises ConfigError."""
         try:
             parameters = inspect.signature(self.function).parameters.values()
@@ -62,7 +62,7 @@ class FunctionGrader:
         if len(required) < 2:
             return TEXT_ONLY
         second = positional[1].name
-        return WITH_MODEL if second in MODEL_NAMES else WITH_CALLS if second == WITH_CALLS else WITH_TASK
+        return WITH_MODEL if second in MODEL_PARAMETERS else WITH_CALLS if second == WITH_CALLS else WITH_TASK
 
     @cached_property
     def is_async(self) -> bool:
@@ -70,20 +70,20 @@ class FunctionGrader:
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
 
     @property
-    def free(self) -> bool:
-        return self.takes != WITH_MODEL
+    def model_free(self) -> bool:
+        return self.extra_argument != WITH_MODEL
 
     @property
-    def may_ask(self) -> bool:
-        return self.takes == WITH_MODEL
+    def may_call_model(self) -> bool:
+        return self.extra_argument == WITH_MODEL
 
     @property
     def reads_tool_calls(self) -> bool:
-        return self.takes == WITH_CALLS
+        return self.extra_argument == WITH_CALLS
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """What the function says. Raises TypeError or ValueError when that is no grade."""
-        extra = {TEXT_ONLY: (), WITH_TASK: (task,), WITH_MODEL: (ask,), WITH_CALLS: (candidate.tool_calls,)}[self.takes]
+        extra = {TEXT_ONLY: (), WITH_TASK: (task,), WITH_MODEL: (ask,), WITH_CALLS: (candidate.tool_calls,)}[self.extra_argument]
         if self.is_async:
             said = await self.function(candidate.text, *extra)
         else:
@@ -93,15 +93,15 @@ class FunctionGrader:
         return as_feedback(said, self.name)
 
 
-def as_feedback(said: Any, name: str) -> Feedback:
+def as_feedback(result: Any, name: str) -> Feedback:
     """Feedback from what a function returned."""
-    match said:
+    match result:
         case Feedback():
-            return said
+            return result
         case bool() | None:
-            return Feedback(None if said is None else float(said))
+            return Feedback(None if result is None else float(result))
         case int() | float():
-            return Feedback(said)
+            return Feedback(result)
         case (bool() | int() | float() as score, str() as reason):
             return Feedback(float(score) if isinstance(score, bool) else score, reason)
-    raise TypeError(f"grader {name!r} returned {said!r}; it must return a score in [0, 1], a bool, Feedback or (score, reason)")
+    raise TypeError(f"grader {name!r} returned {result!r}; it must return a score in [0, 1], a bool, Feedback or (score, reason)")

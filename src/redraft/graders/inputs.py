@@ -8,7 +8,7 @@ from typing import Any
 from ..core.records import Task
 from ..errors import ConfigError
 
-OPTIONS = {"context": ", --context FILE", "reference": ", --reference FILE"}  # that give a field on the command line
+CLI_OPTIONS = {"context": ", --context FILE", "reference": ", --reference FILE"}  # that give a field on the command line
 
 
 def check_needs(name: str, needs: Iterable[str], task: Task) -> None:
@@ -16,7 +16,9 @@ def check_needs(name: str, needs: Iterable[str], task: Task) -> None:
     if missing := [field for field in needs if not (getattr(task, field) or "").strip()]:
         raise ConfigError(
             f"grader {name!r} needs a task with {' and '.join(missing)}; this task has none: give "
-            + " and ".join(f"Task(..., {field}=...){OPTIONS.get(field, '')} or a column {field!r} in the data" for field in missing)
+            + " and ".join(
+                f"Task(..., {field}=...){CLI_OPTIONS.get(field, '')} or a column {field!r} in the data" for field in missing
+            )
         )
 
 

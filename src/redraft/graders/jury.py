@@ -14,14 +14,26 @@ from typing import Any, Literal, get_args
 
 from .. import checks
 from ..core.records import Candidate, Comparison, Failure, Feedback, Record, Task
-from ..errors import OUTAGES, GradingError, error_of
-from ..protocols import Ask
-from .composite import agreed, all_free, as_parts, or_failure, own_names, spent, together, told, twice, unlike, view_of
+from ..errors import EXTERNAL_ERRORS, GradingError, error_from_failure
+from ..protocols import JudgeClient
+from .composite import (
+    all_model_free,
+    as_parts,
+    capture_failure,
+    consensus,
+    format_vote,
+    gather_or_cancel,
+    grade_part,
+    retry_once,
+    total_usage,
+    unique_names,
+    unique_texts,
+)
 from .judging.pairwise import copeland
-from .seating import MOST_LOOKS
+from .seating import MAX_REPEATS
 
-How = Literal["mean", "median", "majority", "trimmed"]
-APART = 1000  # between the looks of jurors, so that a jury itself may be asked for so many looks
+Aggregation = Literal["mean", "median", "majority", "trimmed"]
+REPEAT_STRIDE = 1000  # between the looks of jurors, so that a jury itself may be asked for so many looks
 
 
 @dataclass(frozen=True)
@@ -38,67 +50,69 @@ class Jury:
     so. Raises ConfigError.
     """
 
-    jurors: Any
-    how: How = "mean"
+    graders: Any
+    aggregation: Aggregation = "mean"
     quorum: int | None = None
     name: str = "jury"
-    looks: int = 1
-    passes: float = 0.5
+    repeats: int = 1
+    pass_threshold: float = 0.5
 
     def __post_init__(self) -> None:
         checks.text("name", self.name)
-        object.__setattr__(self, "jurors", as_parts(self.jurors, self.name))
-        checks.one_of(f"{self.name}: how", self.how, get_args(How))
-        checks.whole_number(f"{self.name}: looks", self.looks, 1, MOST_LOOKS)
-        checks.whole_number(f"{self.name}: quorum", self.quorum, 1, len(self.jurors) * self.looks, optional=True)
-        checks.share(f"{self.name}: passes", self.passes)
+        object.__setattr__(self, "graders", as_parts(self.graders, self.name))
+        checks.one_of(f"{self.name}: how", self.aggregation, get_args(Aggregation))
+        checks.whole_number(f"{self.name}: looks", self.repeats, 1, MAX_REPEATS)
+        checks.whole_number(f"{self.name}: quorum", self.quorum, 1, len(self.graders) * self.repeats, optional=True)
+        checks.share(f"{self.name}: passes", self.pass_threshold)
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        return tuple(self.jurors)
+        return tuple(self.graders)
 
     @property
-    def free(self) -> bool:
-        return all_free(self.parts)
+    def model_free(self) -> bool:
+        return all_model_free(self.parts)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """One view made of all votes. Raises GradingError without a quorum, and BudgetExhaustedError."""
-        return self.verdict(await together(self._vote(juror, task, candidate, ask) for juror in sworn(self.jurors, self.looks)))
+        return self.aggregate_votes(
+            await gather_or_cancel(self._vote(juror, task, candidate, ask) for juror in assign_repeats(self.graders, self.repeats))
+        )
 
-    async def _vote(self, juror: Juror, task: Task, candidate: Candidate, ask: Ask) -> Feedback | Failure:
-        work = view_of(juror.part, task, candidate, ask, name=juror.name, look=juror.apart)
-        vote = await or_failure(work, ("feedback", candidate.id, juror.name, juror.look), "grade")
-        return replace(vote, look=juror.look) if isinstance(vote, Feedback) else vote
+    async def _vote(self, slot: VoteSlot, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback | Failure:
+        work = grade_part(slot.part, task, candidate, ask, name=slot.name, repeat=slot.sample_offset)
+        vote = await capture_failure(work, ("feedback", candidate.id, slot.name, slot.repeat), "grade")
+        return replace(vote, repeat=slot.repeat) if isinstance(vote, Feedback) else vote
 
-    def verdict(self, votes: Sequence[Feedback | Failure]) -> Feedback:
+    def aggregate_votes(self, votes: Sequence[Feedback | Failure]) -> Feedback:
         """What the votes come to. Raises GradingError without a quorum."""
         heard = [vote for vote in votes if isinstance(vote, Feedback)]
         scores = [vote.score for vote in heard if vote.score is not None]
-        _check_quorum(self.name, len(scores), votes, self.quorum, [_silence(v) for v in votes if not _scored(v)])
+        _check_quorum(self.name, len(scores), votes, self.quorum, [_missing_vote_reason(v) for v in votes if not _has_score(v)])
         below = [vote for vote in heard if vote.score is not None and vote.score < 1]
         return Feedback(
             self._score(scores),
-            f"{self.how} of {len(scores)}: {', '.join(map(told, votes))}"
-            + "".join(f"; {reason}" for reason in unlike(vote.reason for vote in heard if vote.reason)),
-            unlike(action for vote in below for action in vote.actions),
-            agreed(vote.done for vote in heard),
-            usage=spent(votes),
+            f"{self.aggregation} of {len(scores)}: {', '.join(map(format_vote, votes))}"
+            + "".join(f"; {reason}" for reason in unique_texts(vote.reason for vote in heard if vote.reason)),
+            unique_texts(action for vote in below for action in vote.actions),
+            consensus(vote.done for vote in heard),
+            usage=total_usage(votes),
             votes=tuple(votes),
         )
 
     def _score(self, scores: list[float]) -> float:
-        match self.how:
+        match self.aggregation:
             case "median":
                 return median(scores)
             case "majority":
-                return median(float(score >= self.passes) for score in scores)
+                return median(float(score >= self.pass_threshold) for score in scores)
             case "trimmed" if len(scores) >= 3:
                 return fmean(sorted(scores)[1:-1])
         return fmean(scores)
 
 
 @dataclass(frozen=True)
-class Council:
+class RankingJury:
     """A comparer made of several: whoever most of them place before another beats it, and wins decide (Copeland).
 
     `comparers` are names or comparers such as `Ranker` and `Pairwise`; each looks `looks` times (>= 1). Equally many
@@ -108,90 +122,90 @@ class Council:
     comparers: Any
     quorum: int | None = None
     name: str = "council"
-    looks: int = 1
+    repeats: int = 1
 
     def __post_init__(self) -> None:
         checks.text("name", self.name)
         object.__setattr__(self, "comparers", as_parts(self.comparers, self.name, "compare"))
-        checks.whole_number(f"{self.name}: looks", self.looks, 1, MOST_LOOKS)
-        checks.whole_number(f"{self.name}: quorum", self.quorum, 1, len(self.comparers) * self.looks, optional=True)
+        checks.whole_number(f"{self.name}: looks", self.repeats, 1, MAX_REPEATS)
+        checks.whole_number(f"{self.name}: quorum", self.quorum, 1, len(self.comparers) * self.repeats, optional=True)
 
     @property
     def parts(self) -> tuple[Any, ...]:
         return tuple(self.comparers)
 
     @property
-    def free(self) -> bool:
-        return all_free(self.parts)
+    def model_free(self) -> bool:
+        return all_model_free(self.parts)
 
-    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: Ask) -> Comparison:
+    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
         """One ranking made of all. Raises GradingError without a quorum, and BudgetExhaustedError."""
-        jurors = sworn(self.comparers, self.looks)
-        return self.verdict(await together(self._vote(juror, task, candidates, ask) for juror in jurors))
+        jurors = assign_repeats(self.comparers, self.repeats)
+        return self.aggregate_votes(await gather_or_cancel(self._vote(juror, task, candidates, ask) for juror in jurors))
 
-    async def _vote(self, juror: Juror, task: Task, candidates: Sequence[Candidate], ask: Ask) -> Comparison | Failure:
+    async def _vote(self, slot: VoteSlot, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison | Failure:
         ids = sorted(c.id for c in candidates)
-        way = ask.on(getattr(juror.part, "model", None), juror.apart)
+        way = ask.with_options(getattr(slot.part, "model", None), slot.sample_offset)
 
         async def compare() -> Comparison:
-            said: Comparison = await juror.part.compare(task, candidates, way)
+            said: Comparison = await slot.part.compare(task, candidates, way)
             if sorted(said.ranking) != ids:
                 raise ValueError(f"it ranked {said.ranking!r}; it must rank each of {ids} once")
-            return replace(said, grader=juror.name, look=juror.look)
+            return replace(said, grader=slot.name, repeat=slot.repeat)
 
-        return await or_failure(twice(juror.name, compare), ("comparison", tuple(ids), juror.name, juror.look), "compare")
+        return await capture_failure(retry_once(slot.name, compare), ("comparison", tuple(ids), slot.name, slot.repeat), "compare")
 
-    def verdict(self, votes: Sequence[Comparison | Failure]) -> Comparison:
+    def aggregate_votes(self, votes: Sequence[Comparison | Failure]) -> Comparison:
         """What the votes come to. Raises GradingError without a quorum."""
         heard = [vote for vote in votes if isinstance(vote, Comparison)]
-        _check_quorum(self.name, len(heard), votes, self.quorum, [_silence(v) for v in votes if isinstance(v, Failure)])
+        _check_quorum(self.name, len(heard), votes, self.quorum, [_missing_vote_reason(v) for v in votes if isinstance(v, Failure)])
         ranking, ties = copeland(heard)
         return Comparison(
             ranking,
-            "; ".join(unlike(vote.reason for vote in heard if vote.reason)),
-            unlike(action for vote in heard for action in vote.actions),
-            agreed(vote.done for vote in heard),
-            usage=spent(votes),
+            "; ".join(unique_texts(vote.reason for vote in heard if vote.reason)),
+            unique_texts(action for vote in heard for action in vote.actions),
+            consensus(vote.done for vote in heard),
+            usage=total_usage(votes),
             ties=ties,
             votes=tuple(votes),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Juror:
+class VoteSlot:
     """One look of one part: the name and number it goes by, and the look it asks with, which no other juror asks with."""
 
     part: Any
     name: str
-    look: int
-    apart: int
+    repeat: int
+    sample_offset: int
 
 
-def sworn(parts: Sequence[Any], looks: int) -> list[Juror]:
+def assign_repeats(parts: Sequence[Any], repeats: int) -> list[VoteSlot]:
     """All looks of all parts. Parts may ask the same words, whatever they are called, so a cache must keep all apart."""
-    sat = [(part, name, look) for part, name in zip(parts, own_names(parts), strict=True) for look in range(looks)]
-    begins = accumulate((_room(part) for part, _, _ in sat), initial=0)
-    return [Juror(*seat, apart * APART) for seat, apart in zip(sat, begins, strict=False)]
+    sat = [(part, name, look) for part, name in zip(parts, unique_names(parts), strict=True) for look in range(repeats)]
+    begins = accumulate((_slot_count(part) for part, _, _ in sat), initial=0)
+    return [VoteSlot(*seat, apart * REPEAT_STRIDE) for seat, apart in zip(sat, begins, strict=False)]
 
 
-def _room(part: Any) -> int:
+def _slot_count(part: Any) -> int:
     """How many jurors sit in one look of a part: more than one where it is a jury itself, or made of juries."""
-    return max(1, sum(map(_room, getattr(part, "parts", ()))) * (part.looks if isinstance(part, Jury | Council) else 1))
+    return max(1, sum(map(_slot_count, getattr(part, "parts", ()))) * (part.repeats if isinstance(part, Jury | RankingJury) else 1))
 
 
-def _scored(vote: Feedback | Failure) -> bool:
+def _has_score(vote: Feedback | Failure) -> bool:
     return isinstance(vote, Feedback) and vote.score is not None
 
 
-def _silence(vote: Feedback | Comparison | Failure) -> str:
+def _missing_vote_reason(vote: Feedback | Comparison | Failure) -> str:
     """Why a vote counts for nothing."""
-    return f"{vote.of[2]}: {vote.message}" if isinstance(vote, Failure) else f"{vote.grader}: no score ({vote.reason})"
+    return f"{vote.step_slot[2]}: {vote.message}" if isinstance(vote, Failure) else f"{vote.grader}: no score ({vote.reason})"
 
 
-def _check_quorum(name: str, heard: int, votes: Sequence[Record], quorum: int | None, silences: Sequence[str]) -> None:
+def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | None, reasons: Sequence[str]) -> None:
     """Raises GradingError without a quorum; or what kept a juror from speaking, where that was the world's fault."""
     needed = len(votes) // 2 + 1 if quorum is None else quorum
-    if heard < needed:
-        why = f"{name}: {heard} of {len(votes)} were heard, it takes {needed}: {'; '.join(silences)}"[:2000]
-        outages = [v for v in votes if isinstance(v, Failure) and v.error in OUTAGES]
-        raise error_of(outages[0], why) if outages else GradingError(why)
+    if valid < needed:
+        why = f"{name}: {valid} of {len(votes)} were heard, it takes {needed}: {'; '.join(reasons)}"[:2000]
+        outages = [v for v in votes if isinstance(v, Failure) and v.error in EXTERNAL_ERRORS]
+        raise error_from_failure(outages[0], why) if outages else GradingError(why)

@@ -12,17 +12,17 @@ from .functions import FunctionGrader
 from .requirement import RequirementGrader
 
 
-def as_grader(given: Any) -> Grader | Comparer:
+def as_grader(value: Any) -> Grader | Comparer:
     """A grader from a name, a requirement's spec, a requirement, a function, or a grader. Raises ConfigError."""
-    if isinstance(given, str):
-        found: Grader | Comparer = registry.named(given)
+    if isinstance(value, str):
+        found: Grader | Comparer = registry.grader_from_spec(value)
         return found
-    if isinstance(given, type):
-        raise ConfigError(f"a grader is an instance: write {given.__name__}(...), not the class")
-    if isinstance(given, Grader | Comparer):
-        return given
-    if isinstance(given, Requirement):
-        return RequirementGrader(given)
-    if callable(given):
-        return FunctionGrader(given)
-    raise ConfigError(f"a grader is a name, a function, a requirement or has a `grade` method, got {checks.shown(given)}")
+    if isinstance(value, type):
+        raise ConfigError(f"a grader is an instance: write {value.__name__}(...), not the class")
+    if isinstance(value, Grader | Comparer):
+        return value
+    if isinstance(value, Requirement):
+        return RequirementGrader(value)
+    if callable(value):
+        return FunctionGrader(value)
+    raise ConfigError(f"a grader is a name, a function, a requirement or has a `grade` method, got {checks.format_value(value)}")

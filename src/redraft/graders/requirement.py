@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .. import checks
 from ..core.records import Candidate, Feedback, Task
-from ..protocols import Ask, Requirement
+from ..protocols import JudgeClient, Requirement
 from ..requirements import compute_limits as limits
 
 
@@ -16,11 +16,11 @@ class RequirementGrader:
 
     requirement: Requirement
 
-    free = True
+    model_free = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.requirement, Requirement):
-            raise checks.refused("requirement", "a Requirement, such as parse('words:80-200')", self.requirement)
+            raise checks.invalid_argument("requirement", "a Requirement, such as parse('words:80-200')", self.requirement)
 
     @property
     def editable(self) -> bool:
@@ -36,13 +36,13 @@ class RequirementGrader:
         """The demand in words."""
         return self.requirement.demand
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """1 or 0, with the measured value as the reason, the demand as what to change, and how near the text comes to it.
 
         Raises ComputeLimitError where the text is such that checking it takes too long.
         """
         check = await limits.check(self.requirement, candidate.text)
         if check.ok:
-            return Feedback(1.0, check.measured)
-        wish = f"{check.measured}; {self.requirement.demand}"
-        return Feedback(0.0, check.measured, (wish,), done=False, nearness=check.nearness)
+            return Feedback(1.0, check.measurement)
+        wish = f"{check.measurement}; {self.requirement.demand}"
+        return Feedback(0.0, check.measurement, (wish,), done=False, nearness=check.nearness)

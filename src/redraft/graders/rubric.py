@@ -14,15 +14,15 @@ from typing import Any
 
 from .. import checks
 from ..errors import ConfigError
-from ..jsontext import TOO_DEEP, check_bounds, parsed
-from ..small_files import MOST_VALUES, read_small_text
-from ..tomltext import toml_in
+from ..jsontext import TOO_DEEP_MESSAGE, check_bounds, strict_loads
+from ..small_files import MAX_VALUES, read_small_text
+from ..tomltext import parse_toml
 from ..yamltext import check_yaml
 from .judging.template import Template
 
 SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
-TOP = 5
-READABLE = ("context", "reference", "tests")
+MAX_SCORE = 5
+TASK_FIELDS = ("context", "reference", "tests")
 OVERALL = "overall"
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -38,13 +38,13 @@ class Criterion:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class ScoredExample:
     """An answer that was judged: the whole numbers 0-5 it got by criterion (or one, "overall"), and why."""
 
     answer: str
     scores: tuple[tuple[str, int], ...]
     task: str = ""
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,18 @@ class Rubric:
     criteria: tuple[Criterion, ...]
     about: str = ""
     needs: tuple[str, ...] = ()
-    uses: tuple[str, ...] = READABLE
-    examples: tuple[Example, ...] = ()
+    uses: tuple[str, ...] = TASK_FIELDS
+    examples: tuple[ScoredExample, ...] = ()
     template: str | None = None
 
     def __post_init__(self) -> None:
         checks.text("rubric: name", self.name)
-        checks.text("rubric: about", self.about, empty=True)
+        checks.text("rubric: about", self.about, allow_blank=True)
         checks.text("rubric: template", self.template, optional=True)
-        _check_all("criteria", self.criteria, Criterion)
-        _check_all("examples", self.examples, Example)
+        _check_instances("criteria", self.criteria, Criterion)
+        _check_instances("examples", self.examples, ScoredExample)
         for name in ("needs", "uses"):
-            _fields({name: getattr(self, name)}, name, (), "rubric")
+            _task_fields_at({name: getattr(self, name)}, name, (), "rubric")
         names = [c.name for c in self.criteria]
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"rubric {self.name!r} needs criteria with different names, got {names!r}")
@@ -83,14 +83,14 @@ class Rubric:
             Template(self.template)  # a bad one is said at once
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def task_fields(self) -> tuple[str, ...]:
         """The fields of the task that it needs or uses."""
-        return tuple(name for name in READABLE if name in {*self.needs, *self.uses})
+        return tuple(name for name in TASK_FIELDS if name in {*self.needs, *self.uses})
 
     @property
     def spec(self) -> str:
         """All that a judge is shown of it, as one line of JSON: neither its name nor `about`."""
-        return json.dumps({**self.as_data(), "name": "", "about": ""}, ensure_ascii=False, sort_keys=True)
+        return json.dumps({**self.to_data(), "name": "", "about": ""}, ensure_ascii=False, sort_keys=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Rubric:
@@ -101,38 +101,38 @@ class Rubric:
         mean: a table of score = text, or a list of six texts. An example is {task, answer, score or scores, why}. In .md and
         .txt each line "name: description" is a criterion. Raises ConfigError.
         """
-        data, name = read_table(path, "criteria", _lines)
-        return cls.of(data, name, str(path))
+        data, name = read_table(path, "criteria", _parse_criteria_lines)
+        return cls.from_data(data, name, str(path))
 
     @classmethod
-    def of(cls, data: Mapping[str, Any], name: str, where: str) -> Rubric:
+    def from_data(cls, data: Mapping[str, Any], name: str, where: str) -> Rubric:
         """A rubric from plain data. Raises ConfigError naming `where`."""
         if "questions" in data:
             raise ConfigError(f"{where}: questions make a checklist, not a rubric: use the grader 'checklist:{where}'")
-        only(data, ("name", "about", "needs", "uses", "criteria", "examples", "template"), where)
+        check_keys(data, ("name", "about", "needs", "uses", "criteria", "examples", "template"), where)
         template = text_at(data, "template", where) or None
         try:
             return cls(
                 text_at(data, "name", where) or name,
-                tuple(_criterion(row, where) for row in _rows(data, where, template)),
+                tuple(_criterion_from_row(row, where) for row in _criteria_rows(data, where, template)),
                 text_at(data, "about", where),
-                _fields(data, "needs", (), where),
-                _fields(data, "uses", READABLE if "needs" not in data else (), where),
-                tuple(_example(row, where) for row in _listed(data, "examples", where)),
+                _task_fields_at(data, "needs", (), where),
+                _task_fields_at(data, "uses", TASK_FIELDS if "needs" not in data else (), where),
+                tuple(_example_from_row(row, where) for row in _list_at(data, "examples", where)),
                 template,
             )
         except ConfigError as error:
             raise error if where in str(error) else ConfigError(f"{where}: {error}") from error
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Plain data of which `of` makes the same rubric."""
         plain: dict[str, Any] = {
             "name": self.name,
             "about": self.about,
             "needs": list(self.needs),
             "uses": list(self.uses),
-            "criteria": [_plain(c, levels={str(level): text for level, text in c.levels}) for c in self.criteria],
-            "examples": [_plain(e, scores=dict(e.scores)) for e in self.examples],
+            "criteria": [_to_plain_dict(c, levels={str(level): text for level, text in c.levels}) for c in self.criteria],
+            "examples": [_to_plain_dict(e, scores=dict(e.scores)) for e in self.examples],
             "template": self.template,
         }
         return {key: value for key, value in plain.items() if value or key == "uses"}
@@ -146,23 +146,25 @@ class Rubric:
             import tomli_w
         except ImportError as error:
             raise ConfigError("writing a rubric needs an extra: pip install 'redraft[validate]'") from error
-        data = self.as_data()
+        data = self.to_data()
         text = tomli_w.dumps(data, multiline_strings="\\r" not in json.dumps(data))  # its many lines lose a \r
         return SURROGATE.sub(lambda lone: f"\\\\u{ord(lone[0]):04x}", text)
 
 
-def as_rubric(given: Any) -> Rubric:
+def as_rubric(value: Any) -> Rubric:
     """A rubric from a Rubric, a file, or a mapping of criterion to description. Raises ConfigError."""
-    if isinstance(given, Rubric):
-        return given
-    if isinstance(given, Mapping):
-        return Rubric.of({"criteria": dict(given)}, "rubric", "rubric")
-    if isinstance(given, str | Path):
-        return Rubric.load(given)
-    raise ConfigError(f"a rubric is a Rubric, a file name, or a mapping of criterion to description, got {checks.shown(given)}")
+    if isinstance(value, Rubric):
+        return value
+    if isinstance(value, Mapping):
+        return Rubric.from_data({"criteria": dict(value)}, "rubric", "rubric")
+    if isinstance(value, str | Path):
+        return Rubric.load(value)
+    raise ConfigError(
+        f"a rubric is a Rubric, a file name, or a mapping of criterion to description, got {checks.format_value(value)}"
+    )
 
 
-def one_criterion(description: str = "As described above.") -> tuple[Criterion, ...]:
+def overall_criterion(description: str = "As described above.") -> tuple[Criterion, ...]:
     """What is judged where there is one overall score."""
     return (Criterion(OVERALL, description),)
 
@@ -170,26 +172,28 @@ def one_criterion(description: str = "As described above.") -> tuple[Criterion, 
 # ---- from plain data
 
 
-def _rows(data: Mapping[str, Any], where: str, template: str | None) -> list[Any]:
+def _criteria_rows(data: Mapping[str, Any], where: str, template: str | None) -> list[Any]:
     if template is not None and "criteria" not in data:
-        return [_plain(c) for c in one_criterion()]
+        return [_to_plain_dict(c) for c in overall_criterion()]
     held = data.get("criteria")
-    rows = [_named(name, told) for name, told in held.items()] if isinstance(held, Mapping) else held
+    rows = [_named_row(name, told) for name, told in held.items()] if isinstance(held, Mapping) else held
     if not isinstance(rows, list) or not rows:
         raise ConfigError(f"{where}: a rubric needs `criteria`: name = description, or a list of them")
     return rows
 
 
-def _named(name: Any, told: Any) -> dict[str, Any]:
-    return {**told, "name": name} if isinstance(told, Mapping) else {"name": name, "description": told}
+def _named_row(name: Any, value: Any) -> dict[str, Any]:
+    return {**value, "name": name} if isinstance(value, Mapping) else {"name": name, "description": value}
 
 
-def _criterion(row: Any, where: str) -> Criterion:
-    if not isinstance(row, Mapping) or not _is_text(row.get("name")) or not isinstance(row.get("description"), str):
-        raise ConfigError(f"{where}: a criterion needs `name` and `description`, got {checks.shown(row)}")
+def _criterion_from_row(row: Any, where: str) -> Criterion:
+    if not isinstance(row, Mapping) or not _is_nonempty_text(row.get("name")) or not isinstance(row.get("description"), str):
+        raise ConfigError(f"{where}: a criterion needs `name` and `description`, got {checks.format_value(row)}")
     at = f"{where}: criterion {row['name']!r}"
-    only(row, ("name", "description", "weight", "levels"), at)
-    return Criterion(row["name"], row["description"], weight_of(row.get("weight", 1.0), row["name"], where), _levels(row, at))
+    check_keys(row, ("name", "description", "weight", "levels"), at)
+    return Criterion(
+        row["name"], row["description"], weight_of(row.get("weight", 1.0), row["name"], where), _levels_from_row(row, at)
+    )
 
 
 def weight_of(weight: Any, name: str, where: str) -> float:
@@ -198,126 +202,133 @@ def weight_of(weight: Any, name: str, where: str) -> float:
     return float(weight)
 
 
-def _levels(row: Mapping[str, Any], where: str) -> tuple[tuple[int, str], ...]:
+def _levels_from_row(row: Mapping[str, Any], where: str) -> tuple[tuple[int, str], ...]:
     held = row.get("levels", {})
-    if isinstance(held, list) and len(held) == TOP + 1:
+    if isinstance(held, list) and len(held) == MAX_SCORE + 1:
         held = dict(enumerate(held))
     if not isinstance(held, Mapping):
         raise ConfigError(
-            f"{where}: levels must be a table of 0-{TOP} = text or a list of {TOP + 1} texts, got {checks.shown(held)}"
+            f"{where}: levels must be a table of 0-{MAX_SCORE} = text or a list of {MAX_SCORE + 1} texts, got {checks.format_value(held)}"
         )
-    levels = sorted((_level(key, where), text_at(held, key, f"{where}: levels")) for key in held)
+    levels = sorted((_parse_level(key, where), text_at(held, key, f"{where}: levels")) for key in held)
     if len({level for level, _ in levels}) < len(levels) or not all(text for _, text in levels):
-        raise ConfigError(f"{where}: each level has one text, got {checks.shown(held)}")
+        raise ConfigError(f"{where}: each level has one text, got {checks.format_value(held)}")
     return tuple(levels)
 
 
-def _level(key: Any, where: str) -> int:
+def _parse_level(key: Any, where: str) -> int:
     """A level: the keys of TOML and JSON are texts, those of YAML may be numbers."""
-    if str(key) not in {str(n) for n in range(TOP + 1)}:
-        raise ConfigError(f"{where}: a level is a whole number from 0 to {TOP}, got {checks.shown(key)}")
+    if str(key) not in {str(n) for n in range(MAX_SCORE + 1)}:
+        raise ConfigError(f"{where}: a level is a whole number from 0 to {MAX_SCORE}, got {checks.format_value(key)}")
     return int(key)
 
 
-def _score(given: Any, where: str) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= TOP:
-        raise ConfigError(f"{where}: a score is a whole number from 0 to {TOP}, got {checks.shown(given)}")
-    return given
+def _check_score(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_SCORE:
+        raise ConfigError(f"{where}: a score is a whole number from 0 to {MAX_SCORE}, got {checks.format_value(value)}")
+    return value
 
 
-def _example(row: Any, where: str) -> Example:
+def _example_from_row(row: Any, where: str) -> ScoredExample:
     if not isinstance(row, Mapping):
-        raise ConfigError(f"{where}: an example is a table with `answer` and `score` or `scores`, got {checks.shown(row)}")
+        raise ConfigError(f"{where}: an example is a table with `answer` and `score` or `scores`, got {checks.format_value(row)}")
     at = f"{where}: an example"
-    only(row, ("task", "answer", "score", "scores", "why"), at)
+    check_keys(row, ("task", "answer", "score", "scores", "why"), at)
     held = row["scores"] if "scores" in row else {OVERALL: row.get("score")}
-    if not _is_text(row.get("answer")) or not isinstance(held, Mapping) or not held or len({"score", "scores"} & row.keys()) != 1:
-        raise ConfigError(f"{at} needs `answer`, and either `score` or a table `scores`, got {checks.shown(dict(row))}")
-    scores = tuple((str(name), _score(score, at)) for name, score in held.items())
-    return Example(row["answer"], scores, text_at(row, "task", at), text_at(row, "why", at))
+    if (
+        not _is_nonempty_text(row.get("answer"))
+        or not isinstance(held, Mapping)
+        or not held
+        or len({"score", "scores"} & row.keys()) != 1
+    ):
+        raise ConfigError(f"{at} needs `answer`, and either `score` or a table `scores`, got {checks.format_value(dict(row))}")
+    scores = tuple((str(name), _check_score(score, at)) for name, score in held.items())
+    return ScoredExample(row["answer"], scores, text_at(row, "task", at), text_at(row, "why", at))
 
 
-def _fields(data: Mapping[str, Any], key: str, default: tuple[str, ...], where: str) -> tuple[str, ...]:
+def _task_fields_at(data: Mapping[str, Any], key: str, default: tuple[str, ...], where: str) -> tuple[str, ...]:
     held = data.get(key, default)
-    if not isinstance(held, list | tuple) or not all(name in READABLE for name in held):
-        raise checks.refused(f"{where}: {key}", f"a list out of {', '.join(READABLE)}", held)
+    if not isinstance(held, list | tuple) or not all(name in TASK_FIELDS for name in held):
+        raise checks.invalid_argument(f"{where}: {key}", f"a list out of {', '.join(TASK_FIELDS)}", held)
     return tuple(held)
 
 
-def _check_all(name: str, given: Any, kind: type) -> None:
-    if not isinstance(given, list | tuple) or not all(isinstance(one, kind) for one in given):
-        raise checks.refused(f"rubric: {name}", f"a list of {kind.__name__}s", given)
+def _check_instances(name: str, values: Any, kind: type) -> None:
+    if not isinstance(values, list | tuple) or not all(isinstance(one, kind) for one in values):
+        raise checks.invalid_argument(f"rubric: {name}", f"a list of {kind.__name__}s", values)
 
 
-def _listed(data: Mapping[str, Any], key: str, where: str) -> list[Any]:
+def _list_at(data: Mapping[str, Any], key: str, where: str) -> list[Any]:
     held = data.get(key, [])
     if not isinstance(held, list):
-        raise checks.refused(f"{where}: {key}", "a list", held)
+        raise checks.invalid_argument(f"{where}: {key}", "a list", held)
     return held
 
 
-def _plain(value: Any, **instead: Any) -> dict[str, Any]:
-    plain = {f.name: getattr(value, f.name) for f in fields(value)} | instead
+def _to_plain_dict(value: Any, **overrides: Any) -> dict[str, Any]:
+    plain = {f.name: getattr(value, f.name) for f in fields(value)} | overrides
     return {key: held for key, held in plain.items() if held or key == "description"}
 
 
-def only(data: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
+def check_keys(data: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
     """Raises ConfigError for a key that means nothing, naming those that do."""
     if strangers := [key for key in data if key not in allowed]:
-        raise ConfigError(f"{where}: {checks.unknown('key', str(strangers[0]), allowed)}")
+        raise ConfigError(f"{where}: {checks.unknown_name_message('key', str(strangers[0]), allowed)}")
 
 
 def text_at(data: Mapping[str, Any], key: str, where: str) -> str:
     """The text under `key`, without white space around it; "" where there is none. Raises ConfigError."""
     held = data.get(key)
     if held is not None and not isinstance(held, str):
-        raise checks.refused(f"{where}: {key}", "text", held)
+        raise checks.invalid_argument(f"{where}: {key}", "text", held)
     return (held or "").strip()
 
 
-def _is_text(value: Any) -> bool:
+def _is_nonempty_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
 # ---- from files
 
 
-def read_words(path: str | Path, what: str) -> str:
+def read_text_file(path: str | Path, subject: str) -> str:
     """The text of a file. Raises ConfigError naming it."""
     try:
         return read_small_text(path)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{what} {str(path)!r} cannot be read: {checks.unreadable(error)}") from error
+        raise ConfigError(f"{subject} {str(path)!r} cannot be read: {checks.read_error_message(error)}") from error
 
 
-def read_table(path: str | Path, key: str, lines: Callable[[str], Any], what: str = "rubric") -> tuple[Mapping[str, Any], str]:
+def read_table(
+    path: str | Path, key: str, parse_lines: Callable[[str], Any], subject: str = "rubric"
+) -> tuple[Mapping[str, Any], str]:
     """The plain data in a file, and a name for it. `lines` reads .md and .txt. Raises ConfigError."""
     file = Path(path)
-    text = read_words(path, what)
+    text = read_text_file(path, subject)
     readers: dict[str, Callable[[str], Any]] = {
-        ".toml": toml_in,
-        ".json": parsed,
-        ".yaml": _yaml,
-        ".yml": _yaml,
-        ".md": lines,
-        ".txt": lines,
+        ".toml": parse_toml,
+        ".json": strict_loads,
+        ".yaml": _parse_yaml,
+        ".yml": _parse_yaml,
+        ".md": parse_lines,
+        ".txt": parse_lines,
     }
     reader = readers.get(file.suffix.lower())
     if reader is None:
-        raise ConfigError(f"{what} {str(file)!r}: the file must end in {SUFFIXES}")
+        raise ConfigError(f"{subject} {str(file)!r}: the file must end in {SUFFIXES}")
     try:
         data = reader(text)
-        check_bounds(data, MOST_VALUES)
+        check_bounds(data, MAX_VALUES)
     except RecursionError as error:
-        raise ConfigError(f"{what} {str(file)!r}: {TOO_DEEP}") from error
+        raise ConfigError(f"{subject} {str(file)!r}: {TOO_DEEP_MESSAGE}") from error
     except ValueError as error:
-        raise ConfigError(f"{what} {str(file)!r}: {error}") from error
+        raise ConfigError(f"{subject} {str(file)!r}: {error}") from error
     if not isinstance(data, Mapping):
-        raise ConfigError(f"{what} {str(file)!r}: expected a table with `{key}`, got {type(data).__name__}")
+        raise ConfigError(f"{subject} {str(file)!r}: expected a table with `{key}`, got {type(data).__name__}")
     return data, file.stem
 
 
-def _yaml(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     try:
         import yaml
     except ImportError as error:
@@ -331,12 +342,12 @@ def _yaml(text: str) -> Any:
         raise ValueError(f"a value does not fit its tag: {type(error).__name__}: {error}") from error
 
 
-def _lines(text: str) -> Mapping[str, Any]:
+def _parse_criteria_lines(text: str) -> Mapping[str, Any]:
     rows = [line.strip().lstrip("-*# ").partition(":") for line in text.splitlines() if ":" in line]
     return {"criteria": [{"name": name.strip(), "description": about.strip()} for name, _, about in rows]}
 
 
-DEFAULT = Rubric(
+DEFAULT_RUBRIC = Rubric(
     "default",
     (
         Criterion("instructions", "It does all that is asked, in the form asked for."),

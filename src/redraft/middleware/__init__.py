@@ -7,30 +7,30 @@ function that asks a model) and money is reserved for each.
 """
 
 from .adapt import adapt
-from .budget import Budget, Purse, meter, priced
-from .cache import cache, key_of
+from .budget import Budget, BudgetTracker, meter, with_cost
+from .cache import cache, cache_key
 from .capabilities import EndpointCapabilities
-from .concurrency import Limiter, limit
-from .endpoint_limiter import Gate, gated
+from .concurrency import ConcurrencyLimit, limit_concurrency
+from .endpoint_limiter import EndpointLimiter, limit_endpoint
 from .observe import observe
 from .retry import retry
-from .timeout import timeout, until
+from .timeout import enforce_deadline, timeout
 
 __all__ = [
     "Budget",
     "EndpointCapabilities",
-    "Gate",
-    "Limiter",
-    "Purse",
+    "EndpointLimiter",
+    "ConcurrencyLimit",
+    "BudgetTracker",
     "adapt",
     "cache",
-    "gated",
-    "key_of",
-    "limit",
+    "limit_endpoint",
+    "cache_key",
+    "limit_concurrency",
     "meter",
     "observe",
-    "priced",
+    "with_cost",
     "retry",
     "timeout",
-    "until",
+    "enforce_deadline",
 ]

@@ -19,22 +19,22 @@ from math import floor, inf
 from typing import NamedTuple, Protocol
 
 from .. import checks
-from ..core.records import NOTHING, Usage, text_of
+from ..core.records import NO_USAGE, Usage, message_text
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
-from ..ledger import Entry, Ledger, open_ledger
+from ..ledger import CallLedger, LedgerEntry, current_ledger
 from ..protocols import Call, Reply, Request
-from .token_counts import SHORTEST, Size, TokenEstimator, size_of
+from .token_counts import MIN_ANSWER_TOKENS, PromptSize, TokenEstimator, request_size
 
 CHARS_PER_TOKEN = 3  # a rough estimate of the tokens of a text, where no limit depends on it
-OUTPUT_GUESS = 1024  # and of an answer
+DEFAULT_OUTPUT_TOKENS = 1024  # and of an answer
 LIMITS = ("calls", "input_tokens", "output_tokens", "tokens", "usd")
-NONE: Mapping[str, float] = dict.fromkeys(LIMITS, 0.0)
+ZERO_AMOUNTS: Mapping[str, float] = dict.fromkeys(LIMITS, 0.0)
 MILLION = 1_000_000
-IDLE = 2.0  # seconds for which a call waits for money that is reserved for grades while no call is in flight
-SLACK = 1e-9  # sums of USD are not exact
-EXCESS = "more than the budget allows"
+IDLE_TIMEOUT = 2.0  # seconds for which a call waits for money that is reserved for grades while no call is in flight
+FLOAT_TOLERANCE = 1e-9  # sums of USD are not exact
+EXCESS_TEXT = "more than the budget allows"
 
-_ROOM_REFUSED = re.compile(
+_MAX_TOKENS_REFUSED = re.compile(
     r"max_?(completion_|new_|output_)?tokens|completion tokens|in the completion|context length", re.IGNORECASE
 )
 
@@ -71,42 +71,49 @@ class Budget:
         return {name: limit for name in LIMITS if (limit := getattr(self, name)) is not None}
 
 
-class Rate(Protocol):
+class Pricing(Protocol):
     """What a model's tokens cost."""
 
     def cost(self, usage: Usage) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class CostEstimate:
     """What calls take, by limit: for their prompts `bound` at most and `estimate()` likely, and `per_token` of the answer.
 
     The answer gets `least` tokens or the call is not made; `expected` tokens are enough for most answers, `most` is all
     that it may have.
     """
 
-    bound: Amounts
-    estimate: Callable[[], Amounts]
+    upper_bound: Amounts
+    estimate_prompts: Callable[[], Amounts]
     per_token: Amounts
-    least: int = 0
-    expected: int = 0
-    most: float = inf
+    min_answer_tokens: int = 0
+    expected_answer_tokens: int = 0
+    max_answer_tokens: float = inf
 
     @property
     def likely(self) -> Amounts:
         """What the prompts are likely to take at most."""
-        return self.estimate()
+        return self.estimate_prompts()
 
     @property
     def minimum(self) -> dict[str, float]:
         """What they take at the very least."""
-        return self.amounts(self.likely, self.least)
+        return self.amounts(self.likely, self.min_answer_tokens)
 
-    def plus(self, other: Need) -> Need:
+    def plus(self, other: CostEstimate) -> CostEstimate:
         """Both together, with the answer of this one."""
-        each = _sum(self.per_token, other.per_token)
-        likely = partial(_sum, self.likely, other.likely)
-        return Need(_sum(self.bound, other.bound), likely, each, self.least, self.expected, self.most)
+        each = _add(self.per_token, other.per_token)
+        likely = partial(_add, self.likely, other.likely)
+        return CostEstimate(
+            _add(self.upper_bound, other.upper_bound),
+            likely,
+            each,
+            self.min_answer_tokens,
+            self.expected_answer_tokens,
+            self.max_answer_tokens,
+        )
 
     def amounts(self, prompts: Amounts, tokens: float) -> dict[str, float]:
         """What they take with so many tokens in the answer."""
@@ -121,22 +128,22 @@ class Grant:
 
     amounts: dict[str, float]
     max_tokens: int | None = None
-    drawn: Amounts | None = None
+    from_reserve: Amounts | None = None
 
 
-class Fit(NamedTuple):
+class AnswerRoom(NamedTuple):
     """How many tokens an answer may have, by the `likely` length of the prompts or their bound; whether a limit depends on it."""
 
     tokens: float
-    likely: bool
+    uses_likely: bool
     limited: bool
 
 
 @dataclass(eq=False, slots=True)
-class Owner:
+class BudgetOwner:
     """For whom money is reserved: a task, with so many steps `active`."""
 
-    active: int = 0
+    active_steps: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -148,42 +155,42 @@ class Reservation:
     `longest_prompt` is in bytes, of the calls that drew on it; `tokens` are those of the text, as far as they are known.
     """
 
-    purse: Purse
-    estimate: Callable[[], Need]
-    owner: Owner
+    tracker: BudgetTracker
+    estimate_cost: Callable[[], CostEstimate]
+    owner: BudgetOwner
     writing: bool = True
-    held: dict[str, float] | None = None
-    longest_prompt: int = 0
+    remaining: dict[str, float] | None = None
+    max_prompt_bytes: int = 0
     tokens: float = 0.0
-    _need: Need | None = None
+    _need: CostEstimate | None = None
     _prompts: Amounts = field(default_factory=dict)
 
     @property
-    def part(self) -> dict[str, float]:
+    def next_share(self) -> dict[str, float]:
         """What the next call draws."""
-        held = self.held or NONE
+        held = self.remaining or ZERO_AMOUNTS
         calls = max(1.0, held["calls"])
         return {name: amount / calls for name, amount in held.items()}
 
     @property
-    def open(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether it is still to be taken, by the call that writes the text."""
-        return self.writing and self.held is None
+        return self.writing and self.remaining is None
 
     @property
-    def prompt(self) -> float:
+    def prompt_tokens(self) -> float:
         """Tokens of the prompt of a call that draws on it: by those of the text, which were counted. Infinite once all have."""
-        if self._need is None or not self.held or self.held["calls"] < 1:
+        if self._need is None or not self.remaining or self.remaining["calls"] < 1:
             return inf
         return self._need.amounts(self._need.likely, self.tokens)["input_tokens"] / self._need.likely["calls"]
 
-    def take(self, need: Need, tokens: float, *, likely: bool) -> dict[str, float]:
+    def hold(self, need: CostEstimate, tokens: float, *, likely: bool) -> dict[str, float]:
         """Hold what is needed for a text of at most so many tokens."""
-        self._need, self._prompts = need, need.likely if likely else need.bound
-        self.held = self.of(tokens)
-        return self.held
+        self._need, self._prompts = need, need.likely if likely else need.upper_bound
+        self.remaining = self.amounts_for(tokens)
+        return self.remaining
 
-    def of(self, tokens: float) -> dict[str, float]:
+    def amounts_for(self, tokens: float) -> dict[str, float]:
         """What is needed for a text of so many tokens, which it has."""
         assert self._need is not None
         self.tokens = tokens
@@ -195,21 +202,21 @@ RESERVATION: ContextVar[Reservation | None] = ContextVar("reservation", default=
 
 
 @dataclass(eq=False, slots=True)
-class Waiter:
+class BudgetWaiter:
     """A call that waits until it is granted what it needs, by what is known then."""
 
-    need: Callable[[], Need]
+    need: Callable[[], CostEstimate]
     reservation: Reservation | None
-    granted: asyncio.Future[Grant]
+    grant: asyncio.Future[Grant]
 
     @property
     def minimum(self) -> dict[str, float]:
         """What it needs at the very least, with what is to be reserved for grades."""
         need = self.need()
-        return (need.plus(self.reservation.estimate()) if self.reservation and self.reservation.open else need).minimum
+        return (need.plus(self.reservation.estimate_cost()) if self.reservation and self.reservation.is_pending else need).minimum
 
 
-class Purse:
+class BudgetTracker:
     """A budget being spent: what is settled, what is reserved for calls under way, and what is `held` for grades to come.
 
     `on_change` is called after each change. `over`: a call was refused that the whole budget would have allowed. `dearest`:
@@ -219,300 +226,310 @@ class Purse:
 
     def __init__(self, budget: Budget | None = None, on_change: Callable[[], object] | None = None) -> None:
         self.on_change = on_change
-        self.over = False
-        self.spent, self.reserved, self.held, self.dearest = (dict(NONE) for _ in range(4))
+        self.is_exhausted = False
+        self.spent, self.reserved, self.held_for_grades, self.max_call_usage = (dict(ZERO_AMOUNTS) for _ in range(4))
         self.budget = budget or Budget()
         self._limits = self.budget.limits
-        self._running = 0
-        self._urgent: deque[Waiter] = deque()
-        self._queue: deque[Waiter] = deque()
+        self._active_calls = 0
+        self._urgent: deque[BudgetWaiter] = deque()
+        self._queue: deque[BudgetWaiter] = deque()
         self._holders: set[Reservation] = set()
-        self._idle: asyncio.TimerHandle | None = None
-        self._causes: dict[str, None] = {}
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._excess_causes: dict[str, None] = {}
 
     @property
-    def taken(self) -> dict[str, float]:
+    def spent_and_reserved(self) -> dict[str, float]:
         """What is settled, and what is reserved for calls under way."""
-        return _sum(self.spent, self.reserved)
+        return _add(self.spent, self.reserved)
 
     @property
     def committed(self) -> dict[str, float]:
         """What is taken, and what is held for grades to come."""
-        return _sum(self.taken, self.held)
+        return _add(self.spent_and_reserved, self.held_for_grades)
 
     @property
     def excess(self) -> str:
         """What was spent beyond the budget, and why, in words; "" where it was kept."""
-        over = [(name, most) for name, most in self._limits.items() if self.spent[name] > most + SLACK]
+        over = [(name, most) for name, most in self._limits.items() if self.spent[name] > most + FLOAT_TOLERANCE]
         if not over:
             return ""
         spent = ", ".join(f"{_amount(self.spent[name])} of {_amount(most)} {_unit(name, most)}" for name, most in over)
-        return f"spent {spent}, {EXCESS}: {'; '.join(self._causes) or 'what was spent before, or elsewhere, counts'}"
+        return f"spent {spent}, {EXCESS_TEXT}: {'; '.join(self._excess_causes) or 'what was spent before, or elsewhere, counts'}"
 
     @property
-    def limited(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether there is a limit."""
         return bool(self._limits)
 
-    def allow(self, budget: Budget) -> None:
+    def set_budget(self, budget: Budget) -> None:
         """Change the budget. Whoever waits looks again."""
         self.budget, self._limits = budget, budget.limits
         self._serve()
 
-    async def reserve(self, need: Callable[[], Need], reservation: Reservation | None = None) -> Grant:
+    async def reserve(self, need: Callable[[], CostEstimate], reservation: Reservation | None = None) -> Grant:
         """Set aside what a call needs by what is known now; with it what is held for grades, or drawing on that.
 
         Waits while calls under way may yet turn out cheaper; raises BudgetExhaustedError when not.
         """
-        queue = self._queue if reservation is None or reservation.open else self._urgent
-        if not (self._urgent or self._queue) and (grant := self._granted(need, reservation)):
+        queue = self._queue if reservation is None or reservation.is_pending else self._urgent
+        if not (self._urgent or self._queue) and (grant := self._try_grant(need, reservation)):
             return grant
-        waiter = Waiter(need, reservation, asyncio.get_running_loop().create_future())
+        waiter = BudgetWaiter(need, reservation, asyncio.get_running_loop().create_future())
         queue.append(waiter)
         self._serve()
         try:
-            return await waiter.granted
+            return await waiter.grant
         except asyncio.CancelledError:
-            if waiter.granted.done() and not waiter.granted.cancelled() and not waiter.granted.exception():
-                self.settle(waiter.granted.result(), NONE)
+            if waiter.grant.done() and not waiter.grant.cancelled() and not waiter.grant.exception():
+                self.settle(waiter.grant.result(), ZERO_AMOUNTS)
             raise
         finally:
             if waiter in queue:
                 queue.remove(waiter)
                 self._serve()
 
-    def settle(self, grant: Grant, used: Mapping[str, float | None], again: Reservation | None = None) -> None:
+    def settle(self, grant: Grant, usage: Mapping[str, float | None], return_to: Reservation | None = None) -> None:
         """Replace what was reserved by what was used; what is not known to be less counts as reserved.
 
         What was drawn goes back to where it may be drawn `again`, as far as it is left: before anybody else gets it.
         """
-        self._running -= 1
+        self._active_calls -= 1
         for name in LIMITS:
             self.reserved[name] -= grant.amounts[name]
-            known = used[name]
+            known = usage[name]
             self.spent[name] += grant.amounts[name] if known is None else known
-            if known and known > self.dearest[name]:
-                self.dearest[name] = known
-        self._causes.update(dict.fromkeys(_causes(grant, used)))
-        if again and grant.drawn:
-            self._hold_again(again, grant.drawn)
-        self._changed()
+            if known and known > self.max_call_usage[name]:
+                self.max_call_usage[name] = known
+        self._excess_causes.update(dict.fromkeys(_excess_causes(grant, usage)))
+        if return_to and grant.from_reserve:
+            self._return_to_reserve(return_to, grant.from_reserve)
+        self._notify_change()
         self._serve()
 
-    def _hold_again(self, reservation: Reservation, drawn: Amounts) -> None:
+    def _return_to_reserve(self, reservation: Reservation, amounts: Amounts) -> None:
         """Hold what was drawn once more, unless nothing is held for that text any more, or there is not a call left."""
-        left = self._left(None)
-        back = {name: min(amount, max(0.0, left.get(name, amount))) for name, amount in drawn.items()}
-        if reservation in self._holders and reservation.held and back["calls"] == drawn["calls"]:
-            reservation.held, self.held = _sum(reservation.held, back), _sum(self.held, back)
+        left = self._remaining(None)
+        back = {name: min(amount, max(0.0, left.get(name, amount))) for name, amount in amounts.items()}
+        if reservation in self._holders and reservation.remaining and back["calls"] == amounts["calls"]:
+            reservation.remaining, self.held_for_grades = _add(reservation.remaining, back), _add(self.held_for_grades, back)
 
     def resize(self, reservation: Reservation, amounts: Amounts) -> None:
         """Hold no more than this from now on."""
-        if reservation.held is None:
+        if reservation.remaining is None:
             return
         for name in LIMITS:
-            less = max(0.0, reservation.held[name] - amounts[name])
-            reservation.held[name] -= less
-            self.held[name] -= less
+            less = max(0.0, reservation.remaining[name] - amounts[name])
+            reservation.remaining[name] -= less
+            self.held_for_grades[name] -= less
         if not any(amounts.values()):
             self._holders.discard(reservation)
         self._serve()
 
     def release(self, reservation: Reservation) -> None:
         """Hold nothing any more."""
-        self.resize(reservation, NONE)
+        self.resize(reservation, ZERO_AMOUNTS)
 
     def reopen(self, reservation: Reservation) -> None:
         """There is no text: what is held for its grades is to be taken anew, by the next call that writes one."""
         self.release(reservation)
-        reservation.held = None
+        reservation.remaining = None
 
-    def end_step(self, owner: Owner) -> None:
+    def end_step(self, owner: BudgetOwner) -> None:
         """A step has ended: with it may end the hope of those who wait."""
-        owner.active -= 1
+        owner.active_steps -= 1
         if self._queue or self._urgent:
             self._serve()
 
     def check(self, amounts: Amounts) -> None:
         """Raise BudgetExhaustedError where this is more than can ever be left."""
         for name, most in self._limits.items():
-            if amounts[name] > 0 and self.spent[name] + amounts[name] > most + SLACK:
-                self.over |= amounts[name] <= most
-                raise BudgetExhaustedError(self._complaint(name, amounts[name]), what=name)
+            if amounts[name] > 0 and self.spent[name] + amounts[name] > most + FLOAT_TOLERANCE:
+                self.is_exhausted |= amounts[name] <= most
+                raise BudgetExhaustedError(self._exhausted_message(name, amounts[name]), limit=name)
 
-    def lacks(self, amounts: Amounts) -> str:
+    def exceeded_limit(self, amounts: Amounts) -> str:
         """The first limit under which less than this is left for a call that draws on nothing; "" for none."""
-        left = self._left(None)
-        return next((name for name in left if amounts[name] > 0 and amounts[name] > left[name] + SLACK), "")
+        left = self._remaining(None)
+        return next((name for name in left if amounts[name] > 0 and amounts[name] > left[name] + FLOAT_TOLERANCE), "")
 
     @property
-    def awaited(self) -> list[dict[str, float]]:
+    def waiting_minimums(self) -> list[dict[str, float]]:
         """What each of those who wait needs at the very least."""
         return [waiter.minimum for waiter in (*self._urgent, *self._queue)]
 
     # ---- who gets what
 
-    def _granted(self, needed: Callable[[], Need], reservation: Reservation | None, *, alone: bool = False) -> Grant | None:
+    def _try_grant(
+        self, estimate: Callable[[], CostEstimate], reservation: Reservation | None, *, alone: bool = False
+    ) -> Grant | None:
         """What a call may take now; None where it is to wait. Raises BudgetExhaustedError where there will never be enough."""
-        need, grades = needed(), reservation.estimate() if reservation and reservation.open else None
+        need, grades = estimate(), reservation.estimate_cost() if reservation and reservation.is_pending else None
         whole = need.plus(grades) if grades else need
-        fit = self._fit(whole, self._left(reservation), alone=alone)
+        fit = self._fit(whole, self._remaining(reservation), alone=alone)
         if fit is None:
             return None
-        self._running += 1
-        drawn = reservation.part if reservation and reservation.held and not reservation.writing else None
-        amounts = need.amounts(need.likely if fit.likely else need.bound, fit.tokens)
+        self._active_calls += 1
+        drawn = reservation.next_share if reservation and reservation.remaining and not reservation.writing else None
+        amounts = need.amounts(need.likely if fit.uses_likely else need.upper_bound, fit.tokens)
         grant = Grant(amounts, int(fit.tokens) if fit.limited else None, drawn)
-        self.reserved = _sum(self.reserved, grant.amounts)
+        self.reserved = _add(self.reserved, grant.amounts)
         if reservation and grades:
-            self.held = _sum(self.held, reservation.take(grades, fit.tokens, likely=fit.likely))
+            self.held_for_grades = _add(self.held_for_grades, reservation.hold(grades, fit.tokens, likely=fit.uses_likely))
             self._holders.add(reservation)
-        elif drawn and reservation and reservation.held:
-            reservation.held, self.held = _less(reservation.held, drawn), _less(self.held, drawn)
-        self._changed()
+        elif drawn and reservation and reservation.remaining:
+            reservation.remaining, self.held_for_grades = (
+                _subtract(reservation.remaining, drawn),
+                _subtract(self.held_for_grades, drawn),
+            )
+        self._notify_change()
         return grant
 
-    def _fit(self, whole: Need, left: Amounts, *, alone: bool) -> Fit | None:
+    def _fit(self, total: CostEstimate, remaining: Amounts, *, alone: bool) -> AnswerRoom | None:
         """How many tokens the answer may have. What is `alone`, so that there will be no more, goes by its likely prompts."""
-        room, likely = _room(left, whole.bound, whole.per_token), False
-        if room < whole.expected:
-            self.check(whole.minimum)
+        room, likely = _max_answer_tokens(remaining, total.upper_bound, total.per_token), False
+        if room < total.expected_answer_tokens:
+            self.check(total.minimum)
             if not alone:
                 return None
-            if room < max(whole.least, min(whole.expected, SHORTEST)):
-                room, likely = _room(left, whole.likely, whole.per_token), True
-            if room < whole.least:
+            if room < max(total.min_answer_tokens, min(total.expected_answer_tokens, MIN_ANSWER_TOKENS)):
+                room, likely = _max_answer_tokens(remaining, total.likely, total.per_token), True
+            if room < total.min_answer_tokens:
                 return None
         if room == inf:
-            return Fit(whole.expected, likely=likely, limited=False)
-        return Fit(min(whole.most, room, max(whole.expected, room // (self._running + 2))), likely=likely, limited=True)
+            return AnswerRoom(total.expected_answer_tokens, uses_likely=likely, limited=False)
+        return AnswerRoom(
+            min(total.max_answer_tokens, room, max(total.expected_answer_tokens, room // (self._active_calls + 2))),
+            uses_likely=likely,
+            limited=True,
+        )
 
-    def _left(self, reservation: Reservation | None) -> dict[str, float]:
+    def _remaining(self, reservation: Reservation | None) -> dict[str, float]:
         """What is left under each limit for a call that may draw on a reservation."""
-        own = reservation.part if reservation and not reservation.writing else NONE
+        own = reservation.next_share if reservation and not reservation.writing else ZERO_AMOUNTS
         return {
-            name: most - self.spent[name] - self.reserved[name] - self.held[name] + own[name] for name, most in self._limits.items()
+            name: most - self.spent[name] - self.reserved[name] - self.held_for_grades[name] + own[name]
+            for name, most in self._limits.items()
         }
 
-    def _refusal(self, waiter: Waiter) -> BudgetExhaustedError | None:
+    def _refusal(self, waiter: BudgetWaiter) -> BudgetExhaustedError | None:
         """What a call is told for which there is not enough; None where it is to wait for more all the same."""
-        minimum, left = waiter.minimum, self._left(waiter.reservation)
+        minimum, left = waiter.minimum, self._remaining(waiter.reservation)
         name = max((name for name in self._limits if minimum[name] > 0), key=lambda name: 1 - left[name] / minimum[name])
-        self.over |= minimum[name] <= self._limits[name]
-        return BudgetExhaustedError(self._complaint(name, minimum[name]), what=name)
+        self.is_exhausted |= minimum[name] <= self._limits[name]
+        return BudgetExhaustedError(self._exhausted_message(name, minimum[name]), limit=name)
 
     def _serve(self, *, patient: bool = True) -> None:
         """Give those who wait what there is, in order. Where none of them can hope for more, refuse one at a time."""
-        while self._grant_all() and (waiter := self._hopeless(patient=patient)):
+        while self._grant_all() and (waiter := self._next_to_refuse(patient=patient)):
             if not (refusal := self._refusal(waiter)):
                 break
-            waiter.granted.set_exception(refusal)
+            waiter.grant.set_exception(refusal)
             patient = True
-        self._watch()
+        self._start_idle_timer()
 
     def _grant_all(self) -> bool:
         """Grant what can be; whether somebody still waits."""
         for waiter in list(self._urgent):
-            if self._answered(waiter):
+            if self._try_resolve(waiter):
                 self._urgent.remove(waiter)
-        while self._queue and not self._urgent and self._answered(self._queue[0]):
+        while self._queue and not self._urgent and self._try_resolve(self._queue[0]):
             self._queue.popleft()
         return bool(self._urgent or self._queue)
 
-    def _answered(self, waiter: Waiter) -> bool:
+    def _try_resolve(self, waiter: BudgetWaiter) -> bool:
         """Whether a waiter has been told what it may take, or that it may not."""
-        if not waiter.granted.done():
+        if not waiter.grant.done():
             try:
-                if grant := self._granted(waiter.need, waiter.reservation, alone=self._is_quiet):
-                    waiter.granted.set_result(grant)
+                if grant := self._try_grant(waiter.need, waiter.reservation, alone=self._is_idle):
+                    waiter.grant.set_result(grant)
             except BudgetExhaustedError as error:
-                waiter.granted.set_exception(error)
-        return waiter.granted.done()
+                waiter.grant.set_exception(error)
+        return waiter.grant.done()
 
     @property
-    def _is_quiet(self) -> bool:
+    def _is_idle(self) -> bool:
         """Whether nobody will give anything back: no call is under way, and who holds money waits for more with all its steps."""
-        if self._running:
+        if self._active_calls:
             return False
-        waiting = Counter(w.reservation.owner for w in (*self._urgent, *self._queue) if w.reservation and not w.granted.done())
-        return all(waiting[holder.owner] >= max(1, holder.owner.active) for holder in self._holders)
+        waiting = Counter(w.reservation.owner for w in (*self._urgent, *self._queue) if w.reservation and not w.grant.done())
+        return all(waiting[holder.owner] >= max(1, holder.owner.active_steps) for holder in self._holders)
 
-    def _hopeless(self, *, patient: bool) -> Waiter | None:
+    def _next_to_refuse(self, *, patient: bool) -> BudgetWaiter | None:
         """Who is to be refused next: who has not begun comes first."""
-        if self._running or (patient and not self._is_quiet):
+        if self._active_calls or (patient and not self._is_idle):
             return None
-        return next((waiter for waiter in (*self._queue, *reversed(self._urgent)) if not waiter.granted.done()), None)
+        return next((waiter for waiter in (*self._queue, *reversed(self._urgent)) if not waiter.grant.done()), None)
 
-    def _watch(self) -> None:
+    def _start_idle_timer(self) -> None:
         """While calls wait and none is under way, don't wait for ever: who holds money may wait for them in a roundabout way."""
-        if self._idle:
-            self._idle.cancel()
-            self._idle = None
-        if (self._urgent or self._queue) and not self._running:
-            self._idle = asyncio.get_running_loop().call_later(IDLE, lambda: self._serve(patient=False))
+        if self._idle_timer:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if (self._urgent or self._queue) and not self._active_calls:
+            self._idle_timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, lambda: self._serve(patient=False))
 
-    def _changed(self) -> None:
+    def _notify_change(self) -> None:
         if self.on_change:
             self.on_change()
 
-    def _complaint(self, name: str, need: float) -> str:
-        most, reserved = self._limits[name], self.reserved[name] + self.held[name]
-        beside = f", {_amount(reserved)} reserved" if reserved > SLACK else ""
-        state = "is used up" if self.spent[name] or reserved > SLACK else "is too small"
+    def _exhausted_message(self, name: str, amount: float) -> str:
+        most, reserved = self._limits[name], self.reserved[name] + self.held_for_grades[name]
+        beside = f", {_amount(reserved)} reserved" if reserved > FLOAT_TOLERANCE else ""
+        state = "is used up" if self.spent[name] or reserved > FLOAT_TOLERANCE else "is too small"
         said = f"the budget of {_amount(most)} {_unit(name, most)} {state}: {_amount(self.spent[name])} spent{beside}"
-        next_step = f"the next step, with the grades of its text, may take {_amount(need)}"
+        next_step = f"the next step, with the grades of its text, may take {_amount(amount)}"
         return f"{said}, {next_step}" + (f"; {self.excess}" if self.excess else "")
 
 
-def priced(call: Call, rate: Rate | None) -> Call:
+def with_cost(call: Call, pricing: Pricing | None) -> Call:
     """Enter each call in the open ledger, with what it cost in USD (None: the price is unknown).
 
     The same stands in the usage of its reply, and that this is what the answer took.
     """
 
-    async def told(request: Request) -> Reply:
-        entry = ledger.enter() if (ledger := open_ledger()) else Entry()
+    async def call_with_cost(request: Request) -> Reply:
+        entry = ledger.new_entry() if (ledger := current_ledger()) else LedgerEntry()
         try:
             reply = await call(request)
         except ModelError as error:
-            error.usage = entry.settle(_priced(error.usage, rate))
+            error.usage = entry.settle(_usage_with_cost(error.usage, pricing))
             raise
         except ConfigError:
-            entry.settle(NOTHING)
+            entry.settle(NO_USAGE)
             raise
-        used = entry.settle(_priced(reply.usage, rate))
+        used = entry.settle(_usage_with_cost(reply.usage, pricing))
         return replace(reply, usage=replace(used, answer_tokens=used.tokens, answer_cost=used.cost))
 
-    return told
+    return call_with_cost
 
 
-def meter(call: Call, purse: Purse, rate: Rate | None = None, costs: Costs | None = None) -> Call:
+def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, costs: CostEstimator | None = None) -> Call:
     """Reserve before and settle after each call, at this rate, by what the endpoint is known to count (`costs`, or new ones).
 
     Where a limit depends on the answer, `max_tokens` is set to what was reserved; one that the request has is never raised,
     and where it has none, a smaller one is tried when an endpoint says that it takes none so high. It stands around `priced`,
     which says what a call cost, and by whose entries in the ledger it is known what was sent of one that was cancelled.
     """
-    known = costs or Costs(rate)
+    known = costs or CostEstimator(pricing)
 
-    async def metered(request: Request) -> Reply:
-        attempts = Attempts(purse, known, request, size_of(request))
+    async def call_metered(request: Request) -> Reply:
+        attempts = MeteredCall(tracker, known, request, request_size(request))
         sent = await attempts.reserve()
         while True:
             try:
-                reply = await attempt(attempts, sent)
+                reply = await try_call(attempts, sent)
             except ModelError as error:
-                if not attempts.narrows(error):
-                    error.usage = attempts.whole(error.usage)
+                if not attempts.lower_max_tokens(error):
+                    error.usage = attempts.total_usage(error.usage)
                     raise
-                sent = await attempts.again(error.usage)
+                sent = await attempts.reserve_again(error.usage)
             else:
-                return replace(reply, usage=attempts.whole(reply.usage)) if attempts.before is not NOTHING else reply
+                return replace(reply, usage=attempts.total_usage(reply.usage)) if attempts.previous_usage is not NO_USAGE else reply
 
-    async def attempt(attempts: Attempts, request: Request) -> Reply:
+    async def try_call(attempts: MeteredCall, request: Request) -> Reply:
         used: Usage | None = None
         answered = False
-        token = AGAIN.set(attempts.again)
+        token = RESERVE_AGAIN.set(attempts.reserve_again)
         try:
             with attempts.ledger:
                 reply = await call(request)
@@ -522,180 +539,198 @@ def meter(call: Call, purse: Purse, rate: Rate | None = None, costs: Costs | Non
             used = error.usage
             raise
         except asyncio.CancelledError:
-            used = attempts.ledger.sent
+            used = attempts.ledger.total_usage
             raise
         finally:
-            AGAIN.reset(token)
+            RESERVE_AGAIN.reset(token)
             attempts.settle(used, answered=answered)
 
-    return metered
+    return call_metered
 
 
 @dataclass(slots=True)
-class Attempts:
+class MeteredCall:
     """A call and its repetitions: what the one under way was granted, and what those before have consumed.
 
     `room` is the `max_tokens` to try where the request has none and the endpoint refused a higher one. `ledger` holds what was
     sent since the last of them was settled.
     """
 
-    purse: Purse
-    costs: Costs
+    tracker: BudgetTracker
+    costs: CostEstimator
     request: Request
-    size: Size
-    room: int | None = None
-    granted: int | None = None
-    before: Usage = NOTHING
+    size: PromptSize
+    max_tokens_cap: int | None = None
+    granted_max_tokens: int | None = None
+    previous_usage: Usage = NO_USAGE
     grant: Grant | None = None
-    ledger: Ledger = field(default_factory=lambda: Ledger(within=open_ledger()))
+    ledger: CallLedger = field(default_factory=lambda: CallLedger(outer=current_ledger()))
 
     @property
     def reservation(self) -> Reservation | None:
         """What the call takes or draws on; what is of another purse is not for it: a grader may refine something itself."""
         reservation = RESERVATION.get()
-        return reservation if reservation and reservation.purse is self.purse else None
+        return reservation if reservation and reservation.tracker is self.tracker else None
 
     async def reserve(self) -> Request:
         """The request, with the `max_tokens` that it may have. Raises BudgetExhaustedError."""
         reservation = self.reservation
-        drawn = reservation.prompt if reservation and not reservation.writing else inf
-        need = partial(self.costs.of_request, self.request, self.size, self.purse.budget.min_tokens, self.room, drawn)
+        drawn = reservation.prompt_tokens if reservation and not reservation.writing else inf
+        need = partial(self.costs.request_cost, self.request, self.size, self.tracker.budget.min_tokens, self.max_tokens_cap, drawn)
         try:
-            self.grant = await self.purse.reserve(need, reservation)
+            self.grant = await self.tracker.reserve(need, reservation)
         except BudgetExhaustedError as error:
-            error.usage = self.whole(error.usage)
+            error.usage = self.total_usage(error.usage)
             raise
-        self.granted = self.grant.max_tokens
-        return _fitted(self.request, self.grant)
+        self.granted_max_tokens = self.grant.max_tokens
+        return _with_granted_max_tokens(self.request, self.grant)
 
-    def settle(self, used: Usage | None, *, answered: bool) -> None:
+    def settle(self, usage: Usage | None, *, answered: bool) -> None:
         """The attempt under way has ended; None: what it consumed is unknown."""
         grant, self.grant = self.grant, None
         if grant is None:
             return
-        if used and used.calls == 1:
-            self.costs.tokens.learn(self.size, used, schema=self.request.schema is not None)
-            if self.room and used.output_tokens:
-                self.costs.tokens.ceiling = self.room
+        if usage and usage.calls == 1:
+            self.costs.token_estimator.update(self.size, usage, schema=self.request.schema is not None)
+            if self.max_tokens_cap and usage.output_tokens:
+                self.costs.token_estimator.max_tokens_limit = self.max_tokens_cap
         if reservation := self.reservation:
-            _note(self.purse, reservation, self.size, used, answered=answered)
-        self.purse.settle(grant, _amounts(used), None if answered else reservation)
+            _update_reservation(self.tracker, reservation, self.size, usage, answered=answered)
+        self.tracker.settle(grant, _amounts(usage), None if answered else reservation)
         self.ledger.entries.clear()
 
-    async def again(self, usage: Usage) -> Request:
+    async def reserve_again(self, usage: Usage) -> Request:
         """Settle the attempt that failed, and reserve another."""
         self.settle(usage, answered=False)
-        self.before += usage
+        self.previous_usage += usage
         return await self.reserve()
 
-    def whole(self, usage: Usage) -> Usage:
+    def total_usage(self, usage: Usage) -> Usage:
         """What all attempts consumed, with the last."""
-        return usage if self.before is NOTHING else (self.before + usage).of_one_answer()
+        return usage if self.previous_usage is NO_USAGE else (self.previous_usage + usage).as_single_answer()
 
-    def narrows(self, error: ModelError) -> bool:
+    def lower_max_tokens(self, error: ModelError) -> bool:
         """Whether to ask once more with half the `max_tokens`: the caller has set none, and the endpoint takes none so high."""
-        about = error.status in {400, 422} and _ROOM_REFUSED.search(str(error))
-        if not about or self.request.max_tokens is not None or self.granted is None or self.granted < 2 * SHORTEST:
+        about = error.status in {400, 422} and _MAX_TOKENS_REFUSED.search(str(error))
+        if (
+            not about
+            or self.request.max_tokens is not None
+            or self.granted_max_tokens is None
+            or self.granted_max_tokens < 2 * MIN_ANSWER_TOKENS
+        ):
             return False
-        self.room = self.granted // 2
+        self.max_tokens_cap = self.granted_max_tokens // 2
         return True
 
 
-AGAIN: ContextVar[Callable[[Usage], Awaitable[Request]] | None] = ContextVar("again", default=None)
+RESERVE_AGAIN: ContextVar[Callable[[Usage], Awaitable[Request]] | None] = ContextVar("again", default=None)
 """What reserves another attempt of the call under way, told what the last one consumed: for a wrapper within that repeats it."""
 
 
-class Costs:
+class CostEstimator:
     """What the calls of a model need, by what it has counted so far, at a rate (None: USD do not count)."""
 
-    def __init__(self, rate: Rate | None = None) -> None:
-        self.tokens = TokenEstimator()
-        self._read, self._written = (
-            (rate.cost(usage) or 0.0) / MILLION if rate else 0.0 for usage in (Usage(1, MILLION, 0), Usage(1, 0, MILLION))
+    def __init__(self, pricing: Pricing | None = None) -> None:
+        self.token_estimator = TokenEstimator()
+        self._input_price, self._output_price = (
+            (pricing.cost(usage) or 0.0) / MILLION if pricing else 0.0 for usage in (Usage(1, MILLION, 0), Usage(1, 0, MILLION))
         )
-        self._per_token = {**NONE, "output_tokens": 1.0, "tokens": 1.0, "usd": self._written}
+        self._per_token = {**ZERO_AMOUNTS, "output_tokens": 1.0, "tokens": 1.0, "usd": self._output_price}
 
-    def of_request(self, request: Request, size: Size, min_tokens: int, room: int | None = None, prompt: float = inf) -> Need:
+    def request_cost(
+        self, request: Request, size: PromptSize, min_tokens: int, max_tokens_cap: int | None = None, prompt_tokens: float = inf
+    ) -> CostEstimate:
         """What a request needs. `room`: the `max_tokens` that it gets at most where it has none. `prompt`: the tokens of its
         prompt, by a better estimate.
         """
-        tokens, schema = self.tokens, request.schema is not None
-        most = request.max_tokens or room or tokens.room
-        least = min(most, max(min_tokens, tokens.longest.get(True, SHORTEST)) if schema else min_tokens)
-        expected = min(most, max(least, tokens.expected(schema=schema)))
+        tokens, schema = self.token_estimator, request.schema is not None
+        most = request.max_tokens or max_tokens_cap or tokens.default_max_tokens
+        least = min(most, max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS)) if schema else min_tokens)
+        expected = min(most, max(least, tokens.expected_answer_tokens(schema=schema)))
 
-        def likely() -> Amounts:
-            return self._prompt(min(prompt, tokens.likely(size)))
+        def likely_amounts() -> Amounts:
+            return self._prompt_amounts(min(prompt_tokens, tokens.likely_tokens(size)))
 
-        return Need(self._prompt(tokens.bound(size)), likely, self._per_token, least, expected, most)
+        return CostEstimate(self._prompt_amounts(tokens.upper_bound(size)), likely_amounts, self._per_token, least, expected, most)
 
-    def of_grade(self, size: Size, most: int | None, shown: float) -> Need:
+    def grade_cost(self, size: PromptSize, max_answer_tokens: int | None, shown_per_token: float) -> CostEstimate:
         """What a call needs that grades a text, beside a prompt of this size: `shown` tokens for each token of the text.
 
         Its answer has at most `most` tokens, to a schema; None: it is free text.
         """
-        answer = min(most or inf, self.tokens.expected(schema=most is not None))
+        answer = min(max_answer_tokens or inf, self.token_estimator.expected_answer_tokens(schema=max_answer_tokens is not None))
         bound, likely = (
-            {name: amount + answer * self._per_token[name] for name, amount in self._prompt(tokens).items()}
-            for tokens in (self.tokens.bound(size), self.tokens.likely(size))
+            {name: amount + answer * self._per_token[name] for name, amount in self._prompt_amounts(tokens).items()}
+            for tokens in (self.token_estimator.upper_bound(size), self.token_estimator.likely_tokens(size))
         )
-        return Need(bound, lambda: likely, {**NONE, "input_tokens": shown, "tokens": shown, "usd": shown * self._read})
+        return CostEstimate(
+            bound,
+            lambda: likely,
+            {
+                **ZERO_AMOUNTS,
+                "input_tokens": shown_per_token,
+                "tokens": shown_per_token,
+                "usd": shown_per_token * self._input_price,
+            },
+        )
 
-    def _prompt(self, tokens: float) -> dict[str, float]:
-        return {"calls": 1, "input_tokens": tokens, "output_tokens": 0.0, "tokens": tokens, "usd": tokens * self._read}
+    def _prompt_amounts(self, tokens: float) -> dict[str, float]:
+        return {"calls": 1, "input_tokens": tokens, "output_tokens": 0.0, "tokens": tokens, "usd": tokens * self._input_price}
 
 
-def estimate(request: Request, rate: Rate | None) -> dict[str, float]:
+def estimate_usage(request: Request, pricing: Pricing | None) -> dict[str, float]:
     """What a call takes, roughly: its prompt's length in tokens, and `max_tokens` of output where the caller set them."""
     asked = request.original or request
-    chars = sum(len(text_of(m)) for m in asked.messages)
-    read, written = chars // CHARS_PER_TOKEN + 1, asked.max_tokens or OUTPUT_GUESS
-    usd = rate.cost(Usage(1, read, written)) if rate else None
+    chars = sum(len(message_text(m)) for m in asked.messages)
+    read, written = chars // CHARS_PER_TOKEN + 1, asked.max_tokens or DEFAULT_OUTPUT_TOKENS
+    usd = pricing.cost(Usage(1, read, written)) if pricing else None
     return {"calls": 1, "input_tokens": read, "output_tokens": written, "tokens": read + written, "usd": usd or 0.0}
 
 
-def _fitted(request: Request, grant: Grant) -> Request:
+def _with_granted_max_tokens(request: Request, grant: Grant) -> Request:
     """The request with the `max_tokens` that it may have."""
     if grant.max_tokens is None or grant.max_tokens == request.max_tokens:
         return request
     return replace(request, max_tokens=grant.max_tokens, original=request)
 
 
-def _note(purse: Purse, reservation: Reservation, size: Size, used: Usage | None, *, answered: bool) -> None:
+def _update_reservation(
+    tracker: BudgetTracker, reservation: Reservation, size: PromptSize, usage: Usage | None, *, answered: bool
+) -> None:
     """What a call tells of the money held for grades: how long the text is, or the prompts of those who grade it."""
     if not reservation.writing:
-        reservation.longest_prompt = max(reservation.longest_prompt, size.bytes)
+        reservation.max_prompt_bytes = max(reservation.max_prompt_bytes, size.bytes)
     elif not answered:
-        purse.reopen(reservation)
-    elif used and used.output_tokens is not None:
-        purse.resize(reservation, reservation.of(used.output_tokens))
+        tracker.reopen(reservation)
+    elif usage and usage.output_tokens is not None:
+        tracker.resize(reservation, reservation.amounts_for(usage.output_tokens))
 
 
-def _causes(grant: Grant, used: Mapping[str, float | None]) -> Iterator[str]:
+def _excess_causes(grant: Grant, usage: Mapping[str, float | None]) -> Iterator[str]:
     """Why a call took more than was reserved for it."""
-    if grant.max_tokens is not None and (used["output_tokens"] or 0) > grant.max_tokens:
+    if grant.max_tokens is not None and (usage["output_tokens"] or 0) > grant.max_tokens:
         yield "the server wrote more than max_tokens"
-    if (used["input_tokens"] or 0) > grant.amounts["input_tokens"]:
+    if (usage["input_tokens"] or 0) > grant.amounts["input_tokens"]:
         yield "the server counted more tokens in a prompt than were reserved"
 
 
-def _room(left: Amounts, prompts: Amounts, per_token: Amounts) -> float:
+def _max_answer_tokens(remaining: Amounts, prompts: Amounts, per_token: Amounts) -> float:
     """The most tokens an answer can have: below 0 where not even the prompts fit, infinite where no limit depends on it."""
     room = inf
-    for name, amount in left.items():
+    for name, amount in remaining.items():
         spare, each = amount - prompts[name], per_token[name]
         if each > 0:
-            room = min(room, floor(spare / each + SLACK))
-        elif prompts[name] > 0 and spare < -SLACK:
+            room = min(room, floor(spare / each + FLOAT_TOLERANCE))
+        elif prompts[name] > 0 and spare < -FLOAT_TOLERANCE:
             return -1.0
     return room
 
 
-def _sum(one: Amounts, other: Amounts) -> dict[str, float]:
+def _add(one: Amounts, other: Amounts) -> dict[str, float]:
     return {name: one[name] + other[name] for name in LIMITS}
 
 
-def _less(one: Amounts, other: Amounts) -> dict[str, float]:
+def _subtract(one: Amounts, other: Amounts) -> dict[str, float]:
     return {name: one[name] - other[name] for name in LIMITS}
 
 
@@ -709,8 +744,8 @@ def _unit(name: str, amount: float) -> str:
     return unit.removesuffix("s") if amount == 1 else unit
 
 
-def _priced(usage: Usage, rate: Rate | None) -> Usage:
-    return replace(usage, cost=rate.cost(usage)) if rate and usage.cost is None else usage
+def _usage_with_cost(usage: Usage, pricing: Pricing | None) -> Usage:
+    return replace(usage, cost=pricing.cost(usage)) if pricing and usage.cost is None else usage
 
 
 def _amounts(usage: Usage | None) -> dict[str, float | None]:

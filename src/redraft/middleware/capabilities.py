@@ -16,11 +16,11 @@ from typing import Any
 import orjson
 
 from ..protocols import Format, Request
-from .cache import key_of
+from .cache import cache_key
 
-EVIDENCE = 3  # requests for which a format must fail, where no refusal names it, before it is not asked for any more
-REPROBE = 256  # how often a format is passed over before it is tried again
-MOST = 64  # schemas, and requests for each, that are remembered: there may be a schema for every row
+MIN_FAILURES = 3  # requests for which a format must fail, where no refusal names it, before it is not asked for any more
+REPROBE_INTERVAL = 256  # how often a format is passed over before it is tried again
+MAX_SCHEMAS = 64  # schemas, and requests for each, that are remembered: there may be a schema for every row
 log = logging.getLogger("redraft")
 
 
@@ -31,62 +31,62 @@ class FormatRecord:
     """
 
     works: bool = False
-    refused: dict[str, None] = field(default_factory=dict)
-    doubts: dict[str, set[str]] = field(default_factory=dict)
+    refused_schemas: dict[str, None] = field(default_factory=dict)
+    fallback_requests: dict[str, set[str]] = field(default_factory=dict)
 
     def is_usable(self, schema: str) -> bool:
         """Whether to ask in this format for a schema. One that never worked is given up for all schemas."""
-        if schema in self.refused or len(self.doubts.get(schema, ())) >= EVIDENCE:
+        if schema in self.refused_schemas or len(self.fallback_requests.get(schema, ())) >= MIN_FAILURES:
             return False
-        return self.works or len(self.refused) + sum(map(len, self.doubts.values())) < EVIDENCE
+        return self.works or len(self.refused_schemas) + sum(map(len, self.fallback_requests.values())) < MIN_FAILURES
 
-    def refuse(self, schema: str) -> None:
+    def add_refusal(self, schema: str) -> None:
         """Remember that a schema was refused."""
-        self.refused[schema] = None
-        _trim(self.refused)
+        self.refused_schemas[schema] = None
+        _trim(self.refused_schemas)
 
-    def doubt(self, schema: str, requests: Iterable[str]) -> None:
+    def add_fallbacks(self, schema: str, requests: Iterable[str]) -> None:
         """Remember requests that were answered in a lower format."""
-        known = self.doubts.setdefault(schema, set())
-        known.update(islice(requests, MOST - len(known)))
-        _trim(self.doubts)
+        known = self.fallback_requests.setdefault(schema, set())
+        known.update(islice(requests, MAX_SCHEMAS - len(known)))
+        _trim(self.fallback_requests)
 
     def clear(self, schema: str) -> bool:
         """Forget what spoke against a schema; whether something did."""
-        known = schema in self.refused or schema in self.doubts
-        self.refused.pop(schema, None)
-        self.doubts.pop(schema, None)
+        known = schema in self.refused_schemas or schema in self.fallback_requests
+        self.refused_schemas.pop(schema, None)
+        self.fallback_requests.pop(schema, None)
         return known
 
 
-class Capabilities:
+class ModelCapabilities:
     """What one model is known to take. `adaptations` are the names of those that its requests need (see `adapt`)."""
 
-    def __init__(self, identity: str, name: str = "", changed: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, identity: str, name: str = "", on_change: Callable[[], object] = lambda: None) -> None:
         self.name = name
         self.adaptations: list[str] = []
         self.formats: dict[Format, FormatRecord] = {}
         self._identity = identity
-        self._changed = changed
-        self._passed_over = 0
-        self._troubled: dict[str, int] = {}
+        self._on_change = on_change
+        self._skip_count = 0
+        self._unexplained_errors: dict[str, int] = {}
 
-    def keep(self, adaptation: str, told: str, *, lossless: bool) -> None:
+    def add_adaptation(self, adaptation: str, log_message: str, *, lossless: bool) -> None:
         """Remember, and tell, that requests need an adaptation."""
         if adaptation not in self.adaptations:
             self.adaptations.append(adaptation)
-            log.log(logging.INFO if lossless else logging.WARNING, "model %s %s", self.name, told)
-            self._changed()
+            log.log(logging.INFO if lossless else logging.WARNING, "model %s %s", self.name, log_message)
+            self._on_change()
 
     def formats_for(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
         """The formats in which to ask, strictest first; now and then also those that are known to be refused."""
-        if not any(record.refused or record.doubts for record in self.formats.values()):
+        if not any(record.refused_schemas or record.fallback_requests for record in self.formats.values()):
             return formats
         schema = schema_key(request)
         usable = [format for format in formats[:-1] if self._record(format).is_usable(schema)]
         if len(usable) < len(formats) - 1:
-            self._passed_over += 1
-            if self._passed_over % REPROBE == 0:
+            self._skip_count += 1
+            if self._skip_count % REPROBE_INTERVAL == 0:
                 return formats
         return [*usable, formats[-1]]
 
@@ -94,59 +94,59 @@ class Capabilities:
         """Whether the format has ever been answered."""
         return self._record(format).works
 
-    def note_success(self, request: Request) -> None:
+    def record_success(self, request: Request) -> None:
         """The format of the request was answered."""
         record = self._record(request.format)
-        self._troubled.clear()
-        if record.works and not record.refused and not record.doubts:
+        self._unexplained_errors.clear()
+        if record.works and not record.refused_schemas and not record.fallback_requests:
             return
         proven, record.works = record.works, True
         if record.clear(schema_key(request)) or not proven:
-            self._changed()
+            self._on_change()
 
-    def note_refusal(self, format: Format, request: Request) -> None:
+    def record_refusal(self, format: Format, request: Request) -> None:
         """The format was refused by name: it is not asked for with this schema any more."""
         schema, record = schema_key(request), self._record(format)
-        self._tell(format, usable=record.is_usable(schema))
-        record.refuse(schema)
-        self._changed()
+        self._warn_format_lost(format, usable=record.is_usable(schema))
+        record.add_refusal(schema)
+        self._on_change()
 
-    def note_doubt(self, format: Format, request: Request) -> None:
+    def record_fallback(self, format: Format, request: Request) -> None:
         """The request was answered in a lower format only, and nothing says why."""
         schema, record = schema_key(request), self._record(format)
         usable = record.is_usable(schema)
-        record.doubt(schema, [self._key(request)])
-        self._tell(format, usable=usable and not record.is_usable(schema))
-        self._changed()
+        record.add_fallbacks(schema, [self._key(request)])
+        self._warn_format_lost(format, usable=usable and not record.is_usable(schema))
+        self._on_change()
 
-    def _tell(self, format: Format, *, usable: bool) -> None:
+    def _warn_format_lost(self, format: Format, *, usable: bool) -> None:
         if usable:
             log.warning("model %s does not take the response format %s; judges ask in a lower one", self.name, format)
 
-    def note_trouble(self, request: Request) -> None:
+    def record_unexplained_error(self, request: Request) -> None:
         """The request failed in a format that never worked, and the error names nothing: the format may be the reason."""
         key = self._key(request)
-        self._troubled[key] = self._troubled.get(key, 0) + 1
+        self._unexplained_errors[key] = self._unexplained_errors.get(key, 0) + 1
 
-    def had_trouble(self, request: Request) -> bool:
+    def should_compare_formats(self, request: Request) -> bool:
         """Whether the request failed so often that it is time to find out what the reason is; that is asked once."""
-        if not self._troubled or self._troubled.get(self._key(request), 0) < EVIDENCE:
+        if not self._unexplained_errors or self._unexplained_errors.get(self._key(request), 0) < MIN_FAILURES:
             return False
-        del self._troubled[self._key(request)]
+        del self._unexplained_errors[self._key(request)]
         return True
 
     def _record(self, format: Format) -> FormatRecord:
         return self.formats.setdefault(format, FormatRecord())
 
     def _key(self, request: Request) -> str:
-        return key_of(self._identity, replace(request, format="text"))[:16]
+        return cache_key(self._identity, replace(request, format="text"))[:16]
 
     def as_data(self) -> dict[str, Any]:
         formats = {
             format: {
                 "works": record.works,
-                "refused": list(record.refused),
-                "doubts": {schema: sorted(keys) for schema, keys in record.doubts.items()},
+                "refused": list(record.refused_schemas),
+                "doubts": {schema: sorted(keys) for schema, keys in record.fallback_requests.items()},
             }
             for format, record in self.formats.items()
         }
@@ -159,9 +159,9 @@ class Capabilities:
             record = self._record(format)
             record.works |= known["works"]
             for schema in known["refused"]:
-                record.refuse(schema)
+                record.add_refusal(schema)
             for schema, keys in known["doubts"].items():
-                record.doubt(schema, keys)
+                record.add_fallbacks(schema, keys)
 
 
 class EndpointCapabilities:
@@ -169,12 +169,12 @@ class EndpointCapabilities:
 
     def __init__(self) -> None:
         self.on_change: Callable[[], object] | None = None
-        self._models: dict[str, Capabilities] = {}
+        self._models: dict[str, ModelCapabilities] = {}
 
-    def of(self, identity: str, name: str = "") -> Capabilities:
+    def for_model(self, identity: str, name: str = "") -> ModelCapabilities:
         """Those of the model with this identity; `name` is how people call it."""
         key = sha256(identity.encode()).hexdigest()[:16]  # an identity may hold what is nobody's business
-        known = self._models.setdefault(key, Capabilities(key, name, self._changed))
+        known = self._models.setdefault(key, ModelCapabilities(key, name, self._notify_change))
         known.name = known.name or name
         return known
 
@@ -185,16 +185,16 @@ class EndpointCapabilities:
     def restore(self, data: Mapping[str, Any]) -> None:
         """Add what was known before; from `as_data`."""
         for key, known in data.items():
-            self._models.setdefault(key, Capabilities(key, changed=self._changed)).restore(known)
+            self._models.setdefault(key, ModelCapabilities(key, on_change=self._notify_change)).restore(known)
 
-    def _changed(self) -> None:
+    def _notify_change(self) -> None:
         if self.on_change:
             self.on_change()
 
 
-def _trim(known: dict[str, Any]) -> None:
-    while len(known) > MOST:
-        del known[next(iter(known))]
+def _trim(mapping: dict[str, Any]) -> None:
+    while len(mapping) > MAX_SCHEMAS:
+        del mapping[next(iter(mapping))]
 
 
 def schema_key(request: Request) -> str:

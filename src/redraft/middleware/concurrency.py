@@ -7,44 +7,44 @@ from collections.abc import Callable
 from time import monotonic
 
 from ..errors import ConfigError, ModelError
-from .wrapper import Doing, R, S
+from .wrapper import AsyncFunction, R, S
 
 
-class Limiter:
+class ConcurrencyLimit:
     """What the calls to one endpoint share: `n` places, and the moment until which it wants to be left alone."""
 
-    def __init__(self, n: int, *, longest: float = 120.0, clock: Callable[[], float] = monotonic) -> None:
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ConfigError(f"max_in_flight must be a whole number >= 1, got {n!r}")
-        self._places = asyncio.Semaphore(n)
-        self._longest = longest
+    def __init__(self, max_in_flight: int, *, max_pause: float = 120.0, clock: Callable[[], float] = monotonic) -> None:
+        if isinstance(max_in_flight, bool) or not isinstance(max_in_flight, int) or max_in_flight < 1:
+            raise ConfigError(f"max_in_flight must be a whole number >= 1, got {max_in_flight!r}")
+        self._semaphore = asyncio.Semaphore(max_in_flight)
+        self._max_pause = max_pause
         self._clock = clock
-        self._quiet_until = 0.0
+        self._paused_until = 0.0
 
     async def __aenter__(self) -> None:
-        await self._places.acquire()
+        await self._semaphore.acquire()
         try:
-            await self._quiet()
+            await self._wait_out_pause()
         except BaseException:
-            self._places.release()
+            self._semaphore.release()
             raise
 
-    async def _quiet(self) -> None:
-        if (wait := self._quiet_until - self._clock()) > 0:
+    async def _wait_out_pause(self) -> None:
+        if (wait := self._paused_until - self._clock()) > 0:
             await asyncio.sleep(wait)
-            await self._quiet()  # somebody may have been sent away meanwhile
+            await self._wait_out_pause()  # somebody may have been sent away meanwhile
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._places.release()
+        self._semaphore.release()
         if isinstance(error, ModelError) and error.retry_after:
-            self._quiet_until = max(self._quiet_until, self._clock() + min(error.retry_after, self._longest))
+            self._paused_until = max(self._paused_until, self._clock() + min(error.retry_after, self._max_pause))
 
 
-def limit(call: Doing[S, R], limiter: Limiter) -> Doing[S, R]:
+def limit_concurrency(call: AsyncFunction[S, R], limiter: ConcurrencyLimit) -> AsyncFunction[S, R]:
     """Hold calls back while `limiter` is full, or its endpoint has asked for a pause (Retry-After)."""
 
-    async def limited(asked: S) -> R:
+    async def call_limited(asked: S) -> R:
         async with limiter:
             return await call(asked)
 
-    return limited
+    return call_limited

@@ -12,13 +12,13 @@ from ..core.records import Message
 
 Messages: TypeAlias = tuple[Message, ...]
 
-NOT_SHOWN = "The images cannot be shown to you."
-OPENING = "(The conversation begins with your message.)"
-SYSTEM = frozenset({"system", "developer"})
-TOOL = frozenset({"tool", "function"})
+IMAGES_OMITTED_NOTE = "The images cannot be shown to you."
+OPENING_USER_TEXT = "(The conversation begins with your message.)"
+SYSTEM_ROLES = frozenset({"system", "developer"})
+TOOL_ROLES = frozenset({"tool", "function"})
 
 
-def join_neighbours(messages: Messages) -> Messages:
+def merge_adjacent(messages: Messages) -> Messages:
     """Join neighbouring messages of one role: texts by a blank line, lists of parts one after the other.
 
     Results of tools and messages that call them stay as they are: each belongs to one call.
@@ -32,20 +32,20 @@ def join_neighbours(messages: Messages) -> Messages:
         return messages
     joined: list[Message] = []
     for message in messages:
-        if joined and _can_join(joined[-1], message):
-            joined[-1] = _join(joined[-1], message)
+        if joined and _can_merge(joined[-1], message):
+            joined[-1] = _merge(joined[-1], message)
         else:
             joined.append(message)
     return tuple(joined)
 
 
-def _can_join(before: Message, after: Message) -> bool:
-    if before["role"] != after["role"] or before["role"] in TOOL:
+def _can_merge(before: Message, after: Message) -> bool:
+    if before["role"] != after["role"] or before["role"] in TOOL_ROLES:
         return False
     return not any(message.get(field) for message in (before, after) for field in ("tool_calls", "function_call"))
 
 
-def _join(before: Message, after: Message) -> Message:
+def _merge(before: Message, after: Message) -> Message:
     """One message for two. Where their authors have different names, the names go into the text."""
     if before.get("name") != after.get("name"):
         before, after = _with_name_in_text(before), _with_name_in_text(after)
@@ -75,27 +75,27 @@ def _parts(content: Any) -> list[Any]:
 
 def fold_system(messages: Messages) -> Messages:
     """Move system text into the user message after it."""
-    return join_neighbours(tuple(_as_user(message) for message in messages))
+    return merge_adjacent(tuple(_as_user(message) for message in messages))
 
 
 def fold_later_system(messages: Messages) -> Messages:
     """The same for system messages that do not stand at the beginning."""
-    start = next((n for n, message in enumerate(messages) if message["role"] not in SYSTEM), len(messages))
+    start = next((n for n, message in enumerate(messages) if message["role"] not in SYSTEM_ROLES), len(messages))
     return messages[:start] + fold_system(messages[start:])
 
 
 def _as_user(message: Message) -> Message:
-    return {**message, "role": "user"} if message["role"] in SYSTEM else message
+    return {**message, "role": "user"} if message["role"] in SYSTEM_ROLES else message
 
 
-def begin_with_user(messages: Messages) -> Messages:
+def start_with_user(messages: Messages) -> Messages:
     """Put a user message before a conversation that an assistant begins; the system text, where there is one."""
-    first = next((message["role"] for message in messages if message["role"] not in SYSTEM), "user")
+    first = next((message["role"] for message in messages if message["role"] not in SYSTEM_ROLES), "user")
     if first == "user":
         return messages
-    if messages[0]["role"] in SYSTEM:
+    if messages[0]["role"] in SYSTEM_ROLES:
         return fold_system(messages)
-    return ({"role": "user", "content": OPENING}, *messages)
+    return ({"role": "user", "content": OPENING_USER_TEXT}, *messages)
 
 
 def has_images(messages: Messages) -> bool:
@@ -115,7 +115,7 @@ def _without_images(message: Message) -> Message:
     if not any(map(_is_image, parts)):
         return message
     texts = [str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part]
-    return {**message, "content": "\n\n".join([*texts, NOT_SHOWN])}
+    return {**message, "content": "\n\n".join([*texts, IMAGES_OMITTED_NOTE])}
 
 
 def _is_image(part: object) -> bool:

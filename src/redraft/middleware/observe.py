@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .wrapper import Doing, R, S
+from .wrapper import AsyncFunction, R, S
 
 
 def observe(
-    call: Doing[S, R],
+    call: AsyncFunction[S, R],
     *,
-    begun: Callable[[S], object] | None = None,
-    ended: Callable[[S, R | BaseException], object] | None = None,
-) -> Doing[S, R]:
+    on_start: Callable[[S], object] | None = None,
+    on_end: Callable[[S, R | BaseException], object] | None = None,
+) -> AsyncFunction[S, R]:
     """Call `begun(asked)` before and `ended(asked, result or error)` after; what they return is ignored."""
 
-    async def observed(asked: S) -> R:
-        if begun:
-            begun(asked)
+    async def call_observed(asked: S) -> R:
+        if on_start:
+            on_start(asked)
         try:
             result = await call(asked)
         except BaseException as error:
-            if ended:
-                ended(asked, error)
+            if on_end:
+                on_end(asked, error)
             raise
-        if ended:
-            ended(asked, result)
+        if on_end:
+            on_end(asked, result)
         return result
 
-    return observed
+    return call_observed

@@ -12,119 +12,123 @@ from typing import Literal, TypeAlias
 
 from ..errors import AuthenticationError, ContentFilterError, ContextLengthError, ModelError
 from ..protocols import Request
-from .messages import SYSTEM, TOOL, has_images
+from .messages import SYSTEM_ROLES, TOOL_ROLES, has_images
 
-Part: TypeAlias = Literal[
+RequestPart: TypeAlias = Literal[
     "format", "images", "tools", "system", "turns", "temperature", "seed", "max_tokens", "max_completion_tokens", "stream_options"
 ]
-PARAMETERS: tuple[Part, ...] = ("max_tokens", "max_completion_tokens", "temperature", "seed", "stream_options")
+PARAMETERS: tuple[RequestPart, ...] = ("max_tokens", "max_completion_tokens", "temperature", "seed", "stream_options")
 
-REFUSALS = frozenset({400, 404, 415, 422, 500, 501})
-LONGEST = 2000  # characters of an error that are looked at
-MALFORMED = frozenset({400, 422, 501})
+REFUSAL_STATUSES = frozenset({400, 404, 415, 422, 500, 501})
+MAX_ERROR_CHARS = 2000  # characters of an error that are looked at
+MALFORMED_STATUSES = frozenset({400, 422, 501})
 """Statuses that say that a request is not understood, whether or not the words say what of it."""
 
 
-def _words(*patterns: str) -> re.Pattern[str]:
+def _pattern(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
-_NOT = _words(
+_NEGATION = _pattern(
     r"\b(not|n't|cannot|never|no longer)\b[^.]{0,40}\b(support|permit|allow|enabl|availab|accept|take|valid|recogni|implement)",
     r"unsupported|unrecogni[sz]ed|unknown|unexpected|deprecated|extra (inputs|fields|keys)|extra_forbidden|invalid",
     r"must (be|contain)|type is unavailable",
     r"only .{0,40}(supported|allowed)|(fail(ed)?|unable) to (parse|convert|compile|initialize)|conversion failed",
 )
-_VALUE = _words(r"too (large|small|high|low|big|long)|at (most|least)|less than|greater than|between|range|exceed|m(ax|in)imum")
-_FORMAT = _words(
+_OUT_OF_RANGE = _pattern(
+    r"too (large|small|high|low|big|long)|at (most|least)|less than|greater than|between|range|exceed|m(ax|in)imum"
+)
+_FORMAT = _pattern(
     r"response_?(format|schema|mime)|output_?(format|config|schema)|json.?(schema|object|mode)|\bschema\b|structured.?output",
     r"grammar|guided|xgrammar|outlines|requested parameters|containing? the word .?json",
 )
-_IN_TROUBLE = _words(r"out of memory|\boom\b|\btime(d|s)?[ -]?out|overload|temporar|try again|\bcapacity\b|\bbusy\b")
-_BAD_ANSWER = _words(
+_OVERLOAD = _pattern(r"out of memory|\boom\b|\btime(d|s)?[ -]?out|overload|temporar|try again|\bcapacity\b|\bbusy\b")
+_BAD_ANSWER = _pattern(
     r"failed to generate|failed_generation|json_validate_failed|empty grammar stack|(not|n't) match the .{0,20}schema"
 )
-_IMAGES = _words(r"image|vision|multi-?modal|mmproj")
-_TOOLS = _words(r"\btools?\b", r"\btool[ _-]?(use|calls?|calling|choice|parser)", r"\bfunctions?[ _-]?(calls?|calling|use)\b")
-_TAKES_NO_TOOLS = _words(r"requires|no endpoints found|cannot be used|not? (been )?(trained|able|capable)|without tool")
-_TAKES_NO_IMAGES = _words(
+_IMAGES = _pattern(r"image|vision|multi-?modal|mmproj")
+_TOOLS = _pattern(r"\btools?\b", r"\btool[ _-]?(use|calls?|calling|choice|parser)", r"\bfunctions?[ _-]?(calls?|calling|use)\b")
+_REJECTS_TOOLS = _pattern(r"requires|no endpoints found|cannot be used|not? (been )?(trained|able|capable)|without tool")
+_REJECTS_IMAGES = _pattern(
     r"(input|images?|vision) (is|are) (not supported|unsupported)|only supported by|support (for )?(image|vision)|at most 0 image",
     r"multi-?modal|mmproj",
 )
-_TURNS = _words(
+_TURNS = _pattern(
     r"\balternat(e|ing|ion)|(successive|consecutive) (user|assistant|system|messages)|interleave|at the (very )?(beginning|start)",
     r"(conversation|first|messages?|history|turn)[^.]{0,60}must[^.]{0,20} (be|start|begin|come|use)[^.]{0,20} .?(user|system)",
     r"(must|should) (start|begin) with (a )?.?user|must (be|come) (the )?first",
 )
-_ROLES = _words(r"\b(roles?|user|assistant|system)\b")
-_REFUSED = r"(not support|n't support|unsupported|invalid|unknown|unexpected)"
-_IS_REFUSED = r"((\bnot|n't|cannot)\b[^.]{0,20}(support|allow|enabl|permit|accept|valid)|unsupported|unexpected|invalid)"
-_SYSTEM = _words(
-    rf"(system|developer)['\"`]?[ _]?(role|message|prompt|instruction)s?\b[^.]{{0,40}}{_IS_REFUSED}",
-    rf"{_REFUSED}[^.]{{0,40}}['\"`](system|developer)['\"`]",
-    rf"{_REFUSED}[^.]{{0,20}}(system|developer) (role|message|prompt|instruction)",
+_ROLES = _pattern(r"\b(roles?|user|assistant|system)\b")
+_NOT_SUPPORTED = r"(not support|n't support|unsupported|invalid|unknown|unexpected)"
+_IS_NOT_SUPPORTED = r"((\bnot|n't|cannot)\b[^.]{0,20}(support|allow|enabl|permit|accept|valid)|unsupported|unexpected|invalid)"
+_SYSTEM = _pattern(
+    rf"(system|developer)['\"`]?[ _]?(role|message|prompt|instruction)s?\b[^.]{{0,40}}{_IS_NOT_SUPPORTED}",
+    rf"{_NOT_SUPPORTED}[^.]{{0,40}}['\"`](system|developer)['\"`]",
+    rf"{_NOT_SUPPORTED}[^.]{{0,20}}(system|developer) (role|message|prompt|instruction)",
     r"only ['\"]?user\b[^.]{0,40}\b(supported|allowed|valid)|\brole\b[^.]{0,60}(should|must) be .{0,12}user",
     r"\b(in)?valid role|unknown role",
 )
 
 
-def refused_part(error: ModelError, request: Request) -> Part | None:
+def refused_part(error: ModelError, request: Request) -> RequestPart | None:
     """What of the request an error names as not taken; None where it names nothing that the request has."""
     if not is_refusal(error):
         return None
-    said = server_words(error)
-    if _NOT.search(said) and not _VALUE.search(said) and (parameter := _parameter(said, request)):
+    said = server_message(error)
+    if _NEGATION.search(said) and not _OUT_OF_RANGE.search(said) and (parameter := _named_parameter(said, request)):
         return parameter
-    if has_tools(request) and _TOOLS.search(said) and (_NOT.search(said) or _TAKES_NO_TOOLS.search(said)):
+    if has_tools(request) and _TOOLS.search(said) and (_NEGATION.search(said) or _REJECTS_TOOLS.search(said)):
         return "tools"
-    if has_images(request.messages) and _IMAGES.search(said) and ((error.status or 500) < 500 or takes_no_images(error)):
+    if has_images(request.messages) and _IMAGES.search(said) and ((error.status or 500) < 500 or rejects_images(error)):
         return "images"
     if _names_format(error, said, request):
         return "format"
     if _TURNS.search(said) and _ROLES.search(said):
         return "turns"
-    if _SYSTEM.search(said) and any(message["role"] in SYSTEM for message in request.messages):
+    if _SYSTEM.search(said) and any(message["role"] in SYSTEM_ROLES for message in request.messages):
         return "system"
     return None
 
 
 def has_tools(request: Request) -> bool:
     """Whether a request offers tools, or its conversation holds calls of tools and their results."""
-    told = (message["role"] in TOOL or message.get("tool_calls") or message.get("function_call") for message in request.messages)
+    told = (
+        message["role"] in TOOL_ROLES or message.get("tool_calls") or message.get("function_call") for message in request.messages
+    )
     return bool(request.tools) or any(told)
 
 
 def is_refusal(error: ModelError) -> bool:
     """Whether an error may be for what a request asks for, and not for who asks, how much, or when."""
-    return error.status in REFUSALS and not isinstance(error, AuthenticationError | ContextLengthError | ContentFilterError)
+    return error.status in REFUSAL_STATUSES and not isinstance(error, AuthenticationError | ContextLengthError | ContentFilterError)
 
 
 def is_bad_answer(error: ModelError) -> bool:
     """Whether an endpoint that took the format says that what the model wrote does not follow it."""
-    return is_refusal(error) and bool(_BAD_ANSWER.search(server_words(error)))
+    return is_refusal(error) and bool(_BAD_ANSWER.search(server_message(error)))
 
 
-def takes_no_images(error: ModelError) -> bool:
+def rejects_images(error: ModelError) -> bool:
     """Whether an endpoint that answers without images would refuse any: not one that only minds this image, or is in trouble."""
-    said = server_words(error)
-    return bool(_TAKES_NO_IMAGES.search(said)) or (not _IMAGES.search(said) and (error.status or 500) < 500)
+    said = server_message(error)
+    return bool(_REJECTS_IMAGES.search(said)) or (not _IMAGES.search(said) and (error.status or 500) < 500)
 
 
-def server_words(error: ModelError) -> str:
+def server_message(error: ModelError) -> str:
     """What the server said, without the name of the model in front of it."""
     said = str(error)
-    return (said.partition(f"status {error.status}")[2] or said)[:LONGEST]
+    return (said.partition(f"status {error.status}")[2] or said)[:MAX_ERROR_CHARS]
 
 
-def _parameter(said: str, request: Request) -> Part | None:
+def _named_parameter(message: str, request: Request) -> RequestPart | None:
     """The parameter that is named first, of those that the request may have sent."""
-    absent = {name for name in ("temperature", "seed") if getattr(request, name) is None} | request.unsupported
-    found = [(match.start(), name) for name in PARAMETERS if name not in absent and (match := re.search(rf"\b{name}\b", said))]
+    absent = {name for name in ("temperature", "seed") if getattr(request, name) is None} | request.unsupported_parameters
+    found = [(match.start(), name) for name in PARAMETERS if name not in absent and (match := re.search(rf"\b{name}\b", message))]
     return min(found, default=(0, None))[1]
 
 
-def _names_format(error: ModelError, said: str, request: Request) -> bool:
+def _names_format(error: ModelError, message: str, request: Request) -> bool:
     """A server in trouble may name a format, too: of 5xx only those count that say what is wrong with it."""
-    if request.format == "text" or not _FORMAT.search(said) or _BAD_ANSWER.search(said):
+    if request.format == "text" or not _FORMAT.search(message) or _BAD_ANSWER.search(message):
         return False
-    return (error.status or 500) < 500 or bool(_NOT.search(said) and not _IN_TROUBLE.search(said))
+    return (error.status or 500) < 500 or bool(_NEGATION.search(message) and not _OVERLOAD.search(message))

@@ -8,11 +8,11 @@ from time import monotonic
 
 from ..errors import BudgetExhaustedError, ModelTimeoutError
 from ..ledger import current_entry
-from ..text import duration
-from .wrapper import Doing, R, S
+from ..text import format_duration
+from .wrapper import AsyncFunction, R, S
 
 
-def timeout(call: Doing[S, R], seconds: float | None, endpoint: str = "") -> Doing[S, R]:
+def timeout(call: AsyncFunction[S, R], seconds: float | None, endpoint: str = "") -> AsyncFunction[S, R]:
     """Raise ModelTimeoutError, which names the `endpoint`, when a call takes longer than `seconds` in all.
 
     What it consumed, if it was sent, is then unknown.
@@ -20,39 +20,41 @@ def timeout(call: Doing[S, R], seconds: float | None, endpoint: str = "") -> Doi
     if seconds is None:
         return call
 
-    async def timed(asked: S) -> R:
+    async def call_with_timeout(asked: S) -> R:
         try:
             async with asyncio.timeout(seconds):
                 return await call(asked)
         except TimeoutError as error:
             whose = f" from {endpoint}" if endpoint else ""
-            raise ModelTimeoutError(f"no answer{whose} within {duration(seconds)}", usage=current_entry().usage) from error
+            raise ModelTimeoutError(f"no answer{whose} within {format_duration(seconds)}", usage=current_entry().usage) from error
 
-    return timed
+    return call_with_timeout
 
 
-def passed(_: object) -> str:
+def deadline_message(_: object) -> str:
     return "the deadline has passed"
 
 
-def until(perform: Doing[S, R], moment: float | None, late: Callable[[S], str] = passed) -> Doing[S, R]:
+def enforce_deadline(
+    perform: AsyncFunction[S, R], deadline: float | None, message: Callable[[S], str] = deadline_message
+) -> AsyncFunction[S, R]:
     """Raise BudgetExhaustedError when `moment` (of the monotonic clock) has come, before or during a step.
 
     `late` says in words what came too late, or that nothing was begun any more.
     """
-    if moment is None:
+    if deadline is None:
         return perform
 
-    async def bounded(asked: S) -> R:
-        left = moment - monotonic()
+    async def call_until_deadline(asked: S) -> R:
+        left = deadline - monotonic()
         if left <= 0:
-            raise BudgetExhaustedError(late(asked), what="deadline")
+            raise BudgetExhaustedError(message(asked), limit="deadline")
         try:
             async with asyncio.timeout(left) as scope:
                 return await perform(asked)
         except TimeoutError as error:  # (not where somebody else cancelled, too)
             if not scope.expired():
                 raise
-            raise BudgetExhaustedError(late(asked), what="deadline") from error
+            raise BudgetExhaustedError(message(asked), limit="deadline") from error
 
-    return bounded
+    return call_until_deadline

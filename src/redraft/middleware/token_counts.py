@@ -13,38 +13,44 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple
 
-from ..core.records import Message, Usage, text_of
+from ..core.records import Message, Usage, message_text
 from ..protocols import Request
 from ..text import utf8_size
 
-TEMPLATE = 16  # tokens that a chat template adds to each message, and once more to the whole
-SYSTEM = 64  # tokens that it may add of itself (a default system message), before the endpoint has reported what a prompt took
+TEMPLATE_TOKENS = 16  # tokens that a chat template adds to each message, and once more to the whole
+DEFAULT_SYSTEM_TOKENS = (
+    64  # tokens that it may add of itself (a default system message), before the endpoint has reported what a prompt took
+)
 ASCII_RATE, OTHER_RATE = 0.45, 0.75  # tokens of a byte before the endpoint has reported any: of ASCII, and of all else
-MARGIN = 1.25  # on the highest ratio reported: the next text may have a higher one
-TELLING = 256  # bytes; the ratio of a shorter text is mostly that of the template
-IMAGE = 2048  # tokens of an image before the endpoint has reported more
-ROOM = 8192  # tokens an answer may have where nobody limits it
-ANSWER, VERDICT, SHORTEST = 1024, 512, 256  # tokens to expect of a text, and of an answer to a schema; and at least, of both
+SAFETY_MARGIN = 1.25  # on the highest ratio reported: the next text may have a higher one
+MIN_LEARNING_BYTES = 256  # bytes; the ratio of a shorter text is mostly that of the template
+IMAGE_TOKENS = 2048  # tokens of an image before the endpoint has reported more
+DEFAULT_MAX_TOKENS = 8192  # tokens an answer may have where nobody limits it
+EXPECTED_TEXT_TOKENS, EXPECTED_SCHEMA_TOKENS, MIN_ANSWER_TOKENS = (
+    1024,
+    512,
+    256,
+)  # tokens to expect of a text, and of an answer to a schema; and at least, of both
 
 
-class Size(NamedTuple):
+class PromptSize(NamedTuple):
     """What a prompt holds: bytes of ASCII and of other characters in UTF-8, messages, parts that are no text, bytes of a schema
     (which some endpoints add to the prompt).
     """
 
     ascii: int = 0
-    other: int = 0
+    non_ascii: int = 0
     messages: int = 0
     images: int = 0
     schema: int = 0
 
     @property
     def bytes(self) -> int:
-        return self.ascii + self.other
+        return self.ascii + self.non_ascii
 
-    def plus(self, other: Size) -> Size:
+    def plus(self, other: PromptSize) -> PromptSize:
         """Both together."""
-        return Size(*(a + b for a, b in zip(self, other, strict=True)))
+        return PromptSize(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 @dataclass
@@ -57,90 +63,94 @@ class TokenEstimator:
 
     ascii_rate: float = ASCII_RATE
     other_rate: float = OTHER_RATE
-    image: float = IMAGE
-    template: int = TEMPLATE
-    longest: dict[bool, int] = field(default_factory=dict)
-    ceiling: int | None = None
-    _reported: bool = False
-    _highest: dict[bool, float] = field(default_factory=dict)  # tokens of a byte, by whether the text is ASCII
+    image_tokens: float = IMAGE_TOKENS
+    template_tokens: int = TEMPLATE_TOKENS
+    longest_answers: dict[bool, int] = field(default_factory=dict)
+    max_tokens_limit: int | None = None
+    _has_reports: bool = False
+    _max_rates: dict[bool, float] = field(default_factory=dict)  # tokens of a byte, by whether the text is ASCII
 
-    def bound(self, size: Size) -> int:
+    def upper_bound(self, size: PromptSize) -> int:
         """The most tokens that a prompt can be."""
-        return size.bytes + size.schema + self._beside(size) + (0 if self._reported else SYSTEM)
+        return size.bytes + size.schema + self._overhead(size) + (0 if self._has_reports else DEFAULT_SYSTEM_TOKENS)
 
-    def likely(self, size: Size) -> int:
+    def likely_tokens(self, size: PromptSize) -> int:
         """What a prompt is likely to be at most."""
-        texts = (size.ascii + size.schema) * self.ascii_rate + size.other * self.other_rate
-        return min(self.bound(size), ceil(texts) + self._beside(size))
+        texts = (size.ascii + size.schema) * self.ascii_rate + size.non_ascii * self.other_rate
+        return min(self.upper_bound(size), ceil(texts) + self._overhead(size))
 
-    def expected(self, *, schema: bool) -> int:
+    def expected_answer_tokens(self, *, schema: bool) -> int:
         """Tokens that an answer may be expected to have at most."""
-        longest = self.longest.get(schema)
-        return (VERDICT if schema else ANSWER) if longest is None else max(SHORTEST, 3 * longest // 2)
+        longest = self.longest_answers.get(schema)
+        return (
+            (EXPECTED_SCHEMA_TOKENS if schema else EXPECTED_TEXT_TOKENS)
+            if longest is None
+            else max(MIN_ANSWER_TOKENS, 3 * longest // 2)
+        )
 
     @property
-    def room(self) -> int:
+    def default_max_tokens(self) -> int:
         """Tokens an answer may have where the request does not limit it."""
-        room = max(ROOM, 2 * self.longest.get(False, 0))
-        return room if self.ceiling is None else min(room, self.ceiling)
+        room = max(DEFAULT_MAX_TOKENS, 2 * self.longest_answers.get(False, 0))
+        return room if self.max_tokens_limit is None else min(room, self.max_tokens_limit)
 
-    def learn(self, size: Size, usage: Usage, *, schema: bool) -> None:
+    def update(self, size: PromptSize, usage: Usage, *, schema: bool) -> None:
         """Take note of what the endpoint reports of a call. What it does not report teaches nothing, nor does a refusal."""
         if usage.output_tokens:
-            self.longest[schema] = max(self.longest.get(schema, 0), usage.output_tokens)
+            self.longest_answers[schema] = max(self.longest_answers.get(schema, 0), usage.output_tokens)
         if not usage.input_tokens:
             return
-        self._reported = True
-        if (excess := usage.input_tokens - self.bound(size)) > 0:
+        self._has_reports = True
+        if (excess := usage.input_tokens - self.upper_bound(size)) > 0:
             self._correct(size, excess)
-        if size.bytes >= TELLING and not size.images:
+        if size.bytes >= MIN_LEARNING_BYTES and not size.images:
             self._learn_rate(size, usage.input_tokens)
 
-    def _beside(self, size: Size) -> int:
-        return self.template * (size.messages + 1) + ceil(self.image * size.images)
+    def _overhead(self, size: PromptSize) -> int:
+        return self.template_tokens * (size.messages + 1) + ceil(self.image_tokens * size.images)
 
-    def _correct(self, size: Size, excess: int) -> None:
+    def _correct(self, size: PromptSize, excess: int) -> None:
         """The bound was too low: images or the template take more than was thought."""
         if size.images:
-            self.image += excess / size.images
+            self.image_tokens += excess / size.images
         else:
-            self.template += ceil(excess / (size.messages + 1))
+            self.template_tokens += ceil(excess / (size.messages + 1))
 
-    def _learn_rate(self, size: Size, tokens: int) -> None:
+    def _learn_rate(self, size: PromptSize, tokens: int) -> None:
         """Raise or set the rate of the kind of text that a prompt mostly is."""
-        if 5 * size.other >= size.bytes and 5 * size.ascii >= size.bytes:
+        if 5 * size.non_ascii >= size.bytes and 5 * size.ascii >= size.bytes:
             return  # of both kinds: it is not known which took how many
-        plain = size.other < size.ascii
-        highest = self._highest[plain] = max(self._highest.get(plain, 0.0), tokens / size.bytes)
+        plain = size.non_ascii < size.ascii
+        highest = self._max_rates[plain] = max(self._max_rates.get(plain, 0.0), tokens / size.bytes)
         if plain:
-            self.ascii_rate = MARGIN * highest
+            self.ascii_rate = SAFETY_MARGIN * highest
         else:
-            self.other_rate = MARGIN * highest
+            self.other_rate = SAFETY_MARGIN * highest
 
 
-def size_of(request: Request) -> Size:
+def request_size(request: Request) -> PromptSize:
     """The size of what a request sends, its schema and its tools included."""
     size = messages_size(request.messages)
     if request.tools:
-        size = size.plus(text_size(as_text(request.tools)))
+        size = size.plus(text_size(json_text(request.tools)))
     return size if request.schema is None else size._replace(schema=len(str(request.schema)))
 
 
-def messages_size(messages: Iterable[Message]) -> Size:
+def messages_size(messages: Iterable[Message]) -> PromptSize:
     """The size of chat messages."""
     plain = other = count = images = 0
     for message in messages:
-        text = text_size(text_of(message))
-        plain, other, count = plain + text.ascii, other + text.other, count + 1
+        text = text_size(message_text(message))
+        plain, other, count = plain + text.ascii, other + text.non_ascii, count + 1
         if calls := message.get("tool_calls") or message.get("function_call"):
-            text = text_size(as_text(calls))
-            plain, other = plain + text.ascii, other + text.other
+            text = text_size(json_text(calls))
+            plain, other = plain + text.ascii, other + text.non_ascii
         if not isinstance(message["content"], str | None):
-            images += _images(message)
-    return Size(plain, other, count, images)
+            images += _image_count(message)
+    return PromptSize(plain, other, count, images)
 
 
-def as_text(value: Any) -> str:
+def json_text(value: Any) -> str:
     """Tools, or calls of them, as JSON: about as a chat template writes them into a prompt."""
     try:
         return json.dumps(value, ensure_ascii=False, default=repr)
@@ -148,15 +158,15 @@ def as_text(value: Any) -> str:
         return repr(value)
 
 
-def text_size(text: str) -> Size:
+def text_size(text: str) -> PromptSize:
     """The size of a text."""
     if text.isascii():
-        return Size(len(text))
+        return PromptSize(len(text))
     plain = len(text.encode("ascii", "ignore"))
-    return Size(plain, utf8_size(text) - plain)
+    return PromptSize(plain, utf8_size(text) - plain)
 
 
-def _images(message: Mapping[str, Any]) -> int:
+def _image_count(message: Mapping[str, Any]) -> int:
     content = message["content"]
     parts = content if isinstance(content, list | tuple) else ()
     return sum(not (isinstance(part, Mapping) and "text" in part) for part in parts)

@@ -7,4 +7,4 @@ from typing import TypeAlias, TypeVar
 
 S = TypeVar("S")
 R = TypeVar("R")
-Doing: TypeAlias = Callable[[S], Awaitable[R]]
+AsyncFunction: TypeAlias = Callable[[S], Awaitable[R]]

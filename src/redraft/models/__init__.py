@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .discovery import Found, Place, find
+from .discovery import DiscoveryResult, SearchLocation, find_model
 from .functions import CallableModel
 from .http_client import Timeouts
 from .openai_chat import Chat
@@ -10,4 +10,15 @@ from .pricing import Price, price_of
 from .registry import connect
 from .scripted import ScriptedModel
 
-__all__ = ["CallableModel", "Chat", "Found", "Place", "Price", "ScriptedModel", "Timeouts", "connect", "find", "price_of"]
+__all__ = [
+    "CallableModel",
+    "Chat",
+    "DiscoveryResult",
+    "SearchLocation",
+    "Price",
+    "ScriptedModel",
+    "Timeouts",
+    "connect",
+    "find_model",
+    "price_of",
+]

@@ -14,24 +14,24 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..masking import is_secret
-from .http_client import REFUSED
+from .http_client import REFUSED_USAGE
 from .openai_responses import shorten
 
-CHAT = "/chat/completions"
+CHAT_PATH = "/chat/completions"
 _LOCAL_NAMES = (".localhost", ".local", ".lan", ".home.arpa", ".internal", ".test")
 
 
-def endpoint(base_url: str) -> tuple[SplitResult, str | None]:
+def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
     """A base URL without its user info, and the key that stood there. Raises ConfigError for what is no such URL."""
     try:
         parts = urlsplit(base_url.strip())
         host, _ = parts.hostname, parts.port
         (host or "").encode("idna")
     except ValueError:
-        raise ConfigError(f"a base URL is http(s)://host:port/v1: {_unreadable(base_url)} cannot be read") from None
+        raise ConfigError(f"a base URL is http(s)://host:port/v1: {_unreadable_part(base_url)} cannot be read") from None
     if parts.scheme not in {"http", "https"} or not host:
-        raise ConfigError(f"a base URL is http(s)://host:port/v1, got {endpoint_shown(base_url)!r}")
-    path = parts.path.rstrip("/").removesuffix(CHAT)
+        raise ConfigError(f"a base URL is http(s)://host:port/v1, got {redacted_url(base_url)!r}")
+    path = parts.path.rstrip("/").removesuffix(CHAT_PATH)
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2].lower(), path=path, fragment="")
     return bare, unquote(parts.password or parts.username or "") or None
 
@@ -49,17 +49,17 @@ def check_proxy(proxy: str | None) -> None:
         )
 
 
-def _unreadable(url: str) -> str:
+def _unreadable_part(url: str) -> str:
     """What in a URL could not be read: the port, if it is that. Where there is an @ anything may be a part of a password."""
     if "@" in url:
         return "this one"
-    port = re.search(r":([^:\]/]*)$", endpoint_shown(url).partition("://")[2].partition("/")[0])
+    port = re.search(r":([^:\]/]*)$", redacted_url(url).partition("://")[2].partition("/")[0])
     if port and not (port[1].isascii() and port[1].isdigit() and int(port[1][:6]) < 1 << 16):
         return f"its port {port[1]!r}, which must be a number up to 65535,"
     return "this one"
 
 
-def url_below(base: SplitResult, path: str, query: str = "") -> str:
+def join_url(base: SplitResult, path: str, query: str = "") -> str:
     """The URL of a path below a base URL; the base's query is kept, before one of its own."""
     return base._replace(path=base.path + path, query="&".join(filter(None, (base.query, query)))).geturl()
 
@@ -70,19 +70,19 @@ def with_version(url: str) -> str:
     return url if parts.path.strip("/") else parts._replace(path="/v1").geturl()
 
 
-def query_mark(base: SplitResult) -> str:
+def query_fingerprint(base: SplitResult) -> str:
     """What tells endpoints apart that differ in their query only: a short hash of what in it is no secret; "" for none."""
     open_to_see = [pair for pair in parse_qsl(base.query) if not is_secret(*pair)]
     return f"?{sha256(repr(open_to_see).encode()).hexdigest()[:8]}" if open_to_see else ""
 
 
-def redirected(status: int, location: str) -> ModelError:
+def redirect_error(status: int, location: str) -> ModelError:
     """The error for a redirect."""
     why = "redirects are not followed, so that a key stays where it belongs"
-    return ModelUnavailableError(f"status {status} sends us to {endpoint_shown(location)}: {why}", status=status, usage=REFUSED)
+    return ModelUnavailableError(f"status {status} sends us to {redacted_url(location)}: {why}", status=status, usage=REFUSED_USAGE)
 
 
-def endpoint_shown(url: str) -> str:
+def redacted_url(url: str) -> str:
     """A URL as it may be shown anywhere: scheme, host, port and path, on one line; no user info, no query, no fragment."""
     scheme, slashes, rest = url.partition("://")
     rest = re.split(r"[?#]", rest)[0]
@@ -91,16 +91,16 @@ def endpoint_shown(url: str) -> str:
     return shorten(f"{scheme}{slashes}..." if "@" in shown else shown, 200)  # (what stands before an @ may be a password)
 
 
-def path_hint(url: str, end: str = CHAT) -> str:
+def path_hint(url: str, suffix: str = CHAT_PATH) -> str:
     """What to say where a server has not what was asked for: the path, and the base URL to try where that lacks a version."""
     path = urlsplit(url).path
     if re.search(r"/v[0-9]", path):
         return f" (asked for {path})"
-    base = endpoint_shown(url).removesuffix(end).rstrip("/")
+    base = redacted_url(url).removesuffix(suffix).rstrip("/")
     return f" (asked for {path}; OpenAI-compatible servers mostly answer under /v1: try {base}/v1)"
 
 
-def model_shown(spec: str) -> str:
+def redacted_model_name(spec: str) -> str:
     """The name of a model, or of anything that may hold an address, as it may be shown and kept: without the secrets in it.
 
     `embedding:http://u:pw@host/v1?key=K#m` becomes `embedding:http://host/v1#m`.
@@ -109,7 +109,7 @@ def model_shown(spec: str) -> str:
     if not slashes:
         return spec
     address, mark, name = rest.partition("#")
-    return f"{before}{endpoint_shown(f'://{address}')}{mark}{name.partition('?')[0]}"
+    return f"{before}{redacted_url(f'://{address}')}{mark}{name.partition('?')[0]}"
 
 
 def clean_key(key: str | None) -> str | None:
@@ -120,15 +120,15 @@ def clean_key(key: str | None) -> str | None:
     return key or None
 
 
-def warn_of_plain_http(at: SplitResult) -> None:
+def warn_plain_http(base_url: SplitResult) -> None:
     """Warn, once for each host, of a key that goes over the internet without encryption."""
-    if at.scheme == "http" and not is_nearby(at.hostname or ""):
+    if base_url.scheme == "http" and not is_private_host(base_url.hostname or ""):
         warnings.warn(
-            f"a key is sent to {at.netloc} over plain http, where anybody on the way can read it: use https", stacklevel=3
+            f"a key is sent to {base_url.netloc} over plain http, where anybody on the way can read it: use https", stacklevel=3
         )
 
 
-def is_nearby(host: str) -> bool:
+def is_private_host(host: str) -> bool:
     """Whether a host is this machine or on a private network, as far as its name or number says: nothing is looked up.
 
     Nearby are loopback, private and link-local addresses, names without a dot (as containers have), and names that end in

@@ -14,8 +14,8 @@ from ..core.records import Usage
 from ..error_text import error_text
 from ..errors import BadResponseError, ConfigError, ModelError
 from ..protocols import Reply, Request
-from .http_client import PERHAPS_BILLED
-from .openai_responses import without_thoughts
+from .http_client import UNKNOWN_USAGE
+from .openai_responses import split_thinking
 
 
 class CallableModel:
@@ -27,38 +27,38 @@ class CallableModel:
 
     def __init__(self, fn: Callable[[list[dict[str, Any]]], Any], name: str | None = None) -> None:
         if not callable(fn):
-            raise checks.refused("fn", "a function (messages) -> text", fn)
-        checks.text("name", name, optional=True, empty=True)
+            raise checks.invalid_argument("fn", "a function (messages) -> text", fn)
+        checks.text("name", name, optional=True, allow_blank=True)
         own = getattr(fn, "__name__", type(fn).__name__)
         self.name = name or ("callable" if own == "<lambda>" else own)
         self.identity = f"callable:{name}" if name else f"callable:{self.name}:{uuid4().hex}"
         self._fn = fn
-        self._takes = _keywords(fn)
+        self._tool_parameters = _tool_parameters(fn)
 
     def __repr__(self) -> str:
         return f"CallableModel({self.name!r})"
 
     async def complete(self, request: Request) -> Reply:
-        offered = self._offered(request)
+        offered = self._tool_arguments(request)
         try:
-            said = await called(self._fn, [dict(m) for m in request.messages], **offered)
+            said = await call_function(self._fn, [dict(m) for m in request.messages], **offered)
         except ModelError:
             raise
         except Exception as error:  # whatever a foreign function raises is a model that failed
-            raise ModelError(f"{self.name} raised {error_text(error)}", usage=PERHAPS_BILLED) from error
-        return as_reply(said, self.name, PERHAPS_BILLED)
+            raise ModelError(f"{self.name} raised {error_text(error)}", usage=UNKNOWN_USAGE) from error
+        return as_reply(said, self.name, UNKNOWN_USAGE)
 
-    def _offered(self, request: Request) -> dict[str, Any]:
+    def _tool_arguments(self, request: Request) -> dict[str, Any]:
         """The tools of a request as keywords. Raises ConfigError where the function takes none."""
         if not request.tools:
-            return {name: None for name, needed in self._takes.items() if needed}
-        if "tools" not in self._takes:
+            return {name: None for name, needed in self._tool_parameters.items() if needed}
+        if "tools" not in self._tool_parameters:
             raise ConfigError(f"the task has tools, and the function {self.name!r} has no parameter `tools`: give it one")
         offered = {"tools": [dict(tool) for tool in request.tools], "tool_choice": request.tool_choice}
-        return {name: offered[name] for name in self._takes}
+        return {name: offered[name] for name in self._tool_parameters}
 
 
-def _keywords(fn: Callable[..., Any]) -> dict[str, bool]:
+def _tool_parameters(fn: Callable[..., Any]) -> dict[str, bool]:
     """Those of the parameters `tools` and `tool_choice` that a function has, and whether it cannot do without them."""
     try:
         parameters = signature(fn).parameters
@@ -68,21 +68,21 @@ def _keywords(fn: Callable[..., Any]) -> dict[str, bool]:
     return {name: p.default is p.empty for name, p in found.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
-async def called(fn: Callable[..., Any], messages: Sequence[Mapping[str, Any]], **more: Any) -> Any:
+async def call_function(fn: Callable[..., Any], messages: Sequence[Mapping[str, Any]], **tool_arguments: Any) -> Any:
     """What a function, async or not, makes of the messages."""
     if iscoroutinefunction(fn) or iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004
-        return await fn(messages, **more)
-    said = await run_in_thread(partial(fn, **more) if more else fn, messages)
+        return await fn(messages, **tool_arguments)
+    said = await run_in_thread(partial(fn, **tool_arguments) if tool_arguments else fn, messages)
     return await said if isawaitable(said) else said
 
 
-def as_reply(said: Any, name: str, usage: Usage) -> Reply:
+def as_reply(answer: Any, name: str, usage: Usage) -> Reply:
     """A Reply as it is, or one from a text. Raises BadResponseError for anything else, and for nothing."""
-    if isinstance(said, Reply):
-        return said
-    if not isinstance(said, str):
-        raise BadResponseError(f"{name} returned {type(said).__name__}, expected text: {said!r:.100}", usage=usage)
-    text, thought = without_thoughts(said)
+    if isinstance(answer, Reply):
+        return answer
+    if not isinstance(answer, str):
+        raise BadResponseError(f"{name} returned {type(answer).__name__}, expected text: {answer!r:.100}", usage=usage)
+    text, thought = split_thinking(answer)
     if not text.strip():
         error = BadResponseError(f"{name} returned an empty answer", retryable=True, usage=usage)
         error.empty = True

@@ -19,9 +19,9 @@ from weakref import WeakSet
 
 from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..protocols import FORMATS, Reply, Request
-from .http_client import REFUSED
-from .openai_chat import extra_for, mended, own_tool_choice, own_tools, request_body, without_none
-from .openai_responses import Pieces, Said, read_reply, refused, shorten
+from .http_client import REFUSED_USAGE
+from .openai_chat import extra_parameters, own_tool_choice, own_tools, replace_lone_surrogates, request_body, without_none
+from .openai_responses import ErrorBody, StreamAssembler, error_from_status, read_reply, shorten
 from .pricing import FREE
 
 _INSTALL = "a local: model needs the package xllamacpp: pip install 'redraft[local]'"
@@ -51,16 +51,16 @@ class LocalModel:
         if find_spec("xllamacpp") is None:
             raise ConfigError(_INSTALL)
         self.name = self.path.stem
-        self._size = (context * parallel, parallel, threads)
+        self._server_options = (context * parallel, parallel, threads)
         self._extra = dict(extra_body or {})
-        self._begin()
+        self._reset()
         _models.add(self)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """With nothing loaded."""
         self._server: Any = None
         self._loading = Lock()
-        self._threads = ThreadPoolExecutor(self._size[1], thread_name_prefix="redraft-local")
+        self._executor = ThreadPoolExecutor(self._server_options[1], thread_name_prefix="redraft-local")
 
     def __repr__(self) -> str:
         return f"LocalModel({str(self.path)!r})"
@@ -69,7 +69,9 @@ class LocalModel:
     def identity(self) -> str:
         """The file as it is now, and what it is run with."""
         now = self.path.stat()
-        return f"local:{self.path.resolve()}:{now.st_size}:{now.st_mtime_ns}:{self._size[0]}:{sorted(self._extra.items())}"
+        return (
+            f"local:{self.path.resolve()}:{now.st_size}:{now.st_mtime_ns}:{self._server_options[0]}:{sorted(self._extra.items())}"
+        )
 
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
@@ -82,11 +84,11 @@ class LocalModel:
         return own_tool_choice(self._extra)
 
     async def complete(self, request: Request) -> Reply:
-        asked = mended(without_none(request_body(self.name, request) | extra_for(request, self._extra)))
+        asked = replace_lone_surrogates(without_none(request_body(self.name, request) | extra_parameters(request, self._extra)))
         stop = Event()
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, self._answer, asked, stop)
+            return await loop.run_in_executor(self._executor, self._generate, asked, stop)
         except ModelError as error:
             error.args = (f"{self.name} (local): {error}",)
             raise
@@ -97,74 +99,74 @@ class LocalModel:
         """Frees the model once the calls under way are done. A later call loads it again."""
         server, self._server = self._server, None
         if server is not None:
-            await asyncio.to_thread(_dropped, [server])
+            await asyncio.to_thread(_release, [server])
 
-    def _answer(self, asked: dict[str, Any], stop: Event) -> Reply:
+    def _generate(self, body: dict[str, Any], stop: Event) -> Reply:
         if stop.is_set():
-            raise ModelUnavailableError("the call was cancelled", usage=REFUSED)
-        pieces = _Gathered(stop)
-        streamed = asked | {"stream": True, "stream_options": {"include_usage": True}}
+            raise ModelUnavailableError("the call was cancelled", usage=REFUSED_USAGE)
+        pieces = _AnswerCollector(stop)
+        streamed = body | {"stream": True, "stream_options": {"include_usage": True}}
         try:
-            whole = self._loaded().handle_chat_completions(streamed, pieces.take)
+            whole = self._load_server().handle_chat_completions(streamed, pieces.add)
         except ValueError as error:  # a schema or template it cannot use
-            raise ModelError(f"status 400: {shorten(str(error))}", status=400, usage=REFUSED) from None
-        return _read(whole) if whole is not None else pieces.reply()
+            raise ModelError(f"status 400: {shorten(str(error))}", status=400, usage=REFUSED_USAGE) from None
+        return _parse_answer(whole) if whole is not None else pieces.reply()
 
-    def _loaded(self) -> Any:
+    def _load_server(self) -> Any:
         with self._loading:
             if self._server is None:
-                self._server = _started(self.path, *self._size)
+                self._server = _start_server(self.path, *self._server_options)
             return self._server
 
 
 _models: WeakSet[LocalModel] = WeakSet()
-_of_parent: list[Any] = []  # engines whose threads are in another process: freeing one would wait for them
+_inherited_servers: list[Any] = []  # engines whose threads are in another process: freeing one would wait for them
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     """In a forked child: it loads a model for itself."""
     for model in list(_models):
-        _of_parent.append(model._server)  # noqa: SLF001  (this module's own)
-        model._begin()  # noqa: SLF001
+        _inherited_servers.append(model._server)  # noqa: SLF001  (this module's own)
+        model._reset()  # noqa: SLF001
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def _dropped(last: list[Any]) -> None:
-    last.clear()
+def _release(references: list[Any]) -> None:
+    references.clear()
 
 
-def _read(answer: Any) -> Reply:
+def _parse_answer(answer: Any) -> Reply:
     """A Reply from an answer that came in one piece: an error, as a rule."""
     if isinstance(answer, dict) and answer.get("error"):
-        said = Said(answer)
-        raise refused(said.status or 500, said)
+        said = ErrorBody(answer)
+        raise error_from_status(said.status or 500, said)
     return read_reply(answer)
 
 
-class _Gathered:
+class _AnswerCollector:
     """The parts of an answer as the engine hands them over. Saying True stops it."""
 
     def __init__(self, stop: Event) -> None:
         self._stop = stop
         self._parts: list[Any] = []
 
-    def take(self, part: Any) -> bool:
+    def add(self, part: Any) -> bool:
         self._parts += part if isinstance(part, list) else [part]
         return self._stop.is_set()
 
     def reply(self) -> Reply:
-        pieces = Pieces()
+        pieces = StreamAssembler()
         for part in self._parts:
             if isinstance(part, dict) and part.get("error"):
-                return _read(part)
+                return _parse_answer(part)
             pieces.add(part)
         return pieces.reply()
 
 
-def _started(path: Path, context: int, parallel: int, threads: int) -> Any:
+def _start_server(path: Path, context: int, parallel: int, threads: int) -> Any:
     """The engine with the model loaded. (It also listens on a port of this machine: to a key that nobody has.)"""
     import xllamacpp
 
@@ -177,4 +179,4 @@ def _started(path: Path, context: int, parallel: int, threads: int) -> Any:
     try:
         return xllamacpp.Server(wanted)
     except RuntimeError as error:
-        raise ModelUnavailableError(f"{str(path)!r} cannot be loaded: {error}", usage=REFUSED) from None
+        raise ModelUnavailableError(f"{str(path)!r} cannot be loaded: {error}", usage=REFUSED_USAGE) from None

@@ -21,23 +21,23 @@ import orjson
 from ..errors import BadResponseError, ConfigError, ModelError
 from ..jsontext import loads
 from ..protocols import Reply, Request
-from .http_client import CAP, REFUSED, Route, Timeouts, Whole, exchange, fetch
-from .openai_chat import Chat, mended
-from .openai_responses import Lines, Said, parsed, refused, retry_after
+from .http_client import MAX_BODY_BYTES, REFUSED_USAGE, HttpResponse, RequestTarget, Timeouts, fetch, open_exchange
+from .openai_chat import Chat, replace_lone_surrogates
+from .openai_responses import ErrorBody, LineSplitter, error_from_status, parse_body, parse_retry_after
 
 ENDPOINT = "/v1/chat/completions"
-WINDOW = "24h"
-ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
-UNANSWERED = frozenset({"batch_expired", "batch_cancelled"})  # codes of items that were never asked
-SHORT, LONG = Timeouts(total=120.0), Timeouts(total=3600.0)
-MOST = 4 * 2**30
+COMPLETION_WINDOW = "24h"
+TERMINAL_STATUSES = frozenset({"completed", "failed", "expired", "cancelled"})
+NOT_PROCESSED_CODES = frozenset({"batch_expired", "batch_cancelled"})  # codes of items that were never asked
+REQUEST_TIMEOUTS, TRANSFER_TIMEOUTS = Timeouts(total=120.0), Timeouts(total=3600.0)
+MAX_RESULT_BYTES = 4 * 2**30
 """The most bytes of answers that are read of one file."""
-PAGES = 50
+MAX_LIST_PAGES = 50
 """The most pages of batches, of a hundred each, that one is looked for in."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ProviderBatch:
     """A batch as its endpoint describes it. `files` hold what was answered; `why` says what was wrong with all of it.
 
     `wait`: how many seconds the endpoint wants to be left alone.
@@ -45,89 +45,91 @@ class Batch:
 
     id: str
     status: str
-    answered: int = 0
+    answered_count: int = 0
     files: tuple[str, ...] = ()
-    why: Mapping[str, Any] | None = None
-    wait: float | None = None
+    error: Mapping[str, Any] | None = None
+    retry_after: float | None = None
 
     @property
-    def ended(self) -> bool:
-        return self.status in ENDED
+    def is_ended(self) -> bool:
+        return self.status in TERMINAL_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BatchItemResult:
     """What came for one request: an HTTP status with its body, or without one what was wrong (None: nobody knows)."""
 
     status: int | None = None
     body: bytes = b""
-    why: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
 
 
-class Batches:
+class BatchClient:
     """The batch API beside a chat model. Every method raises ModelError, with the model and the host in its words."""
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
 
-    def line(self, key: str, request: Request) -> bytes:
+    def request_line(self, key: str, request: Request) -> bytes:
         """A request as a line of the file. Raises ConfigError for what is no JSON."""
-        body = self.chat.body(request)
+        body = self.chat.request_body(request)
         line = {"custom_id": key, "method": "POST", "url": ENDPOINT, "body": body}
         try:
             return orjson.dumps(line) + b"\n"
         except TypeError:
             pass
         try:
-            return orjson.dumps(mended(line)) + b"\n"
+            return orjson.dumps(replace_lone_surrogates(line)) + b"\n"
         except TypeError as error:
             raise ConfigError(f"the request cannot be written as JSON: {error}") from None
 
-    def read(self, answer: Answer) -> Reply:
+    def parse_reply(self, answer: BatchItemResult) -> Reply:
         """The reply in an answer, exactly as if it had been asked live."""
         chat = self.chat
         try:
             if answer.status is None:
-                raise unanswered(answer.why)
-            return chat.read(answer.status, {}, answer.body)
+                raise missing_answer_error(answer.error)
+            return chat.parse_response(answer.status, {}, answer.body)
         except ModelError as error:
-            raise self._told(error) from None
+            raise self._with_context(error) from None
 
     async def upload(self, lines: Iterable[bytes]) -> str:
         """The id of a file with these lines."""
         form = uuid4().hex
         kind = {"Content-Type": f"multipart/form-data; boundary={form}"}
-        data = await self._json("POST", "/files", BytesIO(_form(form, lines)), kind, timeouts=LONG)
+        data = await self._request_json("POST", "/files", BytesIO(_multipart_body(form, lines)), kind, timeouts=TRANSFER_TIMEOUTS)
         if not isinstance(id := data.get("id"), str):
-            raise self._told(BadResponseError("took the file of a batch and gave it no id", retryable=True, usage=REFUSED))
+            raise self._with_context(
+                BadResponseError("took the file of a batch and gave it no id", retryable=True, usage=REFUSED_USAGE)
+            )
         return id
 
-    async def create(self, file: str, metadata: Mapping[str, str]) -> Batch:
+    async def create(self, file_id: str, metadata: Mapping[str, str]) -> ProviderBatch:
         """A batch of the requests in a file."""
-        asked = {"input_file_id": file, "endpoint": ENDPOINT, "completion_window": WINDOW, "metadata": dict(metadata)}
-        return self._batch(await self._json("POST", "/batches", orjson.dumps(asked)))
+        asked = {"input_file_id": file_id, "endpoint": ENDPOINT, "completion_window": COMPLETION_WINDOW, "metadata": dict(metadata)}
+        return self._parse_batch(await self._request_json("POST", "/batches", orjson.dumps(asked)))
 
-    async def look(self, id: str) -> Batch:
+    async def retrieve(self, id: str) -> ProviderBatch:
         """How a batch stands."""
-        return self._batch(await self._json("GET", f"/batches/{quote(id, safe='')}"))
+        return self._parse_batch(await self._request_json("GET", f"/batches/{quote(id, safe='')}"))
 
-    async def cancel(self, id: str) -> Batch:
+    async def cancel(self, id: str) -> ProviderBatch:
         """Ask for no more of it."""
-        return self._batch(await self._json("POST", f"/batches/{quote(id, safe='')}/cancel"))
+        return self._parse_batch(await self._request_json("POST", f"/batches/{quote(id, safe='')}/cancel"))
 
-    async def find(self, metadata: Mapping[str, str]) -> Batch | None:
+    async def find_by_metadata(self, metadata: Mapping[str, str]) -> ProviderBatch | None:
         """The newest batch that was created with this metadata, if there is one and the endpoint lists them."""
-        async with aclosing(self._listed()) as batches:
+        async with aclosing(self._iter_batches()) as batches:
             async for each in batches:
                 if metadata.items() <= (each.get("metadata") or {}).items():
-                    return self._batch(each)
+                    return self._parse_batch(each)
         return None
 
-    async def _listed(self) -> AsyncGenerator[dict[str, Any], None]:
+    async def _iter_batches(self) -> AsyncGenerator[dict[str, Any], None]:
         after: dict[str, str] = {}
-        for _ in range(PAGES):
+        for _ in range(MAX_LIST_PAGES):
             try:
-                page = await self._json("GET", f"/batches?{urlencode({'limit': '100', **after})}")
+                page = await self._request_json("GET", f"/batches?{urlencode({'limit': '100', **after})}")
             except ModelError as error:
                 if error.status not in {404, 405}:
                     raise
@@ -139,76 +141,85 @@ class Batches:
                 return
             after = {"after": str(listed[-1].get("id"))}
 
-    async def answers(self, file: str) -> AsyncGenerator[tuple[str, Answer], None]:
+    async def download_results(self, file_id: str) -> AsyncGenerator[tuple[str, BatchItemResult], None]:
         """The answers in a file, by custom id. Lines that are none are left out: their requests were not answered."""
-        route = self._route(f"/files/{quote(file, safe='')}/content", LONG)
+        route = self._target(f"/files/{quote(file_id, safe='')}/content", TRANSFER_TIMEOUTS)
         try:
-            async with exchange(route, stream=True) as (under_way, response):
-                under_way.cap = MOST
+            async with open_exchange(route, stream=True) as (under_way, response):
+                under_way.cap = MAX_RESULT_BYTES
                 async with aclosing(under_way.parts(response)) as parts:
                     if response.status != 200:
-                        body = route.mask.raw(b"".join([part async for part in parts]))
-                        raise self._refused(response.status, response.headers, body)
-                    async for line in _lines(parts):
-                        if found := read_line(route.mask.raw(line)):
+                        body = route.mask.mask_bytes(b"".join([part async for part in parts]))
+                        raise self._error_from_response(response.status, response.headers, body)
+                    async for line in _split_lines(parts):
+                        if found := parse_result_line(route.mask.mask_bytes(line)):
                             yield found
         except ModelError as error:
-            raise self._told(error) from None
+            raise self._with_context(error) from None
 
-    async def _json(
-        self, method: str, path: str, body: bytes | BytesIO | None = None, kind: Mapping[str, str] | None = None, **limits: Any
+    async def _request_json(
+        self,
+        method: str,
+        path: str,
+        body: bytes | BytesIO | None = None,
+        extra_headers: Mapping[str, str] | None = None,
+        **limits: Any,
     ) -> dict[str, Any]:
         """The object that a call gives, with what its headers say of waiting as "retry_after"."""
-        route = self._route(path, **limits)
+        route = self._target(path, **limits)
         try:
-            status, headers, came = await fetch(replace(route, headers={**route.headers, **(kind or {})}), method, body)
-            return self._object((status, headers, came))
+            status, headers, came = await fetch(replace(route, headers={**route.headers, **(extra_headers or {})}), method, body)
+            return self._json_object((status, headers, came))
         except ModelError as error:
-            raise self._told(error) from None
+            raise self._with_context(error) from None
 
-    def _object(self, came: Whole) -> dict[str, Any]:
-        status, headers, body = came
+    def _json_object(self, response: HttpResponse) -> dict[str, Any]:
+        status, headers, body = response
         if not 200 <= status < 300:
-            raise self._refused(status, headers, body)
-        data = parsed(body, headers.get("Content-Type", ""))
+            raise self._error_from_response(status, headers, body)
+        data = parse_body(body, headers.get("Content-Type", ""))
         if not isinstance(data, dict):
-            raise BadResponseError("sent something that describes no batch", retryable=True, usage=REFUSED)
-        return {**data, "retry_after": retry_after(headers)}
+            raise BadResponseError("sent something that describes no batch", retryable=True, usage=REFUSED_USAGE)
+        return {**data, "retry_after": parse_retry_after(headers)}
 
-    def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
-        error = self.chat.refusal(status, headers, body)
+    def _error_from_response(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
+        error = self.chat.error_from_response(status, headers, body)
         if status in {404, 405}:
             error.args = (f"{error} (has this endpoint a batch API, /files and /batches?)",)
         return error
 
-    def _route(self, path: str, timeouts: Timeouts = SHORT) -> Route:
+    def _target(self, path: str, timeouts: Timeouts = REQUEST_TIMEOUTS) -> RequestTarget:
         below, _, query = path.partition("?")
-        return replace(self.chat.route_to(below, query), timeouts=timeouts)
+        return replace(self.chat.target_for(below, query), timeouts=timeouts)
 
-    def _batch(self, data: Mapping[str, Any]) -> Batch:
+    def _parse_batch(self, data: Mapping[str, Any]) -> ProviderBatch:
         id, status = data.get("id"), data.get("status")
         if not isinstance(id, str) or not isinstance(status, str):
-            raise self._told(BadResponseError("sent a batch without an id or a status", retryable=True, usage=REFUSED))
+            raise self._with_context(
+                BadResponseError("sent a batch without an id or a status", retryable=True, usage=REFUSED_USAGE)
+            )
         files = (data.get("output_file_id"), data.get("error_file_id"))
         counts = data.get("request_counts")
         done = [_count(counts, name) for name in ("completed", "failed")] if isinstance(counts, dict) else []
-        return Batch(id, status, sum(done), tuple(f for f in files if isinstance(f, str)), _why(data), data.get("retry_after"))
+        return ProviderBatch(
+            id, status, sum(done), tuple(f for f in files if isinstance(f, str)), _first_error(data), data.get("retry_after")
+        )
 
-    def _told(self, error: ModelError) -> ModelError:
+    def _with_context(self, error: ModelError) -> ModelError:
         """The error with the model and host in front, once."""
-        return error if str(error).startswith(f"{self.chat.name} at ") else self.chat.told(error)
+        return error if str(error).startswith(f"{self.chat.name} at ") else self.chat.with_context(error)
 
 
-def unanswered(why: Mapping[str, Any] | None) -> ModelError:
+def missing_answer_error(details: Mapping[str, Any] | None) -> ModelError:
     """The error for a request that the batch gave no response for, by what it said instead: worth another try, mostly."""
-    said = Said({"error": dict(why or {})})
-    error = refused(said.status or 503, said)
+    said = ErrorBody({"error": dict(details or {})})
+    error = error_from_status(said.status or 503, said)
     error.args = (f"the batch holds no answer: {said.text or ', '.join(sorted(said.codes)) or 'it does not say why'}",)
     error.status = said.status
     return error
 
 
-def read_line(line: bytes) -> tuple[str, Answer] | None:
+def parse_result_line(line: bytes) -> tuple[str, BatchItemResult] | None:
     """The custom id and the answer in a line of a batch's output; None for what is none."""
     try:
         data = loads(line)
@@ -220,23 +231,23 @@ def read_line(line: bytes) -> tuple[str, Answer] | None:
     if isinstance(response, dict) and isinstance(status := response.get("status_code"), int):
         body = response.get("body")
         said = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
-        return key, Answer(status, said.encode("utf-8", "replace"))
-    if isinstance(why, dict) and why and why.get("code") not in UNANSWERED:
-        return key, Answer(why=why)
+        return key, BatchItemResult(status, said.encode("utf-8", "replace"))
+    if isinstance(why, dict) and why and why.get("code") not in NOT_PROCESSED_CODES:
+        return key, BatchItemResult(error=why)
     return None
 
 
-async def _lines(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    lines = Lines()
+async def _split_lines(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    lines = LineSplitter()
     async for part in parts:
         for line in lines.feed(part):
             yield line
-        if lines.waiting > CAP:
-            raise BadResponseError(f"sent a line of more than {CAP // 2**20} MiB", usage=REFUSED)
-    yield lines.rest()
+        if lines.pending_bytes > MAX_BODY_BYTES:
+            raise BadResponseError(f"sent a line of more than {MAX_BODY_BYTES // 2**20} MiB", usage=REFUSED_USAGE)
+    yield lines.remainder()
 
 
-def _form(boundary: str, lines: Iterable[bytes]) -> bytes:
+def _multipart_body(boundary: str, lines: Iterable[bytes]) -> bytes:
     """The body that uploads a file for batches (RFC 7578)."""
     head = (
         f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
@@ -245,7 +256,7 @@ def _form(boundary: str, lines: Iterable[bytes]) -> bytes:
     return b"".join([head.encode(), *lines, f"\r\n--{boundary}--\r\n".encode()])
 
 
-def _why(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _first_error(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The first of the errors for which a batch was not begun."""
     errors = data.get("errors")
     listed = errors.get("data") if isinstance(errors, dict) else errors

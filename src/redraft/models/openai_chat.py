@@ -27,18 +27,37 @@ from ..masking import (
     secrets_in_headers,
     secrets_in_proxy,
     secrets_in_url,
+    without_cause,
     without_secret_fields,
-    without_traces,
 )
 from ..protocols import FORMATS, Reply, Request
-from .endpoint_url import CHAT, check_proxy, clean_key, endpoint, path_hint, query_mark, redirected, url_below, warn_of_plain_http
-from .http_client import CAP, Route, Timeouts, exchange, fetch, masked_headers
-from .openai_responses import Events, Pieces, Spoken, parsed, read_pace, read_refusal, read_reply, refused
+from .endpoint_url import (
+    CHAT_PATH,
+    check_proxy,
+    clean_key,
+    join_url,
+    parse_base_url,
+    path_hint,
+    query_fingerprint,
+    redirect_error,
+    warn_plain_http,
+)
+from .http_client import MAX_BODY_BYTES, RequestTarget, Timeouts, fetch, masked_headers, open_exchange
+from .openai_responses import (
+    SSEParser,
+    StreamAssembler,
+    VisibleText,
+    error_from_status,
+    parse_body,
+    parse_error_body,
+    parse_rate_limits,
+    read_reply,
+)
 
 __all__ = ["Chat", "Timeouts"]
 
-OPENAI = "https://api.openai.com/v1"
-NO_KEY = (
+OPENAI_URL = "https://api.openai.com/v1"
+MISSING_KEY_HINT = (
     " (no key was sent: give one in the address, http://:KEY@HOST/v1#NAME; one given so is not kept with a run, so give it again)"
 )
 
@@ -58,7 +77,7 @@ class Chat:
     def __init__(
         self,
         name: str,
-        base_url: str = OPENAI,
+        base_url: str = OPENAI_URL,
         *,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -76,21 +95,21 @@ class Chat:
             if not (given is None or isinstance(given, Mapping)):
                 raise ConfigError(f"{what} must be a mapping or None, got {type(given).__name__}")
         check_proxy(proxy)
-        at, in_url = endpoint(base_url)
+        at, in_url = parse_base_url(base_url)
         self.name = name
         self.base_url = at._replace(query="").geturl()
         self.host = at.netloc
         self._key = clean_key(key or in_url)
         self._extra = dict(extra_body or {})
-        self._streams = stream
-        self._is_openai = at.hostname == urlsplit(OPENAI).hostname
+        self._use_stream = stream
+        self._is_openai = at.hostname == urlsplit(OPENAI_URL).hostname
         sent = _secrets(self._key, headers or {}, base_url) | set(secrets_in_fields(self._extra))
         secrets = sent | set(secrets_in_proxy(proxy))
         self._mask = Mask(secrets)
         self._base = at
-        self.route = Route(url_below(at, CHAT), _headers(self._key, headers), timeouts, proxy, answer_mask(secrets))
+        self.target = RequestTarget(join_url(at, CHAT_PATH), _headers(self._key, headers), timeouts, proxy, answer_mask(secrets))
         if sent:
-            warn_of_plain_http(at)
+            warn_plain_http(at)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
@@ -98,7 +117,7 @@ class Chat:
     @property
     def timeouts(self) -> Timeouts:
         """The limits that it keeps to by itself."""
-        return self.route.timeouts
+        return self.target.timeouts
 
     @property
     def has_key(self) -> bool:
@@ -108,7 +127,7 @@ class Chat:
     def identity(self) -> str:
         """Endpoint, model and extra parameters; never the key. Of a query it holds a short hash, without what is secret in it."""
         extra = orjson.dumps(without_secret_fields(self._extra), option=orjson.OPT_SORT_KEYS).decode() if self._extra else ""
-        return f"{self.base_url}{query_mark(self._base)}#{self.name}{extra}"
+        return f"{self.base_url}{query_fingerprint(self._base)}#{self.name}{extra}"
 
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
@@ -122,14 +141,14 @@ class Chat:
 
     async def complete(self, request: Request) -> Reply:
         """One call, one answer."""
-        if self._streams:
-            return await self._last(request)
-        sent = _sendable(self.body(request))
+        if self._use_stream:
+            return await self._complete_by_stream(request)
+        sent = _encode_body(self.request_body(request))
         try:
-            status, headers, body = await fetch(self.route, "POST", sent, entry=current_entry())
-            return self.read(status, headers, body)
+            status, headers, body = await fetch(self.target, "POST", sent, entry=current_entry())
+            return self.parse_response(status, headers, body)
         except ModelError as error:
-            raise self.told(error) from None
+            raise self.with_context(error) from None
 
     async def stream(self, request: Request) -> AsyncGenerator[str | Reply, None]:
         """The answer's text as it comes, and the whole Reply as the last item.
@@ -137,104 +156,106 @@ class Chat:
         A leading `<think>` block is held back; the Reply's text is the authority on what is answer and what thought.
         """
         try:
-            async with aclosing(self._streamed(request)) as pieces:
+            async with aclosing(self._stream_response(request)) as pieces:
                 async for piece in pieces:
                     yield piece
         except ModelError as error:
-            raise self.told(error) from None
+            raise self.with_context(error) from None
 
-    async def models(self) -> list[str]:
+    async def list_models(self) -> list[str]:
         """The names of the models this endpoint says it serves."""
-        route = self.route_to("/models")
+        route = self.target_for("/models")
         try:
             status, headers, body = await fetch(route)
             if status >= 300:
-                raise self.refusal(status, headers, body)
-            return model_names(parsed(body, headers.get("Content-Type", ""))) or []
+                raise self.error_from_response(status, headers, body)
+            return model_names(parse_body(body, headers.get("Content-Type", ""))) or []
         except ModelError as error:
-            raise self.told(error) from None
+            raise self.with_context(error) from None
 
-    async def _last(self, request: Request) -> Reply:
+    async def _complete_by_stream(self, request: Request) -> Reply:
         async with aclosing(self.stream(request)) as pieces:
             *_, reply = [piece async for piece in pieces]
         assert isinstance(reply, Reply)
         return reply
 
-    async def _streamed(self, request: Request) -> AsyncGenerator[str | Reply, None]:
-        asked = self.body(request, stream=True, stream_options={"include_usage": True})
+    async def _stream_response(self, request: Request) -> AsyncGenerator[str | Reply, None]:
+        asked = self.request_body(request, stream=True, stream_options={"include_usage": True})
         entry = current_entry()
-        async with exchange(self.route, "POST", _sendable(asked), stream=True, entry=entry) as (under_way, response):
+        async with open_exchange(self.target, "POST", _encode_body(asked), stream=True, entry=entry) as (under_way, response):
             if response.status != 200 or not response.headers.get("Content-Type", "").startswith("text/event-stream"):
-                under_way.cap = CAP
-                body = self.route.mask.raw(b"".join([part async for part in under_way.parts(response)]))
-                reply = self.read(response.status, masked_headers(response.headers, self.route.mask), body)
+                under_way.cap = MAX_BODY_BYTES
+                body = self.target.mask.mask_bytes(b"".join([part async for part in under_way.parts(response)]))
+                reply = self.parse_response(response.status, masked_headers(response.headers, self.target.mask), body)
                 if reply.text:
                     yield reply.text
                 yield reply
                 return
-            async with aclosing(under_way.parts(response)) as parts, aclosing(_deltas(parts, self.route.mask)) as deltas:
+            async with aclosing(under_way.parts(response)) as parts, aclosing(_iter_deltas(parts, self.target.mask)) as deltas:
                 async for delta in deltas:
-                    yield _paced(delta, response.headers) if isinstance(delta, Reply) else delta
+                    yield _with_rate_limits(delta, response.headers) if isinstance(delta, Reply) else delta
 
-    def route_to(self, path: str, query: str = "") -> Route:
+    def target_for(self, path: str, query: str = "") -> RequestTarget:
         """The route to another path below the base URL, with the same headers, limits and secrets."""
-        return replace(self.route, url=url_below(self._base, path, query))
+        return replace(self.target, url=join_url(self._base, path, query))
 
-    def body(self, request: Request, **more: Any) -> dict[str, Any]:
+    def request_body(self, request: Request, **parameters: Any) -> dict[str, Any]:
         """The body of the call, as an object."""
         if self._is_openai:
-            schema = unbounded(request.schema) if request.schema else None
-            request = replace(request, schema=schema, unsupported=request.unsupported | {"max_tokens"})
-        return without_none(request_body(self.name, request, **more) | extra_for(request, self._extra))
+            schema = without_length_bounds(request.schema) if request.schema else None
+            request = replace(request, schema=schema, unsupported_parameters=request.unsupported_parameters | {"max_tokens"})
+        return without_none(request_body(self.name, request, **parameters) | extra_parameters(request, self._extra))
 
-    def read(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+    def parse_response(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """The reply in an answer. Raises ModelError for one that is none."""
         if 200 <= status < 300:
-            return _paced(masked_reply(read_reply(parsed(body, headers.get("Content-Type", ""))), self.route.mask), headers)
-        raise self.refusal(status, headers, body)
+            return _with_rate_limits(
+                masked_reply(read_reply(parse_body(body, headers.get("Content-Type", ""))), self.target.mask), headers
+            )
+        raise self.error_from_response(status, headers, body)
 
-    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
+    def error_from_response(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
         """The error that a status of 300 and more stands for."""
         if status < 400:
-            return redirected(status, headers.get("Location", ""))
-        error = refused(status, read_refusal(self._mask.raw(body)), headers)
+            return redirect_error(status, headers.get("Location", ""))
+        error = error_from_status(status, parse_error_body(self._mask.mask_bytes(body)), headers)
         if status in {404, 405}:
-            error.args = (f"{error}{path_hint(self.route.url)}",)
+            error.args = (f"{error}{path_hint(self.target.url)}",)
         return error
 
-    def told(self, error: ModelError) -> ModelError:
+    def with_context(self, error: ModelError) -> ModelError:
         """The error with the model and the host in front, and no secret in it or behind it, whoever put it there."""
-        unkeyed = "" if error.status != 401 or self.has_key or self._mask else NO_KEY
+        unkeyed = "" if error.status != 401 or self.has_key or self._mask else MISSING_KEY_HINT
         error.args = (f"{self.name} at {self.host}: {error}{unkeyed}",)
-        return self.masked(error)
+        return self.mask_error(error)
 
-    def masked(self, error: ModelError) -> ModelError:
+    def mask_error(self, error: ModelError) -> ModelError:
         """The error without the secrets of this endpoint, and without what it was raised from."""
         error.args = (self._mask(str(error)),)
-        return without_traces(error)
+        return without_cause(error)
 
 
-def _paced(reply: Reply, headers: Mapping[str, str]) -> Reply:
+def _with_rate_limits(reply: Reply, headers: Mapping[str, str]) -> Reply:
     """The reply with what the headers say of rate limits."""
-    pace = read_pace(headers)
-    return replace(reply, pace=pace) if pace else reply
+    pace = parse_rate_limits(headers)
+    return replace(reply, rate_limit_status=pace) if pace else reply
 
 
-async def _deltas(parts: AsyncGenerator[bytes, None], mask: Mask) -> AsyncGenerator[str | Reply, None]:
+async def _iter_deltas(parts: AsyncGenerator[bytes, None], mask: Mask) -> AsyncGenerator[str | Reply, None]:
     """The texts in a stream of events, and the Reply they make; both masked, for a secret may be spread over many events."""
-    events, pieces, spoken, masked = Events(), Pieces(), Spoken(), MaskedStream(mask)
+    events, pieces, spoken, masked = SSEParser(), StreamAssembler(), VisibleText(), MaskedStream(mask)
     async for part in parts:
-        found = [(name, mask.raw(data)) for name, data in events.feed(part)]
-        for text in _texts(found, pieces, spoken):
-            if shown := masked.add(text):
+        found = [(name, mask.mask_bytes(data)) for name, data in events.feed(part)]
+        for text in _visible_texts(found, pieces, spoken):
+            if shown := masked.feed(text):
                 yield shown
         if any(data.strip() == b"[DONE]" for _, data in found):
             break
     else:
-        for text in _texts([(name, mask.raw(data)) for name, data in events.end()], pieces, spoken):
-            yield masked.add(text)
+        for text in _visible_texts([(name, mask.mask_bytes(data)) for name, data in events.finish()], pieces, spoken):
+            yield masked.feed(text)
     reply = pieces.reply()
-    if rest := masked.add(spoken.rest()) + masked.rest():
+    if rest := masked.feed(spoken.flush()) + masked.flush():
         yield rest
     yield masked_reply(reply, mask)
 
@@ -247,29 +268,29 @@ def masked_reply(reply: Reply, mask: Mask) -> Reply:
     return replace(
         reply,
         text=mask(reply.text),
-        finish=reply.finish and mask(reply.finish),
+        finish_reason=reply.finish_reason and mask(reply.finish_reason),
         reasoning=reply.reasoning and mask(reply.reasoning),
         tool_calls=tuple(calls),
     )
 
 
 def _masked_arguments(arguments: str, mask: Mask) -> str:
-    return mask.raw(arguments.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+    return mask.mask_bytes(arguments.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
 
-def _texts(found: list[tuple[str, bytes]], pieces: Pieces, spoken: Spoken) -> list[str]:
+def _visible_texts(events: list[tuple[str, bytes]], assembler: StreamAssembler, visible: VisibleText) -> list[str]:
     texts = []
-    for name, data in found:
+    for name, data in events:
         if data.strip() == b"[DONE]":
             break
-        event = parsed(data)
-        texts.append(spoken.add(pieces.add({"error": event} if name == "error" else event)))
+        event = parse_body(data)
+        texts.append(visible.add(assembler.add({"error": event} if name == "error" else event)))
     return [text for text in texts if text]
 
 
-def request_body(name: str, request: Request, **more: Any) -> dict[str, Any]:
+def request_body(name: str, request: Request, **parameters: Any) -> dict[str, Any]:
     """What the protocol sends for a request; None for what is not said."""
-    limit = "max_completion_tokens" if "max_tokens" in request.unsupported else "max_tokens"
+    limit = "max_completion_tokens" if "max_tokens" in request.unsupported_parameters else "max_tokens"
     asked = {
         "model": name,
         "messages": [dict(m) for m in request.messages],
@@ -279,19 +300,21 @@ def request_body(name: str, request: Request, **more: Any) -> dict[str, Any]:
         "response_format": response_format(request),
         "tools": list(request.tools) or None,
         "tool_choice": request.tool_choice,
-        **more,
+        **parameters,
     }
-    return {key: value for key, value in asked.items() if key not in request.unsupported}
+    return {key: value for key, value in asked.items() if key not in request.unsupported_parameters}
 
 
-OFFERS = ("tools", "tool_choice", "functions", "function_call")
-OF_TOOLS = (*OFFERS, "parallel_tool_calls")
+TOOL_OFFER_PARAMETERS = ("tools", "tool_choice", "functions", "function_call")
+TOOL_PARAMETERS = (*TOOL_OFFER_PARAMETERS, "parallel_tool_calls")
 """The parameters of the protocol that are about tools; `functions` and `function_call` are OpenAI's earlier form."""
 
 
-def extra_for(request: Request, extra: Mapping[str, Any]) -> dict[str, Any]:
+def extra_parameters(request: Request, extra: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a model's own parameters that a request gets. What is about tools only where it writes; its own tools come first."""
-    left_out = OFFERS if request.writes and request.tools else () if request.writes else OF_TOOLS
+    left_out = (
+        TOOL_OFFER_PARAMETERS if request.is_generation and request.tools else () if request.is_generation else TOOL_PARAMETERS
+    )
     return {name: value for name, value in extra.items() if name not in left_out}
 
 
@@ -318,11 +341,11 @@ def response_format(request: Request) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema, "strict": True}}
 
 
-def unbounded(schema: Any) -> Any:
+def without_length_bounds(schema: Any) -> Any:
     """A schema without bounds on the length of texts, which OpenAI's strict mode refuses."""
     if isinstance(schema, Mapping):
-        return {k: unbounded(v) for k, v in schema.items() if k not in {"minLength", "maxLength"}}
-    return [unbounded(v) for v in schema] if isinstance(schema, list) else schema
+        return {k: without_length_bounds(v) for k, v in schema.items() if k not in {"minLength", "maxLength"}}
+    return [without_length_bounds(v) for v in schema] if isinstance(schema, list) else schema
 
 
 def model_names(data: Any) -> list[str] | None:
@@ -336,13 +359,13 @@ def model_names(data: Any) -> list[str] | None:
 # ---- keys
 
 
-def _headers(key: str | None, given: Mapping[str, str] | None) -> dict[str, str]:
+def _headers(key: str | None, extra: Mapping[str, str] | None) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip", "User-Agent": "redraft"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    if not all(f"{name}{value}".isprintable() for name, value in (given or {}).items()):
+    if not all(f"{name}{value}".isprintable() for name, value in (extra or {}).items()):
         raise ConfigError("a header has characters in it that no header has (it is not shown here)")
-    return headers | dict(given or {})
+    return headers | dict(extra or {})
 
 
 def _secrets(key: str | None, headers: Mapping[str, str], base_url: str) -> set[str]:
@@ -358,26 +381,26 @@ def without_none(body: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in body.items() if v is not None}
 
 
-def _sendable(asked: Mapping[str, Any]) -> bytes | BytesIO:
+def _encode_body(payload: Mapping[str, Any]) -> bytes | BytesIO:
     """The body as bytes (as a file when large: aiohttp would complain)."""
     try:
-        body = _dumped(asked)
+        body = _dump_json(payload)
     except TypeError as error:
         raise ConfigError(f"the request cannot be written as JSON: {error}") from None
     return body if len(body) < 2**20 else BytesIO(body)
 
 
-def _dumped(asked: Mapping[str, Any]) -> bytes:
+def _dump_json(payload: Mapping[str, Any]) -> bytes:
     try:
-        return orjson.dumps(asked)
+        return orjson.dumps(payload)
     except TypeError:
-        return orjson.dumps(mended(asked))
+        return orjson.dumps(replace_lone_surrogates(payload))
 
 
-def mended(value: Any) -> Any:
+def replace_lone_surrogates(value: Any) -> Any:
     """The value with half surrogate pairs, which are no characters, replaced by U+FFFD and whole ones joined."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, Mapping):
-        return {mended(k): mended(v) for k, v in value.items()}
-    return [mended(v) for v in value] if isinstance(value, list | tuple) else value
+        return {replace_lone_surrogates(k): replace_lone_surrogates(v) for k, v in value.items()}
+    return [replace_lone_surrogates(v) for v in value] if isinstance(value, list | tuple) else value

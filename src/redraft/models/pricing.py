@@ -33,11 +33,11 @@ class Price:
 FREE = Price(0.0, 0.0)
 
 
-def price_of(model: Any, where: str | None = None) -> Price | None:
+def price_of(model: Any, provider_or_url: str | None = None) -> Price | None:
     """The price of a Model, or of a model's name at a base URL or with a provider ("anthropic"); None when unknown."""
     if not isinstance(model, str):
         return _price_of_model(model)
-    return _published(model, where) if where and not _is_near(where) else None
+    return _published_price(model, provider_or_url) if provider_or_url and not _is_loopback(provider_or_url) else None
 
 
 def _price_of_model(model: Any) -> Price | None:
@@ -46,27 +46,31 @@ def _price_of_model(model: Any) -> Price | None:
     return own if isinstance(own, Price) else price_of(getattr(model, "model_name", model.name), where)
 
 
-def _is_near(where: str) -> bool:
-    host = urlsplit(where).hostname or ""
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
     return host in {"localhost", "::1", "0.0.0.0"} or host.startswith("127.")  # noqa: S104
 
 
-def _published(name: str, where: str) -> Price | None:
+def _published_price(name: str, provider_or_url: str) -> Price | None:
     from datetime import UTC, datetime
 
     from genai_prices.data_snapshot import get_snapshot
 
-    at = {"provider_api_url": where, "provider_id": None} if "://" in where else {"provider_api_url": None, "provider_id": where}
+    at = (
+        {"provider_api_url": provider_or_url, "provider_id": None}
+        if "://" in provider_or_url
+        else {"provider_api_url": None, "provider_id": provider_or_url}
+    )
     try:
         _, found = get_snapshot().find_provider_model(name, None, **at)
     except LookupError:
         return None
     listed = found.get_prices(datetime.now(UTC))
-    read, written = _base(getattr(listed, "input_mtok", None)), _base(getattr(listed, "output_mtok", None))
+    read, written = _base_price(getattr(listed, "input_mtok", None)), _base_price(getattr(listed, "output_mtok", None))
     return None if read is None or written is None else Price(read, written)
 
 
-def _base(price: Any) -> float | None:
+def _base_price(price: Any) -> float | None:
     """A price, or the base of one that grows with the prompt."""
     amount = getattr(price, "base", price)
     return None if amount is None else float(amount)

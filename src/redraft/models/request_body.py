@@ -9,30 +9,30 @@ from typing import Any
 from aiohttp.payload import BytesIOPayload, BytesPayload
 
 
-class _Leaving:
+class _SendNotifier:
     """Calls `leaves` before it is written. (`write` is what aiohttp before 3.12 calls.)"""
 
-    leaves: Callable[[], object]
+    on_send: Callable[[], object]
 
     async def write(self, writer: Any) -> None:
-        self.leaves()
+        self.on_send()
         await super().write(writer)  # type: ignore[misc]
 
     async def write_with_length(self, writer: Any, content_length: int | None) -> None:
-        self.leaves()
+        self.on_send()
         await super().write_with_length(writer, content_length)  # type: ignore[misc]
 
 
-class _Bytes(_Leaving, BytesPayload):
+class _BytesPayload(_SendNotifier, BytesPayload):
     """A body in memory."""
 
 
-class _File(_Leaving, BytesIOPayload):
+class _FilePayload(_SendNotifier, BytesIOPayload):
     """A large one, which is written in parts."""
 
 
-def outgoing(body: bytes | BytesIO, leaves: Callable[[], object]) -> BytesPayload | BytesIOPayload:
+def make_payload(body: bytes | BytesIO, on_send: Callable[[], object]) -> BytesPayload | BytesIOPayload:
     """The body as a payload that calls `leaves` when it leaves."""
-    payload = _File(body) if isinstance(body, BytesIO) else _Bytes(body)
-    payload.leaves = leaves
+    payload = _FilePayload(body) if isinstance(body, BytesIO) else _BytesPayload(body)
+    payload.on_send = on_send
     return payload

@@ -9,10 +9,10 @@ from .. import checks
 from ..core.records import Usage
 from ..errors import ModelError
 from ..protocols import Reply, Request
-from .functions import as_reply, called
+from .functions import as_reply, call_function
 from .pricing import FREE
 
-BOUGHT_NOTHING = Usage(calls=1)
+FREE_CALL = Usage(calls=1)
 
 
 class ScriptedModel:
@@ -29,13 +29,13 @@ class ScriptedModel:
     def __init__(self, answers: Iterable[Any], name: str = "scripted") -> None:
         checks.text("name", name)
         if not isinstance(answers, Iterable) or isinstance(answers, type):
-            raise checks.refused("answers", "texts, Replies, functions or exceptions in a list", answers)
+            raise checks.invalid_argument("answers", "texts, Replies, functions or exceptions in a list", answers)
         self.name = name
         self.identity = f"scripted:{name}"
         self.calls = 0
         self.messages: list[list[dict[str, Any]]] = []
         self.requests: list[Request] = []
-        self._had = 0
+        self._answer_count = 0
         self._answers = iter([answers] if isinstance(answers, str) else answers)
 
     def __repr__(self) -> str:
@@ -47,17 +47,17 @@ class ScriptedModel:
         self.requests.append(request)
         self.calls += 1
         for answer in self._answers:
-            self._had += 1
-            return await self._given(answer, sent)
-        raise ModelError(f"{self.name} has no answer left: it had {self._had}, this is call {self.calls}", usage=BOUGHT_NOTHING)
+            self._answer_count += 1
+            return await self._resolve_answer(answer, sent)
+        raise ModelError(f"{self.name} has no answer left: it had {self._answer_count}, this is call {self.calls}", usage=FREE_CALL)
 
-    async def _given(self, answer: Any, sent: list[dict[str, Any]]) -> Reply:
+    async def _resolve_answer(self, answer: Any, messages: list[dict[str, Any]]) -> Reply:
         if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
-            raise _counted(answer if isinstance(answer, BaseException) else answer())
-        return as_reply(await called(answer, sent) if callable(answer) else answer, self.name, BOUGHT_NOTHING)
+            raise _with_call_usage(answer if isinstance(answer, BaseException) else answer())
+        return as_reply(await call_function(answer, messages) if callable(answer) else answer, self.name, FREE_CALL)
 
 
-def _counted(error: BaseException) -> BaseException:
+def _with_call_usage(error: BaseException) -> BaseException:
     if isinstance(error, ModelError) and error.usage == Usage():
-        error.usage = BOUGHT_NOTHING
+        error.usage = FREE_CALL
     return error

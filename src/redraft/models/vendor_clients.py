@@ -17,38 +17,38 @@ LOGGERS = {
     *("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "google_genai", "groq", "mistralai", "cohere"),
     *("huggingface_hub", "botocore", "boto3", "urllib3", "pydantic_ai"),
 }
-DEPTH, MOST = 6, 2000  # how far, and at how many objects, is looked below a model
+MAX_DEPTH, MAX_OBJECTS = 6, 2000  # how far, and at how many objects, is looked below a model
 
 
-def restrict(model: Any, proxy: str | None, *, ours: bool) -> None:
+def apply_http_policy(model: Any, proxy: str | None, *, created_here: bool) -> None:
     """Put the HTTP clients that were made for a model under the policy. A client that a user made (not `ours`) is left alone.
 
     Raises ConfigError where a package finds proxies by itself, there are some, and nobody configured one.
     """
     provider = getattr(model, "_provider", None)
     own = getattr(provider, "_own_http_client", None)
-    clients = [c for c in _objects(model) if _http_kind(c)] if ours else [own] if own is not None else []
+    clients = [c for c in _reachable_objects(model) if _http_client_class(c)] if created_here else [own] if own is not None else []
     for client in clients:
-        _restrict(client, proxy)
+        _apply_client_policy(client, proxy)
     if own is not None and (make := getattr(provider, "_http_client_factory", None)):
-        provider._http_client_factory = lambda: _restricted(make(), proxy)  # type: ignore[union-attr]  # noqa: SLF001
-    if ours and not clients and proxy != "env":
-        _refuse_unwanted_proxies(model, proxy)
+        provider._http_client_factory = lambda: _with_http_policy(make(), proxy)  # type: ignore[union-attr]  # noqa: SLF001
+    if created_here and not clients and proxy != "env":
+        _check_environment_proxies(model, proxy)
 
 
-def _restricted(client: Any, proxy: str | None) -> Any:
-    _restrict(client, proxy)
+def _with_http_policy(client: Any, proxy: str | None) -> Any:
+    _apply_client_policy(client, proxy)
     return client
 
 
-def _restrict(client: Any, proxy: str | None) -> None:
+def _apply_client_policy(client: Any, proxy: str | None) -> None:
     """(What a client of httpx learned from the environment are its mounts, and no public way leads to them.)"""
     client.follow_redirects = False
     if proxy != "env":
-        client._mounts = _http_kind(client)(proxy=proxy, trust_env=False)._mounts if proxy else {}  # noqa: SLF001
+        client._mounts = _http_client_class(client)(proxy=proxy, trust_env=False)._mounts if proxy else {}  # noqa: SLF001
 
 
-def _refuse_unwanted_proxies(model: Any, proxy: str | None) -> None:
+def _check_environment_proxies(model: Any, proxy: str | None) -> None:
     from urllib.request import getproxies
 
     found = sorted(getproxies().keys() & {"http", "https", "all"})
@@ -60,7 +60,7 @@ def _refuse_unwanted_proxies(model: Any, proxy: str | None) -> None:
         raise ConfigError(f"{vendor}: its package would use the proxy of {names}: allow it with REDRAFT_PROXY=env, or unset them")
 
 
-def _http_kind(value: Any) -> Any:
+def _http_client_class(value: Any) -> Any:
     """The class `AsyncClient` of httpx or httpx2 that a client is of; None for what is none."""
     kinds = type(value).__mro__
     return next((c for c in kinds if c.__name__ == "AsyncClient" and c.__module__.partition(".")[0] in {"httpx", "httpx2"}), None)
@@ -69,8 +69,8 @@ def _http_kind(value: Any) -> Any:
 def secrets_of(model: Any) -> set[str]:
     """The keys that a model holds, and those in the environment, where vendors look for theirs."""
     found = set(secrets_in_environment(os.environ))
-    for value in _objects(model):
-        if _http_kind(value):
+    for value in _reachable_objects(model):
+        if _http_client_class(value):
             found |= set(secrets_in_headers(value.headers))
         for name, inner in _fields(value):
             if isinstance(inner, str):
@@ -82,7 +82,7 @@ def secrets_of(model: Any) -> set[str]:
     return found
 
 
-class _MaskedRecords(logging.Filter):
+class _MaskingFilter(logging.Filter):
     """Masks what vendors' packages log: their loggers show headers of responses at DEBUG."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class _MaskedRecords(logging.Filter):
         self._secrets: set[str] = set()
         self._mask = Mask(())
 
-    def learn(self, secrets: set[str]) -> None:
+    def add_secrets(self, secrets: set[str]) -> None:
         if not secrets <= self._secrets:
             self._secrets |= secrets
             self._mask = Mask(self._secrets)
@@ -102,15 +102,15 @@ class _MaskedRecords(logging.Filter):
         return True
 
 
-_RECORDS = _MaskedRecords()
+_MASKING_FILTER = _MaskingFilter()
 
 
 def mask_logs(secrets: set[str]) -> None:
     """Mask secrets in what the loggers of vendors' packages and of their HTTP clients record."""
-    _RECORDS.learn(secrets)
+    _MASKING_FILTER.add_secrets(secrets)
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in LOGGERS:
-            logging.getLogger(name).addFilter(_RECORDS)
+            logging.getLogger(name).addFilter(_MASKING_FILTER)
 
 
 def _secrets_in(name: str, value: str) -> Iterator[str]:
@@ -120,15 +120,15 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
         yield value
 
 
-def _objects(model: Any) -> Iterator[Any]:
+def _reachable_objects(model: Any) -> Iterator[Any]:
     """A model, its provider, the vendor's client, and what those hold."""
     level, seen = [model], {id(model)}
-    for _ in range(DEPTH):
+    for _ in range(MAX_DEPTH):
         inner = []
         for value in level:
             yield value
             for _, held in _fields(value):
-                if id(held) not in seen and len(seen) < MOST and not isinstance(held, str | bytes | int | float | type):
+                if id(held) not in seen and len(seen) < MAX_OBJECTS and not isinstance(held, str | bytes | int | float | type):
                     seen.add(id(held))
                     inner.append(held)
         level = inner

@@ -10,10 +10,10 @@ from ..core.steps import Step
 from ..core.trace import Trace
 from . import Plan
 
-Story: TypeAlias = Callable[[Task], Generator[Sequence[Step], list[Record], None]]
+PlanGenerator: TypeAlias = Callable[[Task], Generator[Sequence[Step], list[Record], None]]
 
 
-def told(story: Story) -> Plan:
+def plan_from_generator(generator: PlanGenerator) -> Plan:
     """Tell `story(task)` from the start against each trace; the plan is whatever it is waiting for.
 
     The story must be pure: the same records lead it to the same steps. For each wave it is sent the records in the
@@ -21,11 +21,11 @@ def told(story: Story) -> Plan:
     """
 
     def plan(trace: Trace) -> Sequence[Step]:
-        telling = story(trace.task)
+        telling = generator(trace.task)
         try:
             steps = next(telling)
-            while not (missing := trace.lacks(steps)):
-                steps = telling.send([trace.filled.get(s.slot) or trace.failures[s.slot] for s in steps])
+            while not (missing := trace.missing(steps)):
+                steps = telling.send([trace.records_by_slot.get(s.slot) or trace.failures[s.slot] for s in steps])
         except StopIteration:
             return []
         return missing

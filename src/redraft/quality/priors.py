@@ -23,17 +23,17 @@ class Priors:
     Raises ConfigError for what is no number, or out of range.
     """
 
-    level: float = 0.58
-    level_sd: float = 0.15
+    draft_mean: float = 0.58
+    draft_mean_sd: float = 0.15
     draft_sd: float = 0.11
     gain: float = 0.16
     gain_sd: float = 0.05
-    carry: float = 0.8
+    retention: float = 0.8
     step_sd: float = 0.08
     noise_sd: float = 0.12
-    style_sd: float = 0.06
-    kinship: float = 0.7
-    drift: float = 0.03
+    bias_sd: float = 0.06
+    bias_inheritance: float = 0.7
+    bias_drift: float = 0.03
     tasks: int = 0
 
     def __post_init__(self) -> None:
@@ -45,12 +45,12 @@ class Priors:
                 checks.number(f"priors: {f.name}", value, least, 1)
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """From plain data; what is not given is as shipped. Raises ConfigError for what is unknown or out of range."""
         known = [f.name for f in fields(cls)]
         if unknown := [name for name in data if name not in known]:
-            raise ConfigError(f"priors: {checks.unknown('figure', str(unknown[0]), known)}")
+            raise ConfigError(f"priors: {checks.unknown_name_message('figure', str(unknown[0]), known)}")
         return cls(**data)
 
-    def as_data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self)

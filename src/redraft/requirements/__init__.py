@@ -10,8 +10,8 @@ from . import casing as case
 from . import content, data, language, layout
 from . import length as lengths
 from . import punctuation as marks
-from .spec import KINDS, Kind, kind, parse, reads_file
+from .spec import KINDS, RequirementKind, parse, reads_file, register_kind
 
-_MODULES = (lengths, content, case, marks, layout, data, language)  # imported for the kinds they register
+_KIND_MODULES = (lengths, content, case, marks, layout, data, language)  # imported for the kinds they register
 
-__all__ = ["KINDS", "Kind", "kind", "parse", "reads_file"]
+__all__ = ["KINDS", "RequirementKind", "register_kind", "parse", "reads_file"]

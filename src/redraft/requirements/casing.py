@@ -12,51 +12,55 @@ from dataclasses import dataclass
 
 from ..protocols import Check, Edit
 from . import text_spans as texts
-from .ranges import NONE, Range, as_range, counted
-from .spec import kind, no_argument
+from .ranges import NO_OCCURRENCES, Range, format_count, parse_range
+from .spec import no_argument, register_kind
 from .text_spans import Span
 
 _TOKEN = re.compile(r"\w+(?:[-./&]\w+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class LetterCase:
     """All letters that have a case are `which`: "lowercase" or "uppercase". A text without such letters does not keep it."""
 
-    which: str
+    case: str
 
     @property
     def spec(self) -> str:
-        return self.which
+        return self.case
 
     @property
     def demand(self) -> str:
-        return "all in lower case" if self.which == "lowercase" else "all in capital letters"
+        return "all in lower case" if self.case == "lowercase" else "all in capital letters"
 
     def check(self, text: str) -> Check:
-        wrong = sum(map(str.isupper if self.which == "lowercase" else str.islower, text))
-        ok = text.islower() if self.which == "lowercase" else text.isupper()
+        wrong = sum(map(str.isupper if self.case == "lowercase" else str.islower, text))
+        ok = text.islower() if self.case == "lowercase" else text.isupper()
         if not ok and not wrong:
-            return Check(ok=False, measured="no letter that has a case")
-        return Check(ok, counted(wrong, "capital letter" if self.which == "lowercase" else "small letter"), NONE.nearness(wrong))
+            return Check(ok=False, measurement="no letter that has a case")
+        return Check(
+            ok,
+            format_count(wrong, "capital letter" if self.case == "lowercase" else "small letter"),
+            NO_OCCURRENCES.nearness(wrong),
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        change = str.lower if self.which == "lowercase" else str.upper
-        changed = texts.outside(text, change)
+        change = str.lower if self.case == "lowercase" else str.upper
+        changed = texts.change_unprotected(text, change)
         if changed != text:
-            yield Edit(changed, f"changed to {self.which}", lossy=True)
+            yield Edit(changed, f"changed to {self.case}", lossy=True)
 
 
-@kind("lowercase", "no capital letter", "lowercase")
-def lowercase(argument: str) -> Case:
+@register_kind("lowercase", "no capital letter", "lowercase")
+def lowercase(argument: str) -> LetterCase:
     no_argument(argument)
-    return Case("lowercase")
+    return LetterCase("lowercase")
 
 
-@kind("uppercase", "no small letter", "uppercase")
-def uppercase(argument: str) -> Case:
+@register_kind("uppercase", "no small letter", "uppercase")
+def uppercase(argument: str) -> LetterCase:
     no_argument(argument)
-    return Case("uppercase")
+    return LetterCase("uppercase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,50 +75,52 @@ class CapitalWords:
 
     @property
     def demand(self) -> str:
-        return f"{self.count.words} words in capital letters"
+        return f"{self.count.description} words in capital letters"
 
     def check(self, text: str) -> Check:
         found = len(_capitals(text))
         return Check(
-            found in self.count, counted(found, "word in capital letters", "words in capital letters"), self.count.nearness(found)
+            found in self.count,
+            format_count(found, "word in capital letters", "words in capital letters"),
+            self.count.nearness(found),
         )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         found = _capitals(text)
         if surplus := self.count.surplus(len(found)):
-            yield from _lowered(text, found, surplus)
-        elif missing := self.count.missing(len(found)):
-            yield from _raised(text, missing)
+            yield from _lowercase_words(text, found, surplus)
+        elif missing := self.count.shortfall(len(found)):
+            yield from _uppercase_words(text, missing)
 
 
 def _capitals(text: str) -> list[Span]:
     return [m.span() for m in _TOKEN.finditer(text) if m[0].isupper()]
 
 
-def _lowered(text: str, found: list[Span], surplus: int) -> Iterator[Edit]:
+def _lowercase_words(text: str, spans: list[Span], surplus: int) -> Iterator[Edit]:
     """The last or the first surplus ones (never I or A) in small letters; what opens a sentence keeps one capital."""
-    kept = texts.Spans(texts.protected(text))
-    long = [span for span in found if not kept.touch(span) and span[1] - span[0] > 1]
+    kept = texts.SpanIndex(texts.protected_spans(text))
+    long = [span for span in spans if not kept.overlaps(span) and span[1] - span[0] > 1]
     if len(long) < surplus:
         return
     opening = {start for start, _ in texts.pieces(text)}
     for chosen in (long[-surplus:], long[:surplus]):
         changes = [(a, b, text[a:b].capitalize() if a in opening else text[a:b].lower()) for a, b in chosen]
-        yield Edit(texts.replaced(text, changes), f"took {counted(surplus, 'word')} out of capitals", lossy=True)
+        yield Edit(texts.apply_changes(text, changes), f"took {format_count(surplus, 'word')} out of capitals", lossy=True)
 
 
-def _raised(text: str, missing: int) -> Iterator[Edit]:
+def _uppercase_words(text: str, missing: int) -> Iterator[Edit]:
     """The longest words, or the first ones long enough, in capitals."""
-    kept = texts.Spans(texts.protected(text))
-    small = [m.span() for m in _TOKEN.finditer(text) if not m[0].isupper() and m[0].isalpha() and not kept.touch(m.span())]
+    kept = texts.SpanIndex(texts.protected_spans(text))
+    small = [m.span() for m in _TOKEN.finditer(text) if not m[0].isupper() and m[0].isalpha() and not kept.overlaps(m.span())]
     by_size = sorted(small, key=lambda span: (span[0] - span[1], span[0]))
     long = [span for span in small if span[1] - span[0] > 4]
     for chosen in (by_size[:missing], long[:missing]):
         if len(chosen) == missing:
             changes = [(a, b, text[a:b].upper()) for a, b in chosen]
-            yield Edit(texts.replaced(text, changes), f"put {counted(missing, 'word')} in capitals", lossy=True)
+            yield Edit(texts.apply_changes(text, changes), f"put {format_count(missing, 'word')} in capitals", lossy=True)
 
 
-@kind("capital_words", "how many words stand all in capital letters", "capital_words:<10")
+@register_kind("capital_words", "how many words stand all in capital letters", "capital_words:<10")
 def capital_words(argument: str) -> CapitalWords:
-    return CapitalWords(as_range(argument))
+    return CapitalWords(parse_range(argument))

@@ -19,29 +19,29 @@ from ..protocols import Check, Requirement
 
 async def check(requirement: Requirement, text: str) -> Check:
     """What the requirement measures. Raises ComputeLimitError where that takes too long: it is unknown then."""
-    if not is_ours(requirement) or work(requirement, text) <= IN_PROCESS:
+    if not is_builtin(requirement) or check_cost(requirement, text) <= IN_PROCESS:
         return await run_in_thread(requirement.check, text)
     what = f"{short_spec(requirement.spec)} could not be checked"
-    return Check(**await run(_check, requirement.spec, text, what=what, size=len(text)))
+    return Check(**await run(_check_in_worker, requirement.spec, text, failure_text=what, text_length=len(text)))
 
 
-def is_ours(requirement: Requirement) -> bool:
+def is_builtin(requirement: Requirement) -> bool:
     """Whether it is of a kind that Redraft brings, so that its spec means the same in a worker."""
     return type(requirement).__module__.startswith(f"{__package__}.")
 
 
-def work(requirement: Requirement, text: str) -> float:
+def check_cost(requirement: Requirement, text: str) -> float:
     """What a check reads, in characters."""
-    return _measure(requirement, "work", text)
+    return _cost(requirement, "work", text)
 
 
-def repair_work(requirements: Sequence[Requirement], text: str) -> float:
+def repair_cost(requirements: Sequence[Requirement], text: str) -> float:
     """The most that checking or repairing one of ours reads, in characters; 0 where none is ours."""
-    ours = filter(is_ours, requirements)
-    return max((_measure(each, name, text) for each in ours for name in ("work", "repair_work")), default=0)
+    ours = filter(is_builtin, requirements)
+    return max((_cost(each, name, text) for each in ours for name in ("work", "repair_work")), default=0)
 
 
-def _measure(requirement: Requirement, name: str, text: str) -> float:
+def _cost(requirement: Requirement, name: str, text: str) -> float:
     measure: Any = getattr(requirement, name, len)
     return float(measure(text))
 
@@ -51,7 +51,7 @@ def short_spec(spec: str) -> str:
     return spec if len(spec) <= 100 else f"{spec[:97]}..."
 
 
-def _check(spec: str, text: str) -> dict[str, Any]:
+def _check_in_worker(spec: str, text: str) -> dict[str, Any]:
     return asdict(parse_spec(spec).check(text))
 
 

@@ -16,34 +16,34 @@ from typing import Any, ClassVar
 from ..errors import ComputeLimitError, ConfigError
 from ..protocols import Check, Edit
 from . import text_spans as texts
-from .length import dropped
-from .ranges import NONE, Range, counted
+from .length import drop_sentences
+from .ranges import NO_OCCURRENCES, Range, format_count
 from .spec import (
-    as_counted,
-    as_text,
-    as_texts,
     bare_or_quoted,
-    counted_spec,
-    kind,
     no_argument,
+    parse_text,
+    parse_text_count,
+    parse_texts,
+    register_kind,
+    text_count_spec,
     text_spec,
     texts_spec,
 )
 from .text_spans import Span
 
-NEAR = 90.0  # how alike (of 100) a beginning must be to count as the one that was demanded, misspelt
+MIN_SIMILARITY = 90.0  # how alike (of 100) a beginning must be to count as the one that was demanded, misspelt
 
 
 @lru_cache(maxsize=256)
-def _pattern(text: str, *, whole: bool) -> re.Pattern[str]:
+def _pattern(text: str, *, whole_word: bool) -> re.Pattern[str]:
     """Finds the text whatever its case. `whole`: not inside a word, in scripts that put spaces between words."""
     escaped = re.escape(text)
-    if whole:
-        escaped = ("(?<!\\w)" if _spaced(text[0]) else "") + escaped + ("(?!\\w)" if _spaced(text[-1]) else "")
+    if whole_word:
+        escaped = ("(?<!\\w)" if _uses_spaces(text[0]) else "") + escaped + ("(?!\\w)" if _uses_spaces(text[-1]) else "")
     return re.compile(escaped, re.IGNORECASE)
 
 
-def _spaced(char: str) -> bool:
+def _uses_spaces(char: str) -> bool:
     return (char.isalnum() or char == "_") and not ("\u3040" <= char <= "\u9fff" or "\u0e00" <= char <= "\u0eff")
 
 
@@ -53,68 +53,68 @@ class Contains:
 
     text: str
     count: Range = field(default_factory=lambda: Range(1))
-    whole: bool = False
+    whole_word: bool = False
 
     @property
     def spec(self) -> str:
-        return f"{'contains_word' if self.whole else 'contains'}:{counted_spec(self.text, self.count)}"
+        return f"{'contains_word' if self.whole_word else 'contains'}:{text_count_spec(self.text, self.count)}"
 
     @property
     def demand(self) -> str:
-        times = "" if self.count == Range(1) else f" {_times(self.count)}"
-        return f"contains {'the word ' if self.whole else ''}{self.text!r}{times}"
+        times = "" if self.count == Range(1) else f" {_times_text(self.count)}"
+        return f"contains {'the word ' if self.whole_word else ''}{self.text!r}{times}"
 
     def check(self, text: str) -> Check:
-        count = sum(1 for _ in _pattern(self.text, whole=self.whole).finditer(text))
-        return Check(count in self.count, f"{self.text!r} occurs {counted(count, 'time')}", self.count.nearness(count))
+        count = sum(1 for _ in _pattern(self.text, whole=self.whole_word).finditer(text))
+        return Check(count in self.count, f"{self.text!r} occurs {format_count(count, 'time')}", self.count.nearness(count))
 
     @property
     def editable(self) -> bool:
         """Only what is there too often can be repaired."""
-        return self.count.most is not None
+        return self.count.maximum is not None
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Drops sentences with it when there are too many; never adds any."""
-        spots = [m.span() for m in _pattern(self.text, whole=self.whole).finditer(text)]
+        spots = [m.span() for m in _pattern(self.text, whole=self.whole_word).finditer(text)]
         if self.count.surplus(len(spots)):
-            yield from _without_some(text, spots, self.count)
+            yield from _drop_occurrences(text, spots, self.count)
 
 
-def _times(count: Range) -> str:
-    return "never" if count.most == 0 else f"{count.words} {'time' if count == Range(1, 1) else 'times'}"
+def _times_text(count: Range) -> str:
+    return "never" if count.maximum == 0 else f"{count.description} {'time' if count == Range(1, 1) else 'times'}"
 
 
-def _without_some(text: str, spots: Sequence[Span], count: Range) -> Iterator[Edit]:
+def _drop_occurrences(text: str, spots: Sequence[Span], count: Range) -> Iterator[Edit]:
     """Without sentences that hold a spot, from the end or from the beginning, until the count fits."""
-    holders = _holding(text, spots)
+    holders = _sentences_with(text, spots)
     for order in (holders[::-1], holders):
         left, chosen = len(spots), []
         for span, held in order:
-            if left in count or left - held < count.least:
+            if left in count or left - held < count.minimum:
                 continue
             chosen.append(span)
             left -= held
         if left in count:
-            yield from dropped(text, chosen)
+            yield from drop_sentences(text, chosen)
 
 
-def _holding(text: str, spots: Sequence[Span]) -> list[tuple[Span, int]]:
+def _sentences_with(text: str, spots: Sequence[Span]) -> list[tuple[Span, int]]:
     """The sentences that may be dropped and hold a spot, with how many."""
-    spans = texts.droppable(text)
-    among = texts.Spans(spots)
+    spans = texts.removable_spans(text)
+    among = texts.SpanIndex(spots)
     starts = [start for start, _ in spots]
-    holders = [span for span in spans if among.touch(span)]
+    holders = [span for span in spans if among.overlaps(span)]
     return [(span, bisect_left(starts, span[1]) - bisect_left(starts, span[0])) for span in holders[:500]]
 
 
-@kind("contains", "a text, whatever its case, perhaps inside a word; with how often", "contains:war>=8")
+@register_kind("contains", "a text, whatever its case, perhaps inside a word; with how often", "contains:war>=8")
 def contains(argument: str) -> Contains:
-    return Contains(*as_counted(argument))
+    return Contains(*parse_text_count(argument))
 
 
-@kind("contains_word", "a word or phrase, not inside another word; with how often", "contains_word:peace=2-4")
+@register_kind("contains_word", "a word or phrase, not inside another word; with how often", "contains_word:peace=2-4")
 def contains_word(argument: str) -> Contains:
-    return Contains(*as_counted(argument), whole=True)
+    return Contains(*parse_text_count(argument), whole_word=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +134,18 @@ class ContainsNone:
     def check(self, text: str) -> Check:
         found = [each for each in self.phrases if _pattern(each, whole=True).search(text)]
         measured = f"contains {', '.join(map(repr, found))}" if found else "contains none of them"
-        return Check(not found, measured, NONE.nearness(len(found)))
+        return Check(not found, measured, NO_OCCURRENCES.nearness(len(found)))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         spots = sorted(m.span() for each in self.phrases for m in _pattern(each, whole=True).finditer(text))
-        among = texts.Spans(texts.merged(spots))
-        chosen = [span for span in texts.droppable(text) if among.touch(span)]
-        yield from dropped(text, chosen)
+        among = texts.SpanIndex(texts.merge_spans(spots))
+        chosen = [span for span in texts.removable_spans(text) if among.overlaps(span)]
+        yield from drop_sentences(text, chosen)
 
 
-@kind("contains_none", "none of these words or phrases", "contains_none:very,in conclusion")
+@register_kind("contains_none", "none of these words or phrases", "contains_none:very,in conclusion")
 def contains_none(argument: str) -> ContainsNone:
-    return ContainsNone(as_texts(argument, ","))
+    return ContainsNone(parse_texts(argument, ","))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,31 +172,31 @@ class StartsWith:
         wanted = self.text.strip()
         found = _pattern(wanted, whole=False).search(text)
         if found:
-            yield Edit(text[found.start() :], f"cut what stood before {_brief(wanted)}", lossy=True)
-        elif almost := _almost(text, wanted):
-            yield Edit(wanted + text[almost:], f"restored the beginning {_brief(wanted)}")
+            yield Edit(text[found.start() :], f"cut what stood before {_abbreviate(wanted)}", lossy=True)
+        elif almost := _near_match_end(text, wanted):
+            yield Edit(wanted + text[almost:], f"restored the beginning {_abbreviate(wanted)}")
         elif text.strip():
-            gap = texts.newline(text) * 2 if len(wanted.split()) > 3 else " "
-            yield Edit(wanted + gap + text.lstrip(), f"put {_brief(wanted)} in front")
+            gap = texts.line_ending(text) * 2 if len(wanted.split()) > 3 else " "
+            yield Edit(wanted + gap + text.lstrip(), f"put {_abbreviate(wanted)} in front")
 
 
-def _brief(text: str) -> str:
+def _abbreviate(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def _almost(text: str, wanted: str) -> int:
+def _near_match_end(text: str, beginning: str) -> int:
     """Where a beginning ends that is almost the wanted one; 0 if there is none."""
     from rapidfuzz import fuzz
 
-    ends = [end for _, end in texts.lines(text[: 2 * len(wanted) + 200])[:12]]
-    scores = [(fuzz.ratio(text[:end].strip().lower(), wanted.lower()), end) for end in ends]
+    ends = [end for _, end in texts.lines(text[: 2 * len(beginning) + 200])[:12]]
+    scores = [(fuzz.ratio(text[:end].strip().lower(), beginning.lower()), end) for end in ends]
     score, end = max(scores, default=(0.0, 0))
-    return end if score >= NEAR else 0
+    return end if score >= MIN_SIMILARITY else 0
 
 
-@kind("starts_with", "how it begins, whatever the case", "starts_with:Dear Ms. Lee")
+@register_kind("starts_with", "how it begins, whatever the case", "starts_with:Dear Ms. Lee")
 def starts_with(argument: str) -> StartsWith:
-    return StartsWith(as_text(argument))
+    return StartsWith(parse_text(argument))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,16 +225,16 @@ class EndsWith:
         quoted = '"' if len(body) > 1 and body.lstrip()[0] == body[-1] == '"' else ""
         found = [m.end() for m in _pattern(wanted, whole=False).finditer(text)]
         if found:
-            yield Edit(text[: found[-1]] + quoted, f"cut what followed {_brief(wanted)}", lossy=True)
+            yield Edit(text[: found[-1]] + quoted, f"cut what followed {_abbreviate(wanted)}", lossy=True)
         elif body:
             body = body.removesuffix('"') if quoted else body
-            for gap in (texts.newline(text) * 2, " "):
-                yield Edit(body + gap + wanted + quoted, f"added {_brief(wanted)} at the end")
+            for gap in (texts.line_ending(text) * 2, " "):
+                yield Edit(body + gap + wanted + quoted, f"added {_abbreviate(wanted)} at the end")
 
 
-@kind("ends_with", "how it ends, whatever the case", "ends_with:Yours, Ann")
+@register_kind("ends_with", "how it ends, whatever the case", "ends_with:Yours, Ann")
 def ends_with(argument: str) -> EndsWith:
-    return EndsWith(as_text(argument))
+    return EndsWith(parse_text(argument))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,23 +257,23 @@ class OneOf:
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Mends the spelling of the only one that is there but for case and closing marks."""
-        near = [(found, option) for option in self.options if (found := _loosely(option).search(text))]
+        near = [(found, option) for option in self.options if (found := _loose_pattern(option).search(text))]
         if len(near) == 1:
             found, option = near[0]
-            changed = texts.replaced(text, [(*found.span(), option)])
+            changed = texts.apply_changes(text, [(*found.span(), option)])
             yield Edit(changed, f"spelt {found[0]!r} as {option!r}")
 
 
 @lru_cache(maxsize=256)
-def _loosely(option: str) -> re.Pattern[str]:
+def _loose_pattern(option: str) -> re.Pattern[str]:
     core = option.strip().rstrip(".!?")
     words = re.escape(core or option).replace("\\ ", r"[ \t]{1,3}")
     return re.compile(rf"(?<!\w){words}(?!\w)[.!?]?", re.IGNORECASE)
 
 
-@kind("one_of", "one of these texts, exactly as spelt", "one_of:Yes.|No.|Maybe.")
+@register_kind("one_of", "one of these texts, exactly as spelt", "one_of:Yes.|No.|Maybe.")
 def one_of(argument: str) -> OneOf:
-    return OneOf(as_texts(argument, "|"))
+    return OneOf(parse_texts(argument, "|"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,26 +285,26 @@ class Letters:
 
     @property
     def spec(self) -> str:
-        return f"letters:{counted_spec(self.letter, self.count)}"
+        return f"letters:{text_count_spec(self.letter, self.count)}"
 
     @property
     def demand(self) -> str:
-        return f"the letter {self.letter!r} {_times(self.count)}"
+        return f"the letter {self.letter!r} {_times_text(self.count)}"
 
     def check(self, text: str) -> Check:
         count = text.lower().count(self.letter.lower())
-        return Check(count in self.count, f"{self.letter!r} occurs {counted(count, 'time')}", self.count.nearness(count))
+        return Check(count in self.count, f"{self.letter!r} occurs {format_count(count, 'time')}", self.count.nearness(count))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Drops sentences with it when there are too many."""
         spots = [m.span() for m in _pattern(self.letter, whole=False).finditer(text)]
         if self.count.surplus(len(spots)):
-            yield from _without_some(text, spots, self.count)
+            yield from _drop_occurrences(text, spots, self.count)
 
 
-@kind("letters", "how often one letter occurs, whatever its case", "letters:e<10")
+@register_kind("letters", "how often one letter occurs, whatever its case", "letters:e<10")
 def letters(argument: str) -> Letters:
-    letter, count = as_counted(argument)
+    letter, count = parse_text_count(argument)
     if len(letter) != 1:
         raise ConfigError(f"it counts one letter, got {letter!r}")
     return Letters(letter, count)
@@ -326,50 +326,52 @@ class NoDuplicateSentences:
         return "no sentence twice"
 
     def check(self, text: str) -> Check:
-        seen = Counter(filter(None, (_plain(text[slice(*span)]) for span in texts.pieces(text))))
+        seen = Counter(filter(None, (_normalise(text[slice(*span)]) for span in texts.pieces(text))))
         repeats = sum(count - 1 for count in seen.values())
-        return Check(not repeats and bool(text.strip()), counted(repeats, "repeated sentence"), NONE.nearness(repeats))
+        return Check(
+            not repeats and bool(text.strip()), format_count(repeats, "repeated sentence"), NO_OCCURRENCES.nearness(repeats)
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         seen: set[str] = set()
         repeats = []
-        free = set(texts.droppable(text))
+        free = set(texts.removable_spans(text))
         for span in texts.pieces(text):
-            plain = _plain(text[slice(*span)])
+            plain = _normalise(text[slice(*span)])
             if plain and plain in seen and span in free:
                 repeats.append(span)
             seen.add(plain)
         if repeats:
-            note = f"dropped {counted(len(repeats), 'repeated sentence')}"
-            yield Edit(texts.without(text, repeats), note, lossy=True)
+            note = f"dropped {format_count(len(repeats), 'repeated sentence')}"
+            yield Edit(texts.remove_spans(text, repeats), note, lossy=True)
 
 
-def _plain(sentence: str) -> str:
+def _normalise(sentence: str) -> str:
     plain = _SENTENCE_EDGE.sub(" ", sentence).strip().casefold()
     return plain if " " in plain or not plain.isascii() else ""
 
 
-@kind("no_duplicate_sentences", "no sentence stands twice", "no_duplicate_sentences")
+@register_kind("no_duplicate_sentences", "no sentence stands twice", "no_duplicate_sentences")
 def no_duplicate_sentences(argument: str) -> NoDuplicateSentences:
     no_argument(argument)
     return NoDuplicateSentences()
 
 
-TIMEOUT = 0.5  # seconds a pattern may take
+PATTERN_TIMEOUT = 0.5  # seconds a pattern may take
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class RegexMatch:
     """A regular expression (of the `regex` library) found somewhere; whether one that takes too long is kept is unknown."""
 
     pattern: str
 
     def __post_init__(self) -> None:
-        _compiled(self.pattern)
+        _compile_pattern(self.pattern)
 
     @property
     def spec(self) -> str:
-        return f"regex:{bare_or_quoted(self.pattern, as_text, self.pattern)}"
+        return f"regex:{bare_or_quoted(self.pattern, parse_text, self.pattern)}"
 
     @property
     def demand(self) -> str:
@@ -378,9 +380,9 @@ class Matches:
     def check(self, text: str) -> Check:
         """Whether it is found. Raises ComputeLimitError when that takes longer than half a second, or too much memory."""
         try:
-            found = _compiled(self.pattern).search(text, timeout=TIMEOUT)
+            found = _compile_pattern(self.pattern).search(text, timeout=PATTERN_TIMEOUT)
         except (TimeoutError, RecursionError, MemoryError) as error:
-            limit = f"within {TIMEOUT:g} s" if isinstance(error, TimeoutError) else "without nesting too deep"
+            limit = f"within {PATTERN_TIMEOUT:g} s" if isinstance(error, TimeoutError) else "without nesting too deep"
             raise ComputeLimitError(f"regex:{self.pattern} could not be checked {limit} ({len(text):,} characters)") from None
         return Check(bool(found), "matches" if found else "does not match")
 
@@ -392,7 +394,7 @@ class Matches:
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> Any:
+def _compile_pattern(pattern: str) -> Any:
     import regex
 
     if len(pattern) > 1000:
@@ -403,6 +405,6 @@ def _compiled(pattern: str) -> Any:
         raise ConfigError(f"{pattern!r} is no pattern of the regex library: {error}") from None
 
 
-@kind("regex", "a pattern of the `regex` library found somewhere", r"regex:\d{4}-\d{2}-\d{2}")
-def matches(argument: str) -> Matches:
-    return Matches(as_text(argument))
+@register_kind("regex", "a pattern of the `regex` library found somewhere", r"regex:\d{4}-\d{2}-\d{2}")
+def regex_match(argument: str) -> RegexMatch:
+    return RegexMatch(parse_text(argument))

@@ -17,34 +17,36 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from ..checks import unreadable
+from ..checks import read_error_message
 from ..errors import ComputeLimitError, ConfigError
-from ..jsontext import parsed, refuse_constant
+from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
 from ..small_files import read_small_text
-from .content import TIMEOUT
-from .schema_summary import is_schema, outline
-from .spec import encodable, kind, no_argument
+from .content import PATTERN_TIMEOUT
+from .schema_summary import is_schema, schema_outline
+from .spec import is_encodable, no_argument, register_kind
 
-MENDED = 100_000  # characters; a longer text is not mended
-MENDING = 32  # times a character is read when JSON is mended; measured: more than json-repair's worst in 512 characters
-VALUES = 64  # values of a schema that are held against a character in the time in which others read it once
+MAX_REPAIR_CHARS = 100_000  # characters; a longer text is not mended
+REPAIR_COST_PER_CHAR = (
+    32  # times a character is read when JSON is mended; measured: more than json-repair's worst in 512 characters
+)
+SCHEMA_VALUES_PER_CHAR = 64  # values of a schema that are held against a character in the time in which others read it once
 
-_FENCED = re.compile(r"\A```[A-Za-z]*[ \t]*\r?\n?|\r?\n?```\Z")
+_FENCE_LINES = re.compile(r"\A```[A-Za-z]*[ \t]*\r?\n?|\r?\n?```\Z")
 _BLOCK = re.compile(r"```(?:json|JSON|Json)?[ \t]*\r?\n([^`]*)```")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
-def read(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The value that a text is as JSON (RFC 8259: no NaN), bare or in one code fence. Raises ValueError, saying why not."""
     try:
-        return json.loads(_FENCED.sub("", text.strip()).strip(), parse_constant=refuse_constant)
+        return json.loads(_FENCE_LINES.sub("", text.strip()).strip(), parse_constant=reject_constant)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Json:
+class JsonText:
     """The whole text is JSON, bare or in a code fence."""
 
     @property
@@ -57,23 +59,23 @@ class Json:
 
     def check(self, text: str) -> Check:
         try:
-            read(text)
+            parse_json(text)
         except ValueError as error:
-            return Check(ok=False, measured=f"does not parse: {str(error)[:200]}")
-        return Check(ok=True, measured="parses")
+            return Check(ok=False, measurement=f"does not parse: {str(error)[:200]}")
+        return Check(ok=True, measurement="parses")
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Takes away what stands around the JSON; only where that is not enough, mends its syntax."""
-        whole = [edit for edit in unwrapped(text) if self.check(edit.text).ok]
+        whole = [edit for edit in unwrap_json(text) if self.check(edit.text).ok]
         yield from whole
-        if not whole and len(text) <= MENDED:
-            yield from _mended(text)
+        if not whole and len(text) <= MAX_REPAIR_CHARS:
+            yield from _repair_syntax(text)
 
-    def repair_work(self, text: str) -> float:
-        return MENDING * len(text)
+    def repair_cost(self, text: str) -> float:
+        return REPAIR_COST_PER_CHAR * len(text)
 
 
-def unwrapped(text: str) -> Iterator[Edit]:
+def unwrap_json(text: str) -> Iterator[Edit]:
     """The fenced block, or the stretch from the first bracket to the last, without what stands around it."""
     inner = [m[1] for m in _BLOCK.finditer(text)]
     first = min((i for i in (text.find("{"), text.find("[")) if i >= 0), default=-1)
@@ -85,17 +87,17 @@ def unwrapped(text: str) -> Iterator[Edit]:
             yield Edit(piece.strip(), "removed what stood around the JSON", lossy=True)
 
 
-def _mended(text: str) -> Iterator[Edit]:
-    starts = [edit.text for edit in unwrapped(text)] or [text]
+def _repair_syntax(text: str) -> Iterator[Edit]:
+    starts = [edit.text for edit in unwrap_json(text)] or [text]
     for start in starts:
         if not start.lstrip("`jsonJSON \r\n").startswith(("{", "[")):
             continue
-        value = _repaired(start)
+        value = _parse_leniently(start)
         if value:
-            yield Edit(written(value, text), "mended the JSON syntax", lossy=True)
+            yield Edit(dump_like(value, text), "mended the JSON syntax", lossy=True)
 
 
-def _repaired(text: str) -> Any:
+def _parse_leniently(text: str) -> Any:
     """What json-repair makes of it, if that is an object or a list."""
     import json_repair
 
@@ -106,17 +108,17 @@ def _repaired(text: str) -> Any:
     return value if isinstance(value, dict | list) else None
 
 
-def written(value: Any, like: str) -> str:
+def dump_like(value: Any, original: str) -> str:
     """The value as JSON, on several lines if `like` was."""
-    indent = 2 if "\n" in like.strip() else None
+    indent = 2 if "\n" in original.strip() else None
     plain = json.dumps(value, ensure_ascii=False, indent=indent)
-    return plain if encodable(plain) else json.dumps(value, indent=indent)
+    return plain if is_encodable(plain) else json.dumps(value, indent=indent)
 
 
-@kind("json", "the whole text is JSON (a code fence around it is allowed)", "json")
-def as_json(argument: str) -> Json:
+@register_kind("json", "the whole text is JSON (a code fence around it is allowed)", "json")
+def as_json(argument: str) -> JsonText:
     no_argument(argument)
-    return Json()
+    return JsonText()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,33 +136,35 @@ class JsonSchema:
 
     @property
     def demand(self) -> str:
-        return f"JSON that follows the schema {outline(json.loads(self.schema))}"
+        return f"JSON that follows the schema {schema_outline(json.loads(self.schema))}"
 
     def check(self, text: str) -> Check:
         """Whether it follows the schema. Raises ComputeLimitError when its patterns together take longer than half a second."""
         try:
-            value = read(text)
+            value = parse_json(text)
         except ValueError as error:
-            return Check(ok=False, measured=f"does not parse: {str(error)[:200]}")
+            return Check(ok=False, measurement=f"does not parse: {str(error)[:200]}")
         try:
-            fault = self.fault(value)
+            fault = self.find_error(value)
         except TimeoutError:
-            message = f"the patterns of {self.spec[:100]} could not be checked within {TIMEOUT:g} s ({len(text):,} characters)"
+            message = (
+                f"the patterns of {self.spec[:100]} could not be checked within {PATTERN_TIMEOUT:g} s ({len(text):,} characters)"
+            )
             raise ComputeLimitError(message) from None
         return Check(not fault, fault or "follows the schema")
 
-    def work(self, text: str) -> float:
-        return len(text) * max(1.0, _unfolded_size(self.schema) / VALUES)
+    def check_cost(self, text: str) -> float:
+        return len(text) * max(1.0, _expanded_size(self.schema) / SCHEMA_VALUES_PER_CHAR)
 
-    def repair_work(self, text: str) -> float:
-        return MENDING * len(text)
+    def repair_cost(self, text: str) -> float:
+        return REPAIR_COST_PER_CHAR * len(text)
 
-    def fault(self, value: Any) -> str:
+    def find_error(self, value: Any) -> str:
         """What is wrong with a value, and where; "" if nothing is. Raises TimeoutError where its patterns take too long."""
         from jsonschema.exceptions import best_match
         from referencing.exceptions import Unresolvable
 
-        _patterns_end.set(monotonic() + TIMEOUT)
+        _pattern_deadline.set(monotonic() + PATTERN_TIMEOUT)
         try:
             error = best_match(_validator(self.schema).iter_errors(value))
         except (RecursionError, OverflowError):
@@ -176,60 +180,62 @@ class JsonSchema:
     def repairs(self, text: str) -> Iterator[Edit]:
         """As for JSON; then values of the wrong type that are written as the right one, and properties that are not allowed."""
         schema = json.loads(self.schema)
-        for edit in (Edit(text, ""), *Json().repairs(text)):
+        for edit in (Edit(text, ""), *JsonText().repairs(text)):
             try:
-                value = read(edit.text)
-                fitted = fit(value, schema)
+                value = parse_json(edit.text)
+                fitted = coerce_to_schema(value, schema)
             except (ValueError, RecursionError):
                 continue
             if edit.note:
                 yield edit
-            if fitted != value or _typed(fitted) != _typed(value):
+            if fitted != value or _sorted_json(fitted) != _sorted_json(value):
                 notes = filter(None, (edit.note, "fitted the values to the schema"))
-                yield Edit(written(fitted, text), " and ".join(notes), lossy=True)
+                yield Edit(dump_like(fitted, text), " and ".join(notes), lossy=True)
 
 
-def _typed(value: Any) -> str:
+def _sorted_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def fit(value: Any, schema: Any) -> Any:
+def coerce_to_schema(value: Any, schema: Any) -> Any:
     """The value with its leaves coerced to the types of the schema where exact, and without forbidden properties."""
     if not isinstance(schema, dict):
         return value
     if isinstance(value, dict):
         known = schema.get("properties", {})
         closed = schema.get("additionalProperties") is False
-        return {name: fit(each, known.get(name)) for name, each in value.items() if name in known or not closed}
+        return {name: coerce_to_schema(each, known.get(name)) for name, each in value.items() if name in known or not closed}
     if isinstance(value, list):
-        return [fit(each, schema.get("items")) for each in value]
-    return _coerced(value, schema.get("type"))
+        return [coerce_to_schema(each, schema.get("items")) for each in value]
+    return _coerce_leaf(value, schema.get("type"))
 
 
-def _coerced(value: Any, type_: Any) -> Any:
+def _coerce_leaf(value: Any, json_type: Any) -> Any:
     """A "5" to 5 and back, "true" to true: only where nothing is lost by it."""
-    if type_ == "string" and isinstance(value, int | float):
+    if json_type == "string" and isinstance(value, int | float):
         return json.dumps(value)
     if not isinstance(value, str):
         return value
-    if type_ == "boolean":
+    if json_type == "boolean":
         return {"true": True, "false": False}.get(value.strip().lower(), value)
-    if type_ in ("integer", "number") and _INTEGER.fullmatch(value.strip()):
+    if json_type in ("integer", "number") and _INTEGER.fullmatch(value.strip()):
         return int(value)
-    if type_ == "number" and re.fullmatch(r"-?[0-9]{1,15}\.[0-9]{1,15}", value.strip()):
+    if json_type == "number" and re.fullmatch(r"-?[0-9]{1,15}\.[0-9]{1,15}", value.strip()):
         return float(value) if repr(float(value)) == value.strip() else value
     return value
 
 
-@kind("json_schema", "JSON that follows a schema, from a file or inline", 'json_schema:{"type":"object"}', reads_files=True)
+@register_kind(
+    "json_schema", "JSON that follows a schema, from a file or inline", 'json_schema:{"type":"object"}', reads_files=True
+)
 def json_schema(argument: str) -> JsonSchema:
     if not argument:
         raise ConfigError("it needs a JSON schema, or a file that holds one, after the colon")
     inline = argument.startswith("{")
-    source, where = (argument, "the schema") if inline else (_content(argument), f"the schema file {argument!r}")
+    source, where = (argument, "the schema") if inline else (_read_schema_file(argument), f"the schema file {argument!r}")
     try:
-        schema = parsed(source)
-        written = canonical(schema, finite=True)
+        schema = strict_loads(source)
+        written = canonical_json(schema, finite=True)
     except ValueError as error:
         raise ConfigError(f"{where} is no JSON that can be read: {error}") from None
     if not isinstance(schema, dict):
@@ -241,17 +247,17 @@ def json_schema(argument: str) -> JsonSchema:
     return JsonSchema(written)
 
 
-def _content(path: str) -> str:
+def _read_schema_file(path: str) -> str:
     try:
         return read_small_text(path)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the schema file {path!r} cannot be read: {unreadable(error)}") from None
+        raise ConfigError(f"the schema file {path!r} cannot be read: {read_error_message(error)}") from None
 
 
-def canonical(schema: Any, *, finite: bool = False) -> str:
+def canonical_json(schema: Any, *, finite: bool = False) -> str:
     """The same JSON always written the same way. With `finite`, ValueError for NaN and infinity, which are no JSON."""
     plain = json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=not finite)
-    return plain if encodable(plain) else json.dumps(schema, sort_keys=True, separators=(",", ":"))
+    return plain if is_encodable(plain) else json.dumps(schema, sort_keys=True, separators=(",", ":"))
 
 
 @lru_cache(maxsize=64)
@@ -272,12 +278,12 @@ def _validator(schema: str) -> Any:
     if '"patternProperties"' in schema:
         raise ConfigError("patternProperties is not supported: its patterns would run without a time limit")
     extend: Any = validators.extend
-    bounded = extend(cls, {"pattern": _pattern, "uniqueItems": _unique_items})
-    bounded.evolve = _same_kind(bounded)
+    bounded = extend(cls, {"pattern": _check_pattern, "uniqueItems": _check_unique_items})
+    bounded.evolve = _evolve_same_class(bounded)
     return bounded(value, registry=Registry())
 
 
-def _same_kind(cls: Any) -> Any:
+def _evolve_same_class(cls: Any) -> Any:
     """How a validator becomes that of a part of its schema: one of the same class.
 
     The library's own way takes the class that a `$schema` in the part names, whose patterns have no time limit.
@@ -290,15 +296,17 @@ def _same_kind(cls: Any) -> Any:
     return evolve
 
 
-_patterns_end: ContextVar[float] = ContextVar("_patterns_end")  # of the monotonic clock: when a check's time for patterns is over
+_pattern_deadline: ContextVar[float] = ContextVar(
+    "_patterns_end"
+)  # of the monotonic clock: when a check's time for patterns is over
 
 
-def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
+def _check_pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
     import regex
     from jsonschema.exceptions import ValidationError
 
     if isinstance(instance, str):
-        left = _patterns_end.get() - monotonic()
+        left = _pattern_deadline.get() - monotonic()
         if left <= 0:
             raise TimeoutError
         try:
@@ -310,32 +318,36 @@ def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iter
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-def _unique_items(_validator: Any, unique: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+def _check_unique_items(_validator: Any, unique: Any, instance: Any, _schema: Any) -> Iterator[Any]:
     from jsonschema.exceptions import ValidationError
 
-    if unique and isinstance(instance, list) and len({canonical(_whole(each)) for each in instance}) < len(instance):
+    if (
+        unique
+        and isinstance(instance, list)
+        and len({canonical_json(_normalise_numbers(each)) for each in instance}) < len(instance)
+    ):
         yield ValidationError(f"{instance!r} has non-unique elements")
 
 
-def _whole(value: Any) -> Any:
+def _normalise_numbers(value: Any) -> Any:
     """The value with 1.0 as 1, which JSON Schema takes for equal."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole(each) for key, each in value.items()}
-    return [_whole(each) for each in value] if isinstance(value, list) else value
+        return {key: _normalise_numbers(each) for key, each in value.items()}
+    return [_normalise_numbers(each) for each in value] if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=64)
-def _unfolded_size(schema: str) -> float:
+def _expanded_size(schema: str) -> float:
     """How many values the schema holds when every reference in it is written out; infinite where that does not end."""
     try:
-        return _Unfolding(json.loads(schema)).size()
+        return _SchemaSize(json.loads(schema)).size()
     except RecursionError:
         return inf
 
 
-class _Unfolding:
+class _SchemaSize:
     """Counts the values of a schema. What a reference leads to is counted once and added wherever it is referred to."""
 
     def __init__(self, schema: Any) -> None:
@@ -343,33 +355,33 @@ class _Unfolding:
         self._sizes: dict[str, float] = {"#": inf}  # a reference that is being followed leads into a circle
 
     def size(self) -> float:
-        return self._of(self._root)
+        return self._node_size(self._root)
 
-    def _of(self, node: Any) -> float:
+    def _node_size(self, node: Any) -> float:
         if isinstance(node, list):
-            return 1 + sum(map(self._of, node))
+            return 1 + sum(map(self._node_size, node))
         if not isinstance(node, dict):
             return 1
-        if not UNCOUNTABLE.isdisjoint(node) or ("$id" in node and node is not self._root):
+        if not UNBOUNDED_KEYWORDS.isdisjoint(node) or ("$id" in node and node is not self._root):
             return inf
         reference = node.get("$ref")
-        return 1 + sum(map(self._of, node.values())) + (self._target(reference) if isinstance(reference, str) else 0)
+        return 1 + sum(map(self._node_size, node.values())) + (self._reference_size(reference) if isinstance(reference, str) else 0)
 
-    def _target(self, reference: str) -> float:
+    def _reference_size(self, reference: str) -> float:
         if reference not in self._sizes:
             self._sizes[reference] = inf
-            self._sizes[reference] = self._of(self._found(reference))
+            self._sizes[reference] = self._node_size(self._resolve_pointer(reference))
         return self._sizes[reference]
 
-    def _found(self, reference: str) -> Any:
+    def _resolve_pointer(self, reference: str) -> Any:
         """What a pointer within the schema leads to; what is no such pointer leads nowhere that can be counted."""
         node = self._root
         for step in reference.removeprefix("#/").split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
             if not isinstance(node, dict) or name not in node:
-                return dict.fromkeys(UNCOUNTABLE)
+                return dict.fromkeys(UNBOUNDED_KEYWORDS)
             node = node[name]
         return node
 
 
-UNCOUNTABLE = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))
+UNBOUNDED_KEYWORDS = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))

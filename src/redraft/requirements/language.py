@@ -17,16 +17,16 @@ from typing import Any, ClassVar
 from ..errors import ConfigError
 from ..protocols import Check, Edit
 from . import text_spans as texts
-from .spec import kind
+from .spec import register_kind
 
-SHARE = 0.5  # of the letters
-READ = 20_000  # characters that a language is guessed by
+MIN_SHARE = 0.5  # of the letters
+MAX_DETECTION_CHARS = 20_000  # characters that a language is guessed by
 
-_ONE = (
+_SINGLE_SCRIPTS = (
     "arabic armenian bengali cyrillic devanagari ethiopic georgian greek gujarati gurmukhi han hangul hebrew hiragana "
     "kannada katakana khmer lao latin malayalam myanmar oriya sinhala tamil telugu thaana thai tibetan"
 )
-SCRIPTS: dict[str, str] = {name: rf"\p{{Script={name}}}" for name in _ONE.split()} | {
+SCRIPTS: dict[str, str] = {name: rf"\p{{Script={name}}}" for name in _SINGLE_SCRIPTS.split()} | {
     "kana": r"\p{Hiragana}\p{Katakana}\u30fc",
     "japanese": r"\p{Hiragana}\p{Katakana}\p{Han}\u30fc",
     "cjk": r"\p{Hiragana}\p{Katakana}\p{Han}\p{Hangul}\p{Bopomofo}\u30fc",
@@ -63,7 +63,9 @@ class Script:
 
     def __post_init__(self) -> None:
         if self.name not in SCRIPTS:
-            raise ConfigError(f"unknown script {self.name[:50]!r}: {_near(self.name, SCRIPTS)}the scripts are {', '.join(SCRIPTS)}")
+            raise ConfigError(
+                f"unknown script {self.name[:50]!r}: {_suggestion(self.name, SCRIPTS)}the scripts are {', '.join(SCRIPTS)}"
+            )
 
     @property
     def spec(self) -> str:
@@ -76,8 +78,8 @@ class Script:
     def check(self, text: str) -> Check:
         share = script_share(_prose(text), self.name)
         if share is None:
-            return Check(ok=False, measured="no letters")
-        return Check(share >= SHARE, f"{share:.0%} of the letters are {self.name}", share)
+            return Check(ok=False, measurement="no letters")
+        return Check(share >= MIN_SHARE, f"{share:.0%} of the letters are {self.name}", share)
 
     editable: ClassVar[bool] = False
 
@@ -86,7 +88,7 @@ class Script:
         return iter(())
 
 
-def _near(name: str, names: Any) -> str:
+def _suggestion(name: str, names: Any) -> str:
     near = get_close_matches(name[:50].lower(), list(names), n=3)
     return f"did you mean {' or '.join(near)}? " if near else ""
 
@@ -94,7 +96,7 @@ def _near(name: str, names: Any) -> str:
 def _prose(text: str) -> str:
     """The text without code and URLs; all of it where nothing else has a letter."""
     pieces, last = [], 0
-    for start, end in texts.protected(text):
+    for start, end in texts.protected_spans(text):
         pieces.append(text[last:start])
         last = end
     prose = " ".join([*pieces, text[last:]])
@@ -115,7 +117,7 @@ def _letters(name: str = "") -> Any:
     return regex.compile(rf"(?V1)[\p{{L}}&&[{SCRIPTS[name]}]]" if name else r"\p{L}")
 
 
-@kind("script", "the script most letters are of", "script:cyrillic")
+@register_kind("script", "the script most letters are of", "script:cyrillic")
 def script(argument: str) -> Script:
     return Script(argument.lower())
 
@@ -127,9 +129,9 @@ class Language:
     code: str
 
     def __post_init__(self) -> None:
-        known = {*_guessable(), *OWN_SCRIPT}
+        known = {*_detectable_codes(), *OWN_SCRIPT}
         if self.code not in known:
-            more = "" if _guessable() else "; install redraft[language] for languages that share a script"
+            more = "" if _detectable_codes() else "; install redraft[language] for languages that share a script"
             raise ConfigError(f"unknown language {self.code[:50]!r}; known: {', '.join(sorted(known))}{more}")
 
     @property
@@ -141,12 +143,12 @@ class Language:
         return f"written in the language {self.code!r}"
 
     def check(self, text: str) -> Check:
-        prose = _prose(text)[:READ]
+        prose = _prose(text)[:MAX_DETECTION_CHARS]
         if not any(map(str.isalpha, prose)):
-            return Check(ok=False, measured="no letters")
-        if self.code not in _guessable():
+            return Check(ok=False, measurement="no letters")
+        if self.code not in _detectable_codes():
             return Script(OWN_SCRIPT[self.code]).check(text)
-        found = _guess(prose)
+        found = _detect_language(prose)
         return Check(found == self.code, f"the language looks like {found!r}" if found else "the language cannot be told")
 
     editable: ClassVar[bool] = False
@@ -157,7 +159,7 @@ class Language:
 
 
 @cache
-def _guesser() -> Any:
+def _detector_factory() -> Any:
     """A factory of langdetect's, one of our own; None where it is not installed."""
     try:
         made: Any = import_module("langdetect.detector_factory")
@@ -169,15 +171,15 @@ def _guesser() -> Any:
 
 
 @cache
-def _guessable() -> frozenset[str]:
+def _detectable_codes() -> frozenset[str]:
     """The codes that can be guessed; Chinese is one language here, whatever its script."""
-    return frozenset(code.partition("-")[0] for code in _guesser().get_lang_list()) if _guesser() else frozenset()
+    return frozenset(code.partition("-")[0] for code in _detector_factory().get_lang_list()) if _detector_factory() else frozenset()
 
 
-def _guess(text: str) -> str | None:
+def _detect_language(text: str) -> str | None:
     """The code of the likeliest language; None where nothing in the text tells."""
     failed = import_module("langdetect.lang_detect_exception").LangDetectException
-    detector = _guesser().create()
+    detector = _detector_factory().create()
     detector.seed = 0  # it draws at random: this makes it say the same of the same text, always
     detector.append(text)
     try:
@@ -186,6 +188,6 @@ def _guess(text: str) -> str | None:
         return None
 
 
-@kind("language", "the language, by its two-letter code", "language:ko")
-def language(argument: str) -> Language:
+@register_kind("language", "the language, by its two-letter code", "language:ko")
+def language_requirement(argument: str) -> Language:
     return Language(argument.lower())

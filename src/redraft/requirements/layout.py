@@ -14,13 +14,13 @@ from itertools import pairwise
 from ..errors import ConfigError
 from ..protocols import Check, Edit
 from . import text_spans as texts
-from .ranges import NONE, Range, as_range, counted
-from .spec import as_counted, as_text, as_texts, counted_spec, kind, text_spec, texts_spec
+from .ranges import NO_OCCURRENCES, Range, format_count, parse_range
+from .spec import parse_text, parse_text_count, parse_texts, register_kind, text_count_spec, text_spec, texts_spec
 from .text_spans import Span
 
 _BULLET = re.compile(r"^[^\S\r\n]*(?:\*[^*\r\n]|-)[^\r\n]*", re.MULTILINE)
 _OTHER_BULLET = re.compile(r"^([^\S\r\n]*)[\u2022\u2023\u25aa\u2013\u2014\u25e6\u25cf\u00b7\u2219+][ \t]+(?=\S)", re.MULTILINE)
-_NUMBERED = re.compile(r"^([^\S\r\n]*)[0-9]{1,3}[.)][ \t]+(?=\S)", re.MULTILINE)
+_NUMBERED_ITEM = re.compile(r"^([^\S\r\n]*)[0-9]{1,3}[.)][ \t]+(?=\S)", re.MULTILINE)
 _BULLET_MARK = re.compile(r"[^\S\r\n]*[*-][^\S\r\n]*")
 _RULE = re.compile(r"^[^\S\r\n]*(?:(?:-[ \t]?){3,}|(?:\*[ \t]?){3,}|(?:_[ \t]?){3,}|={3,})[^\S\r\n]*$", re.MULTILINE)
 
@@ -37,95 +37,97 @@ class Bullets:
 
     @property
     def demand(self) -> str:
-        return f"{self.count.words} bullet points (- or *)"
+        return f"{self.count.description} bullet points (- or *)"
 
     def check(self, text: str) -> Check:
         found = len(_BULLET.findall(text))
-        return Check(found in self.count, counted(found, "bullet point"), self.count.nearness(found))
+        return Check(found in self.count, format_count(found, "bullet point"), self.count.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         found = [m.span() for m in _BULLET.finditer(text)]
-        if missing := self.count.missing(len(found)):
-            yield from _more_bullets(text, missing)
+        if missing := self.count.shortfall(len(found)):
+            yield from _add_bullets(text, missing)
         elif surplus := self.count.surplus(len(found)):
-            yield from _fewer_bullets(text, found, surplus)
+            yield from _remove_bullets(text, found, surplus)
 
 
-def _more_bullets(text: str, missing: int) -> Iterator[Edit]:
+def _add_bullets(text: str, missing: int) -> Iterator[Edit]:
     """Other markers made bullets; else the last lines, or the last sentences."""
-    for patterns in ((_OTHER_BULLET,), (_NUMBERED,), (_OTHER_BULLET, _NUMBERED)):
+    for patterns in ((_OTHER_BULLET,), (_NUMBERED_ITEM,), (_OTHER_BULLET, _NUMBERED_ITEM)):
         changed = text
         for pattern in patterns:
-            changed = texts.outside(changed, partial(pattern.sub, r"\1- "), texts.fences(changed))
+            changed = texts.change_unprotected(changed, partial(pattern.sub, r"\1- "), texts.fenced_blocks(changed))
         if changed != text:
             yield Edit(changed, "wrote the list with - bullets")
-    kept = texts.Spans(texts.protected(text))
-    plain = [span for span in texts.lines(text) if not _BLOCK.match(text[slice(*span)])]
-    plain = [texts.trim(text, *span) for span in plain if not kept.touch(span)]
+    kept = texts.SpanIndex(texts.protected_spans(text))
+    plain = [span for span in texts.lines(text) if not _BLOCK_START.match(text[slice(*span)])]
+    plain = [texts.trim_span(text, *span) for span in plain if not kept.overlaps(span)]
     for chosen in (plain[-missing:], plain[-missing - 1 : -1], plain[1 : missing + 1]):
         if len(chosen) == missing:
-            yield Edit(texts.replaced(text, [(a, a, "- ") for a, _ in chosen]), f"made {counted(missing, 'line')} bullet points")
+            yield Edit(
+                texts.apply_changes(text, [(a, a, "- ") for a, _ in chosen]), f"made {format_count(missing, 'line')} bullet points"
+            )
     yield from _sentences_as_bullets(text, missing)
 
 
-_BLOCK = re.compile(r"[^\S\r\n]*(?:#|[-*+|>]|`{3}|~{3})")
+_BLOCK_START = re.compile(r"[^\S\r\n]*(?:#|[-*+|>]|`{3}|~{3})")
 
 
 def _sentences_as_bullets(text: str, missing: int) -> Iterator[Edit]:
     """The sentences of one paragraph, or the last ones of it, one a line."""
-    kept = texts.Spans(texts.protected(text))
-    free = [span for span in texts.pieces(text) if not kept.touch(span)]
+    kept = texts.SpanIndex(texts.protected_spans(text))
+    free = [span for span in texts.pieces(text) if not kept.overlaps(span)]
     for start, end in reversed(texts.paragraphs(text)[-6:]):
         inside = [span for span in free if start <= span[0] and span[1] <= end]
-        if len(inside) < missing or _BLOCK.match(text[start:end]):
+        if len(inside) < missing or _BLOCK_START.match(text[start:end]):
             continue
-        line = texts.newline(text)
-        changes = [(_after_space(text, a, start), a, (line if a > start else "") + "- ") for a, _ in inside[-missing:]]
-        yield Edit(texts.replaced(text, changes), f"made {counted(missing, 'sentence')} bullet points")
+        line = texts.line_ending(text)
+        changes = [(_whitespace_start(text, a, start), a, (line if a > start else "") + "- ") for a, _ in inside[-missing:]]
+        yield Edit(texts.apply_changes(text, changes), f"made {format_count(missing, 'sentence')} bullet points")
 
 
-def _after_space(text: str, at: int, least: int) -> int:
-    while at > least and text[at - 1].isspace():
+def _whitespace_start(text: str, at: int, minimum: int) -> int:
+    while at > minimum and text[at - 1].isspace():
         at -= 1
     return at
 
 
-def _fewer_bullets(text: str, found: Sequence[Span], surplus: int) -> Iterator[Edit]:
+def _remove_bullets(text: str, spans: Sequence[Span], surplus: int) -> Iterator[Edit]:
     """Rules of hyphens taken out, nested bullets drawn into their parents, the last ones made one."""
-    kept = texts.Spans(texts.fences(text))
-    rules = [m.span() for m in _RULE.finditer(text) if not kept.touch(m.span())]
+    kept = texts.SpanIndex(texts.fenced_blocks(text))
+    rules = [m.span() for m in _RULE.finditer(text) if not kept.overlaps(m.span())]
     if rules:
-        yield Edit(texts.without(text, rules), f"removed {counted(len(rules), 'rule')}")
-    free = [span for span in found if not kept.touch(span)]
+        yield Edit(texts.remove_spans(text, rules), f"removed {format_count(len(rules), 'rule')}")
+    free = [span for span in spans if not kept.overlaps(span)]
     nested = [(a, b) for a, b in free[1:] if text[a].isspace()]
     late = [span for i, span in enumerate(free) if i and not text[free[i - 1][1] : span[0]].strip()]
     for chosen, what in ((nested, "nested bullet point"), (late[-surplus:], "bullet point"), (late[:surplus], "bullet point")):
         if len(chosen) >= surplus:
-            yield _drawn_in(text, chosen, what)
+            yield _join_bullets(text, chosen, what)
     plain = [span for span in free if not text[slice(*span)].strip(" \t*-").startswith("*")][-surplus:]
     if len(plain) == surplus:
-        changes = [(a, a + _mark(text[a:b]), "") for a, b in plain]
-        yield Edit(texts.replaced(text, changes), f"took the bullets from {counted(surplus, 'line')}")
+        changes = [(a, a + _mark_length(text[a:b]), "") for a, b in plain]
+        yield Edit(texts.apply_changes(text, changes), f"took the bullets from {format_count(surplus, 'line')}")
 
 
-def _mark(line: str) -> int:
+def _mark_length(line: str) -> int:
     found = _BULLET_MARK.match(line)
     return found.end() if found else 0
 
 
-def _drawn_in(text: str, chosen: Sequence[Span], what: str) -> Edit:
+def _join_bullets(text: str, spans: Sequence[Span], noun: str) -> Edit:
     """These bullets at the end of the line before them."""
     changes = []
-    for a, b in chosen:
-        start = _after_space(text, a, 0)
+    for a, b in spans:
+        start = _whitespace_start(text, a, 0)
         closed = text[start - 1 : start] in set(".:;!?,")
-        changes.append((start, a + _mark(text[a:b]), " " if closed else "; "))
-    return Edit(texts.replaced(text, changes), f"joined {counted(len(chosen), what)} to the one before")
+        changes.append((start, a + _mark_length(text[a:b]), " " if closed else "; "))
+    return Edit(texts.apply_changes(text, changes), f"joined {format_count(len(spans), noun)} to the one before")
 
 
-@kind("bullets", "how many bullet points (- or *)", "bullets:3")
+@register_kind("bullets", "how many bullet points (- or *)", "bullets:3")
 def bullets(argument: str) -> Bullets:
-    return Bullets(as_range(argument))
+    return Bullets(parse_range(argument))
 
 
 _ATX = re.compile(r"^[ \t]{0,3}#{1,6}[ \t]+(\S[^\r\n]*)", re.MULTILINE)
@@ -134,11 +136,11 @@ _LIST_NUMBER = re.compile(r"(?:[0-9]{1,3}|[IVX]{1,4})[.):][ \t]+")
 
 
 def _headings(text: str) -> list[tuple[Span, str]]:
-    kept = texts.Spans(texts.fences(text))
-    return [(m.span(), _bare(m[1])) for m in _ATX.finditer(text) if not kept.touch(m.span())]
+    kept = texts.SpanIndex(texts.fenced_blocks(text))
+    return [(m.span(), _heading_name(m[1])) for m in _ATX.finditer(text) if not kept.overlaps(m.span())]
 
 
-def _bare(line: str) -> str:
+def _heading_name(line: str) -> str:
     """The name that a heading line bears, without marks and numbering."""
     bare = line.strip().strip(_NAME_MARKS)
     return _LIST_NUMBER.sub("", bare, count=1).strip(_NAME_MARKS)
@@ -156,34 +158,34 @@ class Headings:
 
     @property
     def demand(self) -> str:
-        return f"{self.count.words} headings (# so)"
+        return f"{self.count.description} headings (# so)"
 
     def check(self, text: str) -> Check:
         found = len(_headings(text))
-        return Check(found in self.count, counted(found, "heading"), self.count.nearness(found))
+        return Check(found in self.count, format_count(found, "heading"), self.count.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         found = _headings(text)
-        if missing := self.count.missing(len(found)):
-            yield from _more_headings(text, missing)
+        if missing := self.count.shortfall(len(found)):
+            yield from _add_headings(text, missing)
         elif surplus := self.count.surplus(len(found)):
             changes = [(*span, f"**{name}**") for span, name in found[-surplus:]]
-            yield Edit(texts.replaced(text, changes), f"made {counted(surplus, 'heading')} bold lines")
+            yield Edit(texts.apply_changes(text, changes), f"made {format_count(surplus, 'heading')} bold lines")
 
 
-def _more_headings(text: str, missing: int) -> Iterator[Edit]:
+def _add_headings(text: str, missing: int) -> Iterator[Edit]:
     """Bold lines and short lines that end with a colon, as headings."""
     lines = _label_lines(text)
     for chosen in (lines, lines[:missing], lines[-missing:]):
         if len(chosen) >= missing:
-            changes = [(a, b, f"## {_bare(text[a:b])}") for a, b in chosen]
-            yield Edit(texts.replaced(text, changes), f"made {counted(len(chosen), 'line')} headings")
+            changes = [(a, b, f"## {_heading_name(text[a:b])}") for a, b in chosen]
+            yield Edit(texts.apply_changes(text, changes), f"made {format_count(len(chosen), 'line')} headings")
 
 
 def _label_lines(text: str) -> list[Span]:
-    kept = texts.Spans(texts.protected(text))
-    spans = [texts.trim(text, *span) for span in texts.lines(text) if not kept.touch(span)]
-    return [(a, b) for a, b in spans if b - a <= 80 and _is_label(text[a:b]) and _bare(text[a:b])]
+    kept = texts.SpanIndex(texts.protected_spans(text))
+    spans = [texts.trim_span(text, *span) for span in texts.lines(text) if not kept.overlaps(span)]
+    return [(a, b) for a, b in spans if b - a <= 80 and _is_label(text[a:b]) and _heading_name(text[a:b])]
 
 
 def _is_label(line: str) -> bool:
@@ -191,9 +193,9 @@ def _is_label(line: str) -> bool:
     return bold or (line.endswith(":") and line[0].isalnum() and len(line.split()) <= 8)
 
 
-@kind("headings", "how many Markdown headings", "headings:2-")
+@register_kind("headings", "how many Markdown headings", "headings:2-")
 def headings(argument: str) -> Headings:
-    return Headings(as_range(argument))
+    return Headings(parse_range(argument))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,26 +215,26 @@ class Sections:
     def check(self, text: str) -> Check:
         missing = self._missing(text)
         measured = f"no heading {', '.join(map(repr, missing))}" if missing else "every section is there"
-        return Check(not missing, measured, NONE.nearness(len(missing)))
+        return Check(not missing, measured, NO_OCCURRENCES.nearness(len(missing)))
 
     def _missing(self, text: str) -> list[str]:
         found = {name.casefold() for _, name in _headings(text)}
-        return [name for name in self.names if _bare(name).casefold() not in found]
+        return [name for name in self.names if _heading_name(name).casefold() not in found]
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Makes lines that bear the names ("Introduction:", "**Introduction**") headings."""
-        missing = {_bare(name).casefold() for name in self._missing(text)}
-        kept = texts.Spans(texts.protected(text))
-        spans = [texts.trim(text, *span) for span in texts.lines(text) if not kept.touch(span)]
-        named = [(a, b) for a, b in spans if b - a < 200 and _bare(text[a:b]).casefold() in missing]
+        missing = {_heading_name(name).casefold() for name in self._missing(text)}
+        kept = texts.SpanIndex(texts.protected_spans(text))
+        spans = [texts.trim_span(text, *span) for span in texts.lines(text) if not kept.overlaps(span)]
+        named = [(a, b) for a, b in spans if b - a < 200 and _heading_name(text[a:b]).casefold() in missing]
         if named:
-            changes = [(a, b, f"## {_bare(text[a:b])}") for a, b in named]
-            yield Edit(texts.replaced(text, changes), f"made {counted(len(named), 'line')} headings")
+            changes = [(a, b, f"## {_heading_name(text[a:b])}") for a, b in named]
+            yield Edit(texts.apply_changes(text, changes), f"made {format_count(len(named), 'line')} headings")
 
 
-@kind("sections", "headings with these names", "sections:Introduction,Method,Results")
+@register_kind("sections", "headings with these names", "sections:Introduction,Method,Results")
 def sections(argument: str) -> Sections:
-    return Sections(as_texts(argument, ","))
+    return Sections(parse_texts(argument, ","))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,44 +246,44 @@ class NumberedSections:
 
     @property
     def spec(self) -> str:
-        return f"numbered_sections:{counted_spec(self.label, self.count)}"
+        return f"numbered_sections:{text_count_spec(self.label, self.count)}"
 
     @property
     def demand(self) -> str:
-        return f"{self.count.words} sections marked {self.label + ' 1'!r} and so on"
+        return f"{self.count.description} sections marked {self.label + ' 1'!r} and so on"
 
-    def _written(self) -> re.Pattern[str]:
+    def _pattern(self) -> re.Pattern[str]:
         return re.compile(re.escape(self.label) + r"\s?[0-9]+")
 
     def check(self, text: str) -> Check:
-        found = len(self._written().findall(text))
-        return Check(found in self.count, counted(found, "numbered section"), self.count.nearness(found))
+        found = len(self._pattern().findall(text))
+        return Check(found in self.count, format_count(found, "numbered section"), self.count.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Mends another case or another word for it ("Part 1"), or numbers the headings."""
         other = re.compile(
             rf"^([#* \t]*)(?:{re.escape(self.label)}|section|part|chapter|day|step)(?=\s?[0-9])", re.IGNORECASE | re.MULTILINE
         )
-        changed = texts.outside(text, lambda piece: other.sub(lambda m: m[1] + self.label, piece))
+        changed = texts.change_unprotected(text, lambda piece: other.sub(lambda m: m[1] + self.label, piece))
         if changed != text:
             yield Edit(changed, f"marked the sections {self.label!r}")
         named = [span for span, _ in _headings(text)] or _label_lines(text)
         for chosen in (named, named[1:]):
             if len(chosen) in self.count:
-                changes = [(_name_at(text, a), f"{self.label} {n}: ") for n, (a, _) in enumerate(chosen, 1)]
-                edited = texts.replaced(text, [(at, at, new) for at, new in changes])
-                yield Edit(edited, f"numbered {counted(len(chosen), 'section')}")
+                changes = [(_name_start(text, a), f"{self.label} {n}: ") for n, (a, _) in enumerate(chosen, 1)]
+                edited = texts.apply_changes(text, [(at, at, new) for at, new in changes])
+                yield Edit(edited, f"numbered {format_count(len(chosen), 'section')}")
 
 
-def _name_at(text: str, at: int) -> int:
+def _name_start(text: str, at: int) -> int:
     while text[at] in "#* \t":
         at += 1
     return at
 
 
-@kind("numbered_sections", "how often a label with a number stands there", "numbered_sections:Section>=3")
+@register_kind("numbered_sections", "how often a label with a number stands there", "numbered_sections:Section>=3")
 def numbered_sections(argument: str) -> NumberedSections:
-    return NumberedSections(*as_counted(argument))
+    return NumberedSections(*parse_text_count(argument))
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,36 +299,38 @@ class Parts:
 
     @property
     def demand(self) -> str:
-        return f"{self.count.words} different parts with {self.separator} between them"
+        return f"{self.count.description} different parts with {self.separator} between them"
 
     def check(self, text: str) -> Check:
         parts = _parts(text, self.separator)
         if "" in parts:
-            return Check(ok=False, measured=f"an empty part among {len(parts)}")
+            return Check(ok=False, measurement=f"an empty part among {len(parts)}")
         if len(set(parts)) < len(parts):
-            return Check(ok=False, measured=f"the same part twice among {len(parts)}")
-        return Check(len(parts) in self.count, counted(len(parts), "part"), self.count.nearness(len(parts)))
+            return Check(ok=False, measurement=f"the same part twice among {len(parts)}")
+        return Check(len(parts) in self.count, format_count(len(parts), "part"), self.count.nearness(len(parts)))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Drops empty and repeated parts, uses the rules that are there, joins surplus parts, or separates the paragraphs."""
-        return (edit for edit in self._proposals(text) if texts.keeps(text, edit.text))
+        return (edit for edit in self._proposals(text) if texts.preserves_protected(text, edit.text))
 
     def _proposals(self, text: str) -> Iterator[Edit]:
-        gap = texts.newline(text) * 2
+        gap = texts.line_ending(text) * 2
         glue = gap + self.separator + gap
         parts = list(dict.fromkeys(filter(None, _parts(text, self.separator))))
         if parts != _parts(text, self.separator):
             yield Edit(glue.join(parts), "dropped empty or repeated parts", lossy=True)
-        kept = texts.Spans(texts.fences(text))
-        rules = [m.span() for m in _RULE.finditer(text) if not kept.touch(m.span())]
+        kept = texts.SpanIndex(texts.fenced_blocks(text))
+        rules = [m.span() for m in _RULE.finditer(text) if not kept.overlaps(m.span())]
         if rules:
-            yield Edit(texts.replaced(text, [(*span, self.separator) for span in rules]), "wrote the rules as separators")
-        if self.count.surplus(len(parts)) and self.count.most:
-            yield Edit(glue.join([*parts[: self.count.most - 1], gap.join(parts[self.count.most - 1 :])]), "joined the last parts")
+            yield Edit(texts.apply_changes(text, [(*span, self.separator) for span in rules]), "wrote the rules as separators")
+        if self.count.surplus(len(parts)) and self.count.maximum:
+            yield Edit(
+                glue.join([*parts[: self.count.maximum - 1], gap.join(parts[self.count.maximum - 1 :])]), "joined the last parts"
+            )
         spans = texts.paragraphs(text)
         if len(parts) == 1 and len(spans) in self.count:
             gaps = [(a[1], b[0], glue) for a, b in pairwise(spans)]
-            yield Edit(texts.replaced(text, gaps), "put separators between the paragraphs")
+            yield Edit(texts.apply_changes(text, gaps), "put separators between the paragraphs")
 
 
 def _parts(text: str, separator: str) -> list[str]:
@@ -337,14 +341,14 @@ def _parts(text: str, separator: str) -> list[str]:
     return parts[:-1] if parts and not parts[-1] else parts
 
 
-@kind("parts", "how many different parts, with a separator between them", "parts:2:******")
+@register_kind("parts", "how many different parts, with a separator between them", "parts:2:******")
 def parts(argument: str) -> Parts:
     count, _, separator = argument.partition(":")
-    return Parts(as_range(count), as_text(separator.strip()).strip())
+    return Parts(parse_range(count), parse_text(separator.strip()).strip())
 
 
 _WORD_END = re.compile(r"[.,?!'\"]")
-_EMPHASISED = re.compile(r"(\*{1,3}|_{1,3})([^\s*_]{1,100})\1")
+_EMPHASISED_WORD = re.compile(r"(\*{1,3}|_{1,3})([^\s*_]{1,100})\1")
 _EMPTY_LINES = re.compile(r"(\r\n|\n|\r)(?:[^\S\r\n]*\1){2,}")
 
 
@@ -371,7 +375,7 @@ class NthParagraphStarts:
         parts = [part.strip() for part in text.replace("\r\n", "\n").split("\n\n")]
         there = sum(map(bool, parts))
         if there < self.nth:
-            return Check(ok=False, measured=f"there are only {counted(there, 'paragraph')}")
+            return Check(ok=False, measurement=f"there are only {format_count(there, 'paragraph')}")
         word = _first_word(parts[self.nth - 1])
         return Check(word.lower() == self.word.lower(), f"it begins with {word[:60]!r}" if word else "it is empty")
 
@@ -379,18 +383,20 @@ class NthParagraphStarts:
         """Removes surplus empty lines, or the emphasis from the word; or begins that paragraph where a sentence begins with the
         word: earlier ones are joined, or one is split.
         """
-        squeezed = texts.outside(text, lambda piece: _EMPTY_LINES.sub(r"\1\1", piece))
+        squeezed = texts.change_unprotected(text, lambda piece: _EMPTY_LINES.sub(r"\1\1", piece))
         if squeezed != text:
             yield Edit(squeezed, "removed surplus empty lines")
         spans = texts.paragraphs(text)
         for start, _ in spans[self.nth - 1 : self.nth]:
-            if (found := _EMPHASISED.match(text, start)) and _first_word(found[2]).lower() == self.word.lower():
-                yield Edit(texts.replaced(text, [(*found.span(), found[2])]), f"took the emphasis from {found[2]!r}")
-        gap = texts.newline(text) * 2
+            if (found := _EMPHASISED_WORD.match(text, start)) and _first_word(found[2]).lower() == self.word.lower():
+                yield Edit(texts.apply_changes(text, [(*found.span(), found[2])]), f"took the emphasis from {found[2]!r}")
+        gap = texts.line_ending(text) * 2
         starts = {start for start, _ in spans}
         inside = [a for a, b in texts.pieces(text) if a not in starts and _first_word(text[a:b]).lower() == self.word.lower()]
         for at in inside[:20]:
-            yield Edit(texts.replaced(text, [(_after_space(text, at, 0), at, gap)]), f"began a paragraph with {self.word!r}")
+            yield Edit(
+                texts.apply_changes(text, [(_whitespace_start(text, at, 0), at, gap)]), f"began a paragraph with {self.word!r}"
+            )
 
 
 def _first_word(paragraph: str) -> str:
@@ -398,17 +404,17 @@ def _first_word(paragraph: str) -> str:
     return _WORD_END.split(first[0].lstrip("'").lstrip('"'), maxsplit=1)[0] if first else ""
 
 
-@kind(
+@register_kind(
     "nth_paragraph_starts",
     "the word that a paragraph begins with, its marks included (as IFEval reads it)",
     "nth_paragraph_starts:2:However",
 )
 def nth_paragraph_starts(argument: str) -> NthParagraphStarts:
     number, _, word = argument.partition(":")
-    nth = as_range(number)
-    if nth.least != nth.most or not nth.least:
+    nth = parse_range(number)
+    if nth.minimum != nth.maximum or not nth.minimum:
         raise ConfigError(f"{number!r} is no paragraph number; allowed: 1, 2, 3 ...")
-    word = as_text(word.strip())
+    word = parse_text(word.strip())
     if len(word.split()) != 1:
         raise ConfigError(f"it takes one word, got {word!r}")
-    return NthParagraphStarts(nth.least, word)
+    return NthParagraphStarts(nth.minimum, word)

@@ -19,22 +19,22 @@ from typing import ClassVar
 from ..protocols import Check, Edit
 from . import text_spans as texts
 from .punkt import count_sentences
-from .ranges import Range, as_range, counted
-from .spec import kind
+from .ranges import Range, format_count, parse_range
+from .spec import register_kind
 from .text_spans import Span
 
-LOST = 0.5  # of the characters: more than that no repair may drop
+MAX_LOST_SHARE = 0.5  # of the characters: more than that no repair may drop
 
-NUMBERED = "sentences_and_numbers"
+SENTENCES_AND_NUMBERS = "sentences_and_numbers"
 _COUNTS: dict[str, Callable[[str], int]] = {
     "words": texts.count_words,
     "sentences": lambda text: len(texts.sentences(text)),
-    NUMBERED: count_sentences,
+    SENTENCES_AND_NUMBERS: count_sentences,
     "paragraphs": lambda text: len(texts.paragraphs(text)),
     "characters": lambda text: len(text.strip()),
 }
 _LINE_OF_SPACES = re.compile(r"(\r\n|\n|\r)[^\S\r\n]+(?=\1)")
-_BLOCK = re.compile(r"[ \t]*(?:#|[-*+|>] |[0-9]{1,3}[.)] |`{3}|~{3})")
+_BLOCK_START = re.compile(r"[ \t]*(?:#|[-*+|>] |[0-9]{1,3}[.)] |`{3}|~{3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,22 @@ class Length:
 
     @property
     def demand(self) -> str:
-        return f"{self.range.words} {_noun(self.unit, self.range)}{_included(self.unit)}"
+        return f"{self.range.description} {_noun(self.unit, self.range)}{_list_number_note(self.unit)}"
 
     def check(self, text: str) -> Check:
         count = _COUNTS[self.unit](text)
         return Check(
-            count in self.range, counted(count, _noun(self.unit, Range(1, 1))) + _included(self.unit), self.range.nearness(count)
+            count in self.range,
+            format_count(count, _noun(self.unit, Range(1, 1))) + _list_number_note(self.unit),
+            self.range.nearness(count),
         )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         count = _COUNTS[self.unit](text)
         if self.unit == "paragraphs":
-            yield from _regrouped(text, self.range, count)
+            yield from _regroup_paragraphs(text, self.range, count)
         elif surplus := self.range.surplus(count):
-            yield from shortened(text, surplus, _COUNTS[self.unit])
+            yield from shorten(text, surplus, _COUNTS[self.unit])
 
 
 def _noun(unit: str, range: Range) -> str:
@@ -71,61 +73,65 @@ def _noun(unit: str, range: Range) -> str:
     return plural[:-1] if range == Range(1, 1) else plural
 
 
-def _included(unit: str) -> str:
-    return ", list numbers included" if unit == NUMBERED else ""
+def _list_number_note(unit: str) -> str:
+    return ", list numbers included" if unit == SENTENCES_AND_NUMBERS else ""
 
 
-@kind("words", "how many words (a Chinese character or a kana is a word)", "words:80-200")
+@register_kind("words", "how many words (a Chinese character or a kana is a word)", "words:80-200")
 def words(argument: str) -> Length:
-    return Length("words", as_range(argument))
+    return Length("words", parse_range(argument))
 
 
-@kind("sentences", "how many sentences", "sentences:3-5")
+@register_kind("sentences", "how many sentences", "sentences:3-5")
 def sentences(argument: str) -> Length:
-    return Length("sentences", as_range(argument))
+    return Length("sentences", parse_range(argument))
 
 
-@kind(NUMBERED, "the same as NLTK counts them, and IFEval: a list number such as 1. counts as one", f"{NUMBERED}:<10")
+@register_kind(
+    SENTENCES_AND_NUMBERS,
+    "the same as NLTK counts them, and IFEval: a list number such as 1. counts as one",
+    f"{SENTENCES_AND_NUMBERS}:<10",
+)
 def sentences_and_numbers(argument: str) -> Length:
-    return Length(NUMBERED, as_range(argument))
+    return Length(SENTENCES_AND_NUMBERS, parse_range(argument))
 
 
-@kind("paragraphs", "how many paragraphs, with empty lines between them (a line of spaces is not empty)", "paragraphs:4")
+@register_kind("paragraphs", "how many paragraphs, with empty lines between them (a line of spaces is not empty)", "paragraphs:4")
 def paragraphs(argument: str) -> Length:
-    return Length("paragraphs", as_range(argument))
+    return Length("paragraphs", parse_range(argument))
 
 
-@kind("characters", "how many characters", "characters:<280")
+@register_kind("characters", "how many characters", "characters:<280")
 def characters(argument: str) -> Length:
-    return Length("characters", as_range(argument))
+    return Length("characters", parse_range(argument))
 
 
 # --- shorter: drop sentences ---------------------------------------------------------------------------------------
 
 
-def shortened(text: str, surplus: int, measure: Callable[[str], int]) -> Iterator[Edit]:
+def shorten(text: str, surplus: int, measure: Callable[[str], int]) -> Iterator[Edit]:
     """The text without enough sentences to lose `surplus` by `measure`; several choices of which."""
-    spans = texts.droppable(text)
+    spans = texts.removable_spans(text)
     sizes = [max(1, measure(text[start:end])) for start, end in spans]
     tried: set[tuple[int, ...]] = set()
-    for chosen in _choices(sizes, surplus):
+    for chosen in _drop_candidates(sizes, surplus):
         if tuple(chosen) not in tried:
             tried.add(tuple(chosen))
-            yield from dropped(text, [spans[i] for i in chosen])
+            yield from drop_sentences(text, [spans[i] for i in chosen])
 
 
-def _choices(sizes: Sequence[int], surplus: int) -> Iterator[list[int]]:
+def _drop_candidates(sizes: Sequence[int], surplus: int) -> Iterator[list[int]]:
     """Which sentences to drop: one that fits best, then runs that end 0, 1, 2... sentences before the end, then the longest."""
     fitting = sorted((size, -i) for i, size in enumerate(sizes) if size >= surplus)
     yield from ([-i] for _, i in fitting[:6])
     for kept in (0, 1, 2, 3):
-        yield _run(range(len(sizes) - kept - 1, -1, -1), sizes, surplus)
-    yield _run(range(1, len(sizes) - 1), sizes, surplus)
-    yield _run(sorted(range(1, len(sizes) - 1), key=lambda i: (-sizes[i], -i)), sizes, surplus)
-    yield _run(sorted(range(len(sizes)), key=lambda i: (-sizes[i], -i)), sizes, surplus)
+        yield _choose_until(range(len(sizes) - kept - 1, -1, -1), sizes, surplus)
+    yield _choose_until(range(1, len(sizes) - 1), sizes, surplus)
+    yield _choose_until(sorted(range(1, len(sizes) - 1), key=lambda i: (-sizes[i], -i)), sizes, surplus)
+    yield _choose_until(sorted(range(len(sizes)), key=lambda i: (-sizes[i], -i)), sizes, surplus)
 
 
-def _run(order: Iterable[int], sizes: Sequence[int], surplus: int) -> list[int]:
+def _choose_until(order: Iterable[int], sizes: Sequence[int], surplus: int) -> list[int]:
     chosen: list[int] = []
     left = surplus
     for i in order:
@@ -136,95 +142,97 @@ def _run(order: Iterable[int], sizes: Sequence[int], surplus: int) -> list[int]:
     return sorted(chosen) if left <= 0 else []
 
 
-def dropped(text: str, spans: Sequence[Span], what: str = "sentence") -> Iterator[Edit]:
+def drop_sentences(text: str, spans: Sequence[Span], noun: str = "sentence") -> Iterator[Edit]:
     """The text without these sentences; nothing where more than half of it would be lost: that is no repair."""
-    if spans and sum(end - start for start, end in spans) <= LOST * len(text.strip()):
-        yield Edit(texts.without(text, spans), f"dropped {counted(len(spans), what)}", lossy=True)
+    if spans and sum(end - start for start, end in spans) <= MAX_LOST_SHARE * len(text.strip()):
+        yield Edit(texts.remove_spans(text, spans), f"dropped {format_count(len(spans), noun)}", lossy=True)
 
 
 # --- paragraphs: join and split -------------------------------------------------------------------------------------
 
 
-def _regrouped(text: str, range: Range, count: int) -> Iterator[Edit]:
+def _regroup_paragraphs(text: str, range: Range, count: int) -> Iterator[Edit]:
     if surplus := range.surplus(count):
-        yield from _joined(text, surplus)
-    elif missing := range.missing(count):
-        yield Edit(texts.outside(text, partial(_LINE_OF_SPACES.sub, r"\1")), "took the spaces from empty lines")
+        yield from _join_paragraphs(text, surplus)
+    elif missing := range.shortfall(count):
+        yield Edit(texts.change_unprotected(text, partial(_LINE_OF_SPACES.sub, r"\1")), "took the spaces from empty lines")
         yield from _split_lines(text, range)
-        yield from _split(text, missing)
+        yield from _split_paragraphs(text, missing)
 
 
-def _joined(text: str, surplus: int) -> Iterator[Edit]:
+def _join_paragraphs(text: str, surplus: int) -> Iterator[Edit]:
     """Neighbouring paragraphs made one: the shortest pairs, the last, the first."""
     spans = texts.paragraphs(text)
     pairs = list(pairwise(spans))
-    prose = [i for i, pair in enumerate(pairs) if not any(_BLOCK.match(text[slice(*span)]) for span in pair)]
+    prose = [i for i, pair in enumerate(pairs) if not any(_BLOCK_START.match(text[slice(*span)]) for span in pair)]
     by_size = sorted(prose, key=lambda i: (pairs[i][1][1] - pairs[i][0][0], -i))
     for order in (by_size, prose[::-1], prose):
         if len(order) >= surplus:
-            yield _glued(text, [(pairs[i][0][1], pairs[i][1][0]) for i in order[:surplus]], " ")
+            yield _fill_gaps(text, [(pairs[i][0][1], pairs[i][1][0]) for i in order[:surplus]], " ")
     gaps = [(a[1], b[0]) for a, b in pairs]
     if len(gaps) >= surplus:
         for chosen in (gaps[-surplus:], gaps[:surplus]):
-            yield _glued(text, chosen, texts.newline(text))
+            yield _fill_gaps(text, chosen, texts.line_ending(text))
 
 
-def _glued(text: str, gaps: Sequence[Span], glue: str) -> Edit:
-    joined = texts.replaced(text, [(start, end, glue) for start, end in gaps])
-    return Edit(joined, f"joined paragraphs at {counted(len(gaps), 'place')}")
+def _fill_gaps(text: str, gaps: Sequence[Span], glue: str) -> Edit:
+    joined = texts.apply_changes(text, [(start, end, glue) for start, end in gaps])
+    return Edit(joined, f"joined paragraphs at {format_count(len(gaps), 'place')}")
 
 
 def _split_lines(text: str, range: Range) -> Iterator[Edit]:
     """Every line its own paragraph, where that is how the text was meant."""
     spans = texts.lines(text)
-    kept = texts.Spans(texts.fences(text))
-    if len(spans) in range and not any(kept.touch(span) for span in spans):
-        gap = texts.newline(text) * 2
+    kept = texts.SpanIndex(texts.fenced_blocks(text))
+    if len(spans) in range and not any(kept.overlaps(span) for span in spans):
+        gap = texts.line_ending(text) * 2
         gaps = [(a[1], b[0], gap) for a, b in pairwise(spans)]
-        yield Edit(texts.replaced(text, gaps), "put a blank line between the lines")
+        yield Edit(texts.apply_changes(text, gaps), "put a blank line between the lines")
 
 
-def _split(text: str, missing: int) -> Iterator[Edit]:
+def _split_paragraphs(text: str, missing: int) -> Iterator[Edit]:
     """The longest paragraphs split where a sentence ends."""
-    places = _seams(text)
+    places = _sentence_gaps(text)
     if len(places) < missing:
         return
-    spread = _halving(places, missing, text) if missing <= 50 else places[:: len(places) // missing][:missing]
+    spread = _balanced_splits(places, missing, text) if missing <= 50 else places[:: len(places) // missing][:missing]
     for chosen in (spread, places[:missing], places[-missing:]):
-        gap = texts.newline(text) * 2
-        changed = texts.replaced(text, [(start, end, gap) for start, end in chosen])
-        yield Edit(changed, f"split paragraphs at {counted(missing, 'place')}")
+        gap = texts.line_ending(text) * 2
+        changed = texts.apply_changes(text, [(start, end, gap) for start, end in chosen])
+        yield Edit(changed, f"split paragraphs at {format_count(missing, 'place')}")
 
 
-def _seams(text: str) -> list[Span]:
+def _sentence_gaps(text: str) -> list[Span]:
     """The gaps between sentences of one paragraph of prose."""
     starts = {start for start, _ in texts.paragraphs(text)}
-    kept = texts.Spans(texts.protected(text))
+    kept = texts.SpanIndex(texts.protected_spans(text))
     spans = texts.pieces(text)
     gaps = [(a[1], b[0]) for a, b in pairwise(spans) if b[0] not in starts]
-    return [gap for gap in gaps if text[slice(*gap)].isspace() and not kept.touch(gap)]
+    return [gap for gap in gaps if text[slice(*gap)].isspace() and not kept.overlaps(gap)]
 
 
-def _halving(places: Sequence[Span], missing: int, text: str) -> list[Span]:
+def _balanced_splits(places: Sequence[Span], missing: int, text: str) -> list[Span]:
     """Again and again the place nearest the middle of what is longest."""
-    stretches = [(start - end, start, end) for start, end in pairwise(_edges(text)) if _inside(places, start, end)]
+    stretches = [
+        (start - end, start, end) for start, end in pairwise(_paragraph_edges(text)) if _places_between(places, start, end)
+    ]
     heapify(stretches)  # the longest first: each stands there with its length below zero
     chosen: list[Span] = []
     while len(chosen) < missing:
         _, start, end = heappop(stretches)
-        best = min(_inside(places, start, end), key=lambda place: abs(place[0] - (start + end) / 2))
+        best = min(_places_between(places, start, end), key=lambda place: abs(place[0] - (start + end) / 2))
         chosen.append(best)
         for a, b in ((start, best[0]), (best[0], end)):
-            if _inside(places, a, b):
+            if _places_between(places, a, b):
                 heappush(stretches, (a - b, a, b))
     return chosen
 
 
-def _edges(text: str) -> list[int]:
+def _paragraph_edges(text: str) -> list[int]:
     return sorted({edge for span in texts.paragraphs(text) for edge in span})
 
 
-def _inside(places: Sequence[Span], start: int, end: int) -> Sequence[Span]:
+def _places_between(places: Sequence[Span], start: int, end: int) -> Sequence[Span]:
     """The places that begin between two others."""
     return places[bisect_right(places, start, key=itemgetter(0)) : bisect_left(places, end, key=itemgetter(0))]
 
@@ -233,7 +241,7 @@ def _inside(places: Sequence[Span], start: int, end: int) -> Sequence[Span]:
 
 
 _VOWELS = re.compile(r"[aeiouyàâäéèêëîïôöùûü]+")
-_SILENT = re.compile(r"(?:[^laeiouy]es|[^aeiouytd]ed|[^laeiouy]e)\Z")
+_SILENT_ENDING = re.compile(r"(?:[^laeiouy]es|[^aeiouytd]ed|[^laeiouy]e)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,12 +259,12 @@ class ReadingGrade:
 
     @property
     def demand(self) -> str:
-        return f"a Flesch-Kincaid reading grade of {self.range.words}"
+        return f"a Flesch-Kincaid reading grade of {self.range.description}"
 
     def check(self, text: str) -> Check:
         grade = reading_grade(text)
         if grade is None:
-            return Check(ok=False, measured="cannot be measured: the text is not in Latin script")
+            return Check(ok=False, measurement="cannot be measured: the text is not in Latin script")
         shown = max(0.0, round(grade, 1))
         return Check(shown in self.range, f"reading grade {grade:.1f}", self.range.nearness(shown))
 
@@ -269,19 +277,19 @@ class ReadingGrade:
 
 def reading_grade(text: str) -> float | None:
     """0.39 words a sentence + 11.8 syllables a word - 15.59; None where there is nothing to measure it by."""
-    prose = texts.outside(text, lambda piece: piece, texts.fences(text)).strip()
+    prose = texts.change_unprotected(text, lambda piece: piece, texts.fenced_blocks(text)).strip()
     tokens = [prose[start:end].lower() for start, end in texts.words(prose)]
     latin = [token for token in tokens if token[0].isalpha() and token[0] < "\u0250"]
     if not latin or len(latin) * 2 < sum(token[0].isalpha() for token in tokens):
         return None
-    syllables = sum(map(_syllables, latin))
+    syllables = sum(map(count_syllables, latin))
     return 0.39 * len(latin) / len(texts.sentences(prose)) + 11.8 * syllables / len(latin) - 15.59
 
 
-def _syllables(word: str) -> int:
-    return max(1, len(_VOWELS.findall(word)) - bool(_SILENT.search(word)))
+def count_syllables(word: str) -> int:
+    return max(1, len(_VOWELS.findall(word)) - bool(_SILENT_ENDING.search(word)))
 
 
-@kind("reading_grade", "Flesch-Kincaid school grade, for English", "reading_grade:-8")
+@register_kind("reading_grade", "Flesch-Kincaid school grade, for English", "reading_grade:-8")
 def as_reading_grade(argument: str) -> ReadingGrade:
-    return ReadingGrade(as_range(argument))
+    return ReadingGrade(parse_range(argument))

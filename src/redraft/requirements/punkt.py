@@ -12,24 +12,24 @@ import re
 from itertools import pairwise
 
 _CURLY = "\u2018\u2019\u201c\u201d\u00ab\u00bb"
-_OUTSIDE = rf"?!)\";}}\]*:@'({{\[{_CURLY}"  # stand in no word
-_END = re.compile(rf"[.?!](?=[{_OUTSIDE}]|\s+\S)")
+_NON_WORD = rf"?!)\";}}\]*:@'({{\[{_CURLY}"  # stand in no word
+_END = re.compile(rf"[.?!](?=[{_NON_WORD}]|\s+\S)")
 _CLOSING = re.compile(rf"[\"')\]}}{_CURLY}]+?(?:\s+|(?=--)|$)", re.MULTILINE)
-_INSIDE = re.compile(rf"(?:[?!](?=[{_OUTSIDE}]|\.\.)|(?<!\.)\.(?=[{_OUTSIDE}]))")
-_TOKEN = re.compile(rf"(?:\.{{2,}}|['{_CURLY}]?(?:[^\s{_OUTSIDE}.`&#,-][^\s{_OUTSIDE}]*)?\.)\Z")
-_FIRST = re.compile(rf"[(\"`{{\[:;&#*@)}}\],-]|[^\s][^\s{_OUTSIDE}]*?(?=[\s{_OUTSIDE}]|--|\.\.|,(?:[\s{_OUTSIDE}]|\Z)|\Z)")
+_INNER_STOP = re.compile(rf"(?:[?!](?=[{_NON_WORD}]|\.\.)|(?<!\.)\.(?=[{_NON_WORD}]))")
+_TOKEN = re.compile(rf"(?:\.{{2,}}|['{_CURLY}]?(?:[^\s{_NON_WORD}.`&#,-][^\s{_NON_WORD}]*)?\.)\Z")
+_NEXT_TOKEN = re.compile(rf"[(\"`{{\[:;&#*@)}}\],-]|[^\s][^\s{_NON_WORD}]*?(?=[\s{_NON_WORD}]|--|\.\.|,(?:[\s{_NON_WORD}]|\Z)|\Z)")
 _NUMBER = re.compile(r"-?[.,]?\d[\d,.-]*\.?")
 _INITIAL = re.compile(r"[^\W\d]\.")
 _LINE_START = re.compile(r"(?:\A|\n)[ \t]*\Z")
-LONGEST = 80  # characters of a word that are looked at
+MAX_WORD_CHARS = 80  # characters of a word that are looked at
 
 
-def _words(listed: str) -> frozenset[str]:
-    return frozenset(listed.split())
+def _word_set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 # What NLTK's English model knows as abbreviations ("etc.", "e.g." and "i.e." are none to it).
-ABBREVIATIONS = _words(
+ABBREVIATIONS = _word_set(
     """
     mr mrs ms dr prof st sr jr gen col lt maj sen rep reps messrs adm ph.d m.b.a co corp inc ltd bros cos cie dept ave ft
     va vs chg yr ok jan feb aug sept sep oct nov dec tues wed fri a.m p.m u.s u.k u.n u.s.a u.s.s.r d.c n.y l.a n.j a.d
@@ -38,14 +38,14 @@ ABBREVIATIONS = _words(
     """
 )
 # Words that start sentences so often that Punkt lets them do so after an abbreviation, too.
-STARTERS = _words(
+SENTENCE_STARTERS = _word_set(
     """
     the he it i in but if this they there however when while since so these both most some many under although though
     instead similarly nevertheless nonetheless thus nor yet even indeed meanwhile moreover despite according among
     """
 )
 # Others that are often written small, so that no name of a person begins with them after an initial.
-COMMON = _words(
+COMMON_WORDS = _word_set(
     """
     a an i you we she my your his her our its their then therefore here what who whom whose which how why where let please
     perhaps maybe well as at for from to of on by with and or not no yes first next finally also one two three every each
@@ -75,22 +75,22 @@ def count_sentences(text: str) -> int:
 
 def _ends_sentence(word: str, text: str, end: int) -> bool:
     """Whether a sentence ends with a word that has a closing mark at its end."""
-    token = _TOKEN.search(word[-LONGEST:])
-    if token is None or _INSIDE.search(word):
+    token = _TOKEN.search(word[-MAX_WORD_CHARS:])
+    if token is None or _INNER_STOP.search(word):
         return True
     whole = token[0].rpartition("--")[2]
-    name, rest = whole[:-1].lower(), text[end : end + LONGEST]
-    found = _FIRST.match(rest.lstrip())
+    name, rest = whole[:-1].lower(), text[end : end + MAX_WORD_CHARS]
+    found = _NEXT_TOKEN.match(rest.lstrip())
     following = found[0] if found else ""
     goes_on = following[:1].islower() or following in {";", ":", ",", ".", "!", "?"}
     capital = following[:1].isupper()
     if _INITIAL.fullmatch(whole):
-        label = following.isalpha() and bool(_LINE_START.search(text[max(0, end - LONGEST) : end - len(word)]))  # "A. Paris"
-        common = following.lower() in STARTERS | COMMON or (
+        label = following.isalpha() and bool(_LINE_START.search(text[max(0, end - MAX_WORD_CHARS) : end - len(word)]))  # "A. Paris"
+        common = following.lower() in SENTENCE_STARTERS | COMMON_WORDS or (
             following[1:].islower() and "\n" in rest[: len(rest) - len(rest.lstrip())]
         )
         return name not in ABBREVIATIONS and not goes_on and (label or common or not capital)
     if _NUMBER.fullmatch(whole):
         return not goes_on
     abbreviated = name in ABBREVIATIONS or name.rpartition("-")[2] in ABBREVIATIONS
-    return (capital and following.lower() in STARTERS) if abbreviated or whole.endswith("..") else True
+    return (capital and following.lower() in SENTENCE_STARTERS) if abbreviated or whole.endswith("..") else True

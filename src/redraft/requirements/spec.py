@@ -15,7 +15,7 @@ from typing import TypeAlias
 from .. import checks
 from ..errors import ConfigError
 from ..protocols import Requirement
-from .ranges import Range, compare
+from .ranges import Range, range_from_operator
 
 Parser: TypeAlias = Callable[[str], Requirement]
 
@@ -24,7 +24,7 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RequirementKind:
     """One kind of requirement: how its argument is read, a line of help, and an example spec."""
 
     parser: Parser
@@ -33,14 +33,14 @@ class Kind:
     reads_files: bool = False
 
 
-KINDS: dict[str, Kind] = {}
+KINDS: dict[str, RequirementKind] = {}
 
 
-def kind(name: str, help: str, example: str, *, reads_files: bool = False) -> Callable[[Parser], Parser]:
+def register_kind(name: str, help: str, example: str, *, reads_files: bool = False) -> Callable[[Parser], Parser]:
     """Registers the function below it as the reader of `name:ARGUMENT`; it gets ARGUMENT ("" when there is none)."""
 
     def register(parser: Parser) -> Parser:
-        KINDS[name] = Kind(parser, help, example, reads_files)
+        KINDS[name] = RequirementKind(parser, help, example, reads_files)
         return parser
 
     return register
@@ -53,12 +53,12 @@ def parse(spec: str, *, files: bool = True) -> Requirement:
     use that for specs that come from strangers.
     """
     if not isinstance(spec, str):
-        raise ConfigError(f"a requirement is a spec such as 'words:80-200', got {checks.shown(spec)}")
+        raise ConfigError(f"a requirement is a spec such as 'words:80-200', got {checks.format_value(spec)}")
     name, _, argument = spec.partition(":")
     name = name.strip()
     if name not in KINDS:
-        raise ConfigError(_unknown(spec, name))
-    return _read(KINDS[name], spec, argument.strip(), files=files)
+        raise ConfigError(_unknown_kind_message(spec, name))
+    return _build_requirement(KINDS[name], spec, argument.strip(), files=files)
 
 
 def reads_file(spec: str) -> bool:
@@ -68,22 +68,22 @@ def reads_file(spec: str) -> bool:
     return kind is not None and kind.reads_files and bool(argument) and not argument.startswith("{")
 
 
-def _read(chosen: Kind, spec: str, argument: str, *, files: bool) -> Requirement:
+def _build_requirement(kind: RequirementKind, spec: str, argument: str, *, files: bool) -> Requirement:
     if not files and reads_file(spec):
-        raise ConfigError(f"requirement {_short(spec)} would read a file, which is not allowed here; give it inline")
+        raise ConfigError(f"requirement {_abbreviate(spec)} would read a file, which is not allowed here; give it inline")
     try:
-        return chosen.parser(argument)
+        return kind.parser(argument)
     except ConfigError as error:
-        raise ConfigError(f"requirement {_short(spec)}: {error} (for example {chosen.example!r})") from None
+        raise ConfigError(f"requirement {_abbreviate(spec)}: {error} (for example {kind.example!r})") from None
 
 
-def _short(spec: str) -> str:
+def _abbreviate(spec: str) -> str:
     return repr(spec) if len(spec) <= 200 else f"{spec[:200]!r}..."
 
 
-def _unknown(spec: str, name: str) -> str:
+def _unknown_kind_message(spec: str, name: str) -> str:
     hint = ' (a requirement is KIND:VALUE, such as "words:80-200")' if ":" not in spec else ""
-    return checks.unknown("requirement", name, KINDS, "redraft graders", given=spec) + hint
+    return checks.unknown_name_message("requirement", name, KINDS, "redraft graders", full_value=spec) + hint
 
 
 def no_argument(argument: str) -> None:
@@ -92,9 +92,9 @@ def no_argument(argument: str) -> None:
         raise ConfigError(f"it takes nothing after the colon, got {argument!r}")
 
 
-def as_text(argument: str) -> str:
+def parse_text(argument: str) -> str:
     """A text, bare or as a JSON string."""
-    text, rest = _first(argument, "")
+    text, rest = _split_text(argument, "")
     if rest:
         raise ConfigError(f"there is {rest!r} after the quoted text")
     if not text.strip():
@@ -102,24 +102,24 @@ def as_text(argument: str) -> str:
     return text
 
 
-def as_texts(argument: str, separator: str) -> tuple[str, ...]:
+def parse_texts(argument: str, separator: str) -> tuple[str, ...]:
     """Texts between separators, each bare or as a JSON string; repeats count once."""
     texts: dict[str, None] = {}
     rest = separator + argument
     while rest:
         if not rest.startswith(separator):
             raise ConfigError(f"there is {rest!r} after the quoted text")
-        text, rest = _first(rest[len(separator) :].lstrip(), separator)
+        text, rest = _split_text(rest[len(separator) :].lstrip(), separator)
         if not text.strip():
             raise ConfigError(f"it needs texts with {separator!r} between them, got {argument!r}")
         texts[text] = None
     return tuple(texts)
 
 
-def as_counted(argument: str) -> tuple[str, Range]:
+def parse_text_count(argument: str) -> tuple[str, Range]:
     """A text and how often: `war` (at least once), `war>=8`, `war<3`, `war=2-4`. A text that ends like that is quoted."""
     if argument.startswith('"'):
-        text, rest = _first(argument, "")
+        text, rest = _split_text(argument, "")
         found = _COUNT.match(rest)
         if rest and not found:
             raise ConfigError(f"{rest!r} is no count; allowed: >=8, <=8, >8, <8, =8, =2-8")
@@ -128,14 +128,14 @@ def as_counted(argument: str) -> tuple[str, Range]:
         text = argument[: found.start()].rstrip() if found else argument
     if not text.strip():
         raise ConfigError("it needs a text after the colon")
-    return text, _counts(found) if found else Range(1)
+    return text, _range_from_match(found) if found else Range(1)
 
 
-def _counts(found: re.Match[str]) -> Range:
-    return compare(found[1], int(found[2])) if found[1] else Range(int(found[3]), int(found[4]))
+def _range_from_match(match: re.Match[str]) -> Range:
+    return range_from_operator(match[1], int(match[2])) if match[1] else Range(int(match[3]), int(match[4]))
 
 
-def _first(argument: str, separator: str) -> tuple[str, str]:
+def _split_text(argument: str, separator: str) -> tuple[str, str]:
     if not argument.startswith('"'):
         end = argument.find(separator) if separator else -1
         return (argument, "") if end < 0 else (argument[:end].rstrip(), argument[end:])
@@ -146,33 +146,33 @@ def _first(argument: str, separator: str) -> tuple[str, str]:
     return text, argument[end:].lstrip()
 
 
-def bare_or_quoted(text: str, read: Callable[[str], object], bare: object) -> str:
+def bare_or_quoted(text: str, parse: Callable[[str], object], expected: object) -> str:
     """The text as it stands if reading that gives `bare` again, else as a JSON string."""
     try:
-        if text == text.strip() and encodable(text) and read(text) == bare:
+        if text == text.strip() and is_encodable(text) and parse(text) == expected:
             return text
     except ConfigError:
         pass
-    return json.dumps(text, ensure_ascii=not encodable(text))
+    return json.dumps(text, ensure_ascii=not is_encodable(text))
 
 
 def text_spec(text: str) -> str:
     """What `as_text` reads as `text`."""
-    return bare_or_quoted(text, as_text, text)
+    return bare_or_quoted(text, parse_text, text)
 
 
 def texts_spec(texts: tuple[str, ...], separator: str) -> str:
     """What `as_texts` reads as `texts`."""
-    return separator.join(bare_or_quoted(t, lambda a: as_texts(a, separator), (t,)) for t in texts)
+    return separator.join(bare_or_quoted(t, lambda a: parse_texts(a, separator), (t,)) for t in texts)
 
 
-def counted_spec(text: str, count: Range) -> str:
+def text_count_spec(text: str, count: Range) -> str:
     """What `as_counted` reads as these two."""
-    written = bare_or_quoted(text, as_counted, (text, Range(1)))
+    written = bare_or_quoted(text, parse_text_count, (text, Range(1)))
     return written if count == Range(1) else written + count.comparison
 
 
-def encodable(text: str) -> bool:
+def is_encodable(text: str) -> bool:
     """Whether it has a UTF-8 form (lone surrogates have none)."""
     try:
         text.encode()

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 Span: TypeAlias = tuple[int, int]
 
 _FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})", re.MULTILINE)
-_CODE = re.compile(r"(?<!`)`[^`\r\n]+`(?!`)")
+_INLINE_CODE = re.compile(r"(?<!`)`[^`\r\n]+`(?!`)")
 _URL = re.compile(r"(?:\b(?:https?|ftp)://|\bwww\.)[^\s<>\"`*]+", re.IGNORECASE)
 _LINE = re.compile(r"[^\r\n]+")
 _BREAK = re.compile(r"(?>\r\n|\n|\r){2,}+")
@@ -29,13 +29,13 @@ _ABBREVIATION = re.compile(
     r"|jan|feb|mar|apr|aug|sept|sep|oct|nov|dec|e\.g|i\.e|a\.k\.a|p\.s|p\.p\.s|cf|vol|pp|ed|eds)|[a-z](?:\.[a-z])*)\.\Z",
     re.IGNORECASE,
 )
-_PIECE = re.compile(r"[\r\n]+(?=[ \t]*(?:[-*+#>|\r\n]|[0-9]{1,3}[.)]))|(?<=[:\n])[\r\n]+")
-_ITEM = re.compile(r"(?<![\r\n])[\r\n]++(?=[ \t]*(?:[0-9]{1,3}[.)]|[-*] ))")
+_PIECE_BREAK = re.compile(r"[\r\n]+(?=[ \t]*(?:[-*+#>|\r\n]|[0-9]{1,3}[.)]))|(?<=[:\n])[\r\n]+")
+_ITEM_BREAK = re.compile(r"(?<![\r\n])[\r\n]++(?=[ \t]*(?:[0-9]{1,3}[.)]|[-*] ))")
 _NUMBERING = re.compile(r"(?:\A|[\r\n])[ \t]*(?:[#>*-]+[ \t]*)?\**(?:[0-9]{1,3}|[ivxIVX]{1,4}|[A-Za-z])\.\Z")
 
 
 @cache
-def _words() -> Any:
+def _word_pattern() -> Any:
     import regex
 
     cjk = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\uff70"
@@ -44,11 +44,11 @@ def _words() -> Any:
 
 def words(text: str) -> list[Span]:
     """Runs of letters, digits, marks and `_`; every Chinese character and every kana is a word of its own."""
-    return [match.span() for match in _words().finditer(text)]
+    return [match.span() for match in _word_pattern().finditer(text)]
 
 
 def count_words(text: str) -> int:
-    return sum(1 for _ in _words().finditer(text))
+    return sum(1 for _ in _word_pattern().finditer(text))
 
 
 def lines(text: str) -> list[Span]:
@@ -58,9 +58,9 @@ def lines(text: str) -> list[Span]:
 
 def paragraphs(text: str) -> list[Span]:
     """Stretches between empty lines (one that holds spaces is none); a fenced block with empty lines in it is not torn."""
-    kept = Spans(fences(text))
-    breaks = [m.span() for m in _BREAK.finditer(text) if not kept.touch(m.span())]
-    return _between(text, breaks)
+    kept = SpanIndex(fenced_blocks(text))
+    breaks = [m.span() for m in _BREAK.finditer(text) if not kept.overlaps(m.span())]
+    return _spans_between(text, breaks)
 
 
 def sentences(text: str) -> list[Span]:
@@ -69,48 +69,48 @@ def sentences(text: str) -> list[Span]:
     Abbreviations, initials, list numbers and whatever stands in code or a URL end none. A heading or another line
     without a closing mark belongs to the sentence that follows it.
     """
-    return _cut(text, _ITEM)
+    return _split_at(text, _ITEM_BREAK)
 
 
 def pieces(text: str) -> list[Span]:
     """Sentences for cutting and moving: blank lines and headings stand apart, too."""
-    return _cut(text, _PIECE)
+    return _split_at(text, _PIECE_BREAK)
 
 
-def _cut(text: str, breaks: re.Pattern[str]) -> list[Span]:
-    cuts = {(end, end) for end in _ends(text)} | {m.span() for m in breaks.finditer(text)}
-    return _worded(text, _between(text, merged(sorted(cuts))))
+def _split_at(text: str, breaks: re.Pattern[str]) -> list[Span]:
+    cuts = {(end, end) for end in _sentence_ends(text)} | {m.span() for m in breaks.finditer(text)}
+    return _spans_with_words(text, _spans_between(text, merge_spans(sorted(cuts))))
 
 
-def _ends(text: str) -> list[int]:
-    kept = Spans(protected(text))
-    return [m.end() for m in _END.finditer(text) if not kept.touch((m.end() - 1, m.end())) and not _goes_on(text, m)]
+def _sentence_ends(text: str) -> list[int]:
+    kept = SpanIndex(protected_spans(text))
+    return [m.end() for m in _END.finditer(text) if not kept.overlaps((m.end() - 1, m.end())) and not _sentence_continues(text, m)]
 
 
-def _worded(text: str, spans: list[Span]) -> list[Span]:
+def _spans_with_words(text: str, spans: list[Span]) -> list[Span]:
     return [(start, end) for start, end in spans if any(map(str.isalnum, text[start:end]))]
 
 
-def _goes_on(text: str, match: re.Match[str]) -> bool:
+def _sentence_continues(text: str, match: re.Match[str]) -> bool:
     if match[0] != "." or not text[match.start() - 1 : match.start()].isalnum():
         return False
     before = text[max(0, match.start() - 12) : match.end()]
     return bool(_ABBREVIATION.search(before) and match.end() < len(text)) or bool(_NUMBERING.search(before))
 
 
-def _between(text: str, cuts: Sequence[Span], start: int = 0, end: int | None = None) -> list[Span]:
+def _spans_between(text: str, cuts: Sequence[Span], start: int = 0, end: int | None = None) -> list[Span]:
     edges = [start, *(edge for cut in cuts for edge in cut), len(text) if end is None else end]
-    trimmed = (trim(text, a, b) for a, b in zip(edges[::2], edges[1::2], strict=True))
+    trimmed = (trim_span(text, a, b) for a, b in zip(edges[::2], edges[1::2], strict=True))
     return [(a, b) for a, b in trimmed if a < b]
 
 
-def trim(text: str, start: int, end: int) -> Span:
+def trim_span(text: str, start: int, end: int) -> Span:
     """The span without white space at its ends."""
     piece = text[start:end]
     return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
 
 
-def fences(text: str) -> list[Span]:
+def fenced_blocks(text: str) -> list[Span]:
     """Fenced code blocks, fences included; one that is not closed runs to the end."""
     found: list[Span] = []
     start, mark = 0, ""
@@ -123,15 +123,15 @@ def fences(text: str) -> list[Span]:
     return [*found, (start, len(text))] if mark else found
 
 
-def protected(text: str) -> list[Span]:
+def protected_spans(text: str) -> list[Span]:
     """What no repair may touch: code fences, inline code and URLs, in order."""
-    blocks = fences(text)
-    kept = Spans(blocks)
-    small = sorted(m.span() for pattern in (_CODE, _URL) for m in pattern.finditer(text) if not kept.touch(m.span()))
-    return sorted(blocks + merged(small))
+    blocks = fenced_blocks(text)
+    kept = SpanIndex(blocks)
+    small = sorted(m.span() for pattern in (_INLINE_CODE, _URL) for m in pattern.finditer(text) if not kept.overlaps(m.span()))
+    return sorted(blocks + merge_spans(small))
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Sorted spans with those that overlap made one."""
     joined: list[Span] = []
     for start, end in spans:
@@ -142,50 +142,50 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     return joined
 
 
-class Spans:
+class SpanIndex:
     """Sorted spans that do not overlap, to be asked whether another one touches them."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._starts = [start for start, _ in spans]
         self._ends = [end for _, end in spans]
 
-    def touch(self, span: Span) -> bool:
+    def overlaps(self, span: Span) -> bool:
         """Whether any of them shares a character with `span`."""
         index = bisect_right(self._ends, span[0])
         return index < len(self._starts) and self._starts[index] < span[1]
 
 
-def keeps(text: str, edited: str) -> bool:
+def preserves_protected(text: str, new_text: str) -> bool:
     """Whether everything protected in a text still stands in the edited one."""
-    return all(text[start:end] in edited for start, end in protected(text))
+    return all(text[start:end] in new_text for start, end in protected_spans(text))
 
 
-def outside(text: str, change: Callable[[str], str], kept: Sequence[Span] | None = None) -> str:
+def change_unprotected(text: str, change: Callable[[str], str], excluded: Sequence[Span] | None = None) -> str:
     """The text with `change` made to every stretch that is not protected."""
     pieces, last = [], 0
-    for start, end in protected(text) if kept is None else kept:
+    for start, end in protected_spans(text) if excluded is None else excluded:
         pieces += [change(text[last:start]), text[start:end]]
         last = end
     return "".join([*pieces, change(text[last:])])
 
 
-def droppable(text: str) -> list[Span]:
+def removable_spans(text: str) -> list[Span]:
     """The pieces that hold nothing protected."""
-    kept = Spans(protected(text))
-    return [span for span in pieces(text) if not kept.touch(span)]
+    kept = SpanIndex(protected_spans(text))
+    return [span for span in pieces(text) if not kept.overlaps(span)]
 
 
-def without(text: str, spans: Iterable[Span]) -> str:
+def remove_spans(text: str, spans: Iterable[Span]) -> str:
     """The text without these spans; of the white space around each, the side with more line breaks stays."""
     pieces, last = [], 0
-    for before, start, end, after in _holes(text, spans):
-        gap = _gap(text[before:start], text[end:after], first=before == 0, last=after == len(text))
+    for before, start, end, after in _removal_ranges(text, spans):
+        gap = _remaining_gap(text[before:start], text[end:after], first=before == 0, last=after == len(text))
         pieces += [text[last:before], gap]
         last = after
     return "".join([*pieces, text[last:]])
 
 
-def _holes(text: str, spans: Iterable[Span]) -> list[tuple[int, int, int, int]]:
+def _removal_ranges(text: str, spans: Iterable[Span]) -> list[tuple[int, int, int, int]]:
     """Each span with the white space around it, as (before, start, end, after); neighbours become one."""
     holes: list[tuple[int, int, int, int]] = []
     for start, end in sorted(spans):
@@ -202,13 +202,13 @@ def _holes(text: str, spans: Iterable[Span]) -> list[tuple[int, int, int, int]]:
     return holes
 
 
-def _gap(before: str, after: str, *, first: bool, last: bool) -> str:
+def _remaining_gap(before: str, after: str, *, first: bool, last: bool) -> str:
     if first or last:
         return before if first else after
     return after if after.count("\n") > before.count("\n") else before
 
 
-def replaced(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
+def apply_changes(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
     """The text with each (start, end) replaced by a new piece."""
     pieces, last = [], 0
     for start, end, new in sorted(changes):
@@ -217,6 +217,6 @@ def replaced(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
     return "".join([*pieces, text[last:]])
 
 
-def newline(text: str) -> str:
+def line_ending(text: str) -> str:
     """The line end that the text uses."""
     return "\r\n" if "\r\n" in text else "\n"

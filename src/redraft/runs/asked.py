@@ -18,8 +18,8 @@ from ..plans import Plan
 from ..plans.self_refine import BestOfN
 from ..storage.schema import Durability
 from ..storage.secure_files import open_regular
-from ..tables.columns import Columns
-from ..tables.writers import ending_of
+from ..tables.columns import TaskColumns
+from ..tables.writers import output_suffix
 from .entries import ON_DUPLICATE
 from .rows import Came
 
@@ -58,7 +58,7 @@ class Asked:
     output: str | None
     mode: str = "refine"
     n: int = 4
-    columns: Columns = field(default_factory=Columns)
+    columns: TaskColumns = field(default_factory=TaskColumns)
     on_duplicate: str = "error"
     journal: Path = Path()
     name: str = ""
@@ -81,8 +81,8 @@ class Asked:
         """With the names that follow from the output's: its journal, its errors, and the run."""
         for what, given in (("output", output), ("journal", journal), ("errors", errors)):
             if not (given is None or isinstance(given, str | Path)) or "\0" in str(given):
-                raise checks.refused(what, "the path of a file or None", given)
-        checks.text("name", name, optional=True, empty=True)
+                raise checks.invalid_argument(what, "the path of a file or None", given)
+        checks.text("name", name, optional=True, allow_blank=True)
         if "columns" in asked:
             asked["columns"] = columns_of(asked["columns"])
         to = None if output is None else str(output)
@@ -105,7 +105,7 @@ class Asked:
         if not isinstance(self.learn, bool):
             raise ConfigError(f"learn must be True or False, got {self.learn!r}")
         if not isinstance(self.retry, list | tuple | set | frozenset):
-            raise checks.refused("retry", f"a list out of {', '.join(RETRY)}", self.retry)
+            raise checks.invalid_argument("retry", f"a list out of {', '.join(RETRY)}", self.retry)
         self._check_spreadsheet_safe()
         for kind in self.retry:
             _one_of("retry", kind, RETRY)
@@ -114,9 +114,9 @@ class Asked:
         checks.whole_number("limit", self.limit, 1, MOST_ROWS, optional=True)
         checks.one_of("durability", self.durability, get_args(Durability))
         if not isinstance(self.limits, Limits):
-            raise checks.refused("limits", "Limits, such as Limits(rpm=60)", self.limits)
+            raise checks.invalid_argument("limits", "Limits, such as Limits(rpm=60)", self.limits)
         if self.output not in {None, STDOUT}:
-            ending_of(Path(str(self.output)))
+            output_suffix(Path(str(self.output)))
         if self.options.store is not None:
             raise ConfigError("store: a batch keeps its own journal, leave it out")
         if self.options.plan is not None and self.mode != "refine":
@@ -208,21 +208,21 @@ class Asked:
         return BestOfN(self.n, self.options.target_score) if self.mode == "best" else self.options.plan
 
 
-def columns_of(given: Any) -> Columns:
+def columns_of(given: Any) -> TaskColumns:
     """The columns that were stated: as `Columns`, or as a mapping of our names to the input's. Raises ConfigError."""
-    if given is None or isinstance(given, Columns):
-        return given or Columns()
+    if given is None or isinstance(given, TaskColumns):
+        return given or TaskColumns()
     like = 'columns must be a mapping of our names to the input\'s, such as {"prompt": "question"}'
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{like}, got {checks.shown(given)}")
-    roles = [f.name for f in fields(Columns)]
+        raise ConfigError(f"{like}, got {checks.format_value(given)}")
+    roles = [f.name for f in fields(TaskColumns)]
     for role, name in given.items():
         if role not in roles:
             turned = isinstance(name, str) and name in roles
-            why = "the directions are reversed" if turned else checks.unknown("name", str(role), roles)
-            raise ConfigError(f"{like}, got {checks.shown(given)}: {why}")
-        checks.text(f"columns: {role}", name, optional=True, empty=True)
-    return Columns(**given)
+            why = "the directions are reversed" if turned else checks.unknown_name_message("name", str(role), roles)
+            raise ConfigError(f"{like}, got {checks.format_value(given)}: {why}")
+        checks.text(f"columns: {role}", name, optional=True, allow_blank=True)
+    return TaskColumns(**given)
 
 
 def _one_of(name: str, value: Any, allowed: Collection[str]) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..text import plain
-from ..validation.card_page import cell, table
+from ..text import strip_control_sequences
+from ..validation.card_page import escape_cell, markdown_table
 from .pairs import types_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _header(x: Exported) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    return " ".join(plain(text).split())[:200]
+    return " ".join(strip_control_sequences(text).split())[:200]
 
 
 def _split(file: str) -> dict[str, str]:
@@ -80,21 +80,23 @@ def _feature(kind: Any) -> dict[str, Any]:
 
 
 def _body(x: Exported) -> Iterator[str]:
-    yield f"# {cell(x.provenance.run)}\n"
+    yield f"# {escape_cell(x.provenance.run)}\n"
     yield f"{USES[x.recipe.format]}, made by Redraft: a model's answers were graded, refined and graded again.\n"
-    yield from table(("", ""), _numbers(x))
+    yield from markdown_table(("", ""), _numbers(x))
     yield "\n## How it was made\n"
-    yield from table(("", ""), _made(x))
+    yield from markdown_table(("", ""), _made(x))
     yield "\nAnswers were written by:\n"
-    yield from table(("writer", "answers"), ((name, str(n)) for name, n in x.writers.items()))
+    yield from markdown_table(("writer", "answers"), ((name, str(n)) for name, n in x.writers.items()))
     yield "\n## Graders\n\nThe scores are theirs, not people's. What is known of each:\n"
-    yield from table(("grader", "its validation card"), ((name, said or "none was looked for") for name, said in x.graders.items()))
+    yield from markdown_table(
+        ("grader", "its validation card"), ((name, said or "none was looked for") for name, said in x.graders.items())
+    )
     if x.histograms:
         yield "\n## Scores\n"
         yield from _histograms(x)
     yield "\n## What was left out\n"
     if x.left_out:
-        yield from table(("why", "rows"), ((why, str(n)) for why, n in x.left_out.items()))
+        yield from markdown_table(("why", "rows"), ((why, str(n)) for why, n in x.left_out.items()))
     yield f"\n{x.duplicates} examples were left out because the same stands here already.\n"
     yield "The licence is unknown: it depends on the prompts and on the terms of the models that wrote the answers."
 
@@ -124,4 +126,4 @@ def _histograms(x: Exported) -> Iterable[str]:
     names = list(x.histograms)
     counts = zip(*x.histograms.values(), strict=True)
     steps = (f"{i / 10:.1f} to {(i + 1) / 10:.1f}" for i in range(10))
-    return table(("", *names), ((step, *map(str, row)) for step, row in zip(steps, counts, strict=True)))
+    return markdown_table(("", *names), ((step, *map(str, row)) for step, row in zip(steps, counts, strict=True)))

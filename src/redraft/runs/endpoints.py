@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..errors import ModelError
-from ..middleware import Purse
-from ..middleware.endpoint_limiter import Gate, gated, is_fatal
+from ..middleware import BudgetTracker
+from ..middleware.endpoint_limiter import EndpointLimiter, is_fatal, limit_endpoint
 from ..protocols import Call, Model, Reply, Request
 from .asked import Limits
 
@@ -26,37 +26,37 @@ class Endpoints:
     ceiling: int
     halt: Callable[[str, str], object]
     say: Callable[[str], object]
-    gates: dict[str, Gate] = field(default_factory=dict)
+    gates: dict[str, EndpointLimiter] = field(default_factory=dict)
     in_flight: int = 0
     _closed: bool = False
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hold(self, call: Call, model: Model) -> Call:
         """A model's call through its endpoint's gate. Once the door is closed it never returns: whoever waits is cancelled."""
-        return gated(partial(self._through_the_door, call), self._gate(model))
+        return limit_endpoint(partial(self._through_the_door, call), self._gate(model))
 
-    def _gate(self, model: Model) -> Gate:
+    def _gate(self, model: Model) -> EndpointLimiter:
         address = str(getattr(model, "base_url", model.identity))
         if address not in self.gates:
             own = self.limits
             start = min(own.start, self.ceiling)
-            self.gates[address] = Gate(
+            self.gates[address] = EndpointLimiter(
                 str(getattr(model, "host", model.name)),
-                start=max(start, own.floor),
-                floor=own.floor,
-                ceiling=self.ceiling,
+                initial=max(start, own.floor),
+                minimum=own.floor,
+                maximum=self.ceiling,
                 rpm=own.rpm,
                 tpm=own.tpm,
-                outage=own.outage,
-                say=self.say,
-                halt=self._halted,
-                probes=getattr(model, "takes_probes", True),
+                give_up_after=own.outage,
+                notify=self.say,
+                on_fatal=self._halted,
+                use_probes=getattr(model, "takes_probes", True),
             )
         return self.gates[address]
 
-    def billed(self, purse: Purse) -> dict[str, float]:
+    def billed(self, purse: BudgetTracker) -> dict[str, float]:
         """What counts as spent if this process is killed now: what is in flight, too."""
-        return purse.taken
+        return purse.spent_and_reserved
 
     def resize(self, ceiling: int, rpm: float | None, tpm: float | None) -> None:
         """Change what each endpoint may be asked; a rate that had no limit gets none."""
@@ -94,11 +94,11 @@ class Endpoints:
     @property
     def room(self) -> bool:
         """Whether no call waits anywhere."""
-        return all(gate.room > 0 for gate in self.gates.values())
+        return all(gate.free_slots > 0 for gate in self.gates.values())
 
     async def room_made(self) -> None:
         """Until there may be room where there was none."""
-        waits = [asyncio.ensure_future(gate.room_made()) for gate in self.gates.values() if gate.room <= 0]
+        waits = [asyncio.ensure_future(gate.wait_for_slot()) for gate in self.gates.values() if gate.free_slots <= 0]
         try:
             if waits:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -20,26 +20,26 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Any, ClassVar, NamedTuple
 
-from ..api import Job, chosen, drive, ended, job_for, opened, with_priors_noted
+from ..api import Refinement, make_refinement, resolve_model, run_refinement, with_outcome, with_priors_in_settings, without_outcome
 from ..core.cancellation import cancel_and_wait
-from ..core.records import NOTHING, Outcome, StopReason
+from ..core.records import NO_USAGE, Outcome, StopReason
 from ..core.serialize import record_to_json
 from ..core.trace import Trace
 from ..errors import ConfigError, StoreError
-from ..middleware import Budget, Purse
+from ..middleware import Budget, BudgetTracker
 from ..models.pricing import FREE
 from ..options import Options
 from ..plans import Plan
-from ..plans.adaptive import Adaptive, Unit
+from ..plans.adaptive import Adaptive, CostUnit
 from ..protocols import Call, Model
-from ..quality.lineage import family, noisy_among
+from ..quality.lineage import llm_graders, observe
 from ..quality.priors import Priors
-from ..session import Desk
-from ..storage.journal import Journal, RowNote
-from ..storage.priors_store import Kept, Shelf
-from ..storage.secure_files import PUBLIC, open_kept
+from ..session import Session
+from ..storage.journal import Journal, RowInfo
+from ..storage.priors_store import PriorsStore, StoredPriors
+from ..storage.secure_files import PUBLIC, open_following_links
 from ..tables.readers import BadRow
-from ..tables.values import merged, names_for
+from ..tables.values import merge_columns, result_column_names
 from ..tables.writers import Output
 from .asked import STDOUT, Asked
 from .endpoints import ROW, Endpoints
@@ -70,7 +70,7 @@ class Engine:
     asked: Asked
     table: Table
     survey: Survey
-    desk: Desk
+    desk: Session
     plan: Plan
     journal: Journal
     output: Output | Nowhere
@@ -94,8 +94,8 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._keys = Keys(self.desk, self.plan)
-        self._moment = self.desk.options.ends_at
-        self._names = names_for(("id", *COLUMNS), self.table.columns)
+        self._moment = self.desk.options.deadline_at
+        self._names = result_column_names(("id", *COLUMNS), self.table.columns)
 
     # --- the whole
 
@@ -126,7 +126,7 @@ class Engine:
     async def _with_files_watched(self, work: Awaitable[None]) -> None:
         """Do the work; where a file of the run is deleted, moved or replaced meanwhile, the run ends."""
         with suppress(StoreError):
-            await self.journal.committed()
+            await self.journal.wait_for_commit()
         self._add_files()
         watching = asyncio.ensure_future(self._watch_files())
         try:
@@ -140,7 +140,7 @@ class Engine:
         self._files.add("journal", journal.with_name(f"{journal.name}-wal"))
         if output not in {None, STDOUT}:
             self._files.add("output's folder", Path(str(output)).resolve().parent)
-            if self.output.in_place:
+            if self.output.is_in_place:
                 self._files.add("output", Path(str(output)))
 
     async def _watch_files(self) -> None:
@@ -226,9 +226,9 @@ class Engine:
         entries = takewhile(self._surveyed, self.table.entries(self.survey.twins, self.refused.put))
         while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
             self._note_spent()
-            await self.journal.committed()  # where nothing is left to do, reading must not run ahead of writing
-            known = self.journal.known(self.asked.name, [entry.id for entry in chunk])
-            self.journal.met(self.asked.name, list(known))
+            await self.journal.wait_for_commit()  # where nothing is left to do, reading must not run ahead of writing
+            known = self.journal.rows_by_id(self.asked.name, [entry.id for entry in chunk])
+            self.journal.mark_seen(self.asked.name, list(known))
             for entry in chunk:
                 parts = self._keys.parts(entry.task)
                 yield Due(entry, key_of(parts), parts, known.get(entry.id))
@@ -241,7 +241,7 @@ class Engine:
         """Wait until a row may begin; False when the run ends before."""
         most = MOST_ROWS * self.desk.options.max_in_flight
         while not self.ended:
-            full = len(self._rows) >= most or self.output.waiting >= MOST_WAITING
+            full = len(self._rows) >= most or self.output.pending_count >= MOST_WAITING
             if not full and self.endpoints.room:
                 return True
             await (self._next_turn() if full else self._next_turn(self.endpoints.room_made()))
@@ -280,20 +280,20 @@ class Engine:
 
     def _report(self) -> Report:
         try:
-            self.output.close(whole=not self.ended)
+            self.output.close(complete=not self.ended)
         except StoreError as error:
             self.end("disk", str(error))
         self._check_files()
         self.progress.finish(self.ended or "finished")
         about = {"ended": self.ended, "message": self.message, "output": self.asked.output, "journal": str(self.asked.journal)}
         self.quote()
-        about["excess"] = self.desk.purse.excess
+        about["excess"] = self.desk.budget_tracker.excess
         report = report_of(self.progress, self.tally, run=self.asked.name, **about, **self._taught_before)
         with suppress(StoreError):
             self._note_spent()
             self._note_budget()
             if not self.ended and self.asked.limit is None:  # rows that this run did not meet are not in the input any more
-                self._note(whole=self.journal.serial(self.asked.name))
+                self._note(whole=self.journal.invocation(self.asked.name))
             self._note(state=self.ended or "finished", report=report.as_data())
         report = self._with_what_is_left(report)
         self._files.close()
@@ -301,8 +301,8 @@ class Engine:
 
     def _note_spent(self) -> None:
         """Where there is no budget, what is spent is noted now and then: there may be one the next time."""
-        if self.desk.options.budget and not self.desk.purse.on_change:
-            self._note(spent=self.endpoints.billed(self.desk.purse))
+        if self.desk.options.budget and not self.desk.budget_tracker.on_change:
+            self._note(spent=self.endpoints.billed(self.desk.budget_tracker))
 
     def quote(self) -> None:
         """Show the price as it was last asked for."""
@@ -313,16 +313,16 @@ class Engine:
     def _taught_before(self) -> dict[str, Any]:
         """What the report tells of what is believed."""
         began = self.plan.priors if isinstance(self.plan, Adaptive) else Priors()
-        given = None if began == Priors() else began.as_data()
+        given = None if began == Priors() else began.to_dict()
         return {"priors": given, "began_with": began.tasks, "learned": self.schooling.told if self.schooling else ()}
 
     def _note(self, **about: Any) -> None:
-        self.journal.note(self.asked.name, **about)
+        self.journal.update_run(self.asked.name, **about)
 
     def _known_settings(self) -> dict[str, Any]:
         """The parts of all settings that this run had so far, by their key; the newest last."""
         run = self.journal.run(self.asked.name)
-        known = dict(run.about.get("settings", {})) if run else {}
+        known = dict(run.metadata.get("settings", {})) if run else {}
         known.pop(self._keys.shared, None)
         return known | {self._keys.shared: self._keys.settings}
 
@@ -331,7 +331,7 @@ class Engine:
     def _look_at_budget(self) -> None:
         """Whether there is more to spend than before: then rows that the price had ended are looked at again, until all were."""
         run = self.journal.run(self.asked.name)
-        about = run.about if run else {}
+        about = run.metadata if run else {}
         self._grown = bool(about.get("grown")) or larger(self.asked.options.budget, about.get("budget"))
         if self._grown or "budget" not in about:
             self._note(budget=limits_of(self.asked.options.budget), grown=self._grown)
@@ -367,7 +367,7 @@ class Engine:
         if self.market:
             return self.market.takes_up(due.ladder)
         offer = due.ladder.offer
-        return offer is not None and (due.ladder.unit != self.plan.unit or offer.rate >= self.plan.price)
+        return offer is not None and (due.ladder.unit != self.plan.cost_unit or offer.rate >= self.plan.min_expected_gain)
 
     # --- what rows go by
 
@@ -376,33 +376,33 @@ class Engine:
         plan, asked = self.plan, self.asked
         if not isinstance(plan, Adaptive) or asked.plan is not None:
             return
-        panel, cast = self.desk.common()
+        panel, cast = self.desk.common_panel()
         if not isinstance(asked.options.priors, Priors):
-            on = asked.learn and asked.engine == "local" and bool(noisy_among(panel))
+            on = asked.learn and asked.engine == "local" and bool(llm_graders(panel))
             source = asked.options.priors or "shipped"
             if source == "learned" and plan.priors == Priors():
                 self.endpoints.say("nothing was learned yet of this model with these graders: the shipped priors hold")
             self.schooling = self.school(plan.priors, self._goes_on_with(plan.priors), on=on, source=source)
             self.plan = plan = replace(plan, priors=self.schooling.start)
-            pair = self.desk.pair
+            pair = self.desk.priors_key
             self._note(pair=pair.as_data() if pair else None)
             self._note_schooling()
         free = all(line.price == FREE for line in (cast.writer, *cast.judges.values()) if line)
         if unit := unit_of(self.desk.options.budget, free=free):
             answered = self.survey.answered == self.survey.total
             money = partial(self._money, unit)
-            self.market = Market(plan, unit, money, lambda: self.desk.purse.spent, self._to_do, panel, answered)
+            self.market = Market(plan, unit, money, lambda: self.desk.budget_tracker.spent, self._to_do, panel, answered)
 
-    def _money(self, unit: Unit) -> float:
+    def _money(self, unit: CostUnit) -> float:
         """What the run may still spend, less what a call has used: at the end that much cannot be spent."""
-        budget, purse = self.desk.options.budget, self.desk.purse
-        return left_of(budget, purse.spent, unit, purse.dearest[unit] if unit != "calls" else 0.0) if budget else 0.0
+        budget, purse = self.desk.options.budget, self.desk.budget_tracker
+        return left_of(budget, purse.spent, unit, purse.max_call_usage[unit] if unit != "calls" else 0.0) if budget else 0.0
 
     @property
     def _to_do(self) -> int:
         """How many rows there are to work on, as far as one can tell before they come by."""
         run = self.journal.run(self.asked.name)
-        same = run and next(reversed(run.about.get("settings", {})), None) == self._keys.shared
+        same = run and next(reversed(run.metadata.get("settings", {})), None) == self._keys.shared
         return max(1, self.survey.total - (run.counts["done"] + run.counts["failed"] if run and same else 0))
 
     def _plan(self, n: int) -> Plan:
@@ -442,7 +442,7 @@ class Engine:
         families = []
         for id in ids:
             if trace := self.journal.trace(self.asked.name, id):
-                families.append(family(trace))
+                families.append(observe(trace))
             await asyncio.sleep(0)
         priors, graded = await asyncio.to_thread(taught, families, before)
         return (priors, graded) if graded else None
@@ -450,14 +450,14 @@ class Engine:
     def _goes_on_with(self, priors: Priors) -> dict[str, Any] | None:
         """What this run noted of its priors, which hold until its end unless a user asks for others; None where nothing holds."""
         noted = self._schooled_before().get(self._keys.shared)
-        if noted is None or self.asked.options.priors in {None, noted.get("source")} or Priors.of(noted["start"]) == priors:
+        if noted is None or self.asked.options.priors in {None, noted.get("source")} or Priors.from_dict(noted["start"]) == priors:
             return noted
         return None
 
     def _schooled_before(self) -> dict[str, Any]:
         """What this run was taught so far, by the key of its settings."""
         run = self.journal.run(self.asked.name)
-        return dict(run.about.get("schooling", {})) if run else {}
+        return dict(run.metadata.get("schooling", {})) if run else {}
 
     def _note_schooling(self) -> None:
         if self.schooling:
@@ -471,11 +471,11 @@ class Engine:
         schooling, asked = self.schooling, self.asked
         if schooling is None or self.ended or not asked.learn or not self.progress.worked:
             return report
-        pair, learned = self.desk.pair, await self._taught(schooling.pupils(), Priors())
+        pair, learned = self.desk.priors_key, await self._taught(schooling.pupils(), Priors())
         if pair is None or learned is None or learned[1] < LEAST:
             return report
         source = f"run {asked.name} in {asked.journal}, {learned[1]:,} of {self.survey.total:,} rows"
-        kept = Shelf.at().put_unless_less(Kept.now(pair, learned[0], source))
+        kept = PriorsStore.in_folder().save_if_more_tasks(StoredPriors.create(pair, learned[0], source))
         report = replace(report, taught=learned[1], for_next=kept.priors.tasks)
         self._note(report=report.as_data())
         return report
@@ -487,8 +487,8 @@ class Engine:
         came = due.came
         if came is None or came.status == "open" or self.asked.redoes(came) or self._taken_up(due):
             return None
-        if due.note and due.note.n != due.entry.n:
-            self.journal.moved(self.asked.name, due.entry.id, due.entry.n)
+        if due.note and due.note.position != due.entry.n:
+            self.journal.set_position(self.asked.name, due.entry.id, due.entry.n)
         return came
 
     def _left(self, due: Due) -> Came:
@@ -496,8 +496,8 @@ class Engine:
         if due.came:
             return due.came
         kept = self.journal.trace(self.asked.name, due.entry.id) if due.known else None
-        if kept and kept.graded:
-            return came_of(ended(kept, self._plan(due.entry.n), StopReason(self.ended), self.message))
+        if kept and kept.graded_candidates:
+            return came_of(with_outcome(kept, self._plan(due.entry.n), StopReason(self.ended), self.message))
         return not_started(self.message)
 
     def _begin(self, due: Due) -> None:
@@ -536,13 +536,13 @@ class Engine:
         if account:
             account.ended(trace)
             data["ladder"] = account.ladder.as_data()
-        self.journal.finish(self.asked.name, due.entry.id, came.status, data)
-        await self.journal.committed()
+        self.journal.finish_row(self.asked.name, due.entry.id, came.status, data)
+        await self.journal.wait_for_commit()
         if self.schooling:
             self.schooling.ended(due.entry.n)
         self._written(due.entry, came, kept=False)
 
-    def _job(self, due: Due, account: Row | None) -> tuple[Job, RowStore]:
+    def _job(self, due: Due, account: Row | None) -> tuple[Refinement, RowStore]:
         """The refinement of a row, taken up where the journal left it, or begun; and where it is kept. Raises ConfigError."""
         task = due.entry.task
         if self.asked.mode == "grade" and task.response is None:
@@ -550,11 +550,13 @@ class Engine:
         cut = bool(due.came and due.came.truncated and "truncated" in self.asked.retry)
         kept = self.journal.trace(self.asked.name, due.entry.id) if due.known and not cut else None
         if kept and kept.outcome and kept.outcome.reason is StopReason.GAIN:  # it is taken up again
-            kept = opened(kept)
+            kept = without_outcome(kept)
             if due.note and due.note.result:
-                self.journal.finish(self.asked.name, due.entry.id, "open", due.note.result)
+                self.journal.finish_row(self.asked.name, due.entry.id, "open", due.note.result)
         plan = self._plan(due.entry.n)
-        job = with_priors_noted(replace(job_for(replace(kept, task=task) if kept else task, self.desk, self._moment), plan=plan))
+        job = with_priors_in_settings(
+            replace(make_refinement(replace(kept, task=task) if kept else task, self.desk, self._moment), plan=plan)
+        )
         if kept is None:
             self._anew(due, job.trace)
         store = RowStore(self.journal, self.asked.name, due.entry.id, self.progress, len(kept.records) if kept else 0)
@@ -562,25 +564,27 @@ class Engine:
             if kept:
                 account.resumed(job.trace, plan)
             plan = account.plan(plan)
-        return replace(job, plan=plan, store=store, owned=False), store
+        return replace(job, plan=plan, store=store, owns_session=False), store
 
     def _anew(self, due: Due, trace: Trace) -> None:
         """Begin a row in the journal. Columns that are nobody's business but the output's are not kept there."""
         bare = replace(trace, task=replace(trace.task, metadata={}), records=())
-        self.journal.begin(self.asked.name, due.entry.id, due.entry.n, due.key, due.parts, bare.header())
+        self.journal.begin_row(self.asked.name, due.entry.id, due.entry.n, due.key, due.parts, bare.header())
 
-    async def _driven(self, job: Job, store: RowStore) -> Trace:
+    async def _driven(self, job: Refinement, store: RowStore) -> Trace:
         """The trace at its end, or as far as it got before the run ended."""
         try:
-            async with aclosing(drive(job)) as growing:
+            async with aclosing(run_refinement(job)) as growing:
                 async for trace in growing:
-                    if trace.records[-1].usage is not NOTHING:
-                        await self.journal.committed()  # what was paid for is safe before more is asked
+                    if trace.records[-1].usage is not NO_USAGE:
+                        await self.journal.wait_for_commit()  # what was paid for is safe before more is asked
         except asyncio.CancelledError:
             if not self.ended:
                 raise
         trace = store.trace or job.trace
-        if trace.outcome and (trace.outcome.reason == "deadline" or (trace.outcome.reason == "budget" and self.desk.purse.over)):
+        if trace.outcome and (
+            trace.outcome.reason == "deadline" or (trace.outcome.reason == "budget" and self.desk.budget_tracker.is_exhausted)
+        ):
             self.end(str(trace.outcome.reason), trace.outcome.note)
         elif trace.outcome and trace.outcome.reason == "budget":
             self._too_dear = trace.outcome.note
@@ -590,7 +594,7 @@ class Engine:
         self.progress.settle(came, kept=kept)
         self.tally.settle(came)
         id = {} if self.table.shape.columns.id else {"id": entry.id}
-        self.output.put(entry.n, merged(entry.values, {**id, **came.columns}, self._names))
+        self.output.put(entry.n, merge_columns(entry.values, {**id, **came.columns}, self._names))
 
 
 async def desk_of(  # noqa: PLR0917
@@ -600,26 +604,26 @@ async def desk_of(  # noqa: PLR0917
     judge: Any,
     options: Options,
     hold: Callable[[Call, Model], Call] | None,
-    purse: Purse | None = None,
-) -> tuple[Desk, Plan]:
+    purse: BudgetTracker | None = None,
+) -> tuple[Session, Plan]:
     """Where the rows of a run are worked on, and by which plan. `purse`: one that others share; None: the desk's own."""
     writer = model
     if asked.mode == "grade":
         options = replace(options, max_iterations=0, editor=False)
-        writer, judge = False, await chosen(model if judge is None else judge)
-    desk = Desk(options, await chosen(writer), graders, judge, hold)
-    desk.purse = purse or desk.purse
-    panel, _ = desk.common()
-    noisy = bool(noisy_among(panel))
+        writer, judge = False, await resolve_model(model if judge is None else judge)
+    desk = Session(options, await resolve_model(writer), graders, judge, hold)
+    desk.budget_tracker = purse or desk.budget_tracker
+    panel, _ = desk.common_panel()
+    noisy = bool(llm_graders(panel))
     return desk, asked.plan or options.make_plan(writes=desk.writer is not None, noisy=noisy, priors=desk.priors)
 
 
-def keep_capabilities(desk: Desk, name: str, journal: Journal) -> None:
+def keep_capabilities(desk: Session, name: str, journal: Journal) -> None:
     """Note with the run what its models are learned to take, so that it asks in the same way when it goes on."""
     run = journal.run(name)
     known = desk.capabilities
-    known.restore(run.about.get("capabilities", {}) if run else {})
-    known.on_change = lambda: journal.note(name, capabilities=known.as_data())
+    known.restore(run.metadata.get("capabilities", {}) if run else {})
+    known.on_change = lambda: journal.update_run(name, capabilities=known.as_data())
 
 
 class Due(NamedTuple):
@@ -628,7 +632,7 @@ class Due(NamedTuple):
     entry: Entry
     key: str
     parts: dict[str, str]
-    note: RowNote | None
+    note: RowInfo | None
 
     @property
     def known(self) -> bool:
@@ -695,9 +699,9 @@ class Refused:
         """Write one down. Raises StoreError."""
         try:
             if self._file is None:
-                file = open_kept(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC)
+                file = open_following_links(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC)
                 self._file = TextIOWrapper(BufferedWriter(file), "utf-8", line_buffering=True)
-            self._file.write(json.dumps({"place": bad.place, "message": bad.message}) + "\n")
+            self._file.write(json.dumps({"place": bad.location, "message": bad.message}) + "\n")
         except OSError as error:
             raise StoreError(f"errors file {self.path!r} cannot be written: {error.strerror}") from error
 
@@ -740,6 +744,6 @@ class RowStore:
         self.trace = trace
         fresh = [r for r in trace.records[self.written :] if not (isinstance(r, Outcome) and r.reason.resumable)]
         if fresh:
-            self.journal.append(self.run, self.row, self.written, [record_to_json(r) for r in fresh])
+            self.journal.append_records(self.run, self.row, self.written, [record_to_json(r) for r in fresh])
             self.written += len(fresh)
             self.progress.usage = sum((r.usage for r in fresh), self.progress.usage)

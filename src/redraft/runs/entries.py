@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from ..core.records import Task, text_of
+from ..core.records import Task, message_text
 from ..errors import ConfigError
-from ..tables.columns import MOST_SHOWN, RESPONSES, Columns, Shape, recognised
+from ..tables.columns import MAX_LISTED_COLUMNS, RESPONSE_NAMES, RowMapping, TaskColumns, infer_columns
 from ..tables.readers import BadRow, Row
 from ..tables.sources import Source
 from ..text import utf8_size
@@ -90,12 +90,12 @@ class Reasons:
         if not self.total:
             return f"there is no row in {said}: it is empty"
         often = sorted(self._found.values(), key=lambda found: -found[1])
-        shown = "; ".join(f"{n:,} x {bad.message[:300]} (first at {bad.place})" for bad, n in often[:SHOWN_REASONS])
+        shown = "; ".join(f"{n:,} x {bad.message[:300]} (first at {bad.location})" for bad, n in often[:SHOWN_REASONS])
         more = f"; and {len(often) - SHOWN_REASONS} other reasons" if len(often) > SHOWN_REASONS else ""
         return (
             f"none of the {self.total:,} rows in {said} can be used: {shown}{more}"
             if self.total > 1
-            else (f"the only row in {said} cannot be used: {often[0][0].message} (at {often[0][0].place})")
+            else (f"the only row in {said} cannot be used: {often[0][0].message} (at {often[0][0].location})")
         )
 
 
@@ -107,7 +107,7 @@ class Table:
     """
 
     source: Source
-    shape: Shape
+    shape: RowMapping
     on_duplicate: str = "error"
     limit: int | None = None
     columns: tuple[str, ...] = ()
@@ -117,8 +117,10 @@ class Table:
         """Why rows have no response, and what to do about it."""
         if name := self.shape.columns.response:
             return f"no row has one in {name!r}"
-        shown = ", ".join(map(repr, self.columns[:MOST_SHOWN])) + (" and more" if len(self.columns) > MOST_SHOWN else "")
-        return f"no column is known to be the response ({', '.join(RESPONSES)} are); state it by --response-col. There are {shown}"
+        shown = ", ".join(map(repr, self.columns[:MAX_LISTED_COLUMNS])) + (
+            " and more" if len(self.columns) > MAX_LISTED_COLUMNS else ""
+        )
+        return f"no column is known to be the response ({', '.join(RESPONSE_NAMES)} are); state it by --response-col. There are {shown}"
 
     def survey(self, look: Callable[[int], object] = int) -> Survey:
         """One pass. `look` is told how far it is.
@@ -128,19 +130,19 @@ class Table:
         total = asked = given = answered = 0
         reasons, ids = Reasons(), Ids()
         for row, task, id in self._tasks(reasons.add):
-            earlier = ids.add(id, row.place)
+            earlier = ids.add(id, row.location)
             if earlier and task.id and self.on_duplicate == "error":
                 raise ConfigError(
-                    f"the id {task.id!r} stands twice: {earlier} and {row.place}; make ids unique, or choose with "
+                    f"the id {task.id!r} stands twice: {earlier} and {row.location}; make ids unique, or choose with "
                     f"--on-duplicate ({', '.join(ON_DUPLICATE[1:])})"
                 )
             total += 1
-            asked += sum(utf8_size(text_of(m)) for m in task.messages)
+            asked += sum(utf8_size(message_text(m)) for m in task.messages)
             given += utf8_size(task.response or "")
             answered += task.response is not None
             look(total)
         if not total:
-            raise Unusable(reasons.told(self.source.said), lambda refuse: deque(self._tasks(refuse), 0))
+            raise Unusable(reasons.told(self.source.name), lambda refuse: deque(self._tasks(refuse), 0))
         doubles = ids.settle()
         left_out = doubles if self.on_duplicate in {"first", "last"} else 0
         return Survey(total - left_out, reasons.total, asked, given, answered, ids if doubles else None)
@@ -156,7 +158,7 @@ class Table:
             if self._left_out(nth, of):
                 continue
             id = id if nth == 1 or self.on_duplicate in {"first", "last"} else f"{id}{mark}{nth}"
-            yield Entry(n, row.place, self._named(row.values, id), replace(task, id=id) if id != task.id else task)
+            yield Entry(n, row.location, self._named(row.values, id), replace(task, id=id) if id != task.id else task)
             n += 1
 
     def _named(self, values: Mapping[str, Any], id: str) -> Mapping[str, Any]:
@@ -174,23 +176,23 @@ class Table:
                 task = self.shape.task(row.values)
                 id = task.id or content_id(task)
             except ValueError as error:
-                refuse(BadRow(row.place, str(error)))
+                refuse(BadRow(row.location, str(error)))
             except Exception as error:  # noqa: BLE001  (rows are foreign: whatever one makes our readers raise, the next is read)
-                refuse(BadRow(row.place, f"it cannot be read: {type(error).__name__}: {error}"))
+                refuse(BadRow(row.location, f"it cannot be read: {type(error).__name__}: {error}"))
             else:
                 yield row, task, id
 
 
-def table_of(source: Source, columns: Columns, on_duplicate: str, limit: int | None) -> Table:
+def table_of(source: Source, columns: TaskColumns, on_duplicate: str, limit: int | None) -> Table:
     """The table in a source, once its first rows are looked at. Raises ConfigError."""
     if on_duplicate not in ON_DUPLICATE:
         raise ConfigError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, got {on_duplicate!r}")
     reasons = Reasons()
     sample = [row.values for row in islice(source.rows(reasons.add), SAMPLE)]
     if not sample:
-        raise Unusable(reasons.told(source.said), lambda refuse: deque(source.rows(refuse), 0))
+        raise Unusable(reasons.told(source.name), lambda refuse: deque(source.rows(refuse), 0))
     named = tuple(dict.fromkeys(name for values in sample for name in values))
-    return Table(source, recognised(sample, columns), on_duplicate, limit, named)
+    return Table(source, infer_columns(sample, columns), on_duplicate, limit, named)
 
 
 class Ids:

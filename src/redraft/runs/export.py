@@ -21,9 +21,9 @@ import orjson
 
 from ..core.trace import Trace
 from ..errors import ConfigError, RedraftError, StoreError
-from ..storage import write_whole
-from ..storage.secure_files import draft_folder, resolved
-from ..tables.writers import Output, ending_of, open_output
+from ..storage import write_atomic
+from ..storage.secure_files import draft_folder, resolve_path
+from ..tables.writers import Output, open_output, output_suffix
 from .card import CONFIGS, MARK, card_text
 from .pairs import Columns, Example, LeftOut, Lesson, Prompt, Recipe, provenance_of
 
@@ -99,7 +99,7 @@ def export(
         for row, trace in rows:
             side, found = tally.take(row.id, trace, provenance)
             for columns in found:
-                outputs[side].put(outputs[side].written, columns)
+                outputs[side].put(outputs[side].written_count, columns)
         if not any(tally.sides.values()):
             raise RedraftError(tally.nothing(provenance.run))
     exported = tally.exported(places.written(tally.sides), provenance)
@@ -130,9 +130,9 @@ def _draft_of(file: str, folders: ExitStack) -> Path | None:
     """Where a file is written until it is whole; None for stdout, pipes and devices."""
     if file == "-" or (Path(file).exists() and not Path(file).is_file()):
         return None
-    ending_of(Path(file))
+    output_suffix(Path(file))
     try:
-        target = resolved(file)
+        target = resolve_path(file)
         return folders.enter_context(draft_folder(target)) / target.name
     except OSError as error:
         raise StoreError(f"{file} cannot be written: {error.strerror}") from error
@@ -149,7 +149,7 @@ def _publish(draft: Path, target: Path) -> None:
 
 def _write_card(path: Path, text: str) -> None:
     try:
-        write_whole(str(path), text)
+        write_atomic(str(path), text)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -269,8 +269,8 @@ class Tally:
             for writer in _writers(example.columns):
                 self.writers[writer if writer in self.writers or len(self.writers) < MOST_NAMES else "others"] += 1
         for seat in trace.panel:
-            if len(self.graders) < MOST_NAMES or seat.grader in self.graders:
-                self.graders[seat.grader] = _standing(seat.card) or self.graders.get(seat.grader, "")
+            if len(self.graders) < MOST_NAMES or seat.name in self.graders:
+                self.graders[seat.name] = _standing(seat.card) or self.graders.get(seat.name, "")
             else:
                 self.graders["others"] = ""
 

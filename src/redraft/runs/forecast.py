@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..core.records import NOTHING, Candidate, Comparison, Feedback, Record, Usage
-from ..core.trace import Seat
+from ..core.records import NO_USAGE, Candidate, Comparison, Feedback, Record, Usage
+from ..core.trace import PanelGrader
 from ..plans import Plan
 from ..plans.adaptive import Adaptive
 from ..quality.priors import Priors
-from ..session import Desk
+from ..session import Session
 from .entries import Survey
 from .imagined import imagined, worked
 
@@ -45,11 +45,11 @@ class Likely:
         return Likely(min(max(self.calls, calls[0]), calls[1]), min(max(self.tokens, tokens[0]), tokens[1]), usd)
 
 
-def likely_of(desk: Desk, plan: Plan, survey: Survey, rows: int) -> Likely | None:
+def likely_of(desk: Session, plan: Plan, survey: Survey, rows: int) -> Likely | None:
     """What so many rows of a table likely take; None for a plan of the user's own."""
     if desk.options.plan is not None:
         return None
-    panel, cast = desk.common()
+    panel, cast = desk.common_panel()
     given = rows * survey.answered / max(1, survey.total)
     steps: defaultdict[Who, float] = defaultdict(float)
     for share, answered in ((given, True), (rows - given, False)):
@@ -60,13 +60,13 @@ def likely_of(desk: Desk, plan: Plan, survey: Survey, rows: int) -> Likely | Non
     lines = [(cast.judges[by] if by else cast.writer, usage) for (_, by), usage in usages if usage.calls]
     costs = [line.price.cost(usage) if line and line.price else None for line, usage in lines]
     known = [cost for cost in costs if cost is not None]
-    total = sum((usage for _, usage in lines), NOTHING)
+    total = sum((usage for _, usage in lines), NO_USAGE)
     return Likely(round(total.calls), round(total.tokens or 0), sum(known) if len(known) == len(costs) else None)
 
 
-def steps_of_a_row(desk: Desk, plan: Plan, panel: Iterable[Seat], *, answered: bool) -> dict[Who, float]:
+def steps_of_a_row(desk: Session, plan: Plan, panel: Iterable[PanelGrader], *, answered: bool) -> dict[Who, float]:
     """How often a row is worked on, on average, and by whom; only where a model is asked."""
-    asked = {seat.grader: seat for seat in panel if not seat.free}
+    asked = {seat.name: seat for seat in panel if not seat.model_free}
     priors = plan.priors if isinstance(plan, Adaptive) else Priors()
     worlds = imagined(priors if asked else even_odds(desk.options.target_score), asked.values(), answered=answered)
     traces = [worked(trace, plan, world) for world, trace in worlds]
@@ -75,17 +75,17 @@ def steps_of_a_row(desk: Desk, plan: Plan, panel: Iterable[Seat], *, answered: b
         steps[who] += 1
     answers = sum(len(trace.candidates) for trace in traces)
     for name, seat in asked.items():
-        grader = desk.common()[1].graders[name]
+        grader = desk.common_panel()[1].graders[name]
         if seat.must:  # they are not imagined
-            steps["grade", name] = answers * seat.looks
+            steps["grade", name] = answers * seat.repeats
         steps["grade", name] += len(traces) * calls_a_task(grader) / max(1, calls_a_look(grader))
     return {who: n / len(traces) for who, n in steps.items() if not who[1] or who[1] in asked}
 
 
 def even_odds(target: float) -> Priors:
     """By these, every text reaches the target half of the time, whatever it came from, and is graded as it is."""
-    drafts = Priors(level=target, level_sd=0, draft_sd=0.1, noise_sd=0, style_sd=0, drift=0)
-    return replace(drafts, gain=target, gain_sd=0, carry=0, step_sd=0.1)
+    drafts = Priors(draft_mean=target, draft_mean_sd=0, draft_sd=0.1, noise_sd=0, bias_sd=0, bias_drift=0)
+    return replace(drafts, gain=target, gain_sd=0, retention=0, step_sd=0.1)
 
 
 def _who(record: Record) -> Who | None:
@@ -99,7 +99,7 @@ def _who(record: Record) -> Who | None:
     return None
 
 
-def usage_of(who: Who, n: float, desk: Desk, survey: Survey) -> Usage:
+def usage_of(who: Who, n: float, desk: Session, survey: Survey) -> Usage:
     """What `n` such steps take, where texts are as long as they likely are."""
     role, grader = who
     prompt = survey.prompt_bytes / max(1, survey.total) / BYTES_A_TOKEN
@@ -107,7 +107,7 @@ def usage_of(who: Who, n: float, desk: Desk, survey: Survey) -> Usage:
     answer = min(answer, desk.options.max_tokens or answer)
     if role in {"generate", "refine"}:
         return _usage(n, prompt + (answer + ADVICE if role == "refine" else 0), answer)
-    calls = n * calls_a_look(desk.common()[1].graders[grader]) * (DUEL if role == "compare" else 1)
+    calls = n * calls_a_look(desk.common_panel()[1].graders[grader]) * (DUEL if role == "compare" else 1)
     return _usage(calls, prompt + answer * (2 if role == "compare" else 1) + INSTRUCTIONS, VERDICT)
 
 
@@ -120,9 +120,9 @@ def calls_a_look(grader: Any) -> int:
     parts = getattr(grader, "parts", ())
     if not parts:
         return int(not getattr(grader, "free", False))
-    return sum(map(calls_a_look, parts)) * int(getattr(grader, "looks", 1))
+    return sum(map(calls_a_look, parts)) * int(getattr(grader, "repeat_steps", 1))
 
 
 def calls_a_task(grader: Any) -> int:
     """The calls that a grader, or all of its parts, make once for a task, beside those of each look."""
-    return int(getattr(grader, "calls_once", 0)) + sum(map(calls_a_task, getattr(grader, "parts", ())))
+    return int(getattr(grader, "setup_calls", 0)) + sum(map(calls_a_task, getattr(grader, "parts", ())))

@@ -15,13 +15,13 @@ import orjson
 
 from ..core.records import Task
 from ..core.serialize import pack
-from ..graders.fingerprint import fingerprint
+from ..graders.fingerprint import grader_fingerprint
 from ..options import Options
-from ..perform import Cast
+from ..perform import Roles
 from ..plans import Plan
 from ..plans.adaptive import Adaptive
 from ..quality.priors import Priors
-from ..session import Desk
+from ..session import Session
 
 UNTOLD = Priors(**dict.fromkeys((f.name for f in fields(Priors)), 0))  # stands for all that a user did not give
 VERSION = 1  # of the key: counts as a part of it
@@ -31,8 +31,8 @@ OF_A_TASK = ("messages", "response", "reference", "context", "tests", "requireme
 class Keys:
     """What decides results in a run. `settings` are the parts that all its rows share, `shared` is one key for them."""
 
-    def __init__(self, desk: Desk, plan: Plan) -> None:
-        _, cast = desk.common()
+    def __init__(self, desk: Session, plan: Plan) -> None:
+        _, cast = desk.common_panel()
         self.settings = settings_parts(desk, plan)
         self.shared = key_of(self.settings)
         self._metadata = reads_metadata(cast.graders.values())
@@ -42,17 +42,17 @@ class Keys:
         return {"settings": self.shared, **task_parts(task, metadata=self._metadata)}
 
 
-def settings_parts(desk: Desk, plan: Plan) -> dict[str, str]:
+def settings_parts(desk: Session, plan: Plan) -> dict[str, str]:
     """The parts that all rows of a run share."""
-    _, cast = desk.common()
+    _, cast = desk.common_panel()
     options = desk.options
     sampling = {"temperature": options.temperature, "max_tokens": options.max_tokens, "seed": options.seed}
     return {
         "version": str(VERSION),
         "model": short(cast.writer.identity if cast.writer else ""),
         "sampling": short(sampling),
-        "plan": fingerprint(_as_asked(plan, options), lambda _: None),
-        "editor": fingerprint(cast.editor, lambda _: None) if cast.editor else "none",
+        "plan": grader_fingerprint(_as_asked(plan, options), lambda _: None),
+        "editor": grader_fingerprint(cast.editor, lambda _: None) if cast.editor else "none",
         **_graders(desk, cast),
     }
 
@@ -64,12 +64,12 @@ def _as_asked(plan: Plan, options: Options) -> Plan:
     return replace(plan, priors=UNTOLD)
 
 
-def _graders(desk: Desk, cast: Cast) -> dict[str, str]:
-    panel, _ = desk.common()
+def _graders(desk: Session, cast: Roles) -> dict[str, str]:
+    panel, _ = desk.common_panel()
     told: dict[str, list[Any]] = {}
     for seat in panel:
         reads = ["tool_calls"] if seat.reads_tool_calls else []
-        told[seat.grader] = [seat.weight, seat.must, seat.looks, desk.fingerprint(cast, seat.grader), *reads]
+        told[seat.name] = [seat.weight, seat.must, seat.repeats, desk.fingerprint(cast, seat.name), *reads]
     return {f"grader {name}": short(what) for name, what in told.items()}
 
 

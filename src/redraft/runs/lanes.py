@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from uuid import uuid4
 
 from ..errors import ModelTimeoutError
-from ..models.http_client import REFUSED
-from ..models.openai_batches import Answer, Batch, Batches, unanswered
+from ..models.http_client import REFUSED_USAGE
+from ..models.openai_batches import BatchClient, BatchItemResult, ProviderBatch, missing_answer_error
 from ..protocols import Request
 from ..storage.journal import Journal
 
@@ -39,7 +39,7 @@ class Ledger:
     def __init__(self, journal: Journal, run: str) -> None:
         self._journal, self._run = journal, run
         note = journal.run(run)
-        about = (note.about.get("waves") if note else None) or {}
+        about = (note.metadata.get("waves") if note else None) or {}
         self.token: str = about.get("token") or uuid4().hex
         self.count: int = about.get("count", 0)
         self.open: dict[str, Sent] = {each["wave"]: Sent(**each) for each in about.get("open", ())}
@@ -57,7 +57,7 @@ class Ledger:
         """Note a wave, for good. Raises StoreError."""
         self.open[sent.wave] = sent
         self._write()
-        await self._journal.committed()
+        await self._journal.wait_for_commit()
 
     def drop(self, waves: Iterable[str]) -> None:
         """Forget waves: all that they brought is in the journal, or on its way there before this."""
@@ -66,7 +66,9 @@ class Ledger:
             self._write()
 
     def _write(self) -> None:
-        self._journal.note(self._run, waves={"token": self.token, "count": self.count, "open": [*map(asdict, self.open.values())]})
+        self._journal.update_run(
+            self._run, waves={"token": self.token, "count": self.count, "open": [*map(asdict, self.open.values())]}
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -75,10 +77,10 @@ class Item:
 
     key: str
     line: bytes
-    waiting: list[asyncio.Future[Answer]] = field(default_factory=list)
+    waiting: list[asyncio.Future[BatchItemResult]] = field(default_factory=list)
     tries: int = 0
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: BatchItemResult) -> None:
         for waiter in self.waiting:
             if not waiter.done():
                 waiter.set_result(answer)
@@ -86,7 +88,7 @@ class Item:
     def fail(self, why: str) -> None:
         for waiter in self.waiting:
             if not waiter.done():
-                waiter.set_exception(ModelTimeoutError(why, retryable=False, usage=REFUSED))
+                waiter.set_exception(ModelTimeoutError(why, retryable=False, usage=REFUSED_USAGE))
 
 
 @dataclass
@@ -96,13 +98,13 @@ class Lane:
     `left` are waves of an earlier process; until their answers have come nothing new is sent. `most` requests a wave.
     """
 
-    batches: Batches
+    batches: BatchClient
     model: str
     left: list[Sent]
     most: int = REQUESTS
     open: dict[str, Item] = field(default_factory=dict)
     sent: dict[str, Item] = field(default_factory=dict)
-    early: dict[str, Answer] = field(default_factory=dict)
+    early: dict[str, BatchItemResult] = field(default_factory=dict)
     size: int = 0
     recovering: bool = False
 
@@ -118,7 +120,7 @@ class Lane:
     def item(self, key: str, request: Request) -> Item:
         """The item for a request; made where nobody has asked the same."""
         known = self.sent.get(key) or self.open.get(key)
-        return known or self.add(Item(key, self.batches.line(key, request)))
+        return known or self.add(Item(key, self.batches.request_line(key, request)))
 
     def add(self, item: Item) -> Item:
         self.open[item.key] = item
@@ -143,7 +145,7 @@ class Lane:
         del self.open[item.key]
         self.size -= len(item.line)
 
-    def deliver(self, key: str, answer: Answer, *, early: bool) -> None:
+    def deliver(self, key: str, answer: BatchItemResult, *, early: bool) -> None:
         """Hand an answer to whoever waits. `early`: somebody will come who has not asked yet."""
         if item := self.sent.pop(key, None):
             item.answer(answer)
@@ -153,9 +155,9 @@ class Lane:
         elif early:
             self.early[key] = answer
 
-    def missed(self, items: Sequence[Item], batch: Batch) -> None:
+    def missed(self, items: Sequence[Item], batch: ProviderBatch) -> None:
         """Their batch has ended: what it did not answer is asked again, up to a point."""
-        too_much = batch.why is not None and batch.why.get("code") == TOO_MUCH and len(items) > 1
+        too_much = batch.error is not None and batch.error.get("code") == TOO_MUCH and len(items) > 1
         if too_much:
             self.most = len(items) // 2
         for item in [item for item in items if self.sent.get(item.key) is item]:
@@ -167,5 +169,5 @@ class Lane:
                 item.fail(f"{TRIES} batches ended without an answer, the last of them {batch.status}{because(batch)}")
 
 
-def because(batch: Batch) -> str:
-    return f": {unanswered(batch.why)}" if batch.why else ""
+def because(batch: ProviderBatch) -> str:
+    return f": {missing_answer_error(batch.error)}" if batch.error else ""

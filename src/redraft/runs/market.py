@@ -25,10 +25,10 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from ..core.records import Comparison, Failure, Outcome, Record, Usage
 from ..core.steps import Step
-from ..core.trace import Seat, Trace
+from ..core.trace import PanelGrader, Trace
 from ..middleware import Budget
-from ..plans.adaptive import Adaptive, Choice, Unit, answers
-from ..quality.posterior import Belief
+from ..plans.adaptive import Adaptive, Choice, CostUnit, answer_cost
+from ..quality.posterior import Posterior
 from ..quality.priors import Priors
 from .imagined import DUEL, JUDGE, imagined, worked
 
@@ -37,7 +37,7 @@ MOST = 384  # rows that are remembered, the latest
 DEEPEST = 24  # decisions of a row that are told apart
 OFTEN, FINELY = 16, 64  # so many times the price is found anew while as much happens as rows are known, or are left
 HALVINGS = 10  # of the interval in which the price is looked for, on a logarithmic scale
-SCALE: Mapping[Unit, int] = {"usd": 1, "tokens": 1000, "calls": 1}  # of a budget's limit in a unit of gains
+SCALE: Mapping[CostUnit, int] = {"usd": 1, "tokens": 1000, "calls": 1}  # of a budget's limit in a unit of gains
 CHEAP, CHEAPEST = 0.005, 1e-4  # the price of a call at which made-up rows go on, and the least that is looked at
 FREELY = 1e9  # the rate of gain of what costs nothing, and more than any price
 
@@ -46,7 +46,7 @@ class Quote(NamedTuple):
     """The price of the moment: what a unit must be expected to gain, in points of the score."""
 
     price: float
-    unit: Unit
+    unit: CostUnit
 
 
 Parked: TypeAlias = tuple[int, float, float]  # decisions made, and the last one's rate and cost, roughly
@@ -67,7 +67,7 @@ class Ladder:
     but for that at the last decision, `due`: what it will have at the next.
     """
 
-    unit: Unit
+    unit: CostUnit
     base: float | None = None
     rungs: list[Rung] = field(default_factory=list)
     duel: float = 0.0
@@ -80,12 +80,12 @@ class Ladder:
         `going` on; without a choice its end. Where it is not known what the row took, nothing is learned of it.
         """
         others, dueled = apart(trace.records)
-        self.duel, self.rivals = paid(dueled, self.unit), self.rivals or going or len(trace.graded) > 1
+        self.duel, self.rivals = paid(dueled, self.unit), self.rivals or going or len(trace.graded_candidates) > 1
         spent = taken(others, self.unit)
         if spent is None:
             return
         if choice or self.base is None or spent > self.spent:
-            self._decided(spent, Rung(min(choice.rate, FREELY), choice.cost or 0.0) if choice else Rung(0.0, 0.0))
+            self._decided(spent, Rung(min(choice.gain_per_cost, FREELY), choice.cost or 0.0) if choice else Rung(0.0, 0.0))
         self.due = spent + (self.rungs[-1].cost if going else 0.0)
 
     def _decided(self, spent: float, rung: Rung) -> None:
@@ -131,12 +131,12 @@ class Told(Adaptive):
 
     ladder: Ladder = field(kw_only=True, repr=False, compare=False)
 
-    def choices(self, trace: Trace, belief: Belief) -> list[Choice]:
+    def choices(self, trace: Trace, belief: Posterior) -> list[Choice]:
         """What may come next."""
         found, unit = super().choices(trace, belief), self.ladder.unit
-        told = found if self.unit == unit else Adaptive.choices(replace(self, unit=unit), trace, belief)
-        going = any(choice.rate >= self.price for choice in found)
-        self.ladder.told(trace, max(told, key=lambda choice: choice.rate, default=None), going=going)
+        told = found if self.cost_unit == unit else Adaptive.choices(replace(self, cost_unit=unit), trace, belief)
+        going = any(choice.gain_per_cost >= self.min_expected_gain for choice in found)
+        self.ladder.told(trace, max(told, key=lambda choice: choice.gain_per_cost, default=None), going=going)
         return found
 
 
@@ -149,9 +149,9 @@ class AtMarket(Told):
     def __call__(self, trace: Trace) -> Sequence[Step]:
         _, dueled = apart(trace.records)
         price, unit = self.row.market.quoted(self.row, compared=bool(dueled))
-        return Adaptive.__call__(replace(self, price=price, unit=unit), trace)
+        return Adaptive.__call__(replace(self, min_expected_gain=price, cost_unit=unit), trace)
 
-    def choices(self, trace: Trace, belief: Belief) -> list[Choice]:
+    def choices(self, trace: Trace, belief: Posterior) -> list[Choice]:
         """What may come next; the market is told of it."""
         found = super().choices(trace, belief)
         self.row.market.moved(self.row)
@@ -187,7 +187,7 @@ class Row:
 
     def ended(self, trace: Trace | None) -> None:
         """The row's end; None where there is nothing to be told of it."""
-        if trace and trace.graded:
+        if trace and trace.graded_candidates:
             self.ladder.told(trace)
         self.market.finished(self, trace)
 
@@ -213,22 +213,22 @@ class Market:
     def __init__(  # noqa: PLR0917
         self,
         plan: Adaptive,
-        unit: Unit,
+        unit: CostUnit,
         left: Callable[[], float],
         spent: Callable[[], Mapping[str, float]],
         rows: int,
-        panel: Iterable[Seat] = (JUDGE,),
+        panel: Iterable[PanelGrader] = (JUDGE,),
         answered: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
         self.plan, self.unit, self.left, self.spent = plan, unit, left, spent
         self.waiting = rows
         self.under_way: set[Row] = set()
         self._panel, self._answered = tuple(panel), answered
-        self._duel = sum(DUEL.calls * seat.looks for seat in self._panel if seat.compares)
-        self._early = plan.rules.drafts > 1 or any(seat.editable for seat in self._panel)  # two to compare without going on
+        self._duel = sum(DUEL.calls * seat.repeats for seat in self._panel if seat.compares)
+        self._early = plan.base_plan.drafts > 1 or any(seat.editable for seat in self._panel)  # two to compare without going on
         self._before, self._paid = self._gone, 0.0
         self._over: deque[Ladder] = deque(maxlen=MOST)
-        self._took: dict[Unit, float | None] = dict.fromkeys(SCALE, 0.0)
+        self._took: dict[CostUnit, float | None] = dict.fromkeys(SCALE, 0.0)
         self._made_up = made_up(plan, self._panel, answered=answered)
         self._parked: Counter[Parked] = Counter()
         self.told: Quote | None = None  # the price as it was last asked for
@@ -261,7 +261,7 @@ class Market:
         if row.ladder.base is not None:
             self._over.append(row.ladder if row.priors == self.plan.priors else replace(row.ladder, rungs=[]))
         if trace is not None:
-            self._paid += paid(trace.records[trace.since :], self.unit)
+            self._paid += paid(trace.records[trace.resumed_at :], self.unit)
             for unit, took in self._took.items():
                 self._took[unit] = _plus(took, taken(trace.records, unit))
 
@@ -338,7 +338,7 @@ class Market:
     def _gone(self) -> float:
         return self.spent().get(self.unit, 0.0) / SCALE[self.unit]
 
-    def _rate(self, of: Unit, unit: Unit) -> float | None:
+    def _rate(self, of: CostUnit, unit: CostUnit) -> float | None:
         """How much of a unit goes with one of another: by rows that ended, else by what was spent; None: not known."""
         if of == unit:
             return 1.0
@@ -347,10 +347,10 @@ class Market:
             one, other = (self.spent().get(name, 0.0) / SCALE[name] for name in (of, unit))
         return other / one if one and other else None
 
-    def _floor(self, unit: Unit) -> float:
+    def _floor(self, unit: CostUnit) -> float:
         """The least price; 0 where it is given in what is not known."""
-        one = self._rate(self.plan.unit, unit)
-        return self.plan.price / one if one else 0.0
+        one = self._rate(self.plan.cost_unit, unit)
+        return self.plan.min_expected_gain / one if one else 0.0
 
     def _found(self) -> Terms:
         a_call = self._rate("calls", self.unit)
@@ -425,10 +425,10 @@ class Market:
         return further[::-1]
 
 
-def made_up(plan: Adaptive, panel: Iterable[Seat], *, answered: bool) -> list[Ladder]:
+def made_up(plan: Adaptive, panel: Iterable[PanelGrader], *, answered: bool) -> list[Ladder]:
     """The ladders of tasks as they may be expected, in calls."""
     ladders: list[Ladder] = []
-    cheap = replace(plan, price=CHEAP, unit="calls")
+    cheap = replace(plan, min_expected_gain=CHEAP, cost_unit="calls")
     for world, trace in imagined(plan.priors, panel, answered=answered):
         ladder = Ladder("calls")
         ladder.told(worked(trace, Told(**vars(cheap), ladder=ladder), world))
@@ -436,7 +436,7 @@ def made_up(plan: Adaptive, panel: Iterable[Seat], *, answered: bool) -> list[La
     return ladders
 
 
-def unit_of(budget: Budget | None, *, free: bool = False) -> Unit | None:
+def unit_of(budget: Budget | None, *, free: bool = False) -> CostUnit | None:
     """The unit of a budget: where it limits several, USD (unless calls are `free`) before tokens before calls; None where it
     limits none of them.
     """
@@ -444,17 +444,17 @@ def unit_of(budget: Budget | None, *, free: bool = False) -> Unit | None:
     return next((name for name in units if budget and getattr(budget, name) is not None), None)
 
 
-def left_of(budget: Budget, spent: Mapping[str, float], unit: Unit, aside: float = 0.0) -> float:
+def left_of(budget: Budget, spent: Mapping[str, float], unit: CostUnit, aside: float = 0.0) -> float:
     """What is left of a budget but for so much, in its unit."""
     return max(0.0, (getattr(budget, unit) or 0) - spent[unit] - aside) / SCALE[unit]
 
 
-def taken(records: Iterable[Record], unit: Unit) -> float | None:
+def taken(records: Iterable[Record], unit: CostUnit) -> float | None:
     """What the answers of a row took, whoever paid for them; None where it is not known. What failed is tried again."""
     whole: float | None = 0.0
     for record in records:
         if not isinstance(record, Failure):
-            whole = _plus(whole, answers(record.usage, unit))
+            whole = _plus(whole, answer_cost(record.usage, unit))
     return whole
 
 
@@ -468,12 +468,12 @@ def apart(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
     return others, dueled
 
 
-def paid(records: Iterable[Record], unit: Unit) -> float:
+def paid(records: Iterable[Record], unit: CostUnit) -> float:
     """What was really paid, as far as it is known."""
     return sum(payment(record.usage, unit) or 0.0 for record in records)
 
 
-def payment(usage: Usage, unit: Unit) -> float | None:
+def payment(usage: Usage, unit: CostUnit) -> float | None:
     """What was really paid, retries and failures included; None where it is not known."""
     match unit:
         case "calls":

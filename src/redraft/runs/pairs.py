@@ -17,8 +17,8 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any, TypeAlias
 
-from ..core.prompts import first_prompt
-from ..core.records import Candidate, Feedback, Message, text_of
+from ..core.prompts import draft_messages
+from ..core.records import Candidate, Feedback, Message, message_text
 from ..core.trace import Trace
 from ..errors import ConfigError
 
@@ -181,7 +181,7 @@ class Lesson:
 
     def __post_init__(self) -> None:
         standard, own = self.recipe.standard, self.trace.task.messages
-        shown = first_prompt(self.trace) if self.recipe.with_demands else own
+        shown = draft_messages(self.trace) if self.recipe.with_demands else own
         object.__setattr__(self, "own", prompt_of(own, standard=standard))
         object.__setattr__(self, "prompt", prompt_of(shown, standard=standard))
 
@@ -192,15 +192,15 @@ class Lesson:
     def answers(self) -> list[Answer]:
         """The whole answers with a score, oldest first; a copy of its parent is none of its own."""
         trace = self.trace
-        found = [c for c in trace.candidates if c.id not in trace.copies]
+        found = [c for c in trace.candidates if c.id not in trace.unchanged_ids]
         if not found:
             raise LeftOut(NO_ANSWER)
         for reason, usable in USABLE:
             found = [c for c in found if usable(trace, c)]
             if not found:
                 raise LeftOut(reason)
-        gates = any(not seat.must for seat in trace.scoring)
-        kept = {c.id: trace.kept_share(c.id) for c in found}
+        gates = any(not seat.must for seat in trace.pointwise_graders)
+        kept = {c.id: trace.must_pass_rate(c.id) for c in found}
         return [Answer(c, 0.0 if gates and kept[c.id] < 1 else trace.scores[c.id] or 0.0, kept[c.id]) for c in found]
 
     def best_of(self, answers: Sequence[Answer]) -> Answer:
@@ -278,7 +278,7 @@ def _words(message: Message) -> str:
     parts = content if isinstance(content, list | tuple) else [{"text": content}]
     if any(message.get(key) for key in BEYOND_TEXT) or not all(map(_is_text, parts)):
         raise LeftOut(NO_TEXT)
-    return text_of(message)
+    return message_text(message)
 
 
 def _is_text(part: Any) -> bool:
@@ -395,7 +395,7 @@ def trajectory(lesson: Lesson) -> list[Example]:
         "best": trace.best.id if trace.best else None,
         "stop": str(trace.outcome.reason) if trace.outcome else None,
     }
-    ends = (("first", trace.scores[trace.candidates[0].id]), ("best", trace.observed))
+    ends = (("first", trace.scores[trace.candidates[0].id]), ("best", trace.judge_score))
     texts = tuple(c.text for c in trace.candidates)
     return [Example(columns, texts, tuple((name, score) for name, score in ends if score is not None))]
 
@@ -407,10 +407,10 @@ def _told(trace: Trace, candidate: Candidate) -> Columns:
         "parent": c.parent,
         "by": c.by,
         "role": c.role,
-        "text": c.readable,
+        "text": c.display_text,
         "truncated": c.truncated,
         "score": trace.scores[c.id],
-        "musts_kept": trace.kept_share(c.id),
+        "musts_kept": trace.must_pass_rate(c.id),
         "feedback": [_view(f) for f in trace.feedback[c.id]],
     }
 
@@ -419,7 +419,7 @@ def _view(feedback: Feedback) -> Columns:
     f = feedback
     return {
         "grader": f.grader,
-        "look": f.look,
+        "look": f.repeat,
         "score": f.score,
         "reason": f.reason,
         "actions": list(map(str, f.actions)),
@@ -483,5 +483,5 @@ def types_of(recipe: Recipe) -> dict[str, Any]:
 
 def provenance_of(trace: Trace, run: str, row: str, model: str | None) -> Columns:
     """Where an example comes from."""
-    graders: Iterable[str] = (seat.grader for seat in trace.panel)
+    graders: Iterable[str] = (seat.name for seat in trace.panel)
     return {"redraft_run": run, "redraft_row": row, "redraft_model": model, "redraft_graders": list(graders)}

@@ -22,12 +22,12 @@ from ..core.records import Usage
 from ..core.serialize import record_to_json
 from ..core.trace import Trace
 from ..errors import BudgetExhaustedError, StoreError
-from ..middleware.budget import NONE, Budget, Grant, Need, Purse, Reservation, Waiter
-from ..plans.adaptive import Unit
+from ..middleware.budget import ZERO_AMOUNTS, Budget, BudgetTracker, BudgetWaiter, CostEstimate, Grant, Reservation
+from ..plans.adaptive import CostUnit
 from ..protocols import Reply
-from ..session import Desk
+from ..session import Session
 from ..storage.journal import Journal
-from ..storage.shard_merge import Behind, Still, held
+from ..storage.shard_merge import OverlayCache, SnapshotReader, open_when_released
 from .asked import Asked
 from .endpoints import Endpoints
 from .engine import Due, Engine, Nowhere, Unheard, desk_of, keep_capabilities
@@ -101,7 +101,7 @@ class Standing:
 COUNTED = ("done", "failed", "cut", "not_started", "under_way", "in_flight")
 
 
-class Allowance(Purse):
+class Allowance(BudgetTracker):
     """A part of a budget. Who needs more than is left of it waits until there is more, or never will be.
 
     What is set aside is `written` down before it is spent, so that no death makes it be forgotten.
@@ -117,7 +117,7 @@ class Allowance(Purse):
     @property
     def short(self) -> Mapping[str, float] | None:
         """The least that somebody waits for."""
-        return min(filter(self.lacks, self.awaited), key=lambda need: (need["usd"], need["tokens"]), default=None)
+        return min(filter(self.exceeded_limit, self.waiting_minimums), key=lambda need: (need["usd"], need["tokens"]), default=None)
 
     async def changed(self) -> None:
         """Until there may be more."""
@@ -126,10 +126,10 @@ class Allowance(Purse):
 
     def check(self, amounts: Mapping[str, float]) -> None:
         """Raise BudgetExhaustedError where there will never be enough: that is known once it was refused."""
-        if self.refused and (name := self.lacks(amounts)):
-            raise BudgetExhaustedError(self.refused, what=name)
+        if self.refused and (name := self.exceeded_limit(amounts)):
+            raise BudgetExhaustedError(self.refused, limit=name)
 
-    async def reserve(self, need: Callable[[], Need], reservation: Reservation | None = None) -> Grant:
+    async def reserve(self, need: Callable[[], CostEstimate], reservation: Reservation | None = None) -> Grant:
         """Set `need` aside. Raises BudgetExhaustedError when there will never be enough."""
         grant = await super().reserve(need, reservation)
         if self.written is not None:
@@ -140,10 +140,10 @@ class Allowance(Purse):
         try:
             await written()
         except BaseException:
-            self.settle(grant, NONE)
+            self.settle(grant, ZERO_AMOUNTS)
             raise
 
-    def _refusal(self, waiter: Waiter) -> BudgetExhaustedError | None:
+    def _refusal(self, waiter: BudgetWaiter) -> BudgetExhaustedError | None:
         """There may be more."""
         return None
 
@@ -166,7 +166,7 @@ class Part(Engine):
     def _to_do(self) -> int:
         return self.rows
 
-    def _money(self, unit: Unit) -> float:
+    def _money(self, unit: CostUnit) -> float:
         """What all may still spend, as far as it is for the rows of this part: as it was told last, less what was spent since."""
         spent = self.purse.spent[unit] / SCALE[unit]
         if self._pot is None:
@@ -188,7 +188,7 @@ class Part(Engine):
         """The rows handed over; what this journal lacks of them is put there first."""
         for chunk in self.chunks:
             handed = await asyncio.to_thread(chunk)
-            known = self.journal.known(self.asked.name, [due.entry.id for due, _ in handed])
+            known = self.journal.rows_by_id(self.asked.name, [due.entry.id for due, _ in handed])
             for due, trace in handed:
                 note = known.get(due.entry.id)
                 if note is None and trace is not None:
@@ -206,11 +206,11 @@ class Part(Engine):
 
     def _take_over(self, due: Due, trace: Trace) -> None:
         run, row = self.asked.name, due.entry
-        self.journal.begin(run, row.id, row.n, due.key, due.parts, replace(trace, records=()).header())
+        self.journal.begin_row(run, row.id, row.n, due.key, due.parts, replace(trace, records=()).header())
         if trace.records:
-            self.journal.append(run, row.id, 0, [record_to_json(r) for r in trace.records])
+            self.journal.append_records(run, row.id, 0, [record_to_json(r) for r in trace.records])
         if due.note and due.note.result is not None:
-            self.journal.finish(run, row.id, due.note.status, due.note.result)
+            self.journal.finish_row(run, row.id, due.note.status, due.note.result)
 
 
 class Shard:
@@ -250,7 +250,7 @@ class Shard:
     def _apply(self) -> None:
         share, engine = self._share, self._engine
         self._purse.refused, self._purse.each = share.refused, share.each
-        self._purse.allow(Budget(**cast("Any", share.money)))
+        self._purse.set_budget(Budget(**cast("Any", share.money)))
         if engine is None:
             return
         engine.granted(share.each)
@@ -267,7 +267,7 @@ class Shard:
             os.chdir(errand.folder)
         if not errand.journal.parent.is_dir():
             raise StoreError(f"there is no folder {str(errand.journal.parent)!r} on {gethostname()}; {SHARED}")
-        journal = await asyncio.to_thread(held, partial(Journal, errand.journal, durability=asked.durability))
+        journal = await asyncio.to_thread(open_when_released, partial(Journal, errand.journal, durability=asked.durability))
         opened.callback(journal.close)
         endpoints = Endpoints(asked.limits, asked.options.max_in_flight, self._halted, self._said.append)
         options = replace(asked.options, cache=_calls(journal, errand.behind, opened))
@@ -277,7 +277,7 @@ class Shard:
         self._keep_money(desk, asked.name, journal)
         desk.capabilities.restore(errand.capabilities)
         keep_capabilities(desk, asked.name, journal)
-        journal.note(asked.name, leg=errand.leg)
+        journal.update_run(asked.name, leg=errand.leg)
         return Part(
             asked, errand.table, Survey(), desk, plan, journal, Nowhere(), Unheard(), endpoints, Progress(),
             chunks=errand.chunks, purse=self._purse, rows=errand.rows,
@@ -299,14 +299,14 @@ class Shard:
         )
         return replace(asked, options=options, limits=limits)
 
-    def _keep_money(self, desk: Desk, name: str, journal: Journal) -> None:
+    def _keep_money(self, desk: Session, name: str, journal: Journal) -> None:
         """What is spent stands in the journal, so that it counts in the next life, too."""
         if not desk.options.budget:
             return
         known = journal.run(name)
-        self._purse.spent.update(known.about.get("spent", {}) if known else {})
-        self._purse.written = journal.committed
-        self._purse.on_change = lambda: journal.note(name, spent=self._purse.taken)
+        self._purse.spent.update(known.metadata.get("spent", {}) if known else {})
+        self._purse.written = journal.wait_for_commit
+        self._purse.on_change = lambda: journal.update_run(name, spent=self._purse.spent_and_reserved)
 
     def _halted(self, ended: str, message: str) -> None:
         if self._engine:
@@ -340,7 +340,7 @@ class Shard:
 def _calls(journal: Journal, behind: Path | None, opened: AsyncExitStack) -> MutableMapping[str, Reply]:
     """The call cache of a journal, with that of the whole run behind it."""
     if behind is None:
-        return journal.calls
-    still = Still(behind)
+        return journal.response_cache
+    still = SnapshotReader(behind)
     opened.callback(still.close)
-    return Behind(journal.calls, still)
+    return OverlayCache(journal.response_cache, still)

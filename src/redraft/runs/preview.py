@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from ..core.records import Message, Usage
 from ..middleware import Budget
-from ..middleware.budget import CHARS_PER_TOKEN, OUTPUT_GUESS
+from ..middleware.budget import CHARS_PER_TOKEN, DEFAULT_OUTPUT_TOKENS
 from ..plans import Plan
 from ..plans.adaptive import Adaptive
 from ..plans.self_refine import BestOfN
-from ..session import Desk
-from ..storage.journal import Journal, RowNote
+from ..session import Session
+from ..storage.journal import Journal, RowInfo
 from ..tables.readers import BadRow
 from .asked import Asked
 from .entries import Entry, Survey, Table
@@ -52,7 +52,7 @@ class Preview:
     changes: tuple[str, ...] = ()
 
 
-def previewed(asked: Asked, table: Table, survey: Survey, desk: Desk, plan: Plan, *, explain: bool = False) -> Preview:
+def previewed(asked: Asked, table: Table, survey: Survey, desk: Session, plan: Plan, *, explain: bool = False) -> Preview:
     """Look through the data and, where there is one, the journal. Raises ConfigError and StoreError."""
     bad: list[BadRow] = []
     entries = table.entries(survey.twins, lambda row: bad.append(row) if len(bad) < SAMPLES else None)
@@ -66,7 +66,7 @@ def previewed(asked: Asked, table: Table, survey: Survey, desk: Desk, plan: Plan
     ranges, likely = ranges_of(desk, plan, survey, rows), likely_of(desk, plan, survey, rows)
     starts = of_responses(table, survey, writes=desk.writer is not None)
     return Preview(
-        (f"{survey.total:,} rows in {table.source.said}", table.shape.said, *starts),
+        (f"{survey.total:,} rows in {table.source.name}", table.shape.description, *starts),
         survey.total,
         tuple(bad),
         seen.known,
@@ -86,7 +86,7 @@ def of_responses(table: Table, survey: Survey, *, writes: bool) -> Iterator[str]
         yield f"every row gets a first draft: {table.without_response}"
 
 
-def ranges_of(desk: Desk, plan: Plan, survey: Survey, rows: int) -> tuple[Range, Range, tuple[float, float] | None]:
+def ranges_of(desk: Session, plan: Plan, survey: Survey, rows: int) -> tuple[Range, Range, tuple[float, float] | None]:
     """The least and the most calls, tokens and USD that so many rows take, within the budget."""
     given = round(rows * survey.answered / max(1, survey.total))
     (new, most_new), (old, most_old) = (calls_of(desk, plan, answered=answered) for answered in (False, True))
@@ -105,7 +105,7 @@ def limited(amounts: tuple[N, N], limit: N | None) -> tuple[N, N]:
 class Seen:
     """What a journal knows of the rows, as they are now."""
 
-    def __init__(self, asked: Asked, desk: Desk, plan: Plan) -> None:
+    def __init__(self, asked: Asked, desk: Session, plan: Plan) -> None:
         self._asked, self._keys = asked, Keys(desk, plan)
         self._journal = Journal(asked.journal, create=False, read_only=True) if asked.journal.exists() else None
         self._name = asked.name
@@ -117,12 +117,12 @@ class Seen:
         """Compare rows with the journal; whether there is one to compare with."""
         if self._journal is None:
             return False
-        notes = self._journal.known(self._name, [entry.id for entry in entries])
+        notes = self._journal.rows_by_id(self._name, [entry.id for entry in entries])
         for entry in entries:
             self._compare(entry, notes.get(entry.id))
         return True
 
-    def _compare(self, entry: Entry, note: RowNote | None) -> None:
+    def _compare(self, entry: Entry, note: RowInfo | None) -> None:
         parts = self._keys.parts(entry.task)
         if note is None:
             self._rows["new"] += 1
@@ -134,13 +134,13 @@ class Seen:
             self._rows["changed"] += 1
             self._why.update(self._reasons(note, parts))
 
-    def _reasons(self, note: RowNote, parts: dict[str, str]) -> Iterator[str]:
-        for part in changed(note.parts, parts):
+    def _reasons(self, note: RowInfo, parts: dict[str, str]) -> Iterator[str]:
+        for part in changed(note.key_parts, parts):
             yield from (f"setting {name}" for name in self._settings_since(note)) if part == "settings" else [f"the row's {part}"]
 
-    def _settings_since(self, note: RowNote) -> list[str]:
+    def _settings_since(self, note: RowInfo) -> list[str]:
         run = self._journal.run(self._name) if self._journal else None
-        old = run.about.get("settings", {}).get(note.parts.get("settings")) if run else None
+        old = run.metadata.get("settings", {}).get(note.key_parts.get("settings")) if run else None
         return changed(old, self._keys.settings) if old else ["(of an older journal)"]
 
     def changes(self) -> Iterator[str]:
@@ -154,32 +154,32 @@ class Seen:
             yield f"{why} changed: {n:,} rows are redone; calls that stay the same come from the cache"
 
 
-def calls_of(desk: Desk, plan: Plan, *, answered: bool) -> Range:
+def calls_of(desk: Session, plan: Plan, *, answered: bool) -> Range:
     """The fewest and the most calls of a row, retries and re-asks apart. `answered`: it has a response."""
-    panel, cast = desk.common()
+    panel, cast = desk.common_panel()
     weighs = isinstance(plan, Adaptive)
-    asks = {seat.grader: seat.looks * calls_a_look(cast.graders[seat.grader]) for seat in panel if not seat.free}
-    looks = sum(asks[seat.grader] for seat in panel if not (seat.free or (weighs and seat.compares)))
-    drafts = getattr(plan, "n", getattr(plan.rules if isinstance(plan, Adaptive) else plan, "drafts", 1))
+    asks = {seat.name: seat.repeats * calls_a_look(cast.graders[seat.name]) for seat in panel if not seat.model_free}
+    looks = sum(asks[seat.name] for seat in panel if not (seat.model_free or (weighs and seat.compares)))
+    drafts = getattr(plan, "n", getattr(plan.base_plan if isinstance(plan, Adaptive) else plan, "drafts", 1))
     once = sum(calls_a_task(grader) for grader in cast.graders.values())
     if desk.writer is None:
         return (once + looks, once + looks) if answered else (0, 0)
     least = once + (looks if answered else drafts * (1 + looks))
     more = 0 if isinstance(plan, BestOfN) else desk.options.max_iterations
-    duels = DUEL * sum(asks.get(seat.grader, 0) for seat in panel if seat.compares) if weighs else 0
+    duels = DUEL * sum(asks.get(seat.name, 0) for seat in panel if seat.compares) if weighs else 0
     return least, least + more * (1 + looks) + duels
 
 
-def tokens_of(desk: Desk, survey: Survey) -> Range:
+def tokens_of(desk: Session, survey: Survey) -> Range:
     """Tokens of a call, roughly: the prompt and a short answer; or with a judge's instructions, and all that is allowed."""
     prompt = survey.prompt_bytes // max(1, survey.total) // CHARS_PER_TOKEN + 1
-    most = desk.options.max_tokens or OUTPUT_GUESS
+    most = desk.options.max_tokens or DEFAULT_OUTPUT_TOKENS
     return prompt + LEAST_OUTPUT, prompt + PROMPT + 2 * most
 
 
-def cost_of(desk: Desk, calls: Range, tokens: Range) -> tuple[float, float] | None:
+def cost_of(desk: Session, calls: Range, tokens: Range) -> tuple[float, float] | None:
     """USD for so many tokens, at the dearest price of a model that is asked: all read, or half of them written."""
-    _, cast = desk.common()
+    _, cast = desk.common_panel()
     prices = [line.price for line in (cast.writer, *cast.judges.values()) if line]
     if not calls[1] or not prices:
         return 0.0, 0.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from ..core.records import NOTHING, Usage
-from ..plans.adaptive import PER
+from ..core.records import NO_USAGE, Usage
+from ..plans.adaptive import UNIT_PHRASES
 from .rows import NOT_STARTED, Came
 
 WINDOW = 30.0  # seconds over which the pace is taken
@@ -33,7 +33,7 @@ class Mean:
 
 def price_told(price: float, unit: str) -> str:
     """A price in words."""
-    return f"price {f'{price:.2g}' if price < 100 else f'{price:,.0f}'} {PER[unit]}"
+    return f"price {f'{price:.2g}' if price < 100 else f'{price:,.0f}'} {UNIT_PHRASES[unit]}"
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Progress:
     in_flight: int = 0
     limit: int = 0
     state: str = "reading"
-    usage: Usage = NOTHING
+    usage: Usage = NO_USAGE
     first: Mean = field(default_factory=Mean)
     best: Mean = field(default_factory=Mean)
     price: float | None = None

@@ -16,7 +16,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
-from ..core.records import NOTHING
+from ..core.records import NO_USAGE
 from ..errors import ConfigError
 from .part import COUNTED, Chunk, Errand, Handed, Order, Shard, Standing
 from .progress import Mean
@@ -146,7 +146,7 @@ class Hand:
 def lost(why: str) -> Standing:
     """How a shard stands that is no more."""
     message = f"a shard cannot be run by Ray: {why}"
-    return Standing("", Use(), dict.fromkeys(COUNTED, 0), NOTHING, Mean(), Mean(), ended="fatal", message=message)
+    return Standing("", Use(), dict.fromkeys(COUNTED, 0), NO_USAGE, Mean(), Mean(), ended="fatal", message=message)
 
 
 def _first_line(error: BaseException) -> str:

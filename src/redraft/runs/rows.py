@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.records import NOTHING, Comparison, Failure, Feedback, Record, StopReason, Usage
+from ..core.records import NO_USAGE, Comparison, Failure, Feedback, Record, StopReason, Usage
 from ..core.trace import Trace
 from ..errors import RedraftError
-from ..quality.diagnosis import diagnosed, improved
-from ..result import broken_musts, interval_of
+from ..quality.diagnosis import diagnose, has_significant_gain
+from ..result import broken_musts, score_interval
 from ..storage.journal import Status
 
 COLUMNS: Mapping[str, type] = {
@@ -71,37 +71,37 @@ def came_of(trace: Trace) -> Came:
     """What came of a trace that ended, or was cut short."""
     stop = trace.outcome.reason if trace.outcome else StopReason.CANCELLED
     status, error = _status(trace, stop), _error(trace, stop)
-    if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.graded:
+    if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.graded_candidates:
         return not_started(error.message if error else "")
     truncated = bool(trace.best and trace.best.truncated)
     kind = error.error if error and status == "failed" else ""
-    return Came(status, _columns(trace, stop, error), path_of(trace.settled), *moved(trace), truncated, kind)
+    return Came(status, _columns(trace, stop, error), path_of(trace.with_estimates), *moved(trace), truncated, kind)
 
 
 def _status(trace: Trace, stop: StopReason) -> Status:
-    if stop is StopReason.FAILED or not (trace.graded or stop.resumable or stop is StopReason.TOOL_CALLS):
+    if stop is StopReason.FAILED or not (trace.graded_candidates or stop.resumable or stop is StopReason.TOOL_CALLS):
         return "failed"
     return "open" if stop.resumable else "done"
 
 
 def _columns(trace: Trace, stop: StopReason, error: Failure | None) -> dict[str, Any]:
     """The columns of the output, in their order."""
-    low, high = interval_of(trace) or (None, None)
-    found = diagnosed(trace)
+    low, high = score_interval(trace) or (None, None)
+    found = diagnose(trace)
     return {
         "best": trace.best.text if trace.best else None,
         "tool_calls": calls_as_json(trace),
-        "initial_score": next(iter(trace.settled.score_history), None),
+        "initial_score": next(iter(trace.with_estimates.score_history), None),
         "best_score": trace.score,
         "score_low": low,
         "score_high": high,
-        "observed": trace.observed,
+        "observed": trace.judge_score,
         "iterations": trace.iterations,
         "stop": str(stop),
         "diagnosis": str(found.kind) if found else None,
-        **taken(sum((r.usage for r in trace.records if not isinstance(r, Failure)), NOTHING)),
+        **taken(sum((r.usage for r in trace.records if not isinstance(r, Failure)), NO_USAGE)),
         "error": worded(error) if error else None,
-        "broken": "; ".join(broken_musts(trace)) or None if trace.graded else None,
+        "broken": "; ".join(broken_musts(trace)) or None if trace.graded_candidates else None,
     }
 
 
@@ -113,7 +113,7 @@ def calls_as_json(trace: Trace) -> str | None:
 
 def worded(error: Failure) -> str:
     """An error by its name, with the grader that met it."""
-    grader = f"grader {error.of[2]}: " if error.of[:1] == ("feedback",) else ""
+    grader = f"grader {error.step_slot[2]}: " if error.step_slot[:1] == ("feedback",) else ""
     message = error.message.removeprefix(f"{error.error}: ")
     return f"{error.error}: {grader}{message}"
 
@@ -138,9 +138,9 @@ def _error(trace: Trace, stop: StopReason) -> Failure | None:
     """The failure that ended a trace; of several the most telling, the same one every time."""
     if stop is StopReason.CANCELLED or _status(trace, stop) == "done":
         return None
-    if trace.trouble or (stop is not StopReason.FAILED and trace.graded):
-        return trace.trouble
-    found = sorted(trace.failures.values(), key=lambda f: (f.of[0] != "candidate", str(f.of)))
+    if trace.fatal_failure or (stop is not StopReason.FAILED and trace.graded_candidates):
+        return trace.fatal_failure
+    found = sorted(trace.failures.values(), key=lambda f: (f.step_slot[0] != "candidate", str(f.step_slot)))
     note = trace.outcome.note if trace.outcome else ""
     return found[0] if found else Failure((), "row", "GradingError", note or "the graders gave no score")
 
@@ -148,13 +148,13 @@ def _error(trace: Trace, stop: StopReason) -> Failure | None:
 def failed(error: Exception) -> Came:
     """A row that could not begin, or broke. What should not happen leaves it open: the next run tries it again."""
     kind = type(error).__name__
-    columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": "failed", **taken(NOTHING), "error": f"{kind}: {error}"}
+    columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": "failed", **taken(NO_USAGE), "error": f"{kind}: {error}"}
     return Came("failed" if isinstance(error, RedraftError | ValueError) else "open", columns, kind=kind)
 
 
 def not_started(why: str) -> Came:
     """A row for which there was no money or time left."""
-    columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": NOT_STARTED, **taken(NOTHING), "error": why or None}
+    columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": NOT_STARTED, **taken(NO_USAGE), "error": why or None}
     return Came("open", columns, kind=NOT_STARTED)
 
 
@@ -164,7 +164,7 @@ def path_of(trace: Trace) -> tuple[tuple[float | None, int, float | None], ...]:
     for c in trace.candidates:
         rank = max(rank, 0) + (c.role == "refine")
         when[c.id] = rank
-    spent: dict[int, Usage] = dict.fromkeys(range(rank + 1), NOTHING)
+    spent: dict[int, Usage] = dict.fromkeys(range(rank + 1), NO_USAGE)
     for record in trace.records:
         if (n := when.get(_about(record))) is not None:
             spent[n] += record.usage
@@ -173,7 +173,7 @@ def path_of(trace: Trace) -> tuple[tuple[float | None, int, float | None], ...]:
     for c in trace.candidates:
         score = trace.scores[c.id]
         if score is not None:
-            top = max(filter(None, (top, (trace.kept_share(c.id), score))))
+            top = max(filter(None, (top, (trace.must_pass_rate(c.id), score))))
         tops[when[c.id]] = top[1] if top else None
     taking = {n: taken(usage) for n, usage in spent.items()}
     return tuple((tops[n], taking[n]["calls"], taking[n]["cost"]) for n in sorted(tops))
@@ -193,12 +193,12 @@ def moved(trace: Trace) -> tuple[bool, bool, bool]:
     """Whether the best is better than the first scored answer, whether a later one scored less, and whether the former cannot be
     told from noise.
     """
-    best, seen = trace.best, trace.settled
-    standing = [(seen.kept_share(c.id), score) for c in seen.candidates if (score := seen.scores[c.id]) is not None]
+    best, seen = trace.best, trace.with_estimates
+    standing = [(seen.must_pass_rate(c.id), score) for c in seen.candidates if (score := seen.scores[c.id]) is not None]
     if not standing or best is None:
         return False, False, False
     kept, first = standing[0]
-    more = seen.kept_share(best.id) - kept
+    more = seen.must_pass_rate(best.id) - kept
     lifted = (more or (seen.score or 0.0) - first) > TOLERANCE
-    unsure = lifted and not more and not improved(trace)
+    unsure = lifted and not more and not has_significant_gain(trace)
     return lifted and not unsure, any((k, s + TOLERANCE) < (kept, first) for k, s in standing[1:]), unsure

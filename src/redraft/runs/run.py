@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from .. import checks
-from ..api import chosen
+from ..api import resolve_model
 from ..errors import ConfigError
 from ..graders.inputs import check_columns
 from ..middleware import Budget
 from ..options import Options, Settings
-from ..perform import Cast
+from ..perform import Roles
 from ..plans import Plan
-from ..session import Desk
+from ..session import Session
 from ..storage.journal import Journal
 from ..storage.schema import Durability
 from ..sync import run_sync
-from ..tables.columns import Columns
-from ..tables.sources import Stopped, open_source
-from ..tables.values import names_for
+from ..tables.columns import TaskColumns
+from ..tables.sources import ReadInterrupted, open_source
+from ..tables.values import result_column_names
 from ..tables.writers import Output, open_output
 from .asked import STDOUT, Asked, Limits, lists_errors
 from .endpoints import Endpoints
@@ -63,7 +63,7 @@ class Batch(Settings, total=False):
 
     mode: str
     n: int
-    columns: Columns | Mapping[str, str] | None
+    columns: TaskColumns | Mapping[str, str] | None
     on_duplicate: str
     journal: str | Path | None
     name: str | None
@@ -120,8 +120,8 @@ class Run:
         settings: Any = {"max_in_flight": MOST_IN_FLIGHT, "retries": RETRIES, **asked}
         for name, given in told.items():
             if not (given is None or callable(given)):
-                raise checks.refused(name, "a function, or None", given)
-        return cls(Asked.of(source, output, options=Options.of(settings), **own), model, graders, judge, **told)
+                raise checks.invalid_argument(name, "a function, or None", given)
+        return cls(Asked.of(source, output, options=Options.from_settings(settings), **own), model, graders, judge, **told)
 
     @property
     def progress(self) -> Progress:
@@ -143,7 +143,7 @@ class Run:
 
         `list_errors`: where no row can be used, all are listed in the errors file.
         """
-        with suppress(Interrupted, Stopped):
+        with suppress(Interrupted, ReadInterrupted):
             await self._surveyed(list_errors=list_errors)
 
     @property
@@ -167,7 +167,7 @@ class Run:
         async with AsyncExitStack() as opened, self._told():
             try:
                 self._engine = engine = await self._opened(opened)
-            except (Interrupted, Stopped):
+            except (Interrupted, ReadInterrupted):
                 return self._nothing()
             except asyncio.CancelledError as cut:
                 cut.result = self._nothing()  # type: ignore[attr-defined]
@@ -200,7 +200,7 @@ class Run:
 
     def _survey(self) -> tuple[Table, Survey]:
         asked, progress = self.asked, self._progress
-        source = open_source(asked.source, spool=asked.journal.parent, stopped=lambda: bool(self._stopped))
+        source = open_source(asked.source, spool=asked.journal.parent, should_stop=lambda: bool(self._stopped))
         table = table_of(source, asked.columns, asked.on_duplicate, asked.limit)
         survey = table.survey(self._look)
         progress.total, progress.bad = survey.total, survey.bad
@@ -222,7 +222,7 @@ class Run:
         if self._stopped:
             raise Interrupted
 
-    async def _desk(self, options: Options, endpoints: Endpoints | None = None) -> tuple[Desk, Plan]:
+    async def _desk(self, options: Options, endpoints: Endpoints | None = None) -> tuple[Session, Plan]:
         """Where rows are worked on, and by which plan."""
         hold = endpoints.hold if endpoints else rehearsed if self.asked.engine == "provider-batch" else None
         return await desk_of(self.asked, self.model, self.graders, self.judge, options, hold)
@@ -232,7 +232,7 @@ class Run:
         asked = self.asked
         table, survey = await self._surveyed(list_errors=True)
         if self.say:
-            self.say(f"{survey.total:,} rows in {table.source.said}: {table.shape.said}")
+            self.say(f"{survey.total:,} rows in {table.source.name}: {table.shape.description}")
         if not asked.journal.exists():
             asked.check_files(None, table.source.paths)
             asked.check_places()
@@ -248,17 +248,22 @@ class Run:
         opened.push_async_callback(desk.close)
         cast = self._checked(table, survey, desk)
         run = journal.run(asked.name)
-        known = run.about if run else {}
+        known = run.metadata if run else {}
         asked.check_files(known, table.source.paths)
         keep_capabilities(desk, asked.name, journal)
         if desk.options.budget:
-            desk.purse.spent.update(known.get("spent", {}))
+            desk.budget_tracker.spent.update(known.get("spent", {}))
         if asked.options.budget:
-            desk.purse.on_change = lambda: journal.note(asked.name, spent=endpoints.billed(desk.purse))
+            desk.budget_tracker.on_change = lambda: journal.update_run(asked.name, spent=endpoints.billed(desk.budget_tracker))
         output, refused = self._files(opened, known, table.columns)
-        about: dict[str, Any] = {"source": table.source.said, "shape": table.shape.said, "mode": asked.mode, "output": asked.output}
+        about: dict[str, Any] = {
+            "source": table.source.name,
+            "shape": table.shape.description,
+            "mode": asked.mode,
+            "output": asked.output,
+        }
         about |= {"model": cast.writer.name if cast.writer else None, "rows": survey.total, "errors": asked.errors}
-        journal.note(asked.name, **about, serial=known.get("serial", 0) + 1)
+        journal.update_run(asked.name, **about, serial=known.get("serial", 0) + 1)
         parts = (asked, table, survey, desk, plan, journal, output, refused, endpoints, self._progress)
         if asked.engine == "ray":
             models = (desk.writer or False, self.graders, desk.judge)
@@ -268,7 +273,7 @@ class Run:
     async def _check_desk(self, table: Table, survey: Survey) -> None:
         """Raises ConfigError for models, graders and settings that cannot be, before any file is made."""
         if self.model is None and self.asked.mode != "grade":
-            self.model = await chosen(None) or False
+            self.model = await resolve_model(None) or False
         desk, _ = await self._desk(self.asked.options)
         try:
             self._checked(table, survey, desk)
@@ -279,11 +284,11 @@ class Run:
         """The options with the journal's cache. What a run spends is kept even where it may spend what it likes."""
         options = self.asked.options
         budget = options.budget or (Budget() if self.asked.engine == "local" else None)
-        return replace(options, cache=journal.calls if options.cache is None else options.cache, budget=budget)
+        return replace(options, cache=journal.response_cache if options.cache is None else options.cache, budget=budget)
 
-    def _checked(self, table: Table, survey: Survey, desk: Desk) -> Cast:
+    def _checked(self, table: Table, survey: Survey, desk: Session) -> Roles:
         """Raises ConfigError for a run that no row of could be worked on."""
-        _, cast = desk.common() if table.shape.columns.requirements else desk.seat(())
+        _, cast = desk.common_panel() if table.shape.columns.requirements else desk.resolve_panel(())
         if not survey.answered and cast.writer is None:
             why = table.without_response
             if self.asked.mode == "grade":
@@ -292,7 +297,7 @@ class Run:
                 f"there is no model to write an answer, and no response to repair: {why}. "
                 "Give responses, or name a model (`redraft models` shows where one was looked for)"
             )
-        check_columns(cast.graders.values(), table.shape.columns, table.source.said)
+        check_columns(cast.graders.values(), table.shape.columns, table.source.name)
         return cast
 
     def _files(self, opened: AsyncExitStack, known: Mapping[str, Any], columns: Sequence[str]) -> tuple[Output | Nowhere, Refused]:
@@ -309,13 +314,13 @@ class Run:
     def _output(self, name: str, columns: Sequence[str], *, resume: bool) -> Output:
         """Rows that come before their turn wait beside it."""
         beside = None if name == STDOUT else Path(name).parent
-        types = {called: COLUMNS[column] for column, called in names_for(COLUMNS, columns).items()}
+        types = {called: COLUMNS[column] for column, called in result_column_names(COLUMNS, columns).items()}
         return open_output(
             name,
             ordered=self.asked.ordered,
             resume=resume,
             spool=beside,
-            say=self.say,
+            notify=self.say,
             types=types,
             spreadsheet_safe=self.asked.spreadsheet_safe,
         )

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ..quality.fit import learned
-from ..quality.lineage import Family
+from ..quality.fit import fit_priors
+from ..quality.lineage import Observations
 from ..quality.priors import Priors
 
 FIRST, FURTHER = 256, 4  # the place of the first stage, and how much further on each next one is
@@ -44,13 +44,13 @@ class Schooling:
         """As it was noted with the run; `start` counts where nothing was."""
         if noted is None:
             return cls(start, **given)
-        stages = {int(place): priors and Priors.of(priors) for place, priors in noted["stages"].items()}
-        return cls(Priors.of(noted["start"]), stages=stages, **{**given, "source": noted.get("source", "")})
+        stages = {int(place): priors and Priors.from_dict(priors) for place, priors in noted["stages"].items()}
+        return cls(Priors.from_dict(noted["start"]), stages=stages, **{**given, "source": noted.get("source", "")})
 
     def as_data(self) -> dict[str, Any]:
         """What is to be noted."""
-        stages = {str(place): priors and priors.as_data() for place, priors in self.stages.items()}
-        return {"start": self.start.as_data(), "stages": stages, "source": self.source}
+        stages = {str(place): priors and priors.to_dict() for place, priors in self.stages.items()}
+        return {"start": self.start.to_dict(), "stages": stages, "source": self.source}
 
     @property
     def told(self) -> tuple[dict[str, int], ...]:
@@ -102,10 +102,10 @@ class Schooling:
         return place
 
 
-def taught(families: Iterable[Family], before: Priors) -> tuple[Priors, int]:
+def taught(families: Iterable[Observations], before: Priors) -> tuple[Priors, int]:
     """What families teach who believed something `before`, and how many of them can.
 
     For other runs it is always what is shipped, so that nothing drifts from run to run.
     """
     graded = [family for family in families if family.scores]
-    return learned(graded, before), len(graded)
+    return fit_priors(graded, before), len(graded)

@@ -19,11 +19,11 @@ from time import monotonic
 from typing import Any, Protocol
 from uuid import uuid4
 
-from ..core.records import NOTHING, Usage
+from ..core.records import NO_USAGE, Usage
 from ..middleware import EndpointCapabilities
 from ..middleware.budget import LIMITS
 from ..storage.journal import Journal
-from ..storage.shard_merge import absorb, part_of, parts_beside, remove, settled
+from ..storage.shard_merge import checkpoint, merge_shard, remove_shard, shard_journal_path, shard_journals
 from ..tables.sources import Source
 from .asked import Asked
 from .endpoints import Endpoints
@@ -66,31 +66,31 @@ class Crew(Protocol):
 
 def gather(journal: Journal) -> None:
     """Take in what shards have left beside a journal, and remove it. Cut short, it can be done again. Raises StoreError."""
-    for path in parts_beside(journal.path):
-        for name, about in absorb(journal, path).items():
+    for path in shard_journals(journal.path):
+        for name, about in merge_shard(journal, path).items():
             _reckon(journal, name, f"{about.get('leg')}/{path.name}", about.get("spent", {}))
             _merge_capabilities(journal, name, about.get("capabilities", {}))
         journal.flush()
-        remove(path)
+        remove_shard(path)
 
 
 def _reckon(journal: Journal, name: str, part: str, spent: dict[str, float]) -> None:
     """Add what a part has spent, once."""
     run = journal.run(name)
-    about = run.about if run else {}
+    about = run.metadata if run else {}
     known = about.get("gathered", [])
     if spent and part not in known:
         sums = {limit: about.get("spent", {}).get(limit, 0.0) + spent.get(limit, 0.0) for limit in LIMITS}
-        journal.note(name, spent=sums, gathered=[*known[-999:], part])
+        journal.update_run(name, spent=sums, gathered=[*known[-999:], part])
 
 
 def _merge_capabilities(journal: Journal, name: str, learned: dict[str, Any]) -> None:
     """Add what a part has learned of the endpoints."""
     if learned:
         run, known = journal.run(name), EndpointCapabilities()
-        known.restore(run.about.get("capabilities", {}) if run else {})
+        known.restore(run.metadata.get("capabilities", {}) if run else {})
         known.restore(learned)
-        journal.note(name, capabilities=known.as_data())
+        journal.update_run(name, capabilities=known.as_data())
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Sharded(Engine):
     crew: AbstractAsyncContextManager[Crew] | None = None
     models: tuple[Any, Any, Any] = (None, None, None)
     _handed: bytearray = field(default_factory=bytearray)
-    _usage: Usage = NOTHING
+    _usage: Usage = NO_USAGE
 
     async def go(self) -> Report:
         shown = self.progress
@@ -135,7 +135,7 @@ class Sharded(Engine):
             crew.check(model=self.models[0], graders=self.models[1], judge=self.models[2], settings=self._sent())
             chunks = await self._hand_out(crew, first, undone)
             if not self.ended:
-                await asyncio.to_thread(settled, self.journal)
+                await asyncio.to_thread(checkpoint, self.journal)
                 await self._led(crew, chunks)
 
     async def _undone(self) -> AsyncGenerator[Due, None]:
@@ -181,7 +181,7 @@ class Sharded(Engine):
             asked.limits.rpm,
             asked.limits.tpm,
             budget,
-            dict(self.desk.purse.spent) if budget else {},
+            dict(self.desk.budget_tracker.spent) if budget else {},
         )
         afar = Afar(asked.limits, asked.options.max_in_flight, self.endpoints.halt, self.endpoints.say)
         here, self.endpoints = self.endpoints, afar
@@ -193,15 +193,15 @@ class Sharded(Engine):
 
     def _errands(self, chunks: list[list[Chunk]]) -> list[Errand]:
         model, graders, judge = self.models
-        source = Source(self.table.source.said, _nothing)
+        source = Source(self.table.source.name, _nothing)
         ends = None if self._moment is None else time.time() + self._moment - monotonic()
-        behind = self.journal.path.absolute() if len(self.journal.calls) else None
+        behind = self.journal.path.absolute() if len(self.journal.response_cache) else None
         journal, leg = self.journal.path.absolute(), uuid4().hex
         table = replace(self.table, source=source)
         return [
             Errand(
                 self._sent(len(chunks)), table, model, graders, judge,
-                part_of(journal, k, len(chunks)), behind, own, leg, str(Path.cwd()), ends, sum(self._handed[k :: len(chunks)]),
+                shard_journal_path(journal, k, len(chunks)), behind, own, leg, str(Path.cwd()), ends, sum(self._handed[k :: len(chunks)]),
                 self.desk.capabilities.as_data(),
             )
             for k, own in enumerate(chunks)
@@ -224,7 +224,7 @@ class Sharded(Engine):
         self.progress = Progress(before.total, before.read, bad=before.bad, usage=self._usage, started=before.started)
         self.asked = replace(self.asked, retry=())
         if known := self.journal.run(self.asked.name):
-            self.desk.purse.spent.update(known.about.get("spent", {}))
+            self.desk.budget_tracker.spent.update(known.metadata.get("spent", {}))
         if not self.ended:
             return await super()._work()
         async with aclosing(self._due()) as rows:
@@ -287,7 +287,7 @@ class Lead:
     @property
     def usage(self) -> Usage:
         """What all have paid, in all their lives."""
-        return sum(self._lives.values(), NOTHING)
+        return sum(self._lives.values(), NO_USAGE)
 
     async def follow(self, sent: Sequence[tuple[Hand, Errand]]) -> None:
         """Until every shard has ended."""

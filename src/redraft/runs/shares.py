@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import BudgetExhaustedError
-from ..middleware.budget import LIMITS, Budget, Purse
+from ..middleware.budget import LIMITS, Budget, BudgetTracker
 
 LEAST = 0.1  # the weight of a shard that uses nothing now, beside 1 for one that could use more
 NEVER_NONE = 1e-6  # of a rate: there is no rate of 0
@@ -151,7 +151,7 @@ class Shares:
         short = self._uses[k].short
         if short is None:
             return ""
-        purse = Purse(self.budget)
+        purse = BudgetTracker(self.budget)
         purse.spent.update({name: self.spent.get(name, 0.0) + sum(u.spent.get(name, 0.0) for u in self._uses) for name in LIMITS})
         try:
             purse.check(short)

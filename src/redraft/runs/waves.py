@@ -22,16 +22,16 @@ from typing import Any, NoReturn, TypeVar
 
 from ..errors import ConfigError, ModelError, StoreError
 from ..ledger import current_entry
-from ..middleware import Purse
-from ..middleware.cache import key_of
-from ..middleware.endpoint_limiter import PARKED, is_fatal
+from ..middleware import BudgetTracker
+from ..middleware.cache import cache_key
+from ..middleware.endpoint_limiter import MAX_PAUSE, is_fatal
 from ..middleware.messages import has_images
 from ..middleware.refusals import refused_part
 from ..models import Chat, connect
-from ..models.openai_batches import Answer, Batch, Batches, unanswered
-from ..perform import Line
+from ..models.openai_batches import BatchClient, BatchItemResult, ProviderBatch, missing_answer_error
+from ..perform import ModelClient
 from ..protocols import FORMATS, Call, Model, Reply, Request
-from ..session import Desk
+from ..session import Session
 from ..storage.journal import Journal
 from .endpoints import ROW, Endpoints
 from .keys import short
@@ -75,18 +75,18 @@ class Waved:
 
 
 @dataclass
-class Watched(Desk):
+class Watched(Session):
     """A desk whose models are `waved`, and where every call is watched from its beginning, whatever it waits for: money, say,
     or the same call of another row.
     """
 
     waved: Callable[[Any], Waved] = field(kw_only=True)
     watch: Callable[[Call], Call] = field(kw_only=True)
-    _watched: dict[int, tuple[Any, Line]] = field(default_factory=dict)
+    _watched: dict[int, tuple[Any, ModelClient]] = field(default_factory=dict)
 
-    def line(self, model: Any) -> Line:
+    def line(self, model: Any) -> ModelClient:
         if id(model) not in self._watched:
-            line = super().line(self.waved(model))
+            line = super().client_for(self.waved(model))
             self._watched[id(model)] = model, replace(line, call=self.watch(line.call))
         return self._watched[id(model)][1]
 
@@ -102,7 +102,7 @@ class Waves(Endpoints):
     ledger: Ledger = field(init=False)
     lanes: dict[str, Lane] = field(default_factory=dict)
     asking: Counter[str] = field(default_factory=Counter)  # calls under way, by row
-    shown: dict[str, tuple[Sent, Batch | None]] = field(default_factory=dict)
+    shown: dict[str, tuple[Sent, ProviderBatch | None]] = field(default_factory=dict)
     trouble: str = ""
     _billed: dict[str, float] = field(default_factory=dict)
     _news: int = 0
@@ -115,10 +115,10 @@ class Waves(Endpoints):
 
     # ---- what the run sees
 
-    def watched(self, desk: Desk) -> Desk:
+    def watched(self, desk: Session) -> Session:
         """The desk as this needs it, before anybody is seated there."""
         options = replace(desk.options, max_in_flight=ROWS // 2, timeout=None)  # (the engine has twice as many rows under way)
-        return Watched(options, desk.writer, desk.graders, desk.judge, desk.hold, waved=self._waved, watch=self._watch)
+        return Watched(options, desk.writer, desk.graders, desk.judge, desk.limit_calls, waved=self._waved, watch=self._watch)
 
     def hold(self, call: Call, model: Model) -> Call:
         """A model's call, as long as calls may begin."""
@@ -133,7 +133,7 @@ class Waves(Endpoints):
         """The waves that are out, and what stands in their way."""
         return "; ".join([*(_said(*each) for each in self.shown.values()), *filter(None, [self.trouble])])
 
-    def billed(self, purse: Purse) -> dict[str, float]:
+    def billed(self, purse: BudgetTracker) -> dict[str, float]:
         """Without what waits: a process that goes on from here asks for the same, and reserves it then."""
         if not (self._closed and self._billed):
             self._billed = dict(purse.spent)
@@ -142,7 +142,7 @@ class Waves(Endpoints):
     def close(self, *, now: bool = False) -> None:
         """Let no call begin any more, and wait for none: the batches that are out can be waited for another time."""
         if not self._closed:
-            for batch in (batch for _, batch in self.shown.values() if batch and not batch.ended):
+            for batch in (batch for _, batch in self.shown.values() if batch and not batch.is_ended):
                 self.say(f"batch {batch.id} goes on at the provider; the same command takes its answers")
         for task in self._tasks:
             task.cancel()
@@ -180,20 +180,20 @@ class Waves(Endpoints):
     async def _asked(self, lane: Lane, request: Request) -> Reply:
         self._news += 1
         entry = current_entry()
-        entry.watch()  # cut off while it waits, it is asked, and counted, by the process that goes on from here
-        key = key_of(lane.batches.chat.identity, request)
+        entry.start_counting()  # cut off while it waits, it is asked, and counted, by the process that goes on from here
+        key = cache_key(lane.batches.chat.identity, request)
         answer = lane.early.pop(key, None) or await self._waited(lane, key, request)
-        entry.leave()
+        entry.count_request()
         try:
-            return lane.batches.read(answer)
+            return lane.batches.parse_reply(answer)
         except ModelError as error:
             if is_fatal(error) and not (refused_part(error, request) or (error.status == 404 and has_images(request.messages))):
                 await self._give_up("fatal", error)
             raise
 
-    async def _waited(self, lane: Lane, key: str, request: Request) -> Answer:
+    async def _waited(self, lane: Lane, key: str, request: Request) -> BatchItemResult:
         item = lane.item(key, request)
-        waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[BatchItemResult] = asyncio.get_running_loop().create_future()
         item.waiting.append(waiter)
         if lane.full and lane.free:
             self._send(lane)
@@ -206,7 +206,7 @@ class Waves(Endpoints):
         if model.identity not in self.lanes:
             name = short(model.identity)
             left = [sent for sent in self.ledger.open.values() if sent.model == name]
-            self.lanes[model.identity] = Lane(Batches(model), name, left)
+            self.lanes[model.identity] = Lane(BatchClient(model), name, left)
         return self.lanes[model.identity]
 
     # ---- when waves go out
@@ -275,20 +275,20 @@ class Waves(Endpoints):
         file = await self._patiently(partial(lane.batches.upload, [item.line for item in items]))
         batch = await self._patiently(self._creation(lane, file, sent))
         batch = await self._follow(lane, sent, batch)
-        if batch.why and is_fatal(error := unanswered(batch.why)):
+        if batch.error and is_fatal(error := missing_answer_error(batch.error)):
             await self._give_up("fatal", error)
         most = lane.most
         lane.missed(items, batch)
         if lane.most < most:
             self.say(f"batch {batch.id}{because(batch)}; from now on at most {lane.most:,} requests a wave, one after another")
 
-    def _creation(self, lane: Lane, file: str, sent: Sent) -> Callable[[], Awaitable[Batch]]:
+    def _creation(self, lane: Lane, file: str, sent: Sent) -> Callable[[], Awaitable[ProviderBatch]]:
         """What makes a batch. Called again, it looks first whether the last time succeeded after all."""
         metadata, again = self.ledger.metadata(sent), False
 
-        async def create() -> Batch:
+        async def create() -> ProviderBatch:
             nonlocal again
-            known = await lane.batches.find(metadata) if again else None
+            known = await lane.batches.find_by_metadata(metadata) if again else None
             again = True
             return known or await lane.batches.create(file, metadata)
 
@@ -304,26 +304,26 @@ class Waves(Endpoints):
             lane.left.remove(sent)
             self._news += 1
 
-    async def _sought(self, lane: Lane, sent: Sent) -> Batch | None:
+    async def _sought(self, lane: Lane, sent: Sent) -> ProviderBatch | None:
         if sent.batch is None:
-            return await lane.batches.find(self.ledger.metadata(sent))
+            return await lane.batches.find_by_metadata(self.ledger.metadata(sent))
         try:
-            return await lane.batches.look(sent.batch)
+            return await lane.batches.retrieve(sent.batch)
         except ModelError as error:
             if error.status != 404:
                 raise
             self.say(f"batch {sent.batch} is not there any more: what it was to answer is asked again")
             return None
 
-    async def _follow(self, lane: Lane, sent: Sent, batch: Batch, *, early: bool = False) -> Batch:
+    async def _follow(self, lane: Lane, sent: Sent, batch: ProviderBatch, *, early: bool = False) -> ProviderBatch:
         """Look at a batch until it has ended, and take its answers."""
         sent, pause = replace(sent, batch=batch.id), self.poll
         await self.ledger.put(sent)
-        while not batch.ended:
+        while not batch.is_ended:
             self.shown[sent.wave] = sent, batch
-            await asyncio.sleep(max(pause, min(batch.wait or 0.0, PARKED)))
+            await asyncio.sleep(max(pause, min(batch.retry_after or 0.0, MAX_PAUSE)))
             pause = min(SLOWER * pause, SLOWEST)
-            batch = await self._patiently(partial(lane.batches.look, batch.id))
+            batch = await self._patiently(partial(lane.batches.retrieve, batch.id))
         self.shown[sent.wave] = sent, batch
         for file in batch.files:
             await self._take(lane, file, early=early)
@@ -338,7 +338,7 @@ class Waves(Endpoints):
         async def read() -> None:
             nonlocal taken
             n = 0
-            async with aclosing(lane.batches.answers(file)) as answers:
+            async with aclosing(lane.batches.download_results(file)) as answers:
                 async for key, answer in answers:
                     n += 1
                     if n > taken:
@@ -363,7 +363,7 @@ class Waves(Endpoints):
                 if monotonic() - since > self.limits.outage:
                     await self._give_up("outage", error)
                 self.trouble = str(error)
-                await asyncio.sleep(max(pause, min(error.retry_after or 0.0, PARKED)))
+                await asyncio.sleep(max(pause, min(error.retry_after or 0.0, MAX_PAUSE)))
                 pause = min(2 * pause, SLOWEST)
             else:
                 self.trouble = ""
@@ -405,6 +405,6 @@ async def _unless_gone(read: Callable[[], Awaitable[None]]) -> None:
             raise
 
 
-def _said(sent: Sent, batch: Batch | None) -> str:
-    how = f"{batch.id} {batch.status.replace('_', ' ')} ({batch.answered:,} done)" if batch else "being sent"
+def _said(sent: Sent, batch: ProviderBatch | None) -> str:
+    how = f"{batch.id} {batch.status.replace('_', ' ')} ({batch.answered_count:,} done)" if batch else "being sent"
     return f"wave {sent.number}: {sent.requests:,} requests, {how}"

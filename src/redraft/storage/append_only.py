@@ -11,29 +11,29 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import StoreError
-from .secure_files import open_private, take_lock
+from .secure_files import open_private, try_lock
 
-PIECE = 2**20  # bytes that are read at a time
+READ_BYTES = 2**20  # bytes that are read at a time
 
 
-class LockedLines:
+class LockedLineFile:
     """Appends lines to `path`, which is locked while it is open: a second process is told so. Raises StoreError.
 
     `what` is how errors call the file. A new file is for its owner alone. With `resume` a file that is there is continued,
     its torn last line cut off.
     """
 
-    def __init__(self, path: str | Path, what: str, *, resume: bool = False) -> None:
-        self.path, self._what = Path(path), what
+    def __init__(self, path: str | Path, label: str, *, resume: bool = False) -> None:
+        self.path, self._label = Path(path), label
         try:
             self._file: FileIO = open_private(self.path, os.O_RDWR if resume else os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
             raise StoreError(f"{self.name} cannot be written: {error.strerror}") from error
         try:
-            if not take_lock(self._file):
+            if not try_lock(self._file):
                 raise StoreError(f"{self.name} is held by another process (this one is {os.getpid()})")
             if resume:
-                self._file.truncate(self._file.seek(_whole_lines(self._file)))
+                self._file.truncate(self._file.seek(_complete_lines_end(self._file)))
         except OSError as error:
             self._file.close()
             raise StoreError(f"{self.name} cannot be written: {error.strerror}") from error
@@ -43,13 +43,13 @@ class LockedLines:
 
     @property
     def name(self) -> str:
-        return f"{self._what} {str(self.path)!r}"
+        return f"{self._label} {str(self.path)!r}"
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         return self._file.tell() == 0
 
-    def write(self, lines: list[str], held: str) -> None:
+    def write(self, lines: list[str], contents_note: str) -> None:
         """Hand lines to the operating system. `held` says what is in the file already, for the error when it is full."""
         if self._file.closed:
             raise StoreError(f"{self.name} is not open in this process (a forked process must open a file of its own)")
@@ -61,7 +61,7 @@ class LockedLines:
         else:
             why = "the disk is full"
         if taken != len(data):
-            raise StoreError(f"{self.name} cannot be written: {why}; {held}")
+            raise StoreError(f"{self.name} cannot be written: {why}; {contents_note}")
 
     def close(self) -> None:
         """Close the file and let go of its lock."""
@@ -74,11 +74,11 @@ class LockedLines:
         self.close()
 
 
-def _whole_lines(file: FileIO) -> int:
+def _complete_lines_end(file: FileIO) -> int:
     """How many bytes of a file are whole lines."""
     end = file.seek(0, os.SEEK_END)
     while end:
-        start = max(0, end - PIECE)
+        start = max(0, end - READ_BYTES)
         file.seek(start)
         if found := file.read(end - start).rfind(b"\n") + 1:
             return start + found

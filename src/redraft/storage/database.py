@@ -14,11 +14,22 @@ from typing import Any
 
 from ..errors import StoreError
 from .file_lock import PathLock
-from .schema import check, check_owner, connect, end_after, explained, inspect, is_new, name_of, open_reader, open_writer
-from .writer import Step, Write, Writer
+from .schema import (
+    check_file,
+    check_journal,
+    check_owner,
+    is_new,
+    journal_label,
+    open_connection,
+    open_reader,
+    open_writer,
+    set_time_limit,
+    to_store_error,
+)
+from .writer import Statement, Write, Writer
 
-READING = 120.0  # seconds that a statement may take which reads
-MOST_READ = 2**30  # bytes of text that it may find
+READ_TIMEOUT = 120.0  # seconds that a statement may take which reads
+MAX_READ_BYTES = 2**30  # bytes of text that it may find
 
 
 class Database:
@@ -26,56 +37,56 @@ class Database:
 
     def __init__(self, path: Path, durability: str, *, create: bool, read_only: bool) -> None:
         self.path, self._process = path, os.getpid()
-        inspect(path)
+        check_file(path)
         if is_new(path) and (read_only or not create):
             raise StoreError(f"there is no journal {str(path)!r}")
         self._writer: Writer | None = None
         with ExitStack() as opened:
             if not read_only:
                 check_owner(path)
-                opened.callback(PathLock(path, name_of(path)).close)
-            check(path)
+                opened.callback(PathLock(path, journal_label(path)).close)
+            check_journal(path)
             written = None if read_only else opened.enter_context(closing(open_writer(path, durability)))
             self._reader = opened.enter_context(closing(open_reader(path)))
-            self._restart_clock = end_after(self._reader, READING)
+            self._restart_clock = set_time_limit(self._reader, READ_TIMEOUT)
             if written:  # whose thread ends before what it reads from is closed
-                self._writer = Writer(written, self._explained)
+                self._writer = Writer(written, self._to_store_error)
                 opened.callback(self._writer.close)
-            self._opened = opened.pop_all()
+            self._resources = opened.pop_all()
 
     @property
-    def trouble(self) -> StoreError | None:
-        return self._writer.trouble if self._writer else None
+    def write_error(self) -> StoreError | None:
+        return self._writer.write_error if self._writer else None
 
     def read(self, sql: str, *values: Any) -> list[Any]:
         """All rows that a statement finds. Raises StoreError where they are too large, or finding them takes too long."""
         self._check_process()
         self._restart_clock()
         try:
-            return bounded(self._reader.execute(sql, values))
+            return fetch_bounded(self._reader.execute(sql, values))
         except (sqlite3.Error, OverflowError) as error:
-            raise explained(self.path, error, what="read") from error
+            raise to_store_error(self.path, error, action="read") from error
 
-    def write(self, key: Hashable, *steps: Step, value: Any = None) -> None:
+    def write(self, key: Hashable, *statements: Statement, value: Any = None) -> None:
         """Queue statements that belong together, see `Write`."""
         self._check_process()
         if self._writer is None:
-            raise StoreError(f"{name_of(self.path)} was opened for reading only")
-        self._writer.put(Write(key, steps, value))
+            raise StoreError(f"{journal_label(self.path)} was opened for reading only")
+        self._writer.enqueue(Write(key, statements, value))
 
-    def pending(self, key: Hashable) -> Write | None:
+    def pending_write(self, key: Hashable) -> Write | None:
         """The last write of a key that is not committed yet."""
-        return self._writer.pending(key) if self._writer else None
+        return self._writer.pending_write(key) if self._writer else None
 
-    def settle(self, keys: Iterable[Hashable]) -> None:
+    def flush_if_pending(self, keys: Iterable[Hashable]) -> None:
         """Commit what is pending of these keys, so that it can be read. Blocks only where something is."""
-        if self._writer and any(map(self._writer.pending, keys)):
+        if self._writer and any(map(self._writer.pending_write, keys)):
             self._writer.flush()
 
-    async def committed(self) -> None:
+    async def wait_for_commit(self) -> None:
         self._check_process()
         if self._writer:
-            await self._writer.committed()
+            await self._writer.wait_for_commit()
 
     def flush(self) -> None:
         self._check_process()
@@ -86,10 +97,10 @@ class Database:
         """Give back the room of what was forgotten. Blocks; needs as much room again while it works."""
         self.flush()
         try:
-            with closing(connect(self.path, "mode=rw")) as connection:
+            with closing(open_connection(self.path, "mode=rw")) as connection:
                 connection.execute("VACUUM")
         except sqlite3.Error as error:
-            raise self._explained(error) from error
+            raise self._to_store_error(error) from error
 
     def copy(self, target: Path) -> None:
         """Write all that is committed to another file. Blocks."""
@@ -98,36 +109,36 @@ class Database:
             with closing(sqlite3.connect(target)) as other:
                 self._reader.backup(other)
         except sqlite3.Error as error:
-            raise explained(target, error) from error
+            raise to_store_error(target, error) from error
 
     def close(self) -> None:
         """Write what is queued and let go. May be called again. A forked child leaves it to the process that opened it."""
         if self._process == os.getpid():
-            self._opened.close()
+            self._resources.close()
 
     def _check_process(self) -> None:
         """SQLite's connections, the writer's thread and the lock on the file are of one process, and do not outlive a fork."""
         if self._process != os.getpid():
             raise StoreError(
-                f"{name_of(self.path)} was opened by process {self._process}; a forked process must open a journal of its own"
+                f"{journal_label(self.path)} was opened by process {self._process}; a forked process must open a journal of its own"
             )
 
-    def _explained(self, error: Exception) -> StoreError:
+    def _to_store_error(self, error: Exception) -> StoreError:
         try:
             done = str(self.read("SELECT count(*) FROM rows WHERE status != 'open'")[0][0])
         except StoreError:
             done = "all"
-        return explained(self.path, error, done)
+        return to_store_error(self.path, error, done)
 
 
-def bounded(found: sqlite3.Cursor) -> list[Any]:
+def fetch_bounded(cursor: sqlite3.Cursor) -> list[Any]:
     """All rows of a cursor. Raises OverflowError where they hold too much."""
     rows, size = [], 0
-    for row in found:
+    for row in cursor:
         rows.append(row)
         for value in row:
             if value.__class__ is str or value.__class__ is bytes:
                 size += len(value)
-        if size > MOST_READ:
-            raise OverflowError(f"what is asked for is larger than {MOST_READ // 2**20} MiB")
+        if size > MAX_READ_BYTES:
+            raise OverflowError(f"what is asked for is larger than {MAX_READ_BYTES // 2**20} MiB")
     return rows

@@ -18,10 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError
-from .secure_files import AT_ONCE, PRIVATE, is_planted, new_beside, open_file, open_new, remove_left, resolved, stands_at, take_lock
+from .secure_files import (
+    NON_BLOCKING,
+    PRIVATE,
+    create_draft,
+    create_file,
+    is_file_at,
+    is_untrusted,
+    open_file,
+    remove_stale_drafts,
+    resolve_path,
+    try_lock,
+)
 
-SIGNED = ("pid", "host", "command", "since")
-MOST = 10_000  # bytes in a file: far more than one has
+SIGNATURE_FIELDS = ("pid", "host", "command", "since")
+MAX_LOCK_BYTES = 10_000  # bytes in a file: far more than one has
 
 
 class PathLock:
@@ -32,25 +43,25 @@ class PathLock:
     `what` is how errors call the file.
     """
 
-    def __init__(self, path: Path, what: str) -> None:
-        self.path, self._what = Path(f"{path}.lock"), what
+    def __init__(self, path: Path, label: str) -> None:
+        self.path, self._label = Path(f"{path}.lock"), label
         try:
-            held = resolved(path)
+            held = resolve_path(path)
             self.path = held.with_name(f"{held.name}.lock")
-            self._file = self._take()
+            self._file = self._acquire()
         except OSError as error:
-            raise StoreError(f"{what} cannot be locked: {str(self.path)!r}: {error.strerror}") from error
+            raise StoreError(f"{label} cannot be locked: {str(self.path)!r}: {error.strerror}") from error
 
-    def _take(self) -> FileIO:
+    def _acquire(self) -> FileIO:
         while True:
             if file := self._create():
                 return file
-            self._remove_left()
+            self._remove_stale()
 
     def _create(self) -> FileIO | None:
         """A new lock; None where there is one."""
-        remove_left(self.path)
-        draft, file = new_beside(self.path, PRIVATE)
+        remove_stale_drafts(self.path)
+        draft, file = create_draft(self.path, PRIVATE)
         try:
             file.write(_signature())
             os.link(draft, self.path)
@@ -66,40 +77,40 @@ class PathLock:
 
     def _create_in_place(self) -> FileIO | None:
         try:
-            file = open_new(self.path)
+            file = create_file(self.path)
         except FileExistsError:
             return None
-        take_lock(file)
+        try_lock(file)
         file.write(_signature())
         return file
 
-    def _remove_left(self) -> None:
+    def _remove_stale(self) -> None:
         """Remove a lock whose holder has ended. Raises StoreError for one that is held, and for what is none of ours."""
         try:
-            if self.path.is_symlink() or is_planted(self.path):
-                raise self._foreign()
-            file = open_file(self.path, os.O_RDWR | AT_ONCE)
+            if self.path.is_symlink() or is_untrusted(self.path):
+                raise self._foreign_lock_error()
+            file = open_file(self.path, os.O_RDWR | NON_BLOCKING)
         except FileNotFoundError:  # it was let go
             return
         with file:
-            signed = self._signed(file)
-            if not take_lock(file):
-                raise StoreError(f"{self._what} is held by {_holder(signed)}: wait for its end, or name another file")
-            if stands_at(file, self.path):
+            signed = self._read_signature(file)
+            if not try_lock(file):
+                raise StoreError(f"{self._label} is held by {_holder_text(signed)}: wait for its end, or name another file")
+            if is_file_at(file, self.path):
                 self.path.unlink()
 
-    def _signed(self, file: FileIO) -> dict[str, Any]:
+    def _read_signature(self, file: FileIO) -> dict[str, Any]:
         """What a lock says of its holder. Raises StoreError where it is none of ours."""
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             with suppress(ValueError, RecursionError):
-                data = json.loads(file.read(MOST))
-                if isinstance(data, dict) and sorted(data) == sorted(SIGNED):
+                data = json.loads(file.read(MAX_LOCK_BYTES))
+                if isinstance(data, dict) and sorted(data) == sorted(SIGNATURE_FIELDS):
                     return data
-        raise self._foreign()
+        raise self._foreign_lock_error()
 
-    def _foreign(self) -> StoreError:
+    def _foreign_lock_error(self) -> StoreError:
         return StoreError(
-            f"{self._what} cannot be locked: {str(self.path)!r} is there and is no lock of Redraft; it was left as it is: name "
+            f"{self._label} cannot be locked: {str(self.path)!r} is there and is no lock of Redraft; it was left as it is: name "
             "another file, or move that one away"
         )
 
@@ -107,14 +118,14 @@ class PathLock:
         """Let go."""
         if not self._file.closed:
             with suppress(OSError):
-                if stands_at(self._file, self.path):
+                if is_file_at(self._file, self.path):
                     self.path.unlink()
             self._file.close()
 
 
 def _signature() -> bytes:
     values = os.getpid(), socket.gethostname(), _command(), datetime.now(UTC).isoformat(timespec="seconds")
-    return json.dumps(dict(zip(SIGNED, values, strict=True))).encode()
+    return json.dumps(dict(zip(SIGNATURE_FIELDS, values, strict=True))).encode()
 
 
 def _command() -> str:
@@ -122,7 +133,7 @@ def _command() -> str:
     return " ".join((Path(sys.argv[0]).name, *(word for word in sys.argv[1:2] if word.isalpha()))) if sys.argv else ""
 
 
-def _holder(signed: dict[str, Any]) -> str:
-    pid, host, command, since = (signed[name] for name in SIGNED)
+def _holder_text(signature: dict[str, Any]) -> str:
+    pid, host, command, since = (signature[name] for name in SIGNATURE_FIELDS)
     who = "this process" if (pid, host) == (os.getpid(), socket.gethostname()) else f"process {pid} on {host}"
     return f"{who} ({command}, since {since})"

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import StoreError
 
 
-def home() -> Path:
+def data_dir() -> Path:
     """REDRAFT_HOME, or the folder for data that the system has for each user. Raises StoreError where there is neither."""
     if own := os.environ.get("REDRAFT_HOME"):
         return Path(own)

@@ -16,19 +16,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from ..core.serialize import loads
+from ..core.serialize import object_from_json
 from ..errors import ConfigError, StoreError
 from ..quality.priors import Priors
-from .atomic import write_whole
-from .paths import home
+from .atomic import write_atomic
+from .paths import data_dir
 from .secure_files import make_folder, open_regular
 
 SCHEMA = 1
-MOST = 65_536  # bytes in a file: far more than one has
+MAX_FILE_BYTES = 65_536  # bytes in a file: far more than one has
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PriorsKey:
     """A model and the graders that make its score: their names, for people, and what tells them apart from all others.
 
     `key` (16 hex digits) stands for all that decides the scores; `fingerprints` are those of `graders`, in their order.
@@ -40,7 +40,7 @@ class Pair:
     fingerprints: tuple[str, ...]
 
     @classmethod
-    def of(cls, model: str, identity: str, graders: Iterable[tuple[str, float, str]]) -> Self:
+    def from_graders(cls, model: str, identity: str, graders: Iterable[tuple[str, float, str]]) -> Self:
         """The pair of a model (its name and identity) and graders: name, share in the score, fingerprint."""
         seated = sorted(graders, key=lambda grader: (grader[2], grader[1]))
         told = json.dumps([identity, [[fingerprint, round(share, 9)] for _, share, fingerprint in seated]])
@@ -65,7 +65,7 @@ def _text_in(data: Mapping[str, Any], name: str) -> str:
     return text
 
 
-def _moment_in(data: Mapping[str, Any], name: str) -> str:
+def _timestamp_in(data: Mapping[str, Any], name: str) -> str:
     stamp = _text_in(data, name)
     try:
         datetime.fromisoformat(stamp).astimezone(UTC)
@@ -82,38 +82,38 @@ def _texts_in(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredPriors:
     """What was learned of a pair, when (ISO 8601, UTC), and from what, in words."""
 
-    pair: Pair
+    priors_key: PriorsKey
     priors: Priors
-    made: str
+    created_at: str
     source: str
 
     @classmethod
-    def now(cls, pair: Pair, priors: Priors, source: str) -> Self:
+    def create(cls, priors_key: PriorsKey, priors: Priors, source: str) -> Self:
         """Learned at this moment."""
-        return cls(pair, priors, datetime.now(UTC).isoformat(timespec="seconds"), source)
+        return cls(priors_key, priors, datetime.now(UTC).isoformat(timespec="seconds"), source)
 
     def as_data(self) -> dict[str, Any]:
-        told = {"made": self.made, "source": self.source, "priors": self.priors.as_data()}
-        return {"redraft_priors": SCHEMA, **self.pair.as_data(), **told}
+        told = {"made": self.created_at, "source": self.source, "priors": self.priors.to_dict()}
+        return {"redraft_priors": SCHEMA, **self.priors_key.as_data(), **told}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
         """What `as_data` told. Raises ValueError or ConfigError for anything else."""
         if data.get("redraft_priors") != SCHEMA:
             raise ValueError(f"this release reads files of priors of schema {SCHEMA}")
-        return cls(Pair.from_data(data), priors_in(data), _moment_in(data, "made"), _text_in(data, "source"))
+        return cls(PriorsKey.from_data(data), priors_from_data(data), _timestamp_in(data, "made"), _text_in(data, "source"))
 
 
-def priors_in(data: Mapping[str, Any]) -> Priors:
+def priors_from_data(data: Mapping[str, Any]) -> Priors:
     """The priors in plain data: their fields, or what a file of the shelf holds. Raises ConfigError."""
     held = data.get("priors") if "redraft_priors" in data else data
     if not isinstance(held, Mapping):
         raise ConfigError(f"priors must be a table, got {held!r:.80}")
     try:
-        return Priors.of(held)
+        return Priors.from_dict(held)
     except OverflowError as error:  # a whole number beyond all fractions
         raise ConfigError(f"priors: {error}") from error
 
@@ -121,98 +121,98 @@ def priors_in(data: Mapping[str, Any]) -> Priors:
 def read_priors(path: str) -> Priors:
     """The priors in a JSON file: their fields, or a file of the shelf. Raises ConfigError."""
     try:
-        data = _object_in(Path(path))
+        data = _read_object(Path(path))
     except StoreError as error:
         raise ConfigError(f"priors: {error} (it may be 'shipped', 'learned', or the path of a JSON file)") from error
     try:
-        return priors_in(data)
+        return priors_from_data(data)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class PriorsStore:
     """A folder with what was learned."""
 
     folder: Path
 
     @classmethod
-    def at(cls, folder: str | Path | None = None) -> Self:
+    def in_folder(cls, folder: str | Path | None = None) -> Self:
         """The shelf in `folder`; None is the user's own. Raises StoreError where the user has no place for it."""
-        return cls(Path(folder) if folder else home() / "priors")
+        return cls(Path(folder) if folder else data_dir() / "priors")
 
-    def place(self, pair: Pair) -> Path:
+    def path_for(self, priors_key: PriorsKey) -> Path:
         """The file of a pair, whether it is there or not."""
-        return self.folder / f"{pair.key}.json"
+        return self.folder / f"{priors_key.key}.json"
 
-    def of(self, pair: Pair) -> Kept | None:
+    def load(self, priors_key: PriorsKey) -> StoredPriors | None:
         """What is kept of a pair; None where nothing is, or nothing that can be read."""
         with suppress(StoreError):
-            return _kept_in(self.place(pair))
+            return _read_stored(self.path_for(priors_key))
         return None
 
-    def damage(self, pair: Pair) -> StoreError | None:
+    def load_error(self, priors_key: PriorsKey) -> StoreError | None:
         """Why what is kept of a pair cannot be read; None where it can, or nothing is kept."""
-        if self.place(pair).is_file():
+        if self.path_for(priors_key).is_file():
             try:
-                _kept_in(self.place(pair))
+                _read_stored(self.path_for(priors_key))
             except StoreError as error:
                 return error
         return None
 
-    def put(self, kept: Kept) -> Path:
+    def save(self, stored: StoredPriors) -> Path:
         """Keep it, in the place of what was kept of the pair before; the file. Raises StoreError where that cannot be."""
-        path = self.place(kept.pair)
+        path = self.path_for(stored.priors_key)
         try:
             make_folder(self.folder)
-            write_whole(path, json.dumps(kept.as_data(), indent=2) + "\n", private=True, follow=False)
+            write_atomic(path, json.dumps(stored.as_data(), indent=2) + "\n", private=True, follow=False)
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error.strerror}") from error
         return path
 
-    def put_unless_less(self, kept: Kept) -> Kept:
+    def save_if_more_tasks(self, stored: StoredPriors) -> StoredPriors:
         """Keep it unless more tasks taught what is kept of the pair; what is kept now. Raises StoreError as `put` does."""
-        before = self.of(kept.pair)
-        if before and before.priors.tasks > kept.priors.tasks:
+        before = self.load(stored.priors_key)
+        if before and before.priors.tasks > stored.priors.tasks:
             return before
-        self.put(kept)
-        return kept
+        self.save(stored)
+        return stored
 
-    def drop(self, path: Path) -> None:
+    def delete(self, path: Path) -> None:
         """Forget what a file holds. Raises StoreError where that cannot be."""
         try:
             path.unlink()
         except OSError as error:
             raise StoreError(f"{path} cannot be removed: {error.strerror}") from error
 
-    def all(self) -> Iterator[tuple[Path, Kept | StoreError]]:
+    def entries(self) -> Iterator[tuple[Path, StoredPriors | StoreError]]:
         """Every file by name: what it holds, or why that cannot be read."""
         for path in sorted(self.folder.glob("*.json")):
             try:
-                yield path, _kept_in(path)
+                yield path, _read_stored(path)
             except StoreError as error:
                 yield path, error
 
 
-def _kept_in(path: Path) -> Kept:
+def _read_stored(path: Path) -> StoredPriors:
     """What a file of the shelf holds. Raises StoreError."""
-    data = _object_in(path)
+    data = _read_object(path)
     try:
-        kept = Kept.from_data(data)
-        if kept.pair.key != path.stem:
-            raise ValueError(f"it is the file of {kept.pair.key} by another name")
+        kept = StoredPriors.from_data(data)
+        if kept.priors_key.key != path.stem:
+            raise ValueError(f"it is the file of {kept.priors_key.key} by another name")
     except (ValueError, ConfigError) as error:
         raise StoreError(f"{path} holds no priors: {error}") from error
     return kept
 
 
-def _object_in(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises StoreError."""
     try:
         with open_regular(path) as file:
-            data = file.read(MOST + 1)
-        if len(data) > MOST:
-            raise ValueError(f"it is larger than {MOST:,} bytes")
-        return loads(data.decode("utf-8"))
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise ValueError(f"it is larger than {MAX_FILE_BYTES:,} bytes")
+        return object_from_json(data.decode("utf-8"))
     except (OSError, ValueError, StoreError) as error:
         raise StoreError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error

@@ -7,19 +7,19 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import fields
 
 from ..core.records import Usage
-from ..core.serialize import loads, pack, unpack
+from ..core.serialize import object_from_json, pack, unpack
 from ..errors import StoreError
 from ..protocols import Reply
 from .database import Database
-from .schema import damaged, name_of
+from .schema import damaged_error, journal_label
 
-AT_ONCE = 1000
-KEPT = tuple(f.name for f in fields(Reply) if f.compare and f.name not in {"usage", "tool_calls"})
+KEYS_PER_READ = 1000
+REPLY_FIELDS = tuple(f.name for f in fields(Reply) if f.compare and f.name not in {"usage", "tool_calls"})
 """What is kept of a reply beside its usage and its tool calls: all that makes two replies equal."""
-USAGE = tuple(f.name for f in fields(Usage))
+USAGE_FIELDS = tuple(f.name for f in fields(Usage))
 
 
-class Calls(MutableMapping[str, Reply]):
+class ResponseCache(MutableMapping[str, Reply]):
     """Replies by key (hex). What is written is read back at once, committed or not."""
 
     def __init__(self, database: Database) -> None:
@@ -30,13 +30,13 @@ class Calls(MutableMapping[str, Reply]):
         if text is None:
             raise KeyError(key)
         try:
-            reply: Reply = unpack(Reply, loads(text))
+            reply: Reply = unpack(Reply, object_from_json(text))
         except StoreError as error:
-            raise StoreError(f"{name_of(self._database.path)}, call {key}: {error}") from error
+            raise StoreError(f"{journal_label(self._database.path)}, call {key}: {error}") from error
         return reply
 
     def __setitem__(self, key: str, reply: Reply) -> None:
-        text = _written(reply)
+        text = _encode_reply(reply)
         self._database.write(key, ("INSERT OR REPLACE INTO calls (key, reply) VALUES (?, ?)", (key, text)), value=text)
 
     def __delitem__(self, key: str) -> None:
@@ -50,9 +50,9 @@ class Calls(MutableMapping[str, Reply]):
     def __iter__(self) -> Iterator[str]:
         self._database.flush()
         last = 0
-        while found := self._database.read("SELECT call, key FROM calls WHERE call > ? ORDER BY call LIMIT ?", last, AT_ONCE):
+        while found := self._database.read("SELECT call, key FROM calls WHERE call > ? ORDER BY call LIMIT ?", last, KEYS_PER_READ):
             if found[-1][0] <= last:
-                raise damaged(self._database.path, "its calls are out of order")
+                raise damaged_error(self._database.path, "its calls are out of order")
             yield from (key for _, key in found)
             last = found[-1][0]
 
@@ -67,17 +67,17 @@ class Calls(MutableMapping[str, Reply]):
         self._database.flush()
 
     def _text(self, key: str) -> str | None:
-        if (write := self._database.pending(key)) is not None:
+        if (write := self._database.pending_write(key)) is not None:
             return str(write.value) if write.value is not None else None
         found = self._database.read("SELECT reply FROM calls WHERE key = ?", key)
         if found and not isinstance(found[0][0], str):
-            raise damaged(self._database.path, f"call {key}: its reply is no text")
+            raise damaged_error(self._database.path, f"call {key}: its reply is no text")
         return found[0][0] if found else None
 
 
-def _written(reply: Reply) -> str:
+def _encode_reply(reply: Reply) -> str:
     """Like `pack`, at a third of its time: this stands in the way of every call."""
-    kept = {name: getattr(reply, name) for name in KEPT}
+    kept = {name: getattr(reply, name) for name in REPLY_FIELDS}
     if reply.tool_calls:
         kept["tool_calls"] = [pack(call) for call in reply.tool_calls]
-    return json.dumps({**kept, "usage": {name: getattr(reply.usage, name) for name in USAGE}})
+    return json.dumps({**kept, "usage": {name: getattr(reply.usage, name) for name in USAGE_FIELDS}})

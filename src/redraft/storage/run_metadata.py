@@ -5,64 +5,64 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict, get_type_hints
 
-from ..core.type_checks import check_of
+from ..core.type_checks import validator_for
 
-Priors = Mapping[str, Any]
-
-
-class Schooling(TypedDict):
-    start: Priors
-    stages: Mapping[str, Priors | None]
+PriorsData = Mapping[str, Any]
 
 
-class Wave(TypedDict):
-    wave: str
+class OnlinePriorsData(TypedDict):
+    initial: PriorsData
+    refits: Mapping[str, PriorsData | None]
+
+
+class SubmittedBatchData(TypedDict):
+    submission_id: str
     number: int
     model: str
     requests: int
-    batch: str | None
+    batch_id: str | None
 
 
-class Waves(TypedDict, total=False):
+class ProviderBatchesData(TypedDict, total=False):
     token: str
     count: int
-    open: list[Wave]
+    open: list[SubmittedBatchData]
 
 
-class FormatNote(TypedDict):
+class FormatData(TypedDict):
     works: bool
-    refused: list[str]
-    doubts: Mapping[str, list[str]]
+    refused_schemas: list[str]
+    fallback_requests: Mapping[str, list[str]]
 
 
-class ModelNote(TypedDict):
+class CapabilitiesData(TypedDict):
     adaptations: list[str]
-    formats: Mapping[str, FormatNote]
+    formats: Mapping[str, FormatData]
 
 
-class About(TypedDict, total=False):
+class RunMetadata(TypedDict, total=False):
     """What is read again of a run. It may note more, for people."""
 
-    serial: int
-    whole: int
+    invocation: int
+    last_full_invocation: int
     spent: Mapping[str, float]
     budget: Mapping[str, float] | None
-    grown: bool
-    gathered: list[str]
-    leg: str
+    budget_raised: bool
+    merged_shards: list[str]
+    shard_run_id: str
     output: str | None
     errors: str | None
     settings: Mapping[str, Mapping[str, str]]
-    schooling: Mapping[str, Schooling]
-    waves: Waves | None
-    capabilities: Mapping[str, ModelNote]
+    online_priors: Mapping[str, OnlinePriorsData]
+    provider_batches: ProviderBatchesData | None
+    capabilities: Mapping[str, CapabilitiesData]
     report: Mapping[str, Any] | None
     model: str | None
 
 
-CHECKS = {name: check_of(kind) for name, kind in get_type_hints(About).items()}
+CHECKS = {name: validator_for(kind) for name, kind in get_type_hints(RunMetadata).items()}
 
 
-def misfit(about: Mapping[str, Any]) -> str | None:
+def invalid_key(metadata: Mapping[str, Any]) -> str | None:
     """The first key of what a run noted whose value cannot be; None where all can."""
-    return next((name for name, fits in CHECKS.items() if name in about and not fits(about[name])), None)
+    return next((name for name, fits in CHECKS.items() if name in metadata and not fits(metadata[name])), None)

@@ -17,14 +17,14 @@ from time import monotonic
 from typing import Literal, TypeAlias
 
 from ..errors import ConfigError, StoreError
-from .secure_files import Draft, is_planted, resolved
+from .secure_files import AtomicFile, is_untrusted, resolve_path
 
 SCHEMA = 2
-APPLICATION = int.from_bytes(b"Rdft")
-LEAF = 0x0D  # of a first page that holds all of the schema
-PLACES = 2**20
+APPLICATION_ID = int.from_bytes(b"Rdft")
+LEAF_PAGE = 0x0D  # of a first page that holds all of the schema
+LINES_PER_ROW = 2**20
 """A row's lines are numbered `row * PLACES + place`: its header at place 0, record k at place k + 1."""
-CHECKED_WHOLE = 64 * 2**20
+FULL_CHECK_BYTES = 64 * 2**20
 """Bytes up to which a file is checked whole when it is opened; in a larger one damage shows when it is met."""
 TABLES = f"""
 CREATE TABLE runs (run INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, about TEXT NOT NULL,
@@ -35,7 +35,7 @@ CREATE UNIQUE INDEX rows_by_id ON rows (run, id);
 CREATE INDEX rows_in_order ON rows (run, n, status);
 CREATE TABLE lines (at INTEGER PRIMARY KEY, line TEXT NOT NULL);
 CREATE TRIGGER lines_go_with_their_row AFTER DELETE ON rows BEGIN
-    DELETE FROM lines WHERE at >= OLD.row * {PLACES} AND at < (OLD.row + 1) * {PLACES};
+    DELETE FROM lines WHERE at >= OLD.row * {LINES_PER_ROW} AND at < (OLD.row + 1) * {LINES_PER_ROW};
     DELETE FROM met WHERE row = OLD.row;
 END;
 CREATE TABLE met (row INTEGER PRIMARY KEY, seen INTEGER NOT NULL);
@@ -43,27 +43,27 @@ CREATE TABLE calls (call INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, reply TE
 """  # noqa: S608  (numbers of our own)
 Durability: TypeAlias = Literal["normal", "full"]
 SYNCHRONOUS: dict[str, str] = {"normal": "NORMAL", "full": "FULL"}
-SETTINGS = (
+WRITER_PRAGMAS = (
     "PRAGMA cache_size = -16384",  # 16 MiB
     "PRAGMA wal_autocheckpoint = 4000",
     f"PRAGMA journal_size_limit = {64 * 2**20}",
 )
 
-SAFELY = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON")
+SECURITY_PRAGMAS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON")
 """What SQLite recommends for files of strangers (https://www.sqlite.org/security.html)."""
-MOST_IN_CELL = 2**27
+MAX_VALUE_BYTES = 2**27
 """Bytes of a value: an answer has 8 MiB at most, and JSON's escapes make it six times as long."""
-MOST_IN_SQL = 2**14
+MAX_SQL_BYTES = 2**14
 """Bytes of a statement, those of the schema included: far more than one of ours has."""
-STEPS = 100_000
+PROGRESS_STEPS = 100_000
 """Steps of SQLite's machine after which the clock is looked at."""
-CHECKING = 30.0
+CHECK_TIMEOUT = 30.0
 """Seconds that checking a file may take."""
 
-REASONS = {
+ERROR_MESSAGES = {
     "SQLITE_FULL": "the disk is full",
     "SQLITE_BUSY": "another program has locked it for more than 30 s",
-    "SQLITE_TOOBIG": f"a value is larger than {MOST_IN_CELL // 2**20} MiB",
+    "SQLITE_TOOBIG": f"a value is larger than {MAX_VALUE_BYTES // 2**20} MiB",
     "SQLITE_INTERRUPT": "it takes too long",
 }
 
@@ -74,36 +74,38 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
         raise ConfigError(f"durability must be one of {', '.join(SYNCHRONOUS)}, got {durability!r}")
     try:
         if is_new(path):
-            _make(path)
-        connection = connect(path, "mode=rw")
-        for setting in (f"PRAGMA synchronous = {SYNCHRONOUS[durability]}", *SETTINGS):
+            _create_journal(path)
+        connection = open_connection(path, "mode=rw")
+        for setting in (f"PRAGMA synchronous = {SYNCHRONOUS[durability]}", *WRITER_PRAGMAS):
             connection.execute(setting)
     except (OSError, sqlite3.Error) as error:
-        raise explained(path, error) from error
+        raise to_store_error(path, error) from error
     return connection
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
     """A connection that reads beside whoever writes. A file that may not be written to is read as it lies."""
     try:
-        writable = os.access(path, os.W_OK) and os.access(real(path).parent, os.W_OK)
-        connection = connect(path, "mode=rw" if writable else "mode=ro" if wal_of(path).exists() else "mode=ro&immutable=1")
+        writable = os.access(path, os.W_OK) and os.access(real_path(path).parent, os.W_OK)
+        connection = open_connection(
+            path, "mode=rw" if writable else "mode=ro" if wal_path(path).exists() else "mode=ro&immutable=1"
+        )
         connection.execute("PRAGMA query_only = ON")
     except sqlite3.Error as error:
-        raise explained(path, error) from error
+        raise to_store_error(path, error) from error
     return connection
 
 
-def connect(path: Path, how: str) -> sqlite3.Connection:
+def open_connection(path: Path, mode: str) -> sqlite3.Connection:
     """A connection in autocommit mode that any thread may use, with limits on what a file can do to it."""
-    where = f"{real(path).as_uri()}?{how}"
+    where = f"{real_path(path).as_uri()}?{mode}"
     connection = sqlite3.connect(where, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
     try:
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_IN_CELL)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MOST_IN_SQL)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_SQL_BYTES)
         if hasattr(connection, "setconfig"):  # from Python 3.12 on
             connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)  # type: ignore[attr-defined,unused-ignore]
-        for setting in SAFELY:
+        for setting in SECURITY_PRAGMAS:
             connection.execute(setting)
     except BaseException:
         connection.close()
@@ -111,7 +113,7 @@ def connect(path: Path, how: str) -> sqlite3.Connection:
     return connection
 
 
-def end_after(connection: sqlite3.Connection, seconds: float) -> Callable[[], None]:
+def set_time_limit(connection: sqlite3.Connection, seconds: float) -> Callable[[], None]:
     """Have what a connection is asked end with an error once it has taken so long; what is returned starts the clock anew."""
     end = monotonic() + seconds
 
@@ -119,20 +121,20 @@ def end_after(connection: sqlite3.Connection, seconds: float) -> Callable[[], No
         nonlocal end
         end = monotonic() + seconds
 
-    connection.set_progress_handler(lambda: monotonic() > end, STEPS)
+    connection.set_progress_handler(lambda: monotonic() > end, PROGRESS_STEPS)
     return restart
 
 
-def inspect(path: Path) -> None:
+def check_file(path: Path) -> None:
     """Raise StoreError unless a file is new or, by its first bytes, a journal of this schema."""
     try:
-        resolved(path)
+        resolve_path(path)
         for ending in ("-wal", "-shm", "-journal"):
-            _check_beside(path, ending)
+            _check_sibling(path, ending)
     except OSError as error:
-        raise explained(path, error) from error
+        raise to_store_error(path, error) from error
     if is_new(path):
-        _no_orphan(path)
+        _check_no_orphan_wal(path)
     else:
         _check_header(path)
 
@@ -142,50 +144,52 @@ def is_new(path: Path) -> bool:
     try:
         return not path.exists() or (path.is_file() and path.stat().st_size == 0)
     except OSError as error:
-        raise explained(path, error) from error
+        raise to_store_error(path, error) from error
 
 
-def real(path: Path) -> Path:
+def real_path(path: Path) -> Path:
     """The file that a path means, whatever links lead there: SQLite puts its files beside that."""
     return Path(os.path.realpath(path))
 
 
-def wal_of(path: Path) -> Path:
+def wal_path(path: Path) -> Path:
     """The file beside it with what was committed last."""
-    return beside(path, "-wal")
+    return sibling_path(path, "-wal")
 
 
-def beside(path: Path, ending: str) -> Path:
+def sibling_path(path: Path, suffix: str) -> Path:
     """The file of that ending beside the one that a path means."""
-    return real(path).with_name(f"{real(path).name}{ending}")
+    return real_path(path).with_name(f"{real_path(path).name}{suffix}")
 
 
 def check_owner(path: Path) -> None:
     """Raise StoreError for a file that another user put where everybody may write: what we write there is for our eyes."""
     try:
-        if path.exists() and is_planted(real(path)):
-            raise StoreError(f"{name_of(path)} belongs to another user, in a folder where everybody may write: name another file")
+        if path.exists() and is_untrusted(real_path(path)):
+            raise StoreError(
+                f"{journal_label(path)} belongs to another user, in a folder where everybody may write: name another file"
+            )
     except OSError as error:
-        raise explained(path, error) from error
+        raise to_store_error(path, error) from error
 
 
-def _check_beside(path: Path, ending: str) -> None:
+def _check_sibling(path: Path, suffix: str) -> None:
     """SQLite takes what lies beside a file for its own; we never leave a rollback journal there."""
-    file = beside(path, ending)
+    file = sibling_path(path, suffix)
     if not os.path.lexists(file):
         return
     found = file.lstat()
-    if not stat.S_ISREG(found.st_mode) or is_planted(file) or (ending == "-journal" and found.st_size):
+    if not stat.S_ISREG(found.st_mode) or is_untrusted(file) or (suffix == "-journal" and found.st_size):
         raise StoreError(
-            f"{name_of(path)} cannot be opened: {str(file)!r} beside it is not of its making; move it away, or name another journal"
+            f"{journal_label(path)} cannot be opened: {str(file)!r} beside it is not of its making; move it away, or name another journal"
         )
 
 
-def _no_orphan(path: Path) -> None:
-    wal = wal_of(path)
+def _check_no_orphan_wal(path: Path) -> None:
+    wal = wal_path(path)
     if wal.exists() and wal.stat().st_size:
         raise StoreError(
-            f"{name_of(path)} is missing or empty, but the file with its last writes is there ({str(wal)!r}): "
+            f"{journal_label(path)} is missing or empty, but the file with its last writes is there ({str(wal)!r}): "
             "put the journal back, or remove that file to begin anew"
         )
 
@@ -194,110 +198,113 @@ def _check_header(path: Path) -> None:
     """What SQLite's format says in its first 100 bytes (https://www.sqlite.org/fileformat.html)."""
     try:
         if not path.is_file():
-            raise StoreError(f"{name_of(path)} is no file: name one")
+            raise StoreError(f"{journal_label(path)} is no file: name one")
         with path.open("rb") as file:
             head = file.read(101)
     except OSError as error:
-        raise explained(path, error) from error
+        raise to_store_error(path, error) from error
     if not head.startswith(b"SQLite format 3\0"):
-        raise StoreError(f"{name_of(path)} is no journal (it is no SQLite file): name another file; it was left as it is")
+        raise StoreError(f"{journal_label(path)} is no journal (it is no SQLite file): name another file; it was left as it is")
     if len(head) < 101:
-        raise StoreError(f"{name_of(path)} is cut off after {len(head)} bytes: restore it, or name another file")
+        raise StoreError(f"{journal_label(path)} is cut off after {len(head)} bytes: restore it, or name another file")
     version, application = int.from_bytes(head[60:64]), int.from_bytes(head[68:72])
-    if application != APPLICATION:
-        raise StoreError(f"{name_of(path)} is an SQLite file of another program: name another file; it was left as it is")
+    if application != APPLICATION_ID:
+        raise StoreError(f"{journal_label(path)} is an SQLite file of another program: name another file; it was left as it is")
     if version != SCHEMA:
         advice = "it was written by a newer Redraft: use that" if version > SCHEMA else "use the Redraft that wrote it"
         raise StoreError(
-            f"{name_of(path)} has schema {version}, this release reads schema {SCHEMA}; {advice}, or name another file"
+            f"{journal_label(path)} has schema {version}, this release reads schema {SCHEMA}; {advice}, or name another file"
         )
-    if head[100] != LEAF:
-        raise damaged(path, "its first page cannot be that of a journal")
+    if head[100] != LEAF_PAGE:
+        raise damaged_error(path, "its first page cannot be that of a journal")
 
 
-def check(path: Path) -> None:
+def check_journal(path: Path) -> None:
     """Raise StoreError unless a file is new or a whole journal. Writes nothing."""
-    inspect(path)
+    check_file(path)
     if not is_new(path):
         _check_tables(path)
 
 
 def _check_tables(path: Path) -> None:
-    wal, shm = wal_of(path), beside(path, "-shm")
+    wal, shm = wal_path(path), sibling_path(path, "-shm")
     there = shm.exists()
     busy = wal.exists() and wal.stat().st_size > 0
     try:
-        with closing(connect(path, "mode=ro" if busy else "mode=ro&immutable=1")) as connection:
-            end_after(connection, CHECKING)
-            _compare(path, _objects(connection))
-            if path.stat().st_size <= CHECKED_WHOLE and (said := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise damaged(path, said.splitlines()[-1])
+        with closing(open_connection(path, "mode=ro" if busy else "mode=ro&immutable=1")) as connection:
+            set_time_limit(connection, CHECK_TIMEOUT)
+            _check_schema_objects(path, _schema_objects(connection))
+            if (
+                path.stat().st_size <= FULL_CHECK_BYTES
+                and (said := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok"
+            ):
+                raise damaged_error(path, said.splitlines()[-1])
     except (OSError, sqlite3.Error, StoreError) as error:
-        _sweep(shm, there=there)
-        raise explained(path, error) from error
+        _remove_shm(shm, existed=there)
+        raise to_store_error(path, error) from error
 
 
-def _compare(path: Path, found: set[Object]) -> None:
+def _check_schema_objects(path: Path, objects: set[SchemaObject]) -> None:
     """Raise StoreError unless a file holds the tables, indices and triggers of a journal, and nothing else."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(TABLES)
-        ours = _objects(connection)
-    if foreign := sorted(f"the {kind} {name!r}" for kind, name, *_ in found - ours):
+        ours = _schema_objects(connection)
+    if foreign := sorted(f"the {kind} {name!r}" for kind, name, *_ in objects - ours):
         raise StoreError(
-            f"{name_of(path)} holds what no journal has, {', '.join(foreign[:5])}: name another file; it was left as it is. "
+            f"{journal_label(path)} holds what no journal has, {', '.join(foreign[:5])}: name another file; it was left as it is. "
             "`redraft runs salvage JOURNAL -o saved.jsonl` saves what is in the tables of a journal"
         )
-    if found != ours:
-        raise damaged(path, "tables are missing in it")
+    if objects != ours:
+        raise damaged_error(path, "tables are missing in it")
 
 
-Object: TypeAlias = tuple[str, str, str, str | None]
+SchemaObject: TypeAlias = tuple[str, str, str, str | None]
 
 
-def _objects(connection: sqlite3.Connection) -> set[Object]:
+def _schema_objects(connection: sqlite3.Connection) -> set[SchemaObject]:
     """All that a file's schema declares: kind, name, table, and the statement that made it."""
     found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 1000")
     return {(str(kind)[:80], str(name)[:80], str(table)[:80], sql) for kind, name, table, sql in found}
 
 
-def _sweep(shm: Path, *, there: bool) -> None:
+def _remove_shm(shm: Path, *, existed: bool) -> None:
     """Remove what looking has left beside a refused file."""
-    if not there:
+    if not existed:
         shm.unlink(missing_ok=True)
 
 
-def _make(path: Path) -> None:
+def _create_journal(path: Path) -> None:
     """A new file that is there whole or not at all, for its owner alone; an empty file that was there keeps its mode."""
     with TemporaryDirectory() as folder:
         made = Path(folder) / "journal"
-        with closing(connect(made, "mode=rwc")) as connection:
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        with closing(open_connection(made, "mode=rwc")) as connection:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
             connection.executescript(TABLES)
             connection.execute("PRAGMA journal_mode = WAL")
         data = made.read_bytes()
-    draft = Draft(path, private=True)
+    draft = AtomicFile(path, private=True)
     try:
         draft.file.write(data)
-        draft.publish()
+        draft.commit()
     finally:
-        draft.abandon()
+        draft.abort()
 
 
-def name_of(path: Path) -> str:
+def journal_label(path: Path) -> str:
     """How errors call a journal."""
     return f"journal {str(path)!r}"
 
 
-def damaged(path: Path, why: str) -> StoreError:
+def damaged_error(path: Path, reason: str) -> StoreError:
     """What is said of a journal that cannot be trusted."""
     return StoreError(
-        f"{name_of(path)} is damaged ({why}): restore it from a copy, or save what can still be read with "
+        f"{journal_label(path)} is damaged ({reason}): restore it from a copy, or save what can still be read with "
         "`redraft runs salvage JOURNAL -o saved.jsonl` and name another journal"
     )
 
 
-def explained(path: Path, error: Exception, done: str | None = None, *, what: str = "opened") -> StoreError:
+def to_store_error(path: Path, error: Exception, finished_rows: str | None = None, *, action: str = "opened") -> StoreError:
     """An error of SQLite or the disk in words: what the file cannot be.
 
     `done` is how many finished rows are in a file that was being written.
@@ -306,11 +313,11 @@ def explained(path: Path, error: Exception, done: str | None = None, *, what: st
         return error
     code = getattr(error, "sqlite_errorname", "")
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return damaged(path, str(error))
-    why = REASONS.get(code) or getattr(error, "strerror", None) or f"{error}{code and f', {code}'}"
-    if done is None:
-        return StoreError(f"{name_of(path)} cannot be {what}: {why}")
+        return damaged_error(path, str(error))
+    why = ERROR_MESSAGES.get(code) or getattr(error, "strerror", None) or f"{error}{code and f', {code}'}"
+    if finished_rows is None:
+        return StoreError(f"{journal_label(path)} cannot be {action}: {why}")
     when = "there is room" if code == "SQLITE_FULL" else "that is mended"
     return StoreError(
-        f"{name_of(path)} cannot be written: {why}; {done} finished rows are safe in it; the same command goes on once {when}"
+        f"{journal_label(path)} cannot be written: {why}; {finished_rows} finished rows are safe in it; the same command goes on once {when}"
     )

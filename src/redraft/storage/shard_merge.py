@@ -16,90 +16,92 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import StoreError
 from ..protocols import Reply
-from .database import bounded
+from .database import fetch_bounded
 from .file_lock import PathLock
 from .journal import Journal
-from .response_cache import Calls
-from .schema import PLACES, beside, connect, explained, is_new, name_of
+from .response_cache import ResponseCache
+from .schema import LINES_PER_ROW, is_new, journal_label, open_connection, sibling_path, to_store_error
 
 if TYPE_CHECKING:
     from .database import Database
 
-PATIENCE = 30.0  # seconds that whoever holds a part is given to let go: it may be about to end
-AT_ONCE = 5000  # rows or calls that are taken over in one transaction
-ENDING = re.compile(r"\.\d+-of-\d+")
+LOCK_TIMEOUT = 30.0  # seconds that whoever holds a part is given to let go: it may be about to end
+ITEMS_PER_TRANSACTION = 5000  # rows or calls that are taken over in one transaction
+SHARD_SUFFIX = re.compile(r"\.\d+-of-\d+")
 
-TAKEN = """FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
+SHARD_ROWS_CLAUSE = """FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
 WHERE r.row > ? AND r.row <= ?"""
-TAKING = (  # texts of our own
-    f"DELETE FROM main.rows WHERE (run, id) IN (SELECT m.run, r.id {TAKEN})",  # noqa: S608
-    f"INSERT INTO main.rows (run, id, n, key, parts, status, result) SELECT m.run, r.id, r.n, r.key, r.parts, r.status, r.result {TAKEN}",  # noqa: E501
-    f"""INSERT INTO main.lines SELECT w.row * {PLACES} + l.at % {PLACES}, l.line
+MERGE_ROWS = (  # texts of our own
+    f"DELETE FROM main.rows WHERE (run, id) IN (SELECT m.run, r.id {SHARD_ROWS_CLAUSE})",  # noqa: S608
+    f"INSERT INTO main.rows (run, id, n, key, parts, status, result) SELECT m.run, r.id, r.n, r.key, r.parts, r.status, r.result {SHARD_ROWS_CLAUSE}",  # noqa: E501
+    f"""INSERT INTO main.lines SELECT w.row * {LINES_PER_ROW} + l.at % {LINES_PER_ROW}, l.line
     FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
     JOIN main.rows w ON w.run = m.run AND w.id = r.id
-    JOIN part.lines l ON l.at >= r.row * {PLACES} AND l.at < (r.row + 1) * {PLACES}
+    JOIN part.lines l ON l.at >= r.row * {LINES_PER_ROW} AND l.at < (r.row + 1) * {LINES_PER_ROW}
     WHERE r.row > ? AND r.row <= ?""",  # noqa: S608
     """INSERT OR REPLACE INTO main.met SELECT w.row, coalesce(json_extract(m.about, '$.serial'), 0)
     FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
     JOIN main.rows w ON w.run = m.run AND w.id = r.id
     WHERE r.row > ? AND r.row <= ?""",  # whose part it is has met the row
 )
-CALLING = ("INSERT OR IGNORE INTO main.calls (key, reply) SELECT key, reply FROM part.calls WHERE call > ? AND call <= ?",)
+MERGE_CALLS = ("INSERT OR IGNORE INTO main.calls (key, reply) SELECT key, reply FROM part.calls WHERE call > ? AND call <= ?",)
 
 
-def part_of(path: Path, k: int, of: int) -> Path:
+def shard_journal_path(path: Path, index: int, count: int) -> Path:
     """The file of part k (from 0) of so many."""
-    return path.with_name(f"{path.name}.{k + 1}-of-{of}")
+    return path.with_name(f"{path.name}.{index + 1}-of-{count}")
 
 
-def parts_beside(path: Path) -> list[Path]:
+def shard_journals(path: Path) -> list[Path]:
     """The parts that there are of a journal, sorted."""
     named = (beside for beside in path.parent.glob("*") if beside.name.startswith(path.name))
-    return sorted(beside for beside in named if ENDING.fullmatch(beside.name[len(path.name) :]))
+    return sorted(beside for beside in named if SHARD_SUFFIX.fullmatch(beside.name[len(path.name) :]))
 
 
-def held(open_it: Callable[[], Journal]) -> Journal:
+def open_when_released(open_journal: Callable[[], Journal]) -> Journal:
     """A journal, once whoever holds it has let go. Raises StoreError when that takes too long."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
-            return open_it()
+            return open_journal()
         except StoreError as error:
             if " is held by " not in str(error) or time.monotonic() > end:
                 raise
         time.sleep(0.1)
 
 
-def absorb(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]:
+def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]:
     """Take over all rows and calls of a part, in place of those that it was begun with; what is known about its runs.
 
     The part stays as it is: taken over once more it changes nothing. Raises StoreError for one that cannot be read, or is
     held by somebody.
     """
     if path.is_symlink():
-        raise StoreError(f"{name_of(path)}, a part of {name_of(journal.path)}, is a link: remove it, or name another journal")
+        raise StoreError(
+            f"{journal_label(path)}, a part of {journal_label(journal.path)}, is a link: remove it, or name another journal"
+        )
     if is_new(path):
         return {}
-    with held(partial(Journal, path, create=False)) as part:
-        about = {run.name: run.about for run in part.runs()}
+    with open_when_released(partial(Journal, path, create=False)) as part:
+        about = {run.name: run.metadata for run in part.runs()}
         for name in about:
             if journal.run(name) is None:
-                journal.note(name)
+                journal.update_run(name)
         journal.flush()
         try:
-            with closing(connect(journal.path, "mode=rw")) as connection:
+            with closing(open_connection(journal.path, "mode=rw")) as connection:
                 connection.execute("ATTACH DATABASE ? AS part", (f"{path.absolute().as_uri()}?mode=ro",))
-                _take(connection, "SELECT row FROM part.rows", "row", TAKING)
-                _take(connection, "SELECT call FROM part.calls", "call", CALLING)
+                _copy_in_pieces(connection, "SELECT row FROM part.rows", "row", MERGE_ROWS)
+                _copy_in_pieces(connection, "SELECT call FROM part.calls", "call", MERGE_CALLS)
         except sqlite3.Error as error:
-            raise explained(journal.path, error, "what its parts hold") from error
+            raise to_store_error(journal.path, error, "what its parts hold") from error
     return about
 
 
-def _take(connection: sqlite3.Connection, numbers: str, name: str, statements: tuple[str, ...]) -> None:
+def _copy_in_pieces(connection: sqlite3.Connection, numbers: str, name: str, statements: tuple[str, ...]) -> None:
     """In pieces, so that the log of a transaction stays small."""
     last = -1
-    piece = f"SELECT max({name}) FROM ({numbers} WHERE {name} > ? ORDER BY {name} LIMIT {AT_ONCE})"  # noqa: S608
+    piece = f"SELECT max({name}) FROM ({numbers} WHERE {name} > ? ORDER BY {name} LIMIT {ITEMS_PER_TRANSACTION})"  # noqa: S608
     while (upto := connection.execute(piece, (last,)).fetchone()[0]) is not None:
         connection.execute("BEGIN IMMEDIATE")
         for sql in statements:
@@ -110,67 +112,67 @@ def _take(connection: sqlite3.Connection, numbers: str, name: str, statements: t
         last = upto
 
 
-def remove(path: Path) -> None:
+def remove_shard(path: Path) -> None:
     """Delete a part."""
-    with closing(PathLock(path, name_of(path))):
-        for file in (path, *(beside(path, ending) for ending in ("-wal", "-shm"))):
+    with closing(PathLock(path, journal_label(path))):
+        for file in (path, *(sibling_path(path, ending) for ending in ("-wal", "-shm"))):
             file.unlink(missing_ok=True)
 
 
-def settled(journal: Journal) -> None:
+def checkpoint(journal: Journal) -> None:
     """See to it that all is in the file itself, where `Still` finds it. Raises StoreError."""
     journal.flush()
     try:
-        with closing(connect(journal.path, "mode=rw")) as connection:
+        with closing(open_connection(journal.path, "mode=rw")) as connection:
             busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     except sqlite3.Error as error:
-        raise explained(journal.path, error) from error
+        raise to_store_error(journal.path, error) from error
     if busy:
-        raise StoreError(f"{name_of(journal.path)} is being read by another program for more than 30 s: end that first")
+        raise StoreError(f"{journal_label(journal.path)} is being read by another program for more than 30 s: end that first")
 
 
-class Still:
+class SnapshotReader:
     """A journal that nobody writes to meanwhile (see `settled`), read without locks: from any machine, by any number."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._connection = connect(path, "mode=ro&immutable=1")
+            self._connection = open_connection(path, "mode=ro&immutable=1")
         except sqlite3.Error as error:
-            raise explained(path, error) from error
+            raise to_store_error(path, error) from error
 
     def read(self, sql: str, *values: Any) -> list[Any]:
         """All rows that a statement finds."""
         try:
-            return bounded(self._connection.execute(sql, values))
+            return fetch_bounded(self._connection.execute(sql, values))
         except sqlite3.Error as error:
-            raise explained(self.path, error) from error
+            raise to_store_error(self.path, error) from error
 
-    def pending(self, key: Hashable) -> None:
+    def pending_write(self, key: Hashable) -> None:
         """Nothing ever is."""
 
     def close(self) -> None:
         self._connection.close()
 
 
-class Behind(MutableMapping[str, Reply]):
+class OverlayCache(MutableMapping[str, Reply]):
     """A call cache in front of another, which is only read."""
 
-    def __init__(self, own: MutableMapping[str, Reply], still: Still) -> None:
-        self._own, self._other = own, Calls(cast("Database", still))
+    def __init__(self, primary: MutableMapping[str, Reply], snapshot: SnapshotReader) -> None:
+        self._primary, self._secondary = primary, ResponseCache(cast("Database", snapshot))
 
     def __getitem__(self, key: str) -> Reply:
-        return self._own[key] if key in self._own else self._other[key]
+        return self._primary[key] if key in self._primary else self._secondary[key]
 
     def __setitem__(self, key: str, reply: Reply) -> None:
-        self._own[key] = reply
+        self._primary[key] = reply
 
     def __delitem__(self, key: str) -> None:
-        del self._own[key]
+        del self._primary[key]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._own
-        yield from (key for key in self._other if key not in self._own)
+        yield from self._primary
+        yield from (key for key in self._secondary if key not in self._primary)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -14,16 +14,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from ..checks import unreadable
+from ..checks import read_error_message
 from ..core.records import Record
-from ..core.serialize import loads, record_from_json, record_to_json
+from ..core.serialize import object_from_json, record_from_json, record_to_json
 from ..core.trace import Trace
 from ..errors import StoreError
-from .append_only import LockedLines
+from .append_only import LockedLineFile
 from .secure_files import open_regular
 
-MOST_IN_LINE = 2**27  # bytes of a line that is read: an answer has 8 MiB at most, and escapes make it six times as long
-MOST = 2**29  # bytes of a trace that is read
+MAX_LINE_BYTES = 2**27  # bytes of a line that is read: an answer has 8 MiB at most, and escapes make it six times as long
+MAX_TRACE_BYTES = 2**29  # bytes of a trace that is read
 
 
 class JsonlStore:
@@ -34,22 +34,22 @@ class JsonlStore:
 
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
         self.path = Path(path)
-        self._written: int | None = None
-        self._resumed = resume
-        self._lines = LockedLines(path, "trace", resume=resume)
-        if not resume and not self._lines.empty:
+        self._written_count: int | None = None
+        self._is_resumed = resume
+        self._lines = LockedLineFile(path, "trace", resume=resume)
+        if not resume and not self._lines.is_empty:
             self._lines.close()
             raise StoreError(f"trace {str(self.path)!r} exists already: continue it with --resume, or name another file")
 
     def append(self, trace: Trace) -> None:
         """Write what of the trace is not in the file yet, and hand it to the operating system."""
         lines: list[str] = []
-        if self._written is None:
-            lines = [] if self._resumed else [json.dumps(trace.header())]
-            self._written = len(trace.records) if self._resumed else 0
-        lines += map(record_to_json, trace.records[self._written :])
-        self._lines.write(lines, f"{self._written} records are in it")
-        self._written = len(trace.records)
+        if self._written_count is None:
+            lines = [] if self._is_resumed else [json.dumps(trace.header())]
+            self._written_count = len(trace.records) if self._is_resumed else 0
+        lines += map(record_to_json, trace.records[self._written_count :])
+        self._lines.write(lines, f"{self._written_count} records are in it")
+        self._written_count = len(trace.records)
 
     def close(self) -> None:
         """Close the file and let go of its lock."""
@@ -70,13 +70,13 @@ def read_trace(path: str | Path) -> Trace:
     """
     try:
         with open_regular(path, streams=True) as raw, BufferedReader(raw) as file:
-            lines = [*bounded_lines(file, f"trace {str(path)!r}", MOST)]
+            lines = [*read_bounded_lines(file, f"trace {str(path)!r}", MAX_TRACE_BYTES)]
     except OSError as error:
-        raise StoreError(f"trace {str(path)!r} cannot be read: {unreadable(error)}") from error
+        raise StoreError(f"trace {str(path)!r} cannot be read: {read_error_message(error)}") from error
     if not lines:
         raise StoreError(f"trace {str(path)!r} is empty: it is not what `redraft run --trace FILE` wrote")
     try:
-        head = loads(lines[0])
+        head = object_from_json(lines[0])
         trace = Trace.from_json(lines[0]) if "records" in head else Trace.from_header(head)
     except StoreError as error:
         raise StoreError(f"{str(path)!r} is no trace, such as `redraft run --trace FILE` writes: line 1: {error}") from error
@@ -87,24 +87,26 @@ def read_trace(path: str | Path) -> Trace:
         raise StoreError(f"trace {str(path)!r}: {error}") from error
 
 
-def bounded_lines(file: IO[bytes], name: str, most: float = inf) -> Iterator[str]:
+def read_bounded_lines(file: IO[bytes], name: str, max_bytes: float = inf) -> Iterator[str]:
     """The lines of a file but for a torn one, which may end within a character.
 
     Raises StoreError for a line over 128 MiB and once there are more than `most` bytes. `name` is how errors call the file.
     """
     read = 0
     for n in count(1):
-        line = file.readline(MOST_IN_LINE + 1)
+        line = file.readline(MAX_LINE_BYTES + 1)
         read += len(line)
-        if len(line) > MOST_IN_LINE or read > most:
-            what = f"line {n} is longer than {MOST_IN_LINE:,}" if len(line) > MOST_IN_LINE else f"it is larger than {most:,}"
+        if len(line) > MAX_LINE_BYTES or read > max_bytes:
+            what = (
+                f"line {n} is longer than {MAX_LINE_BYTES:,}" if len(line) > MAX_LINE_BYTES else f"it is larger than {max_bytes:,}"
+            )
             raise StoreError(f"{name} cannot be read: {what} bytes")
         if not line or (n > 1 and not line.endswith(b"\n")):
             return
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
-            raise StoreError(f"{name} cannot be read: line {n}: {unreadable(error)}") from error
+            raise StoreError(f"{name} cannot be read: line {n}: {read_error_message(error)}") from error
 
 
 def _record(path: str | Path, n: int, line: str) -> Record:

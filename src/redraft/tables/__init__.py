@@ -1,23 +1,23 @@
 """Tables of others: their rows, one at a time, whatever the file; which column is what; and tables of ours."""
 
-from .columns import Columns, Shape, recognised
-from .readers import BadRow, Row, rows
-from .sources import Source, Stopped, open_source
-from .values import merged, names_for
+from .columns import RowMapping, TaskColumns, infer_columns
+from .readers import BadRow, Row, iter_rows
+from .sources import ReadInterrupted, Source, open_source
+from .values import merge_columns, result_column_names
 from .writers import Output, open_output
 
 __all__ = [
     "BadRow",
-    "Columns",
+    "TaskColumns",
     "Output",
     "Row",
-    "Shape",
+    "RowMapping",
     "Source",
-    "Stopped",
-    "merged",
-    "names_for",
+    "ReadInterrupted",
+    "merge_columns",
+    "result_column_names",
     "open_output",
     "open_source",
-    "recognised",
-    "rows",
+    "infer_columns",
+    "iter_rows",
 ]

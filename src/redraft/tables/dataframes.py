@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from .readers import BATCH, header
-from .values import plain
+from .readers import ROWS_PER_BATCH, check_header
+from .values import to_jsonable
 
 
 def frame_rows(table: Any) -> Callable[[], Iterator[Mapping[str, Any]]] | None:
@@ -18,31 +18,31 @@ def frame_rows(table: Any) -> Callable[[], Iterator[Mapping[str, Any]]] | None:
 
     Raises ConfigError for a column that is named twice.
     """
-    if _has(table, "iter_rows"):  # polars
+    if _has_methods(table, "iter_rows"):  # polars
         return partial(table.iter_rows, named=True)
-    if _has(table, "to_batches") and hasattr(table, "schema"):  # Arrow
-        header("the table", table.schema.names)
-        return partial(_arrow, table)
-    if _has(table, "to_dict", "notna") and hasattr(table, "columns"):  # pandas
-        header("the DataFrame", [str(name) for name in table.columns])
-        return partial(_pandas, table)
+    if _has_methods(table, "to_batches") and hasattr(table, "ranking_schema"):  # Arrow
+        check_header("the table", table.schema.names)
+        return partial(_arrow_rows, table)
+    if _has_methods(table, "to_dict", "notna") and hasattr(table, "columns"):  # pandas
+        check_header("the DataFrame", [str(name) for name in table.columns])
+        return partial(_pandas_rows, table)
     return None
 
 
-def _has(table: Any, *methods: str) -> bool:
+def _has_methods(table: Any, *methods: str) -> bool:
     return not isinstance(table, type) and all(callable(getattr(table, name, None)) for name in methods)
 
 
-def _arrow(table: Any) -> Iterator[Mapping[str, Any]]:
+def _arrow_rows(table: Any) -> Iterator[Mapping[str, Any]]:
     for batch in table.to_batches():
-        for start in range(0, batch.num_rows, BATCH):
-            yield from batch.slice(start, BATCH).to_pylist()
+        for start in range(0, batch.num_rows, ROWS_PER_BATCH):
+            yield from batch.slice(start, ROWS_PER_BATCH).to_pylist()
 
 
-def _pandas(table: Any) -> Iterator[Mapping[str, Any]]:
+def _pandas_rows(table: Any) -> Iterator[Mapping[str, Any]]:
     """What is missing, however that is written, is None; arrays are lists."""
-    for start in range(0, len(table), BATCH):
-        some = table.iloc[start : start + BATCH]
+    for start in range(0, len(table), ROWS_PER_BATCH):
+        some = table.iloc[start : start + ROWS_PER_BATCH]
         held = some.astype(object).where(some.notna(), None)
         for row in held.to_dict("records"):
-            yield {str(name): plain(value) if hasattr(value, "tolist") else value for name, value in row.items()}
+            yield {str(name): to_jsonable(value) if hasattr(value, "tolist") else value for name, value in row.items()}

@@ -19,18 +19,18 @@ from typing import Any
 
 from ..compute import run_sync
 from ..errors import ComputeLimitError, ConfigError, StoreError
-from ..jsontext import first_repeated
+from ..jsontext import first_duplicate
 
-MODES = ((2048, False), (64, True), (1, True))  # rows at a time, and whether texts stay where they stand; tried in turn
-MEMORY = 512 * 2**20  # bytes that the first way may take, beside what the worker has: the others get all it is allowed
-PART = 8 * 2**20  # bytes of a part, written out
-MOST_ROW = 64 * 2**20  # bytes of a row, written out
+READ_MODES = ((2048, False), (64, True), (1, True))  # rows at a time, and whether texts stay where they stand; tried in turn
+FIRST_MODE_MEMORY = 512 * 2**20  # bytes that the first way may take, beside what the worker has: the others get all it is allowed
+PART_BYTES = 8 * 2**20  # bytes of a part, written out
+MAX_ROW_BYTES = 64 * 2**20  # bytes of a row, written out
 VALUE_BYTES = 16  # that a value in a list takes, beside what Arrow says
-BUFFER = 2**20  # bytes of the file that are read at a time
-SECONDS = 60.0  # of CPU time for a part
+BUFFER_BYTES = 2**20  # bytes of the file that are read at a time
+PART_CPU_SECONDS = 60.0  # of CPU time for a part
 
 
-def batches(name: str) -> Iterator[tuple[int, Any]]:
+def read_batches(name: str) -> Iterator[tuple[int, Any]]:
     """The number of the first row, from 1, and an Arrow record batch; None in its place for one row that is too large.
 
     Raises ConfigError for a file that cannot be read, StoreError where the temporary file cannot be written.
@@ -40,9 +40,9 @@ def batches(name: str) -> Iterator[tuple[int, Any]]:
         ipc = import_module("pyarrow.ipc")
     except ImportError as error:
         raise ConfigError(f"{name!r} is Parquet: pip install 'redraft[parquet]'") from error
-    first, modes = 0, list(MODES)
-    with _exchange(name) as file:
-        while rows := _part(name, first, modes, file.name)["rows"]:
+    first, modes = 0, list(READ_MODES)
+    with _exchange_file(name) as file:
+        while rows := _request_part(name, first, modes, file.name)["rows"]:
             file.seek(0)
             stream = ipc.open_stream(file.read())
             for fits in rows:
@@ -51,7 +51,7 @@ def batches(name: str) -> Iterator[tuple[int, Any]]:
 
 
 @contextmanager
-def _exchange(name: str) -> Iterator[Any]:
+def _exchange_file(name: str) -> Iterator[Any]:
     """The file in which a worker hands over what it has read."""
     try:
         with tempfile.NamedTemporaryFile(prefix="redraft-") as file:
@@ -60,7 +60,7 @@ def _exchange(name: str) -> Iterator[Any]:
         raise StoreError(f"{tempfile.gettempdir()!r} cannot hold what is read of {name!r}: {error.strerror}") from error
 
 
-def _part(name: str, first: int, modes: list[tuple[int, bool]], into: str) -> Any:
+def _request_part(name: str, first: int, modes: list[tuple[int, bool]], output_path: str) -> Any:
     """The answer of a worker. A way to read that takes too much is given up for good."""
     try:
         path, size = str(Path(name).resolve()), Path(name).stat().st_size
@@ -69,7 +69,9 @@ def _part(name: str, first: int, modes: list[tuple[int, bool]], into: str) -> An
     what = f"{name!r} cannot be read: row {first + 1} could not be unpacked"
     while True:
         try:
-            return run_sync(read_part, path, first, *modes[0], into, what=what, size=size, seconds=SECONDS)
+            return run_sync(
+                read_part, path, first, *modes[0], output_path, failure_text=what, text_length=size, seconds=PART_CPU_SECONDS
+            )
         except ComputeLimitError as error:
             if len(modes) == 1:
                 said = str(error).rpartition(" (")[0]
@@ -88,33 +90,39 @@ def prepare() -> None:
     arrow.set_memory_pool(arrow.system_memory_pool())  # others reserve more than the limit leaves
 
 
-def read_part(path: str, first: int, most_rows: int, shared: bool, into: str) -> dict[str, Any]:  # noqa: FBT001  (a job has no names)
+def read_part(path: str, first: int, most_rows: int, keep_dictionaries: bool, output_path: str) -> dict[str, Any]:  # noqa: FBT001  (a job has no names)
     """Write the rows from `first` on, as many as fit into a part, into a file as a stream of Arrow.
 
     `rows` are those of each batch in it, 0 for a row that is too large, which is not there; none at the end.
     """
     arrow = import_module("pyarrow")
     try:
-        with _little_memory() if (most_rows, shared) == MODES[0] else nullcontext():
+        with _memory_limit() if (most_rows, keep_dictionaries) == READ_MODES[0] else nullcontext():
             stat = Path(path).stat()
-            return {"rows": _reading(path, most_rows, shared, stat.st_mtime_ns, stat.st_size).part(first, into)}
+            return {
+                "rows": _cached_reader(path, most_rows, keep_dictionaries, stat.st_mtime_ns, stat.st_size).write_part(
+                    first, output_path
+                )
+            }
     except MemoryError as error:  # Arrow has a class of its own
-        _reading.cache_clear()
+        _cached_reader.cache_clear()
         raise MemoryError from error
     except (OSError, ValueError, arrow.ArrowException) as error:
-        _reading.cache_clear()
+        _cached_reader.cache_clear()
         raise ConfigError(f"{path!r} cannot be read: {error}") from error
 
 
 @contextmanager
-def _little_memory() -> Iterator[None]:
+def _memory_limit() -> Iterator[None]:
     """Within, MemoryError comes sooner, where the system can."""
     try:
         import resource
 
         held, most = resource.getrlimit(resource.RLIMIT_AS)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY if held < 0 else min(held, used + MEMORY), most))
+        resource.setrlimit(
+            resource.RLIMIT_AS, (used + FIRST_MODE_MEMORY if held < 0 else min(held, used + FIRST_MODE_MEMORY), most)
+        )
     except (ImportError, OSError, ValueError):
         yield
         return
@@ -125,44 +133,44 @@ def _little_memory() -> Iterator[None]:
 
 
 @lru_cache(maxsize=2)
-def _reading(path: str, most_rows: int, shared: bool, changed: int, size: int) -> _Reading:  # noqa: FBT001
-    return _Reading(path, most_rows, shared=shared)
+def _cached_reader(path: str, most_rows: int, keep_dictionaries: bool, mtime_ns: int, size: int) -> _PartReader:  # noqa: FBT001
+    return _PartReader(path, most_rows, keep_dictionaries=keep_dictionaries)
 
 
-class _Reading:
+class _PartReader:
     """A file, and how far it was read."""
 
-    def __init__(self, path: str, most_rows: int, *, shared: bool) -> None:
+    def __init__(self, path: str, most_rows: int, *, keep_dictionaries: bool) -> None:
         self._arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
         with parquet.ParquetFile(path, pre_buffer=False) as file:
             schema, about = file.schema_arrow, file.metadata
-        if (twice := first_repeated(schema.names)) is not None:
+        if (twice := first_duplicate(schema.names)) is not None:
             raise ConfigError(f"{path}: the column {twice!r} is named twice")
-        texts = [field.name for field in schema if self._is_text(field.type)] if shared else []
-        self._file = parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False, read_dictionary=texts)
+        texts = [field.name for field in schema if self._is_text(field.type)] if keep_dictionaries else []
+        self._file = parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False, read_dictionary=texts)
         self._starts = list(accumulate((about.row_group(n).num_rows for n in range(about.num_row_groups)), initial=0))
         self._most_rows = most_rows
-        self._begin(0)
+        self._start_at(0)
 
-    def _begin(self, group: int) -> None:
+    def _start_at(self, group: int) -> None:
         """Read on from a row group."""
         groups = list(range(group, len(self._starts) - 1))
-        self._found = self._file.iter_batches(self._most_rows, row_groups=groups, use_threads=False) if groups else iter(())
+        self._batches = self._file.iter_batches(self._most_rows, row_groups=groups, use_threads=False) if groups else iter(())
         self._next = self._starts[group]
         self._pieces: list[Any] = []
 
-    def part(self, first: int, into: str) -> list[int]:
+    def write_part(self, first: int, output_path: str) -> list[int]:
         """See `read_part`."""
         group = max(n for n, start in enumerate(self._starts) if start <= first)
         if first < self._next or self._starts[group] > self._next:
-            self._begin(group)
+            self._start_at(group)
         rows: list[int] = []
         size = read = 0
-        with self._arrow.OSFile(into, "wb") as file:
+        with self._arrow.OSFile(output_path, "wb") as file:
             stream: Any = None
-            while size < PART and read < self._most_rows and (batch := self._piece(first + read)):
+            while size < PART_BYTES and read < self._most_rows and (batch := self._next_piece(first + read)):
                 read += batch.num_rows
-                plain = self._plain(batch)
+                plain = self._decode_batch(batch)
                 rows.append(0 if plain is None else batch.num_rows)
                 if plain is None:
                     continue
@@ -173,12 +181,12 @@ class _Reading:
             stream.close()
         return rows
 
-    def _piece(self, first: int) -> Any:
+    def _next_piece(self, first: int) -> Any:
         """The next rows, from `first` on, of which there is one or no more than fit into a part; None at the end."""
-        while batch := self._pieces.pop(0) if self._pieces else next(self._found, None):
+        while batch := self._pieces.pop(0) if self._pieces else next(self._batches, None):
             if (known := min(first - self._next, batch.num_rows)) > 0:  # another worker has read them
                 batch, self._next = batch.slice(known), self._next + known
-            while batch.num_rows > 1 and self._size(batch) > PART:
+            while batch.num_rows > 1 and self._batch_bytes(batch) > PART_BYTES:
                 half = batch.num_rows // 2
                 self._pieces.insert(0, batch.slice(half))
                 batch = batch.slice(0, half)
@@ -187,50 +195,50 @@ class _Reading:
                 return batch
         return None
 
-    def _plain(self, batch: Any) -> Any:
+    def _decode_batch(self, batch: Any) -> Any:
         """The rows with nothing in them that refers to a value which stands elsewhere; None for a row that is too large."""
-        if self._size(batch) > MOST_ROW:
+        if self._batch_bytes(batch) > MAX_ROW_BYTES:
             return None
-        columns = [self._written_out(column) for column in batch.columns]
+        columns = [self._decode_column(column) for column in batch.columns]
         plain = self._arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
-        return plain if self._size(plain) <= MOST_ROW else None
+        return plain if self._batch_bytes(plain) <= MAX_ROW_BYTES else None
 
-    def _written_out(self, column: Any) -> Any:
-        plain = _plain_type(self._arrow, column.type)
+    def _decode_column(self, column: Any) -> Any:
+        plain = _type_without_dictionaries(self._arrow, column.type)
         return column if column.type == plain else column.cast(plain)
 
-    def _size(self, batch: Any) -> int:
+    def _batch_bytes(self, batch: Any) -> int:
         """The bytes that the rows have when their texts are written out, about."""
-        return sum(map(self._bytes, batch.columns))
+        return sum(map(self._column_bytes, batch.columns))
 
-    def _bytes(self, column: Any) -> int:
+    def _column_bytes(self, column: Any) -> int:
         types, compute = self._arrow.types, import_module("pyarrow.compute")
         if types.is_dictionary(column.type) and self._is_text(column.type.value_type):
             lengths = compute.binary_length(column.dictionary).take(column.indices)
             return compute.sum(compute.cast(lengths, "int64")).as_py() or 0
-        return int(column.nbytes) + VALUE_BYTES * _values_in(types, column)
+        return int(column.nbytes) + VALUE_BYTES * _count_list_values(types, column)
 
     def _is_text(self, type_: Any) -> bool:
         types = self._arrow.types
         return any(is_one(type_) for is_one in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary))
 
 
-def _values_in(types: Any, column: Any) -> int:
+def _count_list_values(types: Any, column: Any) -> int:
     """How many values lists hold, at all levels."""
     if types.is_struct(column.type):
-        return sum(_values_in(types, inner) for inner in column.flatten())
+        return sum(_count_list_values(types, inner) for inner in column.flatten())
     if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         inner = column.flatten()
-        return len(inner) + _values_in(types, inner)
+        return len(inner) + _count_list_values(types, inner)
     if types.is_map(column.type):
-        return 2 * len(column.items) + _values_in(types, column.keys) + _values_in(types, column.items)
+        return 2 * len(column.items) + _count_list_values(types, column.keys) + _count_list_values(types, column.items)
     return 0
 
 
-def _plain_type(arrow: Any, type_: Any) -> Any:
+def _type_without_dictionaries(arrow: Any, type_: Any) -> Any:
     """The same type without dictionaries in it."""
     types = arrow.types
-    plain: Callable[[Any], Any] = partial(_plain_type, arrow)
+    plain: Callable[[Any], Any] = partial(_type_without_dictionaries, arrow)
     if types.is_dictionary(type_):
         return plain(type_.value_type)
     if types.is_map(type_):

@@ -10,82 +10,82 @@ from typing import IO, Any
 from weakref import finalize
 
 MISSING = -1
-SPENT = 4096  # places that are given back at once
-MOST_SPENT = 2**24  # bytes of the file from which on it is looked after
-IN_MEMORY = 2**20  # bytes of lines that need no disk
+TRIM_PLACES = 4096  # places that are given back at once
+COMPACT_BYTES = 2**24  # bytes of the file from which on it is looked after
+MAX_MEMORY_BYTES = 2**20  # bytes of lines that need no disk
 
 
-class Early:
+class OutOfOrderBuffer:
     """Lines by their number, until it is their turn. Raises OSError where the disk is full.
 
     `folder`: where they lie, in a file without a name (None: the usual one for temporary files). `waiting`: how many.
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        self.waiting = 0
+        self.pending_count = 0
         self._folder = folder
         self._file: Any = None
         self._close: Any = None
         self._first = 0  # the number that stands at the start of `_places`
         self._places = array("q")
-        self._end = self._live = 0  # bytes: of the file, and of lines that wait in it
+        self._file_bytes = self._live_bytes = 0  # bytes: of the file, and of lines that wait in it
 
     def __contains__(self, n: int) -> bool:
         return 0 <= n - self._first < len(self._places) and self._places[n - self._first] != MISSING
 
-    def keep(self, n: int, line: bytes, turn: int) -> None:
+    def put(self, n: int, line: bytes, next_number: int) -> None:
         """Put a line away; it has one line end, at its end. `turn` is the lowest number that may still come."""
-        if not self.waiting:
-            self._first = turn
-        file = self._opened()
-        file.seek(self._end)
+        if not self.pending_count:
+            self._first = next_number
+        file = self._open_file()
+        file.seek(self._file_bytes)
         file.write(line)
         self._places.extend([MISSING] * (n - self._first + 1 - len(self._places)))
-        self._places[n - self._first] = self._end
-        self._end += len(line)
-        self._live += len(line)
-        self.waiting += 1
+        self._places[n - self._first] = self._file_bytes
+        self._file_bytes += len(line)
+        self._live_bytes += len(line)
+        self.pending_count += 1
 
-    def take(self, n: int) -> bytes:
+    def pop(self, n: int) -> bytes:
         """The line of a number that is there. Lines are taken with rising numbers."""
-        file = self._opened()
+        file = self._open_file()
         file.seek(self._places[n - self._first])
         line: bytes = file.readline()
         self._places[n - self._first] = MISSING
-        self._live -= len(line)
-        self.waiting -= 1
-        self._tidy(n)
+        self._live_bytes -= len(line)
+        self.pending_count -= 1
+        self._reclaim(n)
         return line
 
     def numbers(self) -> Iterator[int]:
         """The numbers that are there, in order."""
         yield from [n for n, place in enumerate(self._places, self._first) if place != MISSING]
 
-    def _tidy(self, n: int) -> None:
+    def _reclaim(self, n: int) -> None:
         """Give back what is done with: all of it when nobody waits, else the places of lines that were taken."""
-        if not self.waiting:
-            self._opened().truncate(0)
-            self._places, self._end = array("q"), 0
-        elif n - self._first >= max(SPENT, len(self._places) // 2):
+        if not self.pending_count:
+            self._open_file().truncate(0)
+            self._places, self._file_bytes = array("q"), 0
+        elif n - self._first >= max(TRIM_PLACES, len(self._places) // 2):
             del self._places[: n + 1 - self._first]
             self._first = n + 1
-        if self._end > MOST_SPENT and self._live < self._end // 4:
-            self._move()
+        if self._file_bytes > COMPACT_BYTES and self._live_bytes < self._file_bytes // 4:
+            self._compact()
 
-    def _move(self) -> None:
+    def _compact(self) -> None:
         """Put the lines that wait into a new file, so that those taken give their room back."""
-        old, self._file, self._end = self._file, None, 0
-        new = self._opened()
+        old, self._file, self._file_bytes = self._file, None, 0
+        new = self._open_file()
         for at, place in enumerate(self._places):
             if place != MISSING:
                 old.seek(place)
-                self._places[at] = self._end
-                self._end += new.write(old.readline())
+                self._places[at] = self._file_bytes
+                self._file_bytes += new.write(old.readline())
         close_quietly(old)
 
-    def _opened(self) -> Any:
+    def _open_file(self) -> Any:
         if self._file is None:
-            self._file = file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=self._folder)  # noqa: SIM115 (it stays open)
+            self._file = file = tempfile.SpooledTemporaryFile(MAX_MEMORY_BYTES, dir=self._folder)  # noqa: SIM115 (it stays open)
             if self._close:
                 self._close.detach()
             self._close = finalize(self, close_quietly, file)

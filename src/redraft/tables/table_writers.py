@@ -22,16 +22,16 @@ from typing import Any
 from unicodedata import category, normalize
 
 from ..errors import ConfigError
-from ..storage.secure_files import Draft
-from .output_files import BUFFER
+from ..storage.secure_files import AtomicFile
+from .output_files import BUFFER_BYTES
 from .readers import SPREADSHEET_SAFE
 from .reordering import close_quietly
-from .values import line_of
+from .values import json_line
 
-GROUP = 1000  # rows of a row group
-MOST_HELD = 64 * 2**20  # bytes of their lines
+ROWS_PER_GROUP = 1000  # rows of a row group
+MAX_GROUP_BYTES = 64 * 2**20  # bytes of their lines
 PLAIN = ""
-RESTORED: Mapping[str, Callable[[str], Any]] = {
+RESTORERS: Mapping[str, Callable[[str], Any]] = {
     PLAIN: lambda value: value,
     "moment": datetime.fromisoformat,
     "local moment": datetime.fromisoformat,
@@ -42,11 +42,11 @@ RESTORED: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-class Kept:
+class RowSpool:
     """Lines on disk until the table is laid out."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=BUFFER)  # noqa: SIM115 (it stays open)
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=BUFFER_BYTES)  # noqa: SIM115 (it stays open)
 
     def add(self, line: bytes) -> None:
         self._file.write(line)
@@ -54,18 +54,18 @@ class Kept:
     def __iter__(self) -> Iterator[Any]:
         """What the lines hold, from the first on; lone surrogates, which no table can hold, have become their escapes."""
         self._file.seek(0)
-        return map(_loads, self._file)
+        return map(_load_line, self._file)
 
     def groups(self) -> Iterator[list[Any]]:
         """The same, a row group at a time."""
         self._file.seek(0)
-        while lines := self._few():
-            yield list(map(_loads, lines))
+        while lines := self._next_group():
+            yield list(map(_load_line, lines))
 
-    def _few(self) -> list[bytes]:
+    def _next_group(self) -> list[bytes]:
         lines: list[bytes] = []
         held = 0
-        while len(lines) < GROUP and held < MOST_HELD and (line := self._file.readline()):
+        while len(lines) < ROWS_PER_GROUP and held < MAX_GROUP_BYTES and (line := self._file.readline()):
             lines.append(line)
             held += len(line)
         return lines
@@ -74,7 +74,7 @@ class Kept:
         close_quietly(self._file)
 
 
-def _loads(line: bytes) -> Any:
+def _load_line(line: bytes) -> Any:
     return _encodable(json.loads(line)) if b"\\ud" in line else json.loads(line)
 
 
@@ -86,127 +86,129 @@ def _encodable(value: Any) -> Any:
     return {_encodable(key): _encodable(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
-class Separated:
+class CsvWriter:
     """CSV or TSV: texts as they are, null empty, numbers, objects and lists as JSON.
 
     With `spreadsheet_safe` a spreadsheet evaluates nothing in it, and reading it by `rows` gives the same texts.
     """
 
     def __init__(self, path: Path, delimiter: str, *, spreadsheet_safe: bool = False) -> None:
-        self.safe = 0
-        self._delimiter, self._defused = delimiter, spreadsheet_safe
-        self._draft, self._kept = Draft(path), Kept(path.parent)
+        self.durable_rows = 0
+        self._delimiter, self._spreadsheet_safe = delimiter, spreadsheet_safe
+        self._draft, self._spool = AtomicFile(path), RowSpool(path.parent)
         self._columns: dict[str, None] = {}
 
-    def packed(self, values: Mapping[str, Any]) -> bytes:
-        return line_of(values)
+    def encode_row(self, values: Mapping[str, Any]) -> bytes:
+        return json_line(values)
 
     def write(self, line: bytes) -> None:
-        self._columns.update(dict.fromkeys(_loads(line)))
-        self._kept.add(line)
+        self._columns.update(dict.fromkeys(_load_line(line)))
+        self._spool.add(line)
 
     def close(self) -> None:
         text = io.TextIOWrapper(self._draft.file, "utf-8", "backslashreplace", newline="")
         names = sorted(self._columns, key=lambda name: name != SPREADSHEET_SAFE)  # as the last one it would mean something
-        if self._defused:
-            self._lay_out(csv.writer(text, delimiter=self._delimiter, quoting=csv.QUOTE_ALL), names, safe_cell, [SPREADSHEET_SAFE])
+        if self._spreadsheet_safe:
+            self._write_rows(
+                csv.writer(text, delimiter=self._delimiter, quoting=csv.QUOTE_ALL), names, safe_cell_text, [SPREADSHEET_SAFE]
+            )
         else:
             # A mark of the encoding that begins a name is part of it: within quotes it is not taken away
             marked = bool(names) and names[0].startswith("\ufeff")
             quoting = csv.QUOTE_ALL if marked else csv.QUOTE_MINIMAL
             writer: Any = csv.writer
-            self._lay_out(writer(text, delimiter=self._delimiter, quoting=quoting), names, cell, [])
+            self._write_rows(writer(text, delimiter=self._delimiter, quoting=quoting), names, cell_text, [])
         text.detach()
-        self._kept.close()
-        self._draft.publish()
+        self._spool.close()
+        self._draft.commit()
 
-    def _lay_out(self, writer: Any, names: list[str], cell: Callable[[Any], str], mark: list[str]) -> None:
+    def _write_rows(self, writer: Any, names: list[str], cell: Callable[[Any], str], mark: list[str]) -> None:
         if names:
             writer.writerow([*map(cell, names), *mark])
-        writer.writerows([*(cell(row.get(name)) for name in names), *("" for _ in mark)] for row in self._kept)
+        writer.writerows([*(cell(row.get(name)) for name in names), *("" for _ in mark)] for row in self._spool)
 
-    def abandon(self) -> None:
-        self._kept.close()
-        self._draft.abandon()
+    def abort(self) -> None:
+        self._spool.close()
+        self._draft.abort()
 
 
-def cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A value as a cell: a text as it is, null is empty, what is no text is JSON."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else _json(value)
+    return value if isinstance(value, str) else _json_text(value)
 
 
-def safe_cell(value: Any) -> str:
+def safe_cell_text(value: Any) -> str:
     """The same, with an apostrophe before a text that a spreadsheet could evaluate, or that begins with one."""
-    text = cell(value)
+    text = cell_text(value)
     return f"'{text}" if isinstance(value, str) and _is_risky(text) else text
 
 
 def _is_risky(text: str) -> bool:
     """Whether a spreadsheet may take it for a formula, also after what it may skip; or for one that was defused."""
-    if not text or NEGATIVE.fullmatch(text):
+    if not text or NEGATIVE_NUMBER.fullmatch(text):
         return False
-    first = next((c for c in text if not _is_skipped(c)), "")
-    return text.startswith(("'", "\t", "\r", "\n")) or normalize("NFKC", first).startswith(FORMULAS)
+    first = next((c for c in text if not _is_ignored_by_spreadsheets(c)), "")
+    return text.startswith(("'", "\t", "\r", "\n")) or normalize("NFKC", first).startswith(FORMULA_STARTS)
 
 
-def _is_skipped(character: str) -> bool:
+def _is_ignored_by_spreadsheets(character: str) -> bool:
     """Whether it may count for nothing at the start of a cell: white space, control and format characters, quotes."""
     return character.isspace() or category(character) in {"Cc", "Cf", "Zs", "Zl", "Zp", "Mn"} or character in "\"'"
 
 
-FORMULAS = ("=", "+", "-", "@", "\N{MINUS SIGN}")
-NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
+FORMULA_STARTS = ("=", "+", "-", "@", "\N{MINUS SIGN}")
+NEGATIVE_NUMBER = re.compile(r"-[0-9]+(\.[0-9]+)?")
 
 
-def _json(value: Any) -> str:
-    return line_of(value).decode().removesuffix("\n")
+def _json_text(value: Any) -> str:
+    return json_line(value).decode().removesuffix("\n")
 
 
-class Parquet:
+class ParquetWriter:
     """Parquet, in row groups of 1000. `say` is told of each column whose values have no type in common: they become JSON.
 
     `types` are what columns hold (str, int, float) where their values do not say otherwise.
     """
 
-    def __init__(self, path: Path, say: Callable[[str], object] | None = None, types: Mapping[str, type] | None = None) -> None:
+    def __init__(self, path: Path, notify: Callable[[str], object] | None = None, types: Mapping[str, type] | None = None) -> None:
         try:
-            self._parquet, self._types = import_module("pyarrow.parquet"), _Types(import_module("pyarrow"), types or {})
+            self._parquet, self._types = import_module("pyarrow.parquet"), _ColumnTypes(import_module("pyarrow"), types or {})
         except ImportError as error:
             raise ConfigError(f"{str(path)!r} is Parquet: pip install 'redraft[parquet]'") from error
-        self.safe = 0
-        self._say = say
-        self._draft, self._kept = Draft(path), Kept(path.parent)
+        self.durable_rows = 0
+        self._notify = notify
+        self._draft, self._spool = AtomicFile(path), RowSpool(path.parent)
 
-    def packed(self, values: Mapping[str, Any]) -> bytes:
+    def encode_row(self, values: Mapping[str, Any]) -> bytes:
         """A row, and which of its texts were dates and the like."""
-        return line_of([values, {name: kind for name, value in values.items() if (kind := kind_of(value))}])
+        return json_line([values, {name: kind for name, value in values.items() if (kind := value_kind(value))}])
 
     def write(self, line: bytes) -> None:
-        self._kept.add(line)
+        self._spool.add(line)
 
     def close(self) -> None:
-        for rows in self._kept.groups():
-            self._types.take_in(rows)
-        self._types.settle()
-        while not self._laid_out():
+        for rows in self._spool.groups():
+            self._types.update(rows)
+        self._types.apply_declared()
+        while not self._try_write():
             self._draft.file.seek(0)
             self._draft.file.truncate()
-        if self._say:
+        if self._notify:
             for name in self._types.mixed:
-                self._say(f"column {name!r} holds things of several types: it is written as JSON")
-        self._kept.close()
-        self._draft.publish()
+                self._notify(f"column {name!r} holds things of several types: it is written as JSON")
+        self._spool.close()
+        self._draft.commit()
 
-    def abandon(self) -> None:
-        self._kept.close()
-        self._draft.abandon()
+    def abort(self) -> None:
+        self._spool.close()
+        self._draft.abort()
 
-    def _laid_out(self) -> bool:
+    def _try_write(self) -> bool:
         """Whether all rows could be written; a column that could not is known to be mixed then."""
         with self._parquet.ParquetWriter(self._draft.file, self._types.schema) as writer:
-            for rows in self._kept.groups():
+            for rows in self._spool.groups():
                 table = self._types.table(rows)
                 if table is None:
                     return False
@@ -214,7 +216,7 @@ class Parquet:
         return True
 
 
-def kind_of(value: Any) -> str:
+def value_kind(value: Any) -> str:
     """Which text in a line was something else, if it was."""
     if isinstance(value, datetime):
         return "local moment" if value.tzinfo is None else "moment"
@@ -222,79 +224,79 @@ def kind_of(value: Any) -> str:
     return next((kind for type_, kind in kinds if isinstance(value, type_)), PLAIN)
 
 
-class _Types:
+class _ColumnTypes:
     """What each column holds, as far as rows were taken in. `mixed` are those whose values have no type in common."""
 
-    def __init__(self, arrow: Any, stated: Mapping[str, type]) -> None:
+    def __init__(self, arrow: Any, declared: Mapping[str, type]) -> None:
         self.mixed: dict[str, None] = {}
         self._arrow = arrow
         known = {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}
-        self._stated = {name: known[type_] for name, type_ in stated.items()}
+        self._declared = {name: known[type_] for name, type_ in declared.items()}
         self._kinds: dict[str, str] = {}
-        self._held: dict[str, Any] = {}
+        self._arrow_types: dict[str, Any] = {}
 
     @property
     def schema(self) -> Any:
         text = self._arrow.string()
-        return self._arrow.schema([(name, text if name in self.mixed else held) for name, held in self._held.items()])
+        return self._arrow.schema([(name, text if name in self.mixed else held) for name, held in self._arrow_types.items()])
 
-    def take_in(self, rows: list[Any]) -> None:
+    def update(self, rows: list[Any]) -> None:
         for name in dict.fromkeys(name for values, _ in rows for name in values):
-            found = self._held.setdefault(name, self._arrow.null())
+            found = self._arrow_types.setdefault(name, self._arrow.null())
             if name not in self.mixed:
-                self._held[name] = self._wider(name, found, rows)
+                self._arrow_types[name] = self._wider_type(name, found, rows)
 
-    def settle(self) -> None:
+    def apply_declared(self) -> None:
         """Give columns the types that were stated, as far as they can hold what was found."""
-        for name in self._stated.keys() & self._held.keys():
-            with suppress(*self._unfit):
-                self._held[name] = self._both(name, self._held[name], self._stated[name])
+        for name in self._declared.keys() & self._arrow_types.keys():
+            with suppress(*self._conversion_errors):
+                self._arrow_types[name] = self._common_type(name, self._arrow_types[name], self._declared[name])
 
     def table(self, rows: list[Any]) -> Any:
         """The rows as a table; None where a column turned out to be mixed."""
-        arrays = [self._array(name, rows) for name in self._held]
+        arrays = [self._array(name, rows) for name in self._arrow_types]
         return None if any(a is None for a in arrays) else self._arrow.table(arrays, schema=self.schema)
 
-    def _wider(self, name: str, held: Any, rows: list[Any]) -> Any:
+    def _wider_type(self, name: str, current: Any, rows: list[Any]) -> Any:
         """A type that takes in what these rows hold, too."""
         kinds = {kinds.get(name, PLAIN) for values, kinds in rows if values.get(name) is not None}
         if kinds and kinds != {self._kinds.setdefault(name, next(iter(kinds)))}:
-            return self._mix(name)
+            return self._mark_mixed(name)
         try:
             found = self._arrow.array(self._values(name, rows)).type
-            wider = self._both(name, held, found)
-        except self._unfit:
-            return self._mix(name)
-        return wider if self._writable(wider) else self._mix(name)
+            wider = self._common_type(name, current, found)
+        except self._conversion_errors:
+            return self._mark_mixed(name)
+        return wider if self._is_writable(wider) else self._mark_mixed(name)
 
-    def _both(self, name: str, *types: Any) -> Any:
+    def _common_type(self, name: str, *types: Any) -> Any:
         """The type that takes in values of all of these."""
         schemas = [self._arrow.schema([(name, type_)]) for type_ in types]
         return self._arrow.unify_schemas(schemas, promote_options="permissive").field(0).type
 
-    def _mix(self, name: str) -> Any:
+    def _mark_mixed(self, name: str) -> Any:
         self.mixed[name] = None
         return self._arrow.string()
 
     def _array(self, name: str, rows: list[Any]) -> Any:
         if name in self.mixed:
-            texts = [None if (value := values.get(name)) is None else _json(value) for values, _ in rows]
+            texts = [None if (value := values.get(name)) is None else _json_text(value) for values, _ in rows]
             return self._arrow.array(texts, self._arrow.string())
         try:
-            return self._arrow.array(self._values(name, rows), self._held[name])
-        except self._unfit:
-            self._mix(name)
+            return self._arrow.array(self._values(name, rows), self._arrow_types[name])
+        except self._conversion_errors:
+            self._mark_mixed(name)
             return None
 
     def _values(self, name: str, rows: list[Any]) -> list[Any]:
-        restore = RESTORED[self._kinds.get(name, PLAIN)]
+        restore = RESTORERS[self._kinds.get(name, PLAIN)]
         return [None if (value := values.get(name)) is None else restore(value) for values, _ in rows]
 
     @property
-    def _unfit(self) -> tuple[type[Exception], ...]:
+    def _conversion_errors(self) -> tuple[type[Exception], ...]:
         return (self._arrow.ArrowException, ValueError, TypeError, ArithmeticError)
 
-    def _writable(self, type_: Any) -> bool:
+    def _is_writable(self, type_: Any) -> bool:
         """Whether Parquet has it: objects without any part it has not."""
         inner = [type_.field(n).type for n in range(type_.num_fields)]
-        return all(map(self._writable, inner)) and (bool(inner) or not self._arrow.types.is_struct(type_))
+        return all(map(self._is_writable, inner)) and (bool(inner) or not self._arrow.types.is_struct(type_))

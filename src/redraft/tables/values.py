@@ -15,44 +15,44 @@ from typing import Any
 
 import orjson
 
-OWN = "redraft_"
-OPTIONS = (
+OWN_PREFIX = "redraft_"
+ORJSON_OPTIONS = (
     orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_APPEND_NEWLINE
 )
 
 
-def line_of(value: Any) -> bytes:
+def json_line(value: Any) -> bytes:
     """One line of JSON, its end included.
 
     UTF-8, without spaces; lone surrogates stand as escapes, so that no text is lost. NaN and infinity are null.
     """
     try:
-        return orjson.dumps(value, default=_known, option=OPTIONS)
+        return orjson.dumps(value, default=_orjson_default, option=ORJSON_OPTIONS)
     except TypeError:  # lone surrogates, numbers over 64 bits, keys that are no texts, what `_known` does not know
-        return json.dumps(plain(value), separators=(",", ":")).encode() + b"\n"
+        return json.dumps(to_jsonable(value), separators=(",", ":")).encode() + b"\n"
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """The same of what JSON knows. Bytes become base64, dates ISO 8601, arrays lists; what else there is becomes its text."""
     if value is None or type(value) in (str, bool, int):
         return value
     if isinstance(value, float):
         return float(value) if isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else str(plain(key)): plain(held) for key, held in value.items()}
+        return {key if isinstance(key, str) else str(to_jsonable(key)): to_jsonable(held) for key, held in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(held) for held in (sorted(value, key=repr) if isinstance(value, set | frozenset) else value)]
-    return _simpler(value, plain)
+        return [to_jsonable(held) for held in (sorted(value, key=repr) if isinstance(value, set | frozenset) else value)]
+    return _to_simpler(value, to_jsonable)
 
 
-def _known(value: Any) -> Any:
+def _orjson_default(value: Any) -> Any:
     """For orjson: one step towards what it knows."""
     if isinstance(value, Mapping | set | frozenset | float | list | tuple):
-        return plain(value)
-    return _simpler(value, lambda simpler: simpler)
+        return to_jsonable(value)
+    return _to_simpler(value, lambda simpler: simpler)
 
 
-def _simpler(value: Any, then: Any) -> Any:
+def _to_simpler(value: Any, convert: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -62,28 +62,28 @@ def _simpler(value: Any, then: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return b64encode(value).decode()
     if callable(getattr(value, "tolist", None)):  # numpy arrays and scalars
-        return then(value.tolist())
+        return convert(value.tolist())
     return str(value)
 
 
-def names_for(results: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+def result_column_names(results: Iterable[str], existing: Iterable[str]) -> dict[str, str]:
     """What the columns of results are called beside columns of the input: by their name, or `redraft_NAME` where that is taken."""
-    held = set(taken)
-    return {name: _free(name, held) for name in results}
+    held = set(existing)
+    return {name: _unused_name(name, held) for name in results}
 
 
-def merged(values: Mapping[str, Any], result: Mapping[str, Any], names: Mapping[str, str] | None = None) -> dict[str, Any]:
+def merge_columns(values: Mapping[str, Any], result: Mapping[str, Any], names: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A row of the input with the columns of its result. `names`: what `names_for` gave for the whole table.
 
     A column of the input is never written over.
     """
     out = dict(values)
     for name, value in result.items():
-        out[_free(names.get(name, name) if names else name, values)] = value
+        out[_unused_name(names.get(name, name) if names else name, values)] = value
     return out
 
 
-def _free(name: str, taken: Any) -> str:
-    while name in taken:
-        name = OWN + name
+def _unused_name(name: str, existing: Any) -> str:
+    while name in existing:
+        name = OWN_PREFIX + name
     return name

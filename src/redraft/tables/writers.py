@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ..errors import ConfigError, StoreError
-from .output_files import InPlace, Packed, Stream, gzipped, zstandard
-from .reordering import Early
-from .table_writers import Parquet, Separated
-from .values import line_of
+from .output_files import CompressedLines, ResumableJsonl, StreamSink, gzip_writer, zstd_writer
+from .reordering import OutOfOrderBuffer
+from .table_writers import CsvWriter, ParquetWriter
+from .values import json_line
 
-Say = Callable[[str], object]
+Notify = Callable[[str], object]
 
 
 class Sink(Protocol):
@@ -31,13 +31,13 @@ class Sink(Protocol):
     """
 
     @property
-    def safe(self) -> int: ...
+    def durable_rows(self) -> int: ...
 
     def write(self, line: bytes) -> None: ...
 
     def close(self) -> None: ...
 
-    def abandon(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 def open_output(
@@ -46,7 +46,7 @@ def open_output(
     ordered: bool = True,
     resume: bool = False,
     spool: Path | None = None,
-    say: Say | None = None,
+    notify: Notify | None = None,
     types: Mapping[str, type] | None = None,
     spreadsheet_safe: bool = False,
 ) -> Output:
@@ -63,49 +63,49 @@ def open_output(
     """
     said = "stdout" if path is None or str(path) == "-" else f"output {str(path)!r}"
     try:
-        sink = _sink(Path("-" if path is None else path), _Wish(resume, say, types or {}, spreadsheet_safe))
+        sink = _open_sink(Path("-" if path is None else path), _OutputOptions(resume, notify, types or {}, spreadsheet_safe))
     except OSError as error:
         raise StoreError(f"{said} cannot be written: {error.strerror or error}") from error
     return Output(sink, said, ordered=ordered, spool=spool)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _OutputOptions:
     """How a file is to be written; see `open_output`."""
 
     resume: bool
-    say: Say | None
+    notify: Notify | None
     types: Mapping[str, type]
     spreadsheet_safe: bool
 
 
-def _sink(path: Path, wish: _Wish) -> Sink:
+def _open_sink(path: Path, options: _OutputOptions) -> Sink:
     if str(path) == "-":
-        return Stream(sys.stdout.buffer, keep_open=True)
+        return StreamSink(sys.stdout.buffer, keep_open=True)
     if path.exists() and not path.is_file() and not path.is_dir():
-        return Stream(path.open("wb"), keep_open=False)
-    return OPENED[ending_of(path)](path, wish)
+        return StreamSink(path.open("wb"), keep_open=False)
+    return SINK_FACTORIES[output_suffix(path)](path, options)
 
 
-def ending_of(path: Path) -> str:
+def output_suffix(path: Path) -> str:
     """What the ending of a name says. Raises ConfigError for one that says nothing."""
     if path.exists() and not path.is_file() and not path.is_dir():
         return ".jsonl"
     ending = "".join(s.lower() for s in path.suffixes[-2:])
-    known = next((known for known in OPENED if ending.endswith(known)), None)
+    known = next((known for known in SINK_FACTORIES if ending.endswith(known)), None)
     if known is None:
-        raise ConfigError(f"output {str(path)!r}: its name must end in {', '.join(OPENED)}")
+        raise ConfigError(f"output {str(path)!r}: its name must end in {', '.join(SINK_FACTORIES)}")
     return known
 
 
-OPENED: dict[str, Callable[[Path, _Wish], Sink]] = {
-    ".jsonl": lambda path, wish: InPlace(path, resume=wish.resume),
-    ".ndjson": lambda path, wish: InPlace(path, resume=wish.resume),
-    ".jsonl.gz": lambda path, _: Packed(path, gzipped),
-    ".jsonl.zst": lambda path, _: Packed(path, zstandard()),
-    ".parquet": lambda path, wish: Parquet(path, wish.say, wish.types),
-    ".csv": lambda path, wish: Separated(path, ",", spreadsheet_safe=wish.spreadsheet_safe),
-    ".tsv": lambda path, wish: Separated(path, "\t", spreadsheet_safe=wish.spreadsheet_safe),
+SINK_FACTORIES: dict[str, Callable[[Path, _OutputOptions], Sink]] = {
+    ".jsonl": lambda path, wish: ResumableJsonl(path, resume=wish.resume),
+    ".ndjson": lambda path, wish: ResumableJsonl(path, resume=wish.resume),
+    ".jsonl.gz": lambda path, _: CompressedLines(path, gzip_writer),
+    ".jsonl.zst": lambda path, _: CompressedLines(path, zstd_writer()),
+    ".parquet": lambda path, wish: ParquetWriter(path, wish.notify, wish.types),
+    ".csv": lambda path, wish: CsvWriter(path, ",", spreadsheet_safe=wish.spreadsheet_safe),
+    ".tsv": lambda path, wish: CsvWriter(path, "\t", spreadsheet_safe=wish.spreadsheet_safe),
 }
 
 
@@ -116,40 +116,40 @@ class Output:
     where the disk fails, which names the file and how many rows are in it for certain; it stays closed then.
     """
 
-    def __init__(self, sink: Sink, said: str, *, ordered: bool = True, spool: Path | None = None) -> None:
-        self.said = said
-        self.written = 0
+    def __init__(self, sink: Sink, name: str, *, ordered: bool = True, spool: Path | None = None) -> None:
+        self.name = name
+        self.written_count = 0
         self._sink, self._ordered = sink, ordered
-        self._pack = getattr(sink, "packed", line_of)
-        self._leave = getattr(sink, "leave", None)
-        self._early = Early(None if spool is None else str(spool))
+        self._encode = getattr(sink, "encode_row", json_line)
+        self._close_keeping_rest = getattr(sink, "leave", None)
+        self._buffer = OutOfOrderBuffer(None if spool is None else str(spool))
         self._closed = False
-        self._trouble: StoreError | None = None
+        self._error: StoreError | None = None
 
     @property
-    def waiting(self) -> int:
-        return self._early.waiting
+    def pending_count(self) -> int:
+        return self._buffer.pending_count
 
     @property
-    def in_place(self) -> bool:
+    def is_in_place(self) -> bool:
         """Whether rows are written to the file itself, not to one that takes its place at the end."""
-        return isinstance(self._sink, InPlace)
+        return isinstance(self._sink, ResumableJsonl)
 
     def put(self, n: int, values: Mapping[str, Any]) -> None:
         """Write row n, and those that waited for it. Raises ValueError for a row that was put before."""
-        if self._trouble:
-            raise self._trouble
-        if self._ordered and (n < self.written or n in self._early):
+        if self._error:
+            raise self._error
+        if self._ordered and (n < self.written_count or n in self._buffer):
             raise ValueError(f"row {n} was put already")
-        line = self._pack(values)
-        if self._ordered and n > self.written:
-            self._guarded(self._early.keep, n, line, self.written)
+        line = self._encode(values)
+        if self._ordered and n > self.written_count:
+            self._run_guarded(self._buffer.put, n, line, self.written_count)
             return
         self._write(line)
-        while self._ordered and self.written in self._early:
-            self._write(self._guarded(self._early.take, self.written))
+        while self._ordered and self.written_count in self._buffer:
+            self._write(self._run_guarded(self._buffer.pop, self.written_count))
 
-    def close(self, *, whole: bool = True) -> None:
+    def close(self, *, complete: bool = True) -> None:
         """Write out what is left, and publish the file: it ends with the last row put.
 
         Without `whole` rows may be missing, and those that waited for them are written nevertheless; but an output that is
@@ -158,33 +158,33 @@ class Output:
         """
         if self._closed:
             return
-        if whole and self.waiting:
-            raise ValueError(f"row {self.written} is missing, and {self.waiting} after it wait")
+        if complete and self.pending_count:
+            raise ValueError(f"row {self.written_count} is missing, and {self.pending_count} after it wait")
         self._closed = True
-        if not whole and self._leave and self._guarded(self._leave, self.waiting):
+        if not complete and self._close_keeping_rest and self._run_guarded(self._close_keeping_rest, self.pending_count):
             return
-        for n in self._early.numbers():
-            self._write(self._guarded(self._early.take, n))
-        self._guarded(self._sink.close)
+        for n in self._buffer.numbers():
+            self._write(self._run_guarded(self._buffer.pop, n))
+        self._run_guarded(self._sink.close)
 
     def _write(self, line: bytes) -> None:
-        self._guarded(self._sink.write, line)
-        self.written += 1
+        self._run_guarded(self._sink.write, line)
+        self.written_count += 1
 
-    def _guarded(self, do: Callable[..., Any], *args: Any) -> Any:
+    def _run_guarded(self, function: Callable[..., Any], *args: Any) -> Any:
         try:
-            return do(*args)
+            return function(*args)
         except OSError as error:
             self._closed = True
             with suppress(OSError):
-                self._sink.abandon()
-            safe = self._sink.safe
+                self._sink.abort()
+            safe = self._sink.durable_rows
             held = f"the last row written is row {safe}" if safe else "nothing was written to it"
-            self._trouble = StoreError(f"{self.said} cannot be written: {error.strerror or error}; {held}")
-            raise self._trouble from error
+            self._error = StoreError(f"{self.name} cannot be written: {error.strerror or error}; {held}")
+            raise self._error from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close(whole=kind is None)
+        self.close(complete=kind is None)

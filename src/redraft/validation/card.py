@@ -15,17 +15,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..core.serialize import loads, unpack
-from ..core.type_checks import checks_of
+from ..core.serialize import object_from_json, unpack
+from ..core.type_checks import field_validators
 from ..errors import StoreError
 from ..small_files import read_small_text
-from ..storage import write_whole
-from ..storage.paths import home
+from ..storage import write_atomic
+from ..storage.paths import data_dir
 from ..storage.secure_files import make_folder
 from .estimates import ClassRates, Measure
 
 SCHEMA = 1
-RECORDED = "recorded"  # stands for the fingerprint where recorded outputs were measured
+RECORDED_FINGERPRINT = "recorded"  # stands for the fingerprint where recorded outputs were measured
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,20 @@ class Card:
     grader: str
     fingerprint: str
     model: str
-    made: str
+    date: str
     data: str
     sha256: str
     source: str
     kind: str
     rows: int
-    lost: int
+    unjudged: int
     headline: Measure
-    skipped: int = 0
+    skipped_rows: int = 0
     measures: tuple[Measure, ...] = ()
     groups: tuple[Measure, ...] = ()
-    rates: tuple[ClassRates, ...] = ()
-    classes: Mapping[str, Mapping[str, int]] | None = None
-    complaints: Mapping[str, int] | None = None
+    class_rates: tuple[ClassRates, ...] = ()
+    confusion: Mapping[str, Mapping[str, int]] | None = None
+    parse_errors: Mapping[str, int] | None = None
     usage: Mapping[str, Any] | None = None
     attacks: Mapping[str, Any] | None = None
 
@@ -64,7 +64,7 @@ class Card:
 
     def summary(self) -> str:
         """The headline in words: "preference 0.81 [0.76, 0.85] of 300 rows (chance 0.50), pairs.jsonl, 2026-05-01"."""
-        return f"{told(self.headline)}, {self.data}, {self.made}"
+        return f"{format_measure(self.headline)}, {self.data}, {self.date}"
 
     def to_json(self) -> str:
         return json.dumps({"redraft_card": SCHEMA, **asdict(self)}, indent=2) + "\n"
@@ -73,22 +73,22 @@ class Card:
     def from_json(cls, text: str, where: str) -> Card:
         """The card that `to_json` wrote. Raises StoreError for anything else."""
         try:
-            data = loads(text)
+            data = object_from_json(text)
             if data.pop("redraft_card") != SCHEMA:
                 raise ValueError(f"this release reads cards of schema {SCHEMA}")
             data["headline"] = unpack(Measure, data["headline"])
             for name in ("measures", "groups"):
                 data[name] = tuple(unpack(Measure, row) for row in data[name])
             data["rates"] = tuple(unpack(ClassRates, row) for row in data["rates"])
-            held = {name: data[name] for name in checks_of(cls).keys() & data.keys()}
-            if wrong := next((name for name, value in held.items() if not checks_of(cls)[name](value)), None):
+            held = {name: data[name] for name in field_validators(cls).keys() & data.keys()}
+            if wrong := next((name for name, value in held.items() if not field_validators(cls)[name](value)), None):
                 raise ValueError(f"{wrong} cannot be {held[wrong]!r:.80}")
             return cls(**held)
         except (StoreError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise StoreError(f"{where} is no card of a grader: {error}") from error
 
 
-def told(measure: Measure) -> str:
+def format_measure(measure: Measure) -> str:
     """A measure in words, with its interval, rows and chance."""
     value = "unknown" if measure.value is None else f"{measure.value:.2f}"
     interval = "" if measure.low is None or measure.high is None else f" [{measure.low:.2f}, {measure.high:.2f}]"
@@ -97,42 +97,44 @@ def told(measure: Measure) -> str:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class CardStore:
     """A folder of cards: in it a folder for every grader, model and data set, with all that a validation left."""
 
     folder: Path
 
     @classmethod
-    def at(cls, folder: str | Path | None) -> Shelf:
+    def in_folder(cls, folder: str | Path | None) -> CardStore:
         """The shelf in `folder`; None is the user's own."""
-        return cls(Path(folder) if folder else home() / "cards")
+        return cls(Path(folder) if folder else data_dir() / "cards")
 
-    def place(self, grader: str, fingerprint: str, data: str, sha256: str) -> Path:
+    def card_folder(self, grader: str, fingerprint: str, data: str, sha256: str) -> Path:
         """The folder of one validation: of one grader as it is, on one set of data as it is read."""
         return self.folder / f"{_slug(grader)}-{fingerprint[:8]}-{_slug(data)}-{sha256[:8]}"
 
     @cached_property
     def cards(self) -> list[Card]:
         """All cards, the newest first. One that cannot be read is warned of and left out."""
-        found = [card for path in sorted(self.folder.glob("*/card.json")) if (card := _card_in(path))]
-        return sorted(found, key=lambda card: card.made, reverse=True)
+        found = [card for path in sorted(self.folder.glob("*/card.json")) if (card := _read_card(path))]
+        return sorted(found, key=lambda card: card.date, reverse=True)
 
-    def standing(self, grader: str, fingerprint: str) -> Standing:
+    def trust_status(self, grader: str, fingerprint: str) -> TrustStatus:
         """What the cards say of a grader as it is now; of several, that of the most rows. Recorded outputs vouch for nobody."""
-        own = [c for c in self.cards if c.fingerprint != RECORDED and (c.grader == grader or c.fingerprint == fingerprint)]
+        own = [
+            c for c in self.cards if c.fingerprint != RECORDED_FINGERPRINT and (c.grader == grader or c.fingerprint == fingerprint)
+        ]
         current = [card for card in own if card.fingerprint == fingerprint]
         if not own:
-            return Standing(grader, "none", "it was never validated")
+            return TrustStatus(grader, "none", "it was never validated")
         if not current:
-            words = f"it was validated as it was on {own[0].made}; rubric, prompt or model have changed"
-            return Standing(grader, "stale", words, own[0])
+            words = f"it was validated as it was on {own[0].date}; rubric, prompt or model have changed"
+            return TrustStatus(grader, "stale", words, own[0])
         card = max(current, key=lambda card: card.rows)
         if not card.trusted:
-            return Standing(grader, "chance", f"it may be no better than chance: {card.summary()}", card)
-        return Standing(grader, "trusted", card.summary(), card)
+            return TrustStatus(grader, "chance", f"it may be no better than chance: {card.summary()}", card)
+        return TrustStatus(grader, "trusted", card.summary(), card)
 
 
-def _card_in(path: Path) -> Card | None:
+def _read_card(path: Path) -> Card | None:
     try:
         return Card.from_json(read_small_text(path), str(path))
     except (OSError, ValueError, StoreError) as error:
@@ -141,7 +143,7 @@ def _card_in(path: Path) -> Card | None:
 
 
 @dataclass(frozen=True)
-class Standing:
+class TrustStatus:
     """What is known of a grader: "trusted", "chance" (its interval includes it), "stale", "none", or "computes".
 
     The last is for requirements and our own graders that compute, without a card: they measure what they say, always the same.
@@ -149,21 +151,21 @@ class Standing:
 
     grader: str
     status: str
-    words: str
+    explanation: str
     card: Card | None = None
 
     @property
     def trusted(self) -> bool:
         return self.status in {"trusted", "computes"}
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """The same as plain data, for a trace: the headline of the card, not all of it."""
-        data: dict[str, Any] = {"status": self.status, "words": self.words}
+        data: dict[str, Any] = {"status": self.status, "words": self.explanation}
         if self.card:
             data |= {
                 "headline": asdict(self.card.headline),
                 "data": self.card.data,
-                "made": self.card.made,
+                "made": self.card.date,
                 "model": self.card.model,
             }
         return data
@@ -173,7 +175,7 @@ def write_card_file(path: Path, text: str) -> None:
     """Write a file of a card, folder and all. Raises StoreError where it cannot be."""
     try:
         make_folder(path.parent)
-        write_whole(path, text, follow=False)
+        write_atomic(path, text, follow=False)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}; the verdicts are kept, the same command goes on") from error
 

@@ -8,31 +8,31 @@ from typing import Any
 
 from ..errors import StoreError
 from ..small_files import read_small_text
-from ..text import plain
+from ..text import strip_control_sequences
 from . import plots
 from . import statistics as m
 from .card import Card, write_card_file
-from .estimates import ClassRates, Measure, Report
-from .run import Validated
+from .estimates import ClassRates, Measure, ValidationReport
+from .run import ValidationResult
 
 
-def file_card(found: Validated) -> bool:
+def write_card(result: ValidationResult) -> bool:
     """Write card.md, card.json and the plots into the card's folder, and say whether that was done.
 
     A card is never replaced by one of fewer rows of the same data. Raises ConfigError where nothing can be written.
     """
-    place = found.place
-    if _rows_on(place / "card.json") > found.card.rows:
+    place = result.card_folder
+    if _recorded_row_count(place / "card.json") > result.card.rows:
         return False
-    drawn = dict(drawings(found.report))
+    drawn = dict(card_plots(result.report))
     for name, svg in drawn.items():
         write_card_file(place / f"{name}.svg", svg)
-    write_card_file(place / "card.md", "\n".join(markdown(found.card, drawn)) + "\n")
-    write_card_file(place / "card.json", found.card.to_json())
+    write_card_file(place / "card.md", "\n".join(card_markdown(result.card, drawn)) + "\n")
+    write_card_file(place / "card.json", result.card.to_json())
     return True
 
 
-def _rows_on(path: Path) -> int:
+def _recorded_row_count(path: Path) -> int:
     """How many rows a card is about; 0 where there is none that can be read."""
     try:
         return Card.from_json(read_small_text(path), str(path)).rows
@@ -40,7 +40,7 @@ def _rows_on(path: Path) -> int:
         return 0
 
 
-def drawings(report: Report) -> Iterator[tuple[str, str]]:
+def card_plots(report: ValidationReport) -> Iterator[tuple[str, str]]:
     """The plots that the data allow, by name, as SVG."""
     if report.groups:
         rows = [(g.name, g.value, g.low, g.high, g.n) for g in report.groups]
@@ -49,22 +49,22 @@ def drawings(report: Report) -> Iterator[tuple[str, str]]:
         yield "scores", plots.histogram_svg(report.scores)
     if report.points:
         yield "scatter", plots.scatter_svg(report.points)
-    if report.classes:
-        yield "confusion", plots.confusion_svg(classes_of(report.classes), report.classes)
+    if report.confusion:
+        yield "confusion", plots.confusion_svg(class_names(report.confusion), report.confusion)
     if report.probabilities:
-        yield "reliability", plots.reliability_svg(reliability(report))
+        yield "reliability", plots.reliability_svg(score_reliability(report))
 
 
-def reliability(report: Report) -> list[tuple[float, float, int]]:
+def score_reliability(report: ValidationReport) -> list[tuple[float, float, int]]:
     """Mean probability, share that passed, and number of rows, for each bin that has any."""
-    return m.reliability([p for p, _ in report.probabilities], [o for _, o in report.probabilities])
+    return m.reliability_bins([p for p, _ in report.probabilities], [o for _, o in report.probabilities])
 
 
-def classes_of(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+def class_names(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     return list(dict.fromkeys([*counts, *(label for row in counts.values() for label in row)]))
 
 
-ESCAPED = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#"} | {
+ESCAPES = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#"} | {
     ord(mark): f"&{name};" for mark, name in zip("<>&", ("lt", "gt", "amp"), strict=True)
 }
 TITLES = {
@@ -76,79 +76,96 @@ TITLES = {
 }
 
 
-def markdown(card: Card, drawn: Iterable[str]) -> Iterator[str]:
+def card_markdown(card: Card, plot_names: Iterable[str]) -> Iterator[str]:
     """The lines of the card."""
-    yield f"# {cell(card.grader)}\n"
+    yield f"# {escape_cell(card.grader)}\n"
     verdict = "better than chance" if card.trusted else "not shown to be better than chance"
-    yield f"**{verdict}**: {cell(shown(card.headline))}\n"
-    yield from table(("", ""), about(card))
+    yield f"**{verdict}**: {escape_cell(format_headline(card.headline))}\n"
+    yield from markdown_table(("", ""), card_facts(card))
     yield "\n## Measures\n"
-    yield from table(("measure", "value", "95 % interval", "n", "chance", ""), map(row, card.measures))
-    if card.rates:
+    yield from markdown_table(("measure", "value", "95 % interval", "n", "chance", ""), map(measure_cells, card.measures))
+    if card.class_rates:
         yield "\n## Classes\n"
-        yield from table(("class", "precision", "recall", "F1", "n"), map(rates, card.rates))
+        yield from markdown_table(("class", "precision", "recall", "F1", "n"), map(class_rate_cells, card.class_rates))
     if card.groups:
         yield "\n## Groups\n"
-        yield from table(("group", card.headline.name, "95 % interval", "n", "chance", ""), map(row, card.groups))
+        yield from markdown_table(
+            ("group", card.headline.name, "95 % interval", "n", "chance", ""), map(measure_cells, card.groups)
+        )
     if card.attacks:
         yield "\n## Attacks\n\nThe share of attacks that turned its verdict in favour of the attacked answer.\n"
         if card.attacks["note"]:
-            yield cell(card.attacks["note"]) + "\n"
-        yield from table(("attack", "turned", "95 % interval", "n", "", ""), (row(Measure(**x)) for x in card.attacks["measures"]))
-    if card.complaints:
+            yield escape_cell(card.attacks["note"]) + "\n"
+        yield from markdown_table(
+            ("attack", "turned", "95 % interval", "n", "", ""), (measure_cells(Measure(**x)) for x in card.attacks["measures"])
+        )
+    if card.parse_errors:
         yield "\n## What could not be read\n"
-        yield from table(("complaint", "times"), ((why, str(n)) for why, n in card.complaints.items()))
-    for name in drawn:
+        yield from markdown_table(("complaint", "times"), ((why, str(n)) for why, n in card.parse_errors.items()))
+    for name in plot_names:
         yield f"\n## {TITLES[name]}\n\n![{TITLES[name]}]({name}.svg)"
 
 
-def about(card: Card) -> Iterator[tuple[str, str]]:
+def card_facts(card: Card) -> Iterator[tuple[str, str]]:
     yield "grader", card.grader
     yield "fingerprint", card.fingerprint
     yield "model", card.model or "none"
     yield "data", f"{card.data} ({card.kind}), sha256 {card.sha256[:16]}"
-    yield "rows judged", str(card.rows) + (f"; of {card.lost} more nothing is known" if card.lost else "")
-    if card.skipped:
-        yield "rows left out", f"{card.skipped} that could not be understood"
+    yield "rows judged", str(card.rows) + (f"; of {card.unjudged} more nothing is known" if card.unjudged else "")
+    if card.skipped_rows:
+        yield "rows left out", f"{card.skipped_rows} that could not be understood"
     yield "from", "live judging" if card.source == "live" else f"recorded outputs, read as {card.source}"
-    yield "made", card.made
+    yield "made", card.date
     if card.usage and card.source == "live":
         cost = card.usage["cost"]
         yield "calls", f"{card.usage['calls']} in the last run, cost {'unknown' if cost is None else f'{cost:.4g} USD'}"
 
 
-def row(x: Measure) -> tuple[str, ...]:
+def measure_cells(measure: Measure) -> tuple[str, ...]:
     """A measure as cells: name, value, interval, n, chance, what it is."""
-    return (x.name, number(x.value), interval(x), str(x.n), "" if x.chance is None else number(x.chance), x.about)
+    return (
+        measure.name,
+        format_number(measure.value),
+        format_interval(measure),
+        str(measure.n),
+        "" if measure.chance is None else format_number(measure.chance),
+        measure.about,
+    )
 
 
-def rates(x: ClassRates) -> tuple[str, ...]:
+def class_rate_cells(class_rates: ClassRates) -> tuple[str, ...]:
     """How a class was recognised, as cells."""
-    return (x.name, number(x.precision), number(x.recall), number(x.f1), str(x.n))
+    return (
+        class_rates.name,
+        format_number(class_rates.precision),
+        format_number(class_rates.recall),
+        format_number(class_rates.f1),
+        str(class_rates.n),
+    )
 
 
-def shown(x: Measure) -> str:
-    span = interval(x)
-    chance = "" if x.chance is None else f", chance {number(x.chance)}"
-    return f"{x.name} {number(x.value)}" + (f" ({span}{chance})" if span else f" (interval unknown{chance})")
+def format_headline(measure: Measure) -> str:
+    span = format_interval(measure)
+    chance = "" if measure.chance is None else f", chance {format_number(measure.chance)}"
+    return f"{measure.name} {format_number(measure.value)}" + (f" ({span}{chance})" if span else f" (interval unknown{chance})")
 
 
-def interval(x: Measure) -> str:
-    return "" if x.low is None or x.high is None else f"{number(x.low)} to {number(x.high)}"
+def format_interval(measure: Measure) -> str:
+    return "" if measure.low is None or measure.high is None else f"{format_number(measure.low)} to {format_number(measure.high)}"
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3f}"
 
 
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
+def markdown_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
     for cells in rows:
-        yield f"| {' | '.join(map(cell, cells))} |"
+        yield f"| {' | '.join(map(escape_cell, cells))} |"
 
 
-def cell(text: Any) -> str:
+def escape_cell(text: Any) -> str:
     """Foreign text as a cell: one line, nothing in it that Markdown or HTML would take for its own."""
-    flat = " ".join(plain(str(text)).split())
-    return flat[:300].translate(ESCAPED)
+    flat = " ".join(strip_control_sequences(str(text)).split())
+    return flat[:300].translate(ESCAPES)

@@ -11,12 +11,12 @@ from typing import Literal, TypeAlias
 from ..core.records import Task
 from ..errors import ConfigError
 
-Kind: TypeAlias = Literal["score", "pass", "pair", "ranking"]
+LabelKind: TypeAlias = Literal["score", "pass", "pair", "ranking"]
 """What the labels are: a number for one response, kept or not, which of two is better, the order of several."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class LabelledCase:
     """One labelled row.
 
     `responses`: one for kinds score and pass, two for pair, several for ranking. `label`: the number on whatever scale
@@ -27,20 +27,20 @@ class Case:
     """
 
     id: str
-    kind: Kind
+    kind: LabelKind
     task: Task
     responses: tuple[str, ...]
     label: float | None = None
-    places: tuple[int, ...] | None = None
+    ranks: tuple[int, ...] | None = None
     ratings: tuple[float | None, ...] = ()
     group: str = ""
 
     def __post_init__(self) -> None:
         several = self.kind in {"pair", "ranking"}
-        if several and (self.places is None or len(self.places) != len(self.responses) or len(self.responses) < 2):
+        if several and (self.ranks is None or len(self.ranks) != len(self.responses) or len(self.responses) < 2):
             raise ConfigError(
                 f"case {self.id!r}: kind {self.kind!r} needs `places`, one for each response, such as (0, 1) where the first is "
-                f"better, got {self.places!r} for {len(self.responses)} responses"
+                f"better, got {self.ranks!r} for {len(self.responses)} responses"
             )
         if not several and (self.label is None or len(self.responses) != 1):
             raise ConfigError(f"case {self.id!r}: kind {self.kind!r} needs one response and a `label`, got {self.label!r}")
@@ -57,13 +57,13 @@ class Verdict:
 
     case: str
     scores: tuple[float | None, ...] = ()
-    places: tuple[int, ...] | None = None
-    shown: tuple[int, ...] = ()
+    ranks: tuple[int, ...] | None = None
+    presentation_order: tuple[int, ...] = ()
     passed: bool | None = None
-    look: int = 0
-    why: str = ""
+    repeat: int = 0
+    reason: str = ""
 
     @property
     def readable(self) -> bool:
         """Whether it says something of every response."""
-        return self.places is not None or self.passed is not None or (bool(self.scores) and None not in self.scores)
+        return self.ranks is not None or self.passed is not None or (bool(self.scores) and None not in self.scores)

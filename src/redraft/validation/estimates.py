@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import statistics as m
-from .cases import Case, Kind, Verdict
+from .cases import LabelKind, LabelledCase, Verdict
 
-ENOUGH = 10  # rows below which nothing is proven
-ROUNDS = 1000
+MIN_ROWS = 10  # rows below which nothing is proven
+BOOTSTRAP_SAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Measure:
     @property
     def beats_chance(self) -> bool:
         """Whether the whole interval lies above chance, on enough rows."""
-        return self.n >= ENOUGH and self.low is not None and self.chance is not None and self.low > self.chance
+        return self.n >= MIN_ROWS and self.low is not None and self.chance is not None and self.low > self.chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ClassRates:
 
 
 @dataclass(frozen=True)
-class Report:
+class ValidationReport:
     """All that was measured. `headline` is the one measure by which a grader is trusted; `groups` is it by group.
 
     `classes` counts what the grader said (inner) by what people said (outer), `complaints` what could not be read and
@@ -55,36 +55,36 @@ class Report:
     of people's score and the grader's.
     """
 
-    kind: Kind
+    kind: LabelKind
     rows: int
     headline: Measure
     measures: tuple[Measure, ...]
     groups: tuple[Measure, ...] = ()
-    rates: tuple[ClassRates, ...] = ()
-    classes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    complaints: Mapping[str, int] = field(default_factory=dict)
+    class_rates: tuple[ClassRates, ...] = ()
+    confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    parse_errors: Mapping[str, int] = field(default_factory=dict)
     probabilities: tuple[tuple[float, bool], ...] = ()
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     points: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
-class Row:
+class CaseVerdicts:
     """A case with everything that a grader said of it."""
 
-    case: Case
+    case: LabelledCase
     verdicts: tuple[Verdict, ...]
 
     @property
-    def readable(self) -> list[Verdict]:
+    def readable_verdicts(self) -> list[Verdict]:
         return [v for v in self.verdicts if v.readable]
 
-    def score(self, i: int = 0) -> float | None:
+    def mean_score(self, i: int = 0) -> float | None:
         """The mean score of a response over all looks; None where there is none."""
-        return mean(v.scores[i] for v in self.verdicts if i < len(v.scores))
+        return mean_of_known(v.scores[i] for v in self.verdicts if i < len(v.scores))
 
     @property
-    def length(self) -> int:
+    def first_response_length(self) -> int:
         return len(self.case.responses[0])
 
     @property
@@ -93,16 +93,16 @@ class Row:
         return float(self.case.label or 0)
 
 
-def mean(values: Iterable[float | None]) -> float | None:
+def mean_of_known(values: Iterable[float | None]) -> float | None:
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known else None
 
 
-def share(name: str, right: float, n: int, *, chance: float | None = None, about: str = "") -> Measure:
+def proportion(name: str, successes: float, n: int, *, chance: float | None = None, about: str = "") -> Measure:
     """A share with its Wilson interval; unknown of nothing. Halves count as halves, which makes the interval wider than need be."""
-    interval = m.wilson(right, n) if n else None
+    interval = m.wilson_interval(successes, n) if n else None
     low, high = interval or (None, None)
-    return Measure(name, right / n if n else None, low, high, n, chance, about)
+    return Measure(name, successes / n if n else None, low, high, n, chance, about)
 
 
 Statistic = Callable[[Sequence[Any]], float | None]
@@ -113,33 +113,37 @@ def estimate(
 ) -> Measure:
     """A statistic of rows with its bootstrap interval; with fewer than ENOUGH rows there is none."""
     value = statistic(rows) if rows else None
-    interval = m.bootstrap(rows, statistic, times=ROUNDS, seed=seed) if value is not None and len(rows) >= ENOUGH else None
+    interval = (
+        m.bootstrap_interval(rows, statistic, samples=BOOTSTRAP_SAMPLES, seed=seed)
+        if value is not None and len(rows) >= MIN_ROWS
+        else None
+    )
     low, high = interval or (None, None)
     return Measure(name, value, low, high, len(rows), chance, about)
 
 
-def by_group(rows: Sequence[Row], measured: Callable[[Sequence[Row]], Measure]) -> tuple[Measure, ...]:
+def measure_by_group(rows: Sequence[CaseVerdicts], measure: Callable[[Sequence[CaseVerdicts]], Measure]) -> tuple[Measure, ...]:
     """One measure for every group, in the order of their names; none where there is but one group."""
-    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    groups: defaultdict[str, list[CaseVerdicts]] = defaultdict(list)
     for row in rows:
         groups[row.case.group].append(row)
     if len(groups) < 2:
         return ()
-    found = ((name, measured(held)) for name, held in sorted(groups.items()))
+    found = ((name, measure(held)) for name, held in sorted(groups.items()))
     return tuple(Measure(name or "(none)", x.value, x.low, x.high, x.n, x.chance) for name, x in found)
 
 
-def complaints(rows: Sequence[Row]) -> dict[str, int]:
+def count_parse_errors(rows: Sequence[CaseVerdicts]) -> dict[str, int]:
     """Why verdicts could not be read, the most frequent first."""
-    return dict(Counter(v.why for row in rows for v in row.verdicts if not v.readable).most_common(10))
+    return dict(Counter(v.reason for row in rows for v in row.verdicts if not v.readable).most_common(10))
 
 
-def unreadable(rows: Sequence[Row]) -> Measure:
+def unreadable_share(rows: Sequence[CaseVerdicts]) -> Measure:
     every = [v for row in rows for v in row.verdicts]
-    return share("unreadable", sum(not v.readable for v in every), len(every), about="verdicts that could not be read")
+    return proportion("unreadable", sum(not v.readable for v in every), len(every), about="verdicts that could not be read")
 
 
-def raters(rows: Sequence[Row], level: str) -> list[Measure]:
+def rater_agreement(rows: Sequence[CaseVerdicts], level: str) -> list[Measure]:
     """How far people agree among themselves: what can be expected of a grader."""
     rated = [row.case.ratings for row in rows if sum(r is not None for r in row.case.ratings) > 1]
     if not rated:
@@ -155,10 +159,10 @@ def raters(rows: Sequence[Row], level: str) -> list[Measure]:
     return found if fleiss is None else [*found, Measure("raters' Fleiss kappa", fleiss, n=len(rated), about="among people")]
 
 
-def steadiness(rows: Sequence[Row]) -> list[Measure]:
+def test_retest(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     """How far repeated looks at the same response differ."""
     looks = [
-        [v.scores[i] for v in row.readable if i < len(v.scores) and v.scores[i] is not None]
+        [v.scores[i] for v in row.readable_verdicts if i < len(v.scores) and v.scores[i] is not None]
         for row in rows
         for i in range(len(row.case.responses))
     ]

@@ -13,28 +13,28 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..graders.judging.json_reader import Unreadable
+from ..graders.judging.json_reader import UnreadableOutput
 from ..tables import Row
 from . import labels
-from .cases import Case, Verdict
-from .columns import USUAL, Columns, as_text, read_rows, value_at
-from .recorded_formats import Reading
+from .cases import LabelledCase, Verdict
+from .columns import SYNONYMS, LabelColumns, read_filtered_rows, to_text, value_at
+from .recorded_formats import ParsedOutput
 
-CASE = ("case", "case_id", *USUAL["id"])
-OUTPUT = ("output", "completion", "text")
-SHOWN = ("shown", "order", "swapped")
-LOOK = ("look", "sample")
-ORDERS = {"ab": (0, 1), "ba": (1, 0), "original": (0, 1), "swapped": (1, 0)}
-PASSES = {1.0: True, 0.0: False}
-Reader = Callable[[str], Reading]
+CASE_COLUMNS = ("case", "case_id", *SYNONYMS["id"])
+OUTPUT_COLUMNS = ("output", "completion", "text")
+ORDER_COLUMNS = ("shown", "order", "swapped")
+REPEAT_COLUMNS = ("look", "sample")
+ORDER_VALUES = {"ab": (0, 1), "ba": (1, 0), "original": (0, 1), "swapped": (1, 0)}
+PASS_VALUES = {1.0: True, 0.0: False}
+OutputReader = Callable[[str], ParsedOutput]
 
 
 def read_verdicts(
     path: str | Path,
-    cases: Sequence[Case],
+    cases: Sequence[LabelledCase],
     columns: Mapping[str, str],
-    reader: Callable[[str], Reading],
-    ignored: Collection[str] | None = None,
+    parse: Callable[[str], ParsedOutput],
+    ignored_filters: Collection[str] | None = None,
 ) -> list[Verdict]:
     """The verdicts in recorded outputs, in the order of the file; rows about no case of these are left out.
 
@@ -50,12 +50,12 @@ def read_verdicts(
     cases have no use for, when no row is about any case, and for a "where:COLUMN" that is not here and is among those
     `ignored` with the labels (None: no matter).
     """
-    held, bad, missing = read_rows(path, columns)
-    if strange := [name for name in missing if ignored is not None and name in ignored]:
-        raise ConfigError(f"where:{strange[0]}: no row has such a column. There are {Columns(columns, held).listed()}")
+    held, bad, missing = read_filtered_rows(path, columns)
+    if strange := [name for name in missing if ignored_filters is not None and name in ignored_filters]:
+        raise ConfigError(f"where:{strange[0]}: no row has such a column. There are {LabelColumns(columns, held).column_list()}")
     if bad:
-        raise ConfigError(f"{bad[0].place}: {bad[0].message}")
-    desk = _Desk({case.id: case for case in cases}, Columns(columns, held), reader)
+        raise ConfigError(f"{bad[0].location}: {bad[0].message}")
+    desk = _VerdictReader({case.id: case for case in cases}, LabelColumns(columns, held), parse)
     found = [verdict for row in held for verdict in desk.verdicts(row)]
     if not found:
         raise ConfigError(f"{str(path)!r}: no row is about any of the {len(cases)} cases; state the column: case=COLUMN")
@@ -63,155 +63,161 @@ def read_verdicts(
 
 
 @dataclass
-class _Desk:
+class _VerdictReader:
     """Reads one row after the other; `seen` counts the looks at a case in an order."""
 
-    cases: Mapping[str, Case]
-    table: Columns
-    reader: Reader
-    seen: Counter[tuple[str, tuple[int, ...]]] = field(default_factory=Counter)
+    cases: Mapping[str, LabelledCase]
+    table: LabelColumns
+    parse: OutputReader
+    repeat_counts: Counter[tuple[str, tuple[int, ...]]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._case = self._case_column()
-        self._look, self._shown = self.table.find("look", LOOK), self._shown_column()
-        self._scores = [name for role in ("score_1", "score_2") if (name := self.table.find(role, ()))]
-        if len(self._scores) == 1:
-            raise self.table.need("score_2" if "score_1" in self.table.taken else "score_1")
-        self._output = None if self._scores else self.table.find("output", OUTPUT)
-        self._swapped = self.table.find("output_ba", ())
-        if not self._output and not self._scores:
-            raise self.table.need("output")
+        self._case_name = self._find_case_column()
+        self._repeat_name, self._order_name = self.table.find("look", REPEAT_COLUMNS), self._find_order_column()
+        self._score_names = [name for role in ("score_1", "score_2") if (name := self.table.find(role, ()))]
+        if len(self._score_names) == 1:
+            raise self.table.missing_role_error("score_2" if "score_1" in self.table.assigned_columns else "score_1")
+        self._output_name = None if self._score_names else self.table.find("output", OUTPUT_COLUMNS)
+        self._swapped_output_name = self.table.find("output_ba", ())
+        if not self._output_name and not self._score_names:
+            raise self.table.missing_role_error("output")
 
-    def _case_column(self) -> str | None:
+    def _find_case_column(self) -> str | None:
         """The column with the ids of cases; None where a row's place is the id."""
-        stated = self.table.stated.get("id")
-        own = [stated] if stated and "case" not in self.table.stated and self.table.has(stated) else CASE
-        names = [self.table.find("case", ())] if "case" in self.table.stated else own
-        return next((n for n in names if n and any(as_text(value_at(row, n)) in self.cases for row in self.table.rows)), None)
+        stated = self.table.explicit.get("id")
+        own = [stated] if stated and "case" not in self.table.explicit and self.table.has(stated) else CASE_COLUMNS
+        names = [self.table.find("case", ())] if "case" in self.table.explicit else own
+        return next((n for n in names if n and any(to_text(value_at(row, n)) in self.cases for row in self.table.rows)), None)
 
-    def _shown_column(self) -> str | None:
+    def _find_order_column(self) -> str | None:
         pairs = all(case.kind == "pair" for case in self.cases.values())
-        return self.table.find("shown", SHOWN if pairs else ())
+        return self.table.find("shown", ORDER_COLUMNS if pairs else ())
 
     def verdicts(self, row: Row) -> Iterator[Verdict]:
         """All verdicts in a row."""
-        id = Path(row.place).name if self._case is None else as_text(value_at(row, self._case))
+        id = Path(row.location).name if self._case_name is None else to_text(value_at(row, self._case_name))
         if (case := self.cases.get(id)) is None:
             return
-        shown = self._order(row, case)
-        if self._scores:
-            yield from self._scored(row, case)
+        shown = self._presentation_order(row, case)
+        if self._score_names:
+            yield from self._score_verdicts(row, case)
             return
-        for text in _texts(value_at(row, self._output)):
-            yield self._looked(row, self.verdict(case, text, shown))
-        for text in _texts(value_at(row, self._swapped)) if self._swapped else ():
-            yield self._looked(row, self.verdict(case, text, shown[::-1]))
+        for text in _cell_texts(value_at(row, self._output_name)):
+            yield self._with_repeat(row, self.read_verdict(case, text, shown))
+        for text in _cell_texts(value_at(row, self._swapped_output_name)) if self._swapped_output_name else ():
+            yield self._with_repeat(row, self.read_verdict(case, text, shown[::-1]))
 
-    def _order(self, row: Row, case: Case) -> tuple[int, ...]:
+    def _presentation_order(self, row: Row, case: LabelledCase) -> tuple[int, ...]:
         """The order in which the responses were shown."""
         if case.kind in {"score", "pass"}:
             return ()
-        if self._shown is None:
+        if self._order_name is None:
             return tuple(range(len(case.responses)))
-        said = labels.word(as_text(value_at(row, self._shown)))
-        if "swap" in self._shown.casefold() and said in labels.PASS | {"0": 0.0, "1": 1.0}:
-            return (1, 0) if labels.passed(value_at(row, self._shown)) else (0, 1)
-        if said not in ORDERS:
-            raise ConfigError(f"{row.place}: {self._shown!r} must say AB or BA, got {labels.shown(value_at(row, self._shown))}")
-        return ORDERS[said]
+        said = labels.normalise_label(to_text(value_at(row, self._order_name)))
+        if "swap" in self._order_name.casefold() and said in labels.PASS_SPELLINGS | {"0": 0.0, "1": 1.0}:
+            return (1, 0) if labels.parse_pass(value_at(row, self._order_name)) else (0, 1)
+        if said not in ORDER_VALUES:
+            raise ConfigError(
+                f"{row.location}: {self._order_name!r} must say AB or BA, got {labels.short_repr(value_at(row, self._order_name))}"
+            )
+        return ORDER_VALUES[said]
 
-    def _looked(self, row: Row, verdict: Verdict) -> Verdict:
+    def _with_repeat(self, row: Row, verdict: Verdict) -> Verdict:
         """The verdict with its look: as the row says, else one more in the same order."""
-        key = (verdict.case, verdict.shown)
-        look = self.seen[key]
-        self.seen[key] += 1
-        stated = value_at(row, self._look) if self._look else None
+        key = (verdict.case, verdict.presentation_order)
+        look = self.repeat_counts[key]
+        self.repeat_counts[key] += 1
+        stated = value_at(row, self._repeat_name) if self._repeat_name else None
         try:
-            return replace(verdict, look=look if stated is None else labels.whole(stated))
-        except labels.Unclear as error:
-            raise ConfigError(f"{row.place}: the look: {error}") from error
+            return replace(verdict, repeat=look if stated is None else labels.parse_whole_number(stated))
+        except labels.AmbiguousLabel as error:
+            raise ConfigError(f"{row.location}: the look: {error}") from error
 
-    def _scored(self, row: Row, case: Case) -> Iterator[Verdict]:
+    def _score_verdicts(self, row: Row, case: LabelledCase) -> Iterator[Verdict]:
         """A verdict from two outputs, each a score of one response; the scores stay unknown where one cannot be read."""
-        for texts in zip(*(_texts(value_at(row, name)) for name in self._scores), strict=True):
+        for texts in zip(*(_cell_texts(value_at(row, name)) for name in self._score_names), strict=True):
             scores: list[float | None] = []
             why = []
             for n, text in enumerate(texts, 1):
                 try:
-                    scores.append(_score(self._read(text), case))
-                except Unreadable as error:
+                    scores.append(_normalised_score(self._parse_text(text), case))
+                except UnreadableOutput as error:
                     scores.append(None)
                     why.append(f"response {n}: {error}")
-            yield self._looked(row, Verdict(case.id, tuple(scores), why="; ".join(why)))
+            yield self._with_repeat(row, Verdict(case.id, tuple(scores), reason="; ".join(why)))
 
-    def verdict(self, case: Case, text: str | None, shown: tuple[int, ...]) -> Verdict:
+    def read_verdict(self, case: LabelledCase, text: str | None, presentation_order: tuple[int, ...]) -> Verdict:
         """What one output says of a case."""
         try:
-            return _verdict(case, self._read(text), shown)
-        except Unreadable as error:
-            return Verdict(case.id, shown=shown, why=str(error))
+            return _verdict_from_output(case, self._parse_text(text), presentation_order)
+        except UnreadableOutput as error:
+            return Verdict(case.id, presentation_order=presentation_order, reason=str(error))
 
-    def _read(self, text: str | None) -> Reading:
+    def _parse_text(self, text: str | None) -> ParsedOutput:
         if text is None:
-            raise Unreadable("no output was recorded")
-        return self.reader(text)
+            raise UnreadableOutput("no output was recorded")
+        return self.parse(text)
 
 
-def _texts(value: Any) -> list[str | None]:
+def _cell_texts(value: Any) -> list[str | None]:
     """The outputs in a cell: itself, or each of a list. Numbers are read as they are written."""
     values = value if isinstance(value, list) else [value]
-    return [None if labels.missing(v) else as_text(v) for v in values] or [None]
+    return [None if labels.is_missing(v) else to_text(v) for v in values] or [None]
 
 
-def _verdict(case: Case, reading: Reading, shown: tuple[int, ...]) -> Verdict:
+def _verdict_from_output(case: LabelledCase, parsed_output: ParsedOutput, presentation_order: tuple[int, ...]) -> Verdict:
     """A reading in the terms of its case: what was "first" is the response that was shown first."""
     match case.kind:
         case "pair":
-            places = _preference(case, reading)
-            return Verdict(case.id, places=tuple(places[shown.index(i)] for i in range(2)), shown=shown)
+            places = _preference_ranks(case, parsed_output)
+            return Verdict(
+                case.id, ranks=tuple(places[presentation_order.index(i)] for i in range(2)), presentation_order=presentation_order
+            )
         case "ranking":
-            if reading.ranking is None:
-                raise _no_use(case, reading)
-            return Verdict(case.id, places=_ranked(reading.ranking, shown), shown=shown)
-        case "pass" if reading.label is not None:
-            return Verdict(case.id, passed=PASSES[_known(labels.passed, reading.label)])
+            if parsed_output.ranking is None:
+                raise _unusable_error(case, parsed_output)
+            return Verdict(
+                case.id, ranks=_ranks_from_ranking(parsed_output.ranking, presentation_order), presentation_order=presentation_order
+            )
+        case "pass" if parsed_output.label is not None:
+            return Verdict(case.id, passed=PASS_VALUES[_parse_output_label(labels.parse_pass, parsed_output.label)])
         case _:
-            return Verdict(case.id, (_score(reading, case),))
+            return Verdict(case.id, (_normalised_score(parsed_output, case),))
 
 
-def _preference(case: Case, reading: Reading) -> tuple[int, ...]:
+def _preference_ranks(case: LabelledCase, parsed_output: ParsedOutput) -> tuple[int, ...]:
     """The places of the two responses in the order in which they were shown."""
-    if reading.winner is not None:
-        return {"first": labels.FIRST, "second": labels.SECOND, "tie": labels.TIE}[reading.winner]
-    if reading.label is not None:
-        return tuple(_known(labels.preference, reading.label))
-    if reading.ranking is not None:
-        return _ranked(reading.ranking, (0, 1))
-    raise _no_use(case, reading)
+    if parsed_output.winner is not None:
+        return {"first": labels.FIRST, "second": labels.SECOND, "tie": labels.TIE}[parsed_output.winner]
+    if parsed_output.label is not None:
+        return tuple(_parse_output_label(labels.parse_preference, parsed_output.label))
+    if parsed_output.ranking is not None:
+        return _ranks_from_ranking(parsed_output.ranking, (0, 1))
+    raise _unusable_error(case, parsed_output)
 
 
-def _ranked(ranking: Sequence[int], shown: tuple[int, ...]) -> tuple[int, ...]:
+def _ranks_from_ranking(ranking: Sequence[int], presentation_order: tuple[int, ...]) -> tuple[int, ...]:
     """Places in the order of the case. The ranking numbers responses from 1, as they were shown."""
-    if sorted(ranking) != list(range(1, len(shown) + 1)):
-        raise Unreadable(f"a ranking of {len(shown)} responses holds each number once, got {list(ranking)[:20]}")
-    order = [shown[n - 1] for n in ranking]
-    return tuple(order.index(i) for i in range(len(shown)))
+    if sorted(ranking) != list(range(1, len(presentation_order) + 1)):
+        raise UnreadableOutput(f"a ranking of {len(presentation_order)} responses holds each number once, got {list(ranking)[:20]}")
+    order = [presentation_order[n - 1] for n in ranking]
+    return tuple(order.index(i) for i in range(len(presentation_order)))
 
 
-def _score(reading: Reading, case: Case) -> float:
-    if reading.normalised is None:
-        raise _no_use(case, reading)
-    return reading.normalised
+def _normalised_score(parsed_output: ParsedOutput, case: LabelledCase) -> float:
+    if parsed_output.normalised_score is None:
+        raise _unusable_error(case, parsed_output)
+    return parsed_output.normalised_score
 
 
-def _known(read: Callable[[str], Any], label: str) -> Any:
+def _parse_output_label(parse: Callable[[str], Any], label: str) -> Any:
     try:
-        return read(label)
-    except labels.Unclear as error:
-        raise Unreadable(str(error)) from error
+        return parse(label)
+    except labels.AmbiguousLabel as error:
+        raise UnreadableOutput(str(error)) from error
 
 
-def _no_use(case: Case, reading: Reading) -> ConfigError:
-    held = next((name for name in ("winner", "score", "ranking", "label") if getattr(reading, name) is not None), "nothing")
+def _unusable_error(case: LabelledCase, parsed_output: ParsedOutput) -> ConfigError:
+    held = next((name for name in ("winner", "score", "ranking", "label") if getattr(parsed_output, name) is not None), "nothing")
     hint = "; a pair with scores needs the columns score_1 and score_2" if (case.kind, held) == ("pair", "score") else ""
     return ConfigError(f"the format reads a {held}, which says nothing about cases of kind {case.kind!r}{hint}")

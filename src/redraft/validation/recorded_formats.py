@@ -18,19 +18,19 @@ from typing import Any, Literal, TypeAlias
 
 from .. import checks
 from ..errors import ConfigError
-from ..graders.judging.json_reader import MOST_CHARS, Unreadable, read_object, without_thinking
+from ..graders.judging.json_reader import MAX_CHARS, UnreadableOutput, read_object, without_thinking
 
-__all__ = ["FORMATS", "Format", "Reading", "Unreadable", "find_format", "read"]
+__all__ = ["OUTPUT_FORMATS", "OutputFormat", "ParsedOutput", "UnreadableOutput", "find_format", "parse_output"]
 
-Kind: TypeAlias = Literal["pair", "score", "ranking", "label"]
+OutputKind: TypeAlias = Literal["pair", "score", "ranking", "label"]
 Winner: TypeAlias = Literal["first", "second", "tie"]
 Scale: TypeAlias = tuple[float, float]
-TIMEOUT = 0.5  # seconds for a user's own pattern on one text
-MOST_RANKED = 100
+PATTERN_TIMEOUT = 0.5  # seconds for a user's own pattern on one text
+MAX_RANKED = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedOutput:
     """What a judge's output says: one of `winner`, `score`, `ranking` and `label`; the others are None.
 
     `score` is on the judge's own `scale` (low, high). `ranking`: numbers from 1 as the judge was shown them, best
@@ -42,10 +42,10 @@ class Reading:
     scale: Scale | None = None
     ranking: tuple[int, ...] | None = None
     label: str | None = None
-    words: str = ""
+    excerpt: str = ""
 
     @property
-    def normalised(self) -> float | None:
+    def normalised_score(self) -> float | None:
         """The score's place on its scale, in [0, 1]; None without a score."""
         if self.score is None or self.scale is None:
             return None
@@ -54,7 +54,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class OutputFormat:
     """A form in which judges answer. `kind` says what a reading of it holds, `scale` (low, high) where its scores lie.
 
     `find` makes a reading of an output without its thinking, and of the format itself. `argument` is what stood after
@@ -62,64 +62,64 @@ class Format:
     """
 
     name: str
-    kind: Kind
+    kind: OutputKind
     about: str
     example: str
-    find: Callable[[str, Format], Reading]
+    parse: Callable[[str, OutputFormat], ParsedOutput]
     scale: Scale | None = None
     argument: str = ""
-    takes: str = ""
+    argument_name: str = ""
 
 
-def read(text: str, format: str | Format) -> Reading:
+def parse_output(text: str, output_format: str | OutputFormat) -> ParsedOutput:
     """What a recorded output says, in a format or by its name, such as "arena_hard", "json:score@1-5" or "label:yes/no".
 
     Thinking (all up to the last `</think>`, and from a `<think>` that never ends) is put aside first. Raises Unreadable with the
     complaint, and ConfigError for a name that is none.
     """
-    form = format if isinstance(format, Format) else find_format(format)
+    form = output_format if isinstance(output_format, OutputFormat) else find_format(output_format)
     if not isinstance(text, str):
-        raise Unreadable(f"the output is no text: {type(text).__name__}")
-    if len(text) > MOST_CHARS:
-        raise Unreadable(f"the output is {len(text)} characters long; at most {MOST_CHARS} are read")
+        raise UnreadableOutput(f"the output is no text: {type(text).__name__}")
+    if len(text) > MAX_CHARS:
+        raise UnreadableOutput(f"the output is {len(text)} characters long; at most {MAX_CHARS} are read")
     said = without_thinking(text).replace("\r\n", "\n").strip()
     if not said:
-        raise Unreadable("the output is empty")
-    return form.find(said, form)
+        raise UnreadableOutput("the output is empty")
+    return form.parse(said, form)
 
 
 @lru_cache(maxsize=256)
-def find_format(spec: str) -> Format:
+def find_format(spec: str) -> OutputFormat:
     """The format that "name", "name:argument", "name@low-high" or "name:argument@low-high" means. Raises ConfigError."""
     name = re.split("[:@]", spec, maxsplit=1)[0]
-    if name not in FORMATS:
-        raise ConfigError(checks.unknown("format", name, FORMATS, given=spec))
-    form, rest = FORMATS[name], spec[len(name) :]
+    if name not in OUTPUT_FORMATS:
+        raise ConfigError(checks.unknown_name_message("format", name, OUTPUT_FORMATS, full_value=spec))
+    form, rest = OUTPUT_FORMATS[name], spec[len(name) :]
     if scaled := _SCALE.search(rest):
-        form, rest = _on(form, scaled, spec), rest[: scaled.start()]
+        form, rest = _with_scale(form, scaled, spec), rest[: scaled.start()]
     if not rest:
         return form
-    if not form.takes or not rest[1:] or rest[0] != ":":
-        allowed = f"{name}:{form.takes.upper()}" if form.takes else name
+    if not form.argument_name or not rest[1:] or rest[0] != ":":
+        allowed = f"{name}:{form.argument_name.upper()}" if form.argument_name else name
         raise ConfigError(f"format {spec!r} is not understood; it is written {allowed!r}, with a scale as in '@1-10'")
-    return _checked(replace(form, argument=rest[1:]))
+    return _check_format(replace(form, argument=rest[1:]))
 
 
-def _on(form: Format, scaled: re.Match[str], spec: str) -> Format:
-    low, high = map(float, scaled.groups())
-    if form.kind != "score" and form.name != "regex":
-        raise ConfigError(f"format {form.name!r} gives no scores: no scale in {spec!r}")
+def _with_scale(output_format: OutputFormat, match: re.Match[str], spec: str) -> OutputFormat:
+    low, high = map(float, match.groups())
+    if output_format.kind != "score" and output_format.name != "regex":
+        raise ConfigError(f"format {output_format.name!r} gives no scores: no scale in {spec!r}")
     if not low < high:
         raise ConfigError(f"a scale goes from low to high, got {spec!r}")
-    return replace(form, kind="score", scale=(low, high))
+    return replace(output_format, kind="score", scale=(low, high))
 
 
-def _checked(form: Format) -> Format:
-    if form.name == "regex":
-        _compiled(form.argument)
-    if form.name == "label" and len(set(_options(form))) < 2:
-        raise ConfigError(f"labels are written 'label:yes/no', got {form.argument!r}")
-    return form
+def _check_format(output_format: OutputFormat) -> OutputFormat:
+    if output_format.name == "regex":
+        _compile_pattern(output_format.argument)
+    if output_format.name == "label" and len(set(_label_options(output_format))) < 2:
+        raise ConfigError(f"labels are written 'label:yes/no', got {output_format.argument!r}")
+    return output_format
 
 
 # --- pieces -------------------------------------------------------------------------------------------------------------
@@ -127,29 +127,29 @@ def _checked(form: Format) -> Format:
 _SCALE = re.compile(r"@([0-9]{1,6}(?:\.[0-9]{1,6})?)-([0-9]{1,6}(?:\.[0-9]{1,6})?)\Z")
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,20})?"
 _OUT_OF = r"[ \t]{0,8}(?:/|out[ ]of)[ \t]{0,8}"
-_GRADE = rf"(?P<words>(?P<score>{_NUMBER})(?:{_OUT_OF}(?P<most>{_NUMBER}))?)"
-_OF = r"[ \t]{0,8}(?:/|(?:out[ ])?of\b)[ \t]{0,8}"
-_LABELLED = rf"(?P<words>(?P<score>{_NUMBER})(?:[ \t]{{1,8}}points?\b)?(?:{_OF}(?P<most>{_NUMBER}))?)"
+_SCORE = rf"(?P<words>(?P<score>{_NUMBER})(?:{_OUT_OF}(?P<most>{_NUMBER}))?)"
+_OUT_OF_OR_OF = r"[ \t]{0,8}(?:/|(?:out[ ])?of\b)[ \t]{0,8}"
+_LABELLED_SCORE = rf"(?P<words>(?P<score>{_NUMBER})(?:[ \t]{{1,8}}points?\b)?(?:{_OUT_OF_OR_OF}(?P<most>{_NUMBER}))?)"
 # What may stand after a number: white space, at most closed off before; then no other number, percent sign or range.
-_CLOSED = r"""(?=[*_`"')\]}.,;:!]{0,8}(?:\s|\Z))"""
-_JOINT = r"[/\u2044\u2215\u00f7\u00d7x^+\-\u2010-\u2015\u2212~]|to\b|or\b"
-_END = rf"{_CLOSED}(?![^\S\n]{{0,8}}(?:[%\u2030]|(?:{_JOINT})?[^\S\n]{{0,8}}\d))"
-_GIVEN = re.compile(rf"[\s*_`\"'(\[]{{0,8}}{_LABELLED}{_END}", re.IGNORECASE)
+_TOKEN_END = r"""(?=[*_`"')\]}.,;:!]{0,8}(?:\s|\Z))"""
+_RANGE_JOINT = r"[/\u2044\u2215\u00f7\u00d7x^+\-\u2010-\u2015\u2212~]|to\b|or\b"
+_SCORE_END = rf"{_TOKEN_END}(?![^\S\n]{{0,8}}(?:[%\u2030]|(?:{_RANGE_JOINT})?[^\S\n]{{0,8}}\d))"
+_SCORE_VALUE = re.compile(rf"[\s*_`\"'(\[]{{0,8}}{_LABELLED_SCORE}{_SCORE_END}", re.IGNORECASE)
 # What must not stand after a number that does not say out of how many: what it counts, or another scale.
-_COUNTED = re.compile(
+_OTHER_UNIT = re.compile(
     r"""[*_`"')\]}]{0,8}[^\S\n]{0,8}(?:[^\W\d_]|[/\\\u2044\u2215\u2605\u2606\u2b50\U0001f31f]"""
     r"""|[^\w\n]{1,8}(?:(?:out\s{1,4})?of|on\s{1,4}an?|stars?|scale|max(?:imum)?)\b)""",
     re.IGNORECASE,
 )
-_HEAD = re.compile(
+_SCORE_LABEL = re.compile(
     r"^[ \t>#*_\-]{0,12}(?:(?:my|the|final|overall|total)[ ]){0,3}(?:score|rating|grade)[*_]{0,3}[ \t]{0,8}(?:[:=]|is\b)[*_]{0,3}",
     re.IGNORECASE | re.MULTILINE,
 )
-_ALONE = re.compile(rf"^[ \t>#*_]{{0,12}}{_GRADE}[ \t*_.!]{{0,8}}$", re.IGNORECASE | re.MULTILINE)
+_SCORE_LINE = re.compile(rf"^[ \t>#*_]{{0,12}}{_SCORE}[ \t*_.!]{{0,8}}$", re.IGNORECASE | re.MULTILINE)
 _RATIO = re.compile(rf"{_NUMBER}{_OUT_OF}{_NUMBER}", re.IGNORECASE)
-_DOUBLE = re.compile(r"\[\[([^\[\]]{0,100})\]\]")
+_DOUBLE_BRACKETS = re.compile(r"\[\[([^\[\]]{0,100})\]\]")
 _RESULT = re.compile(r"\[RESULT\][ \t]*:?", re.IGNORECASE)
-_LETTER = re.compile(r"\s{0,4}\(?(?:Response[ ])?(?P<words>[AB])" + _CLOSED)
+_LETTER = re.compile(r"\s{0,4}\(?(?:Response[ ])?(?P<words>[AB])" + _TOKEN_END)
 _VERDICT = re.compile(
     r"[ \t>#*_\-]{0,12}"
     r"(?:(?:(?:my|the|final)[ ]){0,2}(?:answer|verdict|label|judge?ment|decision|result)[*_]{0,3}[ \t]{0,8}[:=][ \t]{0,8})?"
@@ -159,7 +159,7 @@ _VERDICT = re.compile(
 _SENTIMENT = re.compile(
     r"sentiment(?: of the (?:\w{1,20} )?review)? is [\"']?(very positive|positive|neutral|negative|very negative)\b", re.IGNORECASE
 )
-_RANK = re.compile(r"\[[0-9]{1,3}\](?:[ \t]{0,8}>[ \t]{0,8}\[[0-9]{1,3}\])+")
+_RANKING_CHAIN = re.compile(r"\[[0-9]{1,3}\](?:[ \t]{0,8}>[ \t]{0,8}\[[0-9]{1,3}\])+")
 
 WINNERS: Mapping[str, Winner] = {
     **dict.fromkeys(("a", "1", "first"), "first"),
@@ -167,76 +167,80 @@ WINNERS: Mapping[str, Winner] = {
     **dict.fromkeys(("tie", "c", "0"), "tie"),
 }
 ARENA: Mapping[str, Winner] = {"A>>B": "first", "A>B": "first", "A=B": "tie", "B>A": "second", "B>>A": "second"}
-LABELS = "yes/no/pass/fail/true/false/A/B"
+DEFAULT_LABELS = "yes/no/pass/fail/true/false/A/B"
 
 
-def _agreed(found: Iterable[str], what: str) -> str:
+def _single_value(values: Iterable[str], subject: str) -> str:
     """The one thing found, however often. Raises Unreadable for nothing, and for several that differ."""
-    several = list(dict.fromkeys(found))
+    several = list(dict.fromkeys(values))
     if not several:
-        raise Unreadable(f"there is no {what} in the output")
+        raise UnreadableOutput(f"there is no {subject} in the output")
     if len(several) > 1:
-        raise Unreadable(f"there are several that differ where one {what} should be: {_short(several)}")
+        raise UnreadableOutput(f"there are several that differ where one {subject} should be: {_abbreviate(several)}")
     return several[0]
 
 
-def _short(value: object) -> str:
+def _abbreviate(value: object) -> str:
     shown = repr(value)
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
-def _scored(digits: str, scale: Scale, words: str) -> Reading:
+def _score_from_digits(digits: str, scale: Scale, excerpt: str) -> ParsedOutput:
     score, (low, high) = float(digits), scale
     if not low <= score <= high:
-        raise Unreadable(f"{words!r} is outside the scale {low:g} to {high:g}")
-    return Reading(score=score, scale=scale, words=words)
+        raise UnreadableOutput(f"{excerpt!r} is outside the scale {low:g} to {high:g}")
+    return ParsedOutput(score=score, scale=scale, excerpt=excerpt)
 
 
-def _graded(words: str, scale: Scale | None) -> Reading:
+def _parse_score(excerpt: str, scale: Scale | None) -> ParsedOutput:
     """The score in "7", "7/10" or "7 out of 10". What it is out of must be the top of the scale, or is, where there is none."""
-    score, most, *_ = [*re.findall(_NUMBER, words), ""]
+    score, most, *_ = [*re.findall(_NUMBER, excerpt), ""]
     if scale is None and not float(most or 0):
-        raise Unreadable(f"{words!r} does not say out of how many; give the scale, as in '@1-10'")
+        raise UnreadableOutput(f"{excerpt!r} does not say out of how many; give the scale, as in '@1-10'")
     if scale is not None and most and float(most) != scale[1]:
-        raise Unreadable(f"{words!r} is not on the scale {scale[0]:g} to {scale[1]:g}")
-    return _scored(score, scale or (0.0, float(most)), words)
+        raise UnreadableOutput(f"{excerpt!r} is not on the scale {scale[0]:g} to {scale[1]:g}")
+    return _score_from_digits(score, scale or (0.0, float(most)), excerpt)
 
 
-def _same_grade(found: Iterable[str], scale: Scale | None, what: str) -> Reading:
+def _consistent_score(scores: Iterable[str], scale: Scale | None, subject: str) -> ParsedOutput:
     """The grade that all of these words give."""
-    readings = {(one.score, one.scale): one for one in (_graded(words, scale) for words in dict.fromkeys(found))}
-    _agreed((one.words for one in readings.values()), what)
+    readings = {(one.score, one.scale): one for one in (_parse_score(words, scale) for words in dict.fromkeys(scores))}
+    _single_value((one.excerpt for one in readings.values()), subject)
     return next(iter(readings.values()))
 
 
-def _given(head: re.Match[str]) -> re.Match[str]:
+def _score_after(label: re.Match[str]) -> re.Match[str]:
     """The grade right after a head such as "Score:"."""
-    match = _GIVEN.match(head.string, head.end())
+    match = _SCORE_VALUE.match(label.string, label.end())
     if not match:
-        raise Unreadable(f"after {head[0].strip()!r} there is no score: {_short(head.string[head.end() : head.end() + 30])}")
+        raise UnreadableOutput(
+            f"after {label[0].strip()!r} there is no score: {_abbreviate(label.string[label.end() : label.end() + 30])}"
+        )
     return match
 
 
-def _labelled(head: re.Match[str]) -> re.Match[str]:
+def _labelled_score(label: re.Match[str]) -> re.Match[str]:
     """The same where the scale is not the format's own: a number of stars, or of five, is no score."""
-    match = _given(head)
-    if not match["most"] and _COUNTED.match(match.string, match.end()):
-        raise Unreadable(f"{_short(match.string[match.start() : match.end() + 30].strip())} is not on a scale that is known")
+    match = _score_after(label)
+    if not match["most"] and _OTHER_UNIT.match(match.string, match.end()):
+        raise UnreadableOutput(
+            f"{_abbreviate(match.string[match.start() : match.end() + 30].strip())} is not on a scale that is known"
+        )
     return match
 
 
 # --- finders ------------------------------------------------------------------------------------------------------------
 
 
-def _first_that_matches(*patterns: str) -> Callable[[str, Format], Reading]:
+def _first_matching_pattern(*patterns: str) -> Callable[[str, OutputFormat], ParsedOutput]:
     """The winner whose pattern is found, in the order given: for the first, the second, the first, ..."""
     tried = [(re.compile(pattern), side) for pattern, side in zip(patterns, _SIDES, strict=False)]
 
-    def find(text: str, form: Format) -> Reading:
+    def find(text: str, output_format: OutputFormat) -> ParsedOutput:
         for pattern, side in tried:
             if match := pattern.search(text):
-                return Reading(winner=side, words=match[0].strip())
-        raise Unreadable("the output says of neither that it is better")
+                return ParsedOutput(winner=side, excerpt=match[0].strip())
+        raise UnreadableOutput("the output says of neither that it is better")
 
     return find
 
@@ -246,169 +250,171 @@ _SENTENCES = (r"Output \(a\) is better.", r"Output \(b\) is better.")
 _LINES = (r"(?:^|\n) ?Output \(a\)", r"(?:^|\n) ?Output \(b\)")
 
 
-def _arena(text: str, form: Format) -> Reading:
-    said = _agreed((m for m in re.findall(r"\[\[([AB<>=]+)\]\]", text)), "verdict")
+def _parse_arena(text: str, output_format: OutputFormat) -> ParsedOutput:
+    said = _single_value((m for m in re.findall(r"\[\[([AB<>=]+)\]\]", text)), "verdict")
     if said not in ARENA:
-        raise Unreadable(f"{_short(said)} is no verdict; they are {', '.join(ARENA)}")
-    return Reading(winner=ARENA[said], words=f"[[{said}]]")
+        raise UnreadableOutput(f"{_abbreviate(said)} is no verdict; they are {', '.join(ARENA)}")
+    return ParsedOutput(winner=ARENA[said], excerpt=f"[[{said}]]")
 
 
-def _letters(text: str, form: Format) -> Reading:
-    said = _agreed(re.findall(r"\[\[([ABC])\]\]", text), "verdict")
-    return Reading(winner=WINNERS[said.lower()], words=f"[[{said}]]")
+def _parse_letters(text: str, output_format: OutputFormat) -> ParsedOutput:
+    said = _single_value(re.findall(r"\[\[([ABC])\]\]", text), "verdict")
+    return ParsedOutput(winner=WINNERS[said.lower()], excerpt=f"[[{said}]]")
 
 
-def _double_brackets(text: str, form: Format) -> Reading:
-    inside = [held.strip() for held in _DOUBLE.findall(text) if any(map(str.isnumeric, held))]
+def _parse_double_brackets(text: str, output_format: OutputFormat) -> ParsedOutput:
+    inside = [held.strip() for held in _DOUBLE_BRACKETS.findall(text) if any(map(str.isnumeric, held))]
     if odd := [held for held in inside if not re.fullmatch(_NUMBER, held)]:
-        raise Unreadable(f"[[{odd[0]}]] holds no plain number")
-    return _same_grade(inside, form.scale, "rating in double brackets")
+        raise UnreadableOutput(f"[[{odd[0]}]] holds no plain number")
+    return _consistent_score(inside, output_format.scale, "rating in double brackets")
 
 
-def _score_of(text: str, form: Format) -> Reading:
+def _parse_score_line(text: str, output_format: OutputFormat) -> ParsedOutput:
     """The labelled scores; without any, those that have a line of their own."""
-    if labelled := [_labelled(head) for head in _HEAD.finditer(text)]:
-        return _same_grade((words for given in labelled for words in (given["words"], *_more(given))), form.scale, "score")
-    return _same_grade((m["words"] for m in _ALONE.finditer(text) if m["most"]), form.scale, "score")
+    if labelled := [_labelled_score(head) for head in _SCORE_LABEL.finditer(text)]:
+        return _consistent_score(
+            (words for given in labelled for words in (given["words"], *_other_scores(given))), output_format.scale, "score"
+        )
+    return _consistent_score((m["words"] for m in _SCORE_LINE.finditer(text) if m["most"]), output_format.scale, "score")
 
 
-def _more(given: re.Match[str]) -> list[str]:
+def _other_scores(score: re.Match[str]) -> list[str]:
     """What else on the line of a grade looks like one."""
-    end = given.string.find("\n", given.end())
-    return _RATIO.findall(given.string, given.end(), len(given.string) if end < 0 else end)
+    end = score.string.find("\n", score.end())
+    return _RATIO.findall(score.string, score.end(), len(score.string) if end < 0 else end)
 
 
-def _bare_number(text: str, form: Format) -> Reading:
+def _parse_bare_number(text: str, output_format: OutputFormat) -> ParsedOutput:
     if not re.fullmatch(_NUMBER, text):
-        raise Unreadable(f"the output is not a number alone: {_short(text)}")
-    return _scored(text, _scale(form), text)
+        raise UnreadableOutput(f"the output is not a number alone: {_abbreviate(text)}")
+    return _score_from_digits(text, _required_scale(output_format), text)
 
 
-def _scale(form: Format) -> Scale:
-    if form.scale is None:
-        raise ConfigError(f"format {form.name!r} needs a scale, as in '{form.name}@1-10'")
-    return form.scale
+def _required_scale(output_format: OutputFormat) -> Scale:
+    if output_format.scale is None:
+        raise ConfigError(f"format {output_format.name!r} needs a scale, as in '{output_format.name}@1-10'")
+    return output_format.scale
 
 
-def _prometheus(text: str, form: Format) -> Reading:
-    return _same_grade((_given(head)["words"] for head in _RESULT.finditer(text)), form.scale, "[RESULT]")
+def _parse_prometheus(text: str, output_format: OutputFormat) -> ParsedOutput:
+    return _consistent_score((_score_after(head)["words"] for head in _RESULT.finditer(text)), output_format.scale, "[RESULT]")
 
 
-def _prometheus_pair(text: str, form: Format) -> Reading:
+def _parse_prometheus_pair(text: str, output_format: OutputFormat) -> ParsedOutput:
     letters = (_LETTER.match(text, head.end()) for head in _RESULT.finditer(text))
-    said = _agreed((match["words"] if match else "?" for match in letters), "[RESULT]")
+    said = _single_value((match["words"] if match else "?" for match in letters), "[RESULT]")
     if said == "?":
-        raise Unreadable("after [RESULT] there is neither A nor B")
-    return Reading(winner=WINNERS[said.lower()], words=said)
+        raise UnreadableOutput("after [RESULT] there is neither A nor B")
+    return ParsedOutput(winner=WINNERS[said.lower()], excerpt=said)
 
 
-def _pandalm(text: str, form: Format) -> Reading:
+def _parse_pandalm(text: str, output_format: OutputFormat) -> ParsedOutput:
     line = text.split("\n", 1)[0].strip()
     if line.lower() not in {"1", "2", "tie"}:
-        raise Unreadable(f"the first line is none of '1', '2' and 'Tie': {_short(line)}")
-    return Reading(winner=WINNERS[line.lower()], words=line)
+        raise UnreadableOutput(f"the first line is none of '1', '2' and 'Tie': {_abbreviate(line)}")
+    return ParsedOutput(winner=WINNERS[line.lower()], excerpt=line)
 
 
-def _label(text: str, form: Format) -> Reading:
-    known = {option.lower(): option for option in _options(form)}
+def _parse_label(text: str, output_format: OutputFormat) -> ParsedOutput:
+    known = {option.lower(): option for option in _label_options(output_format)}
     lines = [match["words"] if (match := _VERDICT.fullmatch(line)) else "" for line in text.split("\n")]
     if lines[-1].lower() not in known:
-        raise Unreadable(f"the last line is none of {', '.join(known.values())}")
-    label = _agreed((line.lower() for line in lines if line.lower() in known), "label")
-    return Reading(label=known[label], words=lines[-1])
+        raise UnreadableOutput(f"the last line is none of {', '.join(known.values())}")
+    label = _single_value((line.lower() for line in lines if line.lower() in known), "label")
+    return ParsedOutput(label=known[label], excerpt=lines[-1])
 
 
-def _options(form: Format) -> list[str]:
-    return [option.strip() for option in (form.argument or LABELS).split("/") if option.strip()]
+def _label_options(output_format: OutputFormat) -> list[str]:
+    return [option.strip() for option in (output_format.argument or DEFAULT_LABELS).split("/") if option.strip()]
 
 
-def _sentiment(text: str, form: Format) -> Reading:
+def _parse_sentiment(text: str, output_format: OutputFormat) -> ParsedOutput:
     found = _SENTIMENT.findall(text)
     if not found:
-        raise Unreadable("the output does not say what the sentiment is")
-    return Reading(label=found[-1].lower(), words=found[-1])
+        raise UnreadableOutput("the output does not say what the sentiment is")
+    return ParsedOutput(label=found[-1].lower(), excerpt=found[-1])
 
 
-def _chain(text: str, form: Format) -> Reading:
-    chain = _agreed(_RANK.findall(text), "ranking such as [2] > [1]")
-    return _ranked([int(n) for n in re.findall(r"[0-9]+", chain)], chain)
+def _parse_chain(text: str, output_format: OutputFormat) -> ParsedOutput:
+    chain = _single_value(_RANKING_CHAIN.findall(text), "ranking such as [2] > [1]")
+    return _ranking_output([int(n) for n in re.findall(r"[0-9]+", chain)], chain)
 
 
-def _ranked(order: list[int], words: str) -> Reading:
-    if len(order) > MOST_RANKED or sorted(order) != list(range(1, len(order) + 1)) or len(order) < 2:
-        raise Unreadable(f"a ranking holds each number from 1 on once: {_short(order)}")
-    return Reading(ranking=tuple(order), words=words)
+def _ranking_output(order: list[int], excerpt: str) -> ParsedOutput:
+    if len(order) > MAX_RANKED or sorted(order) != list(range(1, len(order) + 1)) or len(order) < 2:
+        raise UnreadableOutput(f"a ranking holds each number from 1 on once: {_abbreviate(order)}")
+    return ParsedOutput(ranking=tuple(order), excerpt=excerpt)
 
 
-def _json(text: str, form: Format) -> Reading:
-    value, words = _value(text, form)
+def _parse_json_score(text: str, output_format: OutputFormat) -> ParsedOutput:
+    value, words = _value_at_key(text, output_format)
     if type(value) not in {int, float}:
-        raise Unreadable(f"{form.argument!r} must be a number, got {_short(value)}")
+        raise UnreadableOutput(f"{output_format.argument!r} must be a number, got {_abbreviate(value)}")
     if not re.fullmatch(_NUMBER, words):
-        raise Unreadable(f"{words} is not a plain number")
-    key = re.escape(form.argument.rpartition(".")[2])
+        raise UnreadableOutput(f"{words} is not a plain number")
+    key = re.escape(output_format.argument.rpartition(".")[2])
     if not re.search(rf"""{key}["'”’]\s{{0,20}}:\s{{0,20}}{re.escape(words)}\s{{0,20}}[,}}"'“‘]""", text):
-        raise Unreadable(f"{form.argument!r} is not written plainly: {words}")
-    return _scored(words, _scale(form), words)
+        raise UnreadableOutput(f"{output_format.argument!r} is not written plainly: {words}")
+    return _score_from_digits(words, _required_scale(output_format), words)
 
 
-def _json_pair(text: str, form: Format) -> Reading:
-    value, words = _value(text, form)
+def _parse_json_pair(text: str, output_format: OutputFormat) -> ParsedOutput:
+    value, words = _value_at_key(text, output_format)
     winner = WINNERS.get(value.strip().lower()) if isinstance(value, str) else None
     if winner is None:
-        raise Unreadable(f"{form.argument!r} must be one of {', '.join(WINNERS)}, got {_short(value)}")
-    return Reading(winner=winner, words=words)
+        raise UnreadableOutput(f"{output_format.argument!r} must be one of {', '.join(WINNERS)}, got {_abbreviate(value)}")
+    return ParsedOutput(winner=winner, excerpt=words)
 
 
-def _json_label(text: str, form: Format) -> Reading:
-    value, words = _value(text, form)
+def _parse_json_label(text: str, output_format: OutputFormat) -> ParsedOutput:
+    value, words = _value_at_key(text, output_format)
     if not isinstance(value, (str, bool)) or value == "":
-        raise Unreadable(f"{form.argument!r} must be a label, got {_short(value)}")
-    return Reading(label=value if isinstance(value, str) else words, words=words)
+        raise UnreadableOutput(f"{output_format.argument!r} must be a label, got {_abbreviate(value)}")
+    return ParsedOutput(label=value if isinstance(value, str) else words, excerpt=words)
 
 
-def _json_ranking(text: str, form: Format) -> Reading:
-    value, words = _value(text, form)
+def _parse_json_ranking(text: str, output_format: OutputFormat) -> ParsedOutput:
+    value, words = _value_at_key(text, output_format)
     if not isinstance(value, list) or any(type(n) is not int for n in value):
-        raise Unreadable(f"{form.argument!r} must be a list of whole numbers, got {_short(value)}")
-    return _ranked(value, words)
+        raise UnreadableOutput(f"{output_format.argument!r} must be a list of whole numbers, got {_abbreviate(value)}")
+    return _ranking_output(value, words)
 
 
-def _value(text: str, form: Format) -> tuple[Any, str]:
+def _value_at_key(text: str, output_format: OutputFormat) -> tuple[Any, str]:
     """What stands under the key, and how it is written in the output, as far as it is written that way."""
     value: Any = read_object(text)
-    for key in form.argument.split("."):
+    for key in output_format.argument.split("."):
         if not isinstance(value, dict) or key not in value:
-            raise Unreadable(f"{form.argument!r} is missing")
+            raise UnreadableOutput(f"{output_format.argument!r} is missing")
         value = value[key]
     words = value if isinstance(value, str) else json.dumps(value)
     if not isinstance(value, list) and words not in text:
-        raise Unreadable(f"{form.argument!r} is not written plainly: {_short(value)}")
+        raise UnreadableOutput(f"{output_format.argument!r} is not written plainly: {_abbreviate(value)}")
     return value, words
 
 
-def _own(text: str, form: Format) -> Reading:
+def _parse_user_pattern(text: str, output_format: OutputFormat) -> ParsedOutput:
     """What a user's own pattern holds in its first group (or as a whole): a score with a scale, else a winner."""
     try:
-        found = [m[1] if m.re.groups else m[0] for m in _matches(form.argument, text)]
+        found = [m[1] if m.re.groups else m[0] for m in _find_matches(output_format.argument, text)]
     except TimeoutError:
-        raise Unreadable(f"the pattern took more than {TIMEOUT} s") from None
-    words = _agreed((each for each in found if each is not None), "match of the pattern")
-    if form.scale is None:
+        raise UnreadableOutput(f"the pattern took more than {PATTERN_TIMEOUT} s") from None
+    words = _single_value((each for each in found if each is not None), "match of the pattern")
+    if output_format.scale is None:
         if words.strip().lower() not in WINNERS:
-            raise Unreadable(f"{_short(words)} is none of {', '.join(WINNERS)}")
-        return Reading(winner=WINNERS[words.strip().lower()], words=words)
+            raise UnreadableOutput(f"{_abbreviate(words)} is none of {', '.join(WINNERS)}")
+        return ParsedOutput(winner=WINNERS[words.strip().lower()], excerpt=words)
     if not re.fullmatch(_NUMBER, words.strip()):
-        raise Unreadable(f"{_short(words)} is not a plain number")
-    return _scored(words.strip(), form.scale, words.strip())
+        raise UnreadableOutput(f"{_abbreviate(words)} is not a plain number")
+    return _score_from_digits(words.strip(), output_format.scale, words.strip())
 
 
-def _matches(pattern: str, text: str) -> Iterator[Any]:
-    yield from _compiled(pattern).finditer(text, timeout=TIMEOUT)
+def _find_matches(pattern: str, text: str) -> Iterator[Any]:
+    yield from _compile_pattern(pattern).finditer(text, timeout=PATTERN_TIMEOUT)
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> Any:
+def _compile_pattern(pattern: str) -> Any:
     import regex
 
     if not pattern or len(pattern) > 1000:
@@ -421,50 +427,75 @@ def _compiled(pattern: str) -> Any:
 
 # --- the formats --------------------------------------------------------------------------------------------------------
 
-_ALL = (
-    Format(
-        "arena_hard", "pair", "[[A>>B]] ... [[B>>A]] somewhere; several that differ are no verdict", "My verdict: [[A>B]]", _arena
+_FORMAT_LIST = (
+    OutputFormat(
+        "arena_hard",
+        "pair",
+        "[[A>>B]] ... [[B>>A]] somewhere; several that differ are no verdict",
+        "My verdict: [[A>B]]",
+        _parse_arena,
     ),
-    Format("mt_bench_pair", "pair", "[[A]], [[B]] or [[C]] (a tie) somewhere", "[[B]]", _letters),
-    Format("mt_bench_score", "score", "a number in double brackets", "Rating: [[7]]", _double_brackets, (1, 10)),
-    Format(
+    OutputFormat("mt_bench_pair", "pair", "[[A]], [[B]] or [[C]] (a tie) somewhere", "[[B]]", _parse_letters),
+    OutputFormat("mt_bench_score", "score", "a number in double brackets", "Rating: [[7]]", _parse_double_brackets, (1, 10)),
+    OutputFormat(
         "llmbar",
         "pair",
         "a sentence, (a) looked for first, else a line that begins with the winner",
         "Output (a) is better.",
-        _first_that_matches(*_SENTENCES, *_LINES),
+        _first_matching_pattern(*_SENTENCES, *_LINES),
     ),
-    Format(
+    OutputFormat(
         "llmbar_sentence",
         "pair",
         "the sentence alone, as LLMBar reads CoT",
         "Output (b) is better.",
-        _first_that_matches(*_SENTENCES),
+        _first_matching_pattern(*_SENTENCES),
     ),
-    Format("llmbar_line", "pair", "the line alone, as LLMBar reads plain answers", "Output (b)", _first_that_matches(*_LINES)),
-    Format("pandalm", "pair", "'1', '2' or 'Tie' as the first line", "Tie\n\n### Reason: ...", _pandalm),
-    Format("prometheus", "score", "a number after [RESULT]", "Feedback: ... [RESULT] 4", _prometheus, (1, 5)),
-    Format("prometheus_pair", "pair", "A or B after [RESULT]", "Feedback: ... [RESULT] B", _prometheus_pair),
-    Format("score_of", "score", "'Score: 7/10', or '7 out of 10' in a line of its own", "**Score:** 4 / 5", _score_of),
-    Format("bare_number", "score", "a number and nothing else", "7", _bare_number, (0, 10)),
-    Format("label", "label", "a label as the last line", "Verdict: PASS", _label, takes="labels"),
-    Format("self_refine_sentiment", "label", "'the sentiment is Very positive', the last", "The sentiment is Neutral.", _sentiment),
-    Format("rank_gpt", "ranking", "numbers in brackets, best first", "[2] > [1] > [3]", _chain),
-    Format("json", "score", "the number under a key of a JSON object", '{"score": 0.8}', _json, (0, 1), "score", "key"),
-    Format("json_pair", "pair", "the winner under a key: A, B or tie", '{"winner": "A"}', _json_pair, None, "winner", "key"),
-    Format("json_label", "label", "the label under a key", '{"label": "pass"}', _json_label, None, "label", "key"),
-    Format(
-        "json_ranking", "ranking", "a list of numbers, best first", '{"ranking": [2, 1]}', _json_ranking, None, "ranking", "key"
+    OutputFormat(
+        "llmbar_line", "pair", "the line alone, as LLMBar reads plain answers", "Output (b)", _first_matching_pattern(*_LINES)
     ),
-    Format(
+    OutputFormat("pandalm", "pair", "'1', '2' or 'Tie' as the first line", "Tie\n\n### Reason: ...", _parse_pandalm),
+    OutputFormat("prometheus", "score", "a number after [RESULT]", "Feedback: ... [RESULT] 4", _parse_prometheus, (1, 5)),
+    OutputFormat("prometheus_pair", "pair", "A or B after [RESULT]", "Feedback: ... [RESULT] B", _parse_prometheus_pair),
+    OutputFormat(
+        "score_of", "score", "'Score: 7/10', or '7 out of 10' in a line of its own", "**Score:** 4 / 5", _parse_score_line
+    ),
+    OutputFormat("bare_number", "score", "a number and nothing else", "7", _parse_bare_number, (0, 10)),
+    OutputFormat("label", "label", "a label as the last line", "Verdict: PASS", _parse_label, argument_name="labels"),
+    OutputFormat(
+        "self_refine_sentiment",
+        "label",
+        "'the sentiment is Very positive', the last",
+        "The sentiment is Neutral.",
+        _parse_sentiment,
+    ),
+    OutputFormat("rank_gpt", "ranking", "numbers in brackets, best first", "[2] > [1] > [3]", _parse_chain),
+    OutputFormat(
+        "json", "score", "the number under a key of a JSON object", '{"score": 0.8}', _parse_json_score, (0, 1), "score", "key"
+    ),
+    OutputFormat(
+        "json_pair", "pair", "the winner under a key: A, B or tie", '{"winner": "A"}', _parse_json_pair, None, "winner", "key"
+    ),
+    OutputFormat("json_label", "label", "the label under a key", '{"label": "pass"}', _parse_json_label, None, "label", "key"),
+    OutputFormat(
+        "json_ranking",
+        "ranking",
+        "a list of numbers, best first",
+        '{"ranking": [2, 1]}',
+        _parse_json_ranking,
+        None,
+        "ranking",
+        "key",
+    ),
+    OutputFormat(
         "regex",
         "pair",
         "the first group of a pattern: a score with a scale, else a winner",
         "winner: A",
-        _own,
+        _parse_user_pattern,
         None,
         r"(?i)winner: (\w+)",
         "pattern",
     ),
 )
-FORMATS: Mapping[str, Format] = {form.name: form for form in _ALL}
+OUTPUT_FORMATS: Mapping[str, OutputFormat] = {form.name: form for form in _FORMAT_LIST}

@@ -20,39 +20,41 @@ from typing import Any
 from ..core.records import StopReason
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..graders import Criterion, Judge, Rubric
-from ..graders.judging.json_reader import Unreadable, read_object, text
-from ..graders.judging.prompt import cut_middle, enclose, fresh_nonce, notice
-from ..graders.judging.structured import ask_strictly
-from ..middleware import until
-from ..perform import Line, Tab
+from ..graders.judging.json_reader import UnreadableOutput, read_object, string_at
+from ..graders.judging.prompt import data_notice, enclose, fresh_nonce, truncate_middle
+from ..graders.judging.structured import ask_for_json
+from ..middleware import enforce_deadline
+from ..perform import ModelClient, StepClient
 from ..protocols import Reply, Request
-from ..session import Desk
-from ..text import plain
-from .cases import Case, Verdict
-from .estimates import Measure, Row
-from .harness import Bench
-from .report import preferred, report, winner
+from ..session import Session
+from ..text import strip_control_sequences
+from .cases import LabelledCase, Verdict
+from .estimates import CaseVerdicts, Measure
+from .harness import GraderHarness
+from .report import better_of_two, build_report, preferred_response
 
-FEWEST = 24  # cases, so that each of the three parts can say something
-MOST_CRITERIA = 6
-LONGEST_NAME, LONGEST_CRITERION = 40, 300  # characters
-SHOWN = 10  # examples in one request
-LONGEST_EXAMPLE = 1500  # characters of one answer
+MIN_CASES = 24  # cases, so that each of the three parts can say something
+MAX_CRITERIA = 6
+MAX_NAME_CHARS, MAX_CRITERION_CHARS = 40, 300  # characters
+MAX_EXAMPLES = 10  # examples in one request
+MAX_EXAMPLE_CHARS = 1500  # characters of one answer
 
-ASKED = (
+PROPOSE_PROMPT = (
     "People judged answers. Find out by what: write criteria by which a careful judge, who reads one answer at a time and "
     "gives each criterion 0 to 5, would come to the same view. Each criterion is one thing that can be seen in the answer, "
     "told in a sentence or two, with what a 0 and a 5 look like. Write few (1 to 6), and none twice."
 )
-REVISED = "A judge used the criteria below and disagreed with people on these answers. Change what misled it; keep what serves."
-FORM = '{"criteria": [{"name": "short_name", "description": "what is judged, what 0 and 5 look like", "weight": 1-3}]}'
+REVISE_PROMPT = (
+    "A judge used the criteria below and disagreed with people on these answers. Change what misled it; keep what serves."
+)
+ANSWER_FORMAT = '{"criteria": [{"name": "short_name", "description": "what is judged, what 0 and 5 look like", "weight": 1-3}]}'
 
 
-UNKNOWN = Measure("agreement", None)
+UNKNOWN_AGREEMENT = Measure("agreement", None)
 
 
 @dataclass(frozen=True)
-class Induced:
+class InducedRubric:
     """A rubric, the agreement by which it was chosen, and that which its judge reached on rows nobody had looked at.
 
     `began` is what the start reached on those rows, `rounds` are all agreements on the rows to choose by, the start's
@@ -62,245 +64,254 @@ class Induced:
     """
 
     rubric: Rubric
-    chosen: Measure
-    reached: Measure
-    began: Measure
-    rounds: tuple[Measure, ...]
+    selection_agreement: Measure
+    test_agreement: Measure
+    start_agreement: Measure
+    round_agreements: tuple[Measure, ...]
     improved: bool
-    ends: StopReason | None = None
+    stop_reason: StopReason | None = None
     note: str = ""
 
 
 @dataclass
-class Induction:
+class RubricInduction:
     """The search for a rubric. `rounds` is how many proposals are tried at most; it stops when agreement no longer rises.
 
     The budget and the deadline of the desk are those of the whole search. Raises ConfigError for too few rows, or such
     with rankings.
     """
 
-    desk: Desk
-    cases: Sequence[Case]
+    session: Session
+    cases: Sequence[LabelledCase]
     start: Rubric
-    rounds: int = 4
-    told: Callable[[str, Measure], object] = lambda _, __: None
-    _parts: tuple[list[Case], list[Case], list[Case]] = field(init=False)
-    _moment: float | None = field(default=None, init=False)
-    _ends: StopReason | None = field(default=None, init=False)
+    max_rounds: int = 4
+    on_agreement: Callable[[str, Measure], object] = lambda _, __: None
+    _splits: tuple[list[LabelledCase], list[LabelledCase], list[LabelledCase]] = field(init=False)
+    _deadline: float | None = field(default=None, init=False)
+    _stop_reason: StopReason | None = field(default=None, init=False)
     _note: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        if len(self.cases) < FEWEST:
-            raise ConfigError(f"a rubric is drawn from at least {FEWEST} labelled rows, got {len(self.cases)}")
+        if len(self.cases) < MIN_CASES:
+            raise ConfigError(f"a rubric is drawn from at least {MIN_CASES} labelled rows, got {len(self.cases)}")
         if self.cases[0].kind == "ranking":
             raise ConfigError("a rubric is drawn from scores, pass and fail, or pairs; rankings are not supported")
-        self._parts = split(self.cases)
+        self._splits = split_cases(self.cases)
 
-    async def run(self) -> Induced:
+    async def run(self) -> InducedRubric:
         """Propose, choose, and measure once more on rows not used before.
 
         Raises a ModelError when there is not even a first proposal.
         """
-        seconds = self.desk.options.deadline
-        self._moment = None if seconds is None else monotonic() + seconds
+        seconds = self.session.options.deadline
+        self._deadline = None if seconds is None else monotonic() + seconds
         best, chosen, rounds = await self._search()
-        began = await self._tested("start", self.start)
-        reached = began if best is self.start else await self._tested("the best proposal", best)
-        improved = better(chosen, rounds[0]) if self._ends else better(reached, began)
+        began = await self._measure_test("start", self.start)
+        reached = began if best is self.start else await self._measure_test("the best proposal", best)
+        improved = is_better(chosen, rounds[0]) if self._stop_reason else is_better(reached, began)
         kept = (best, chosen, reached) if improved else (self.start, rounds[0], began)
-        return Induced(*kept, began, tuple(rounds), improved, self._ends, self._note)
+        return InducedRubric(*kept, began, tuple(rounds), improved, self._stop_reason, self._note)
 
     async def _search(self) -> tuple[Rubric, Measure, list[Measure]]:
         """The best rubric by the rows to choose by, its agreement there, and that of all that were tried."""
-        best, value = self.start, await self._chosen_by("start", self.start)
+        best, value = self.start, await self._measure_selection("start", self.start)
         rounds = [value]
-        for n in range(1, self.rounds + 1):
-            proposed = None if self._ends else await self._proposed(best, n)
+        for n in range(1, self.max_rounds + 1):
+            proposed = None if self._stop_reason else await self._try_propose(best, n)
             if proposed is None:
                 break
-            rounds.append(await self._chosen_by(f"proposal {n}", proposed))
-            if self._ends or not promises_more(rounds[-1], value):
+            rounds.append(await self._measure_selection(f"proposal {n}", proposed))
+            if self._stop_reason or not is_promising(rounds[-1], value):
                 break
             best, value = proposed, rounds[-1]
         return best, value, rounds
 
-    async def _chosen_by(self, what: str, rubric: Rubric) -> Measure:
-        agreement = await self._agreement(rubric, self._parts[1])
-        self.told(what, agreement)
+    async def _measure_selection(self, label: str, rubric: Rubric) -> Measure:
+        agreement = await self._measure_agreement(rubric, self._splits[1])
+        self.on_agreement(label, agreement)
         return agreement
 
-    async def _tested(self, what: str, rubric: Rubric) -> Measure:
-        if self._ends:
-            return UNKNOWN
-        agreement = await self._agreement(rubric, self._parts[2])
-        self.told(f"{what}, on rows not used before", agreement)
+    async def _measure_test(self, label: str, rubric: Rubric) -> Measure:
+        if self._stop_reason:
+            return UNKNOWN_AGREEMENT
+        agreement = await self._measure_agreement(rubric, self._splits[2])
+        self.on_agreement(f"{label}, on rows not used before", agreement)
         return agreement
 
-    async def _agreement(self, rubric: Rubric, cases: Sequence[Case]) -> Measure:
-        said = await self._said(rubric, cases)
-        return report(cases, [v for held in said.values() for v in held]).headline if said else UNKNOWN
+    async def _measure_agreement(self, rubric: Rubric, cases: Sequence[LabelledCase]) -> Measure:
+        said = await self._judge_cases(rubric, cases)
+        return build_report(cases, [v for held in said.values() for v in held]).headline if said else UNKNOWN_AGREEMENT
 
-    async def _said(self, rubric: Rubric, cases: Sequence[Case]) -> dict[str, list[Verdict]]:
+    async def _judge_cases(self, rubric: Rubric, cases: Sequence[LabelledCase]) -> dict[str, list[Verdict]]:
         """What a judge with this rubric says, by case. When that is nothing, the search is over."""
         said: defaultdict[str, list[Verdict]] = defaultdict(list)
         lost = ""
-        async for judged in self._bench(rubric).judge(cases):
-            self._ends = self._ends or judged.ends
-            lost = judged.lost or lost
+        async for judged in self._harness(rubric).judge(cases):
+            self._stop_reason = self._stop_reason or judged.stop_reason
+            lost = judged.outage or lost
             for verdict in judged.verdicts:
                 said[judged.case].append(verdict)
-        self._ends = self._ends or (None if said else StopReason.FAILED)
-        self._note = self._note or (lost if self._ends else "")
+        self._stop_reason = self._stop_reason or (None if said else StopReason.FAILED)
+        self._note = self._note or (lost if self._stop_reason else "")
         return dict(said)
 
-    def _bench(self, rubric: Rubric) -> Bench:
+    def _harness(self, rubric: Rubric) -> GraderHarness:
         """Where a judge with this rubric is asked, for as long as there is time."""
-        desk = self.desk.with_graders(Judge(rubric, rubric.name))
-        if self._moment is not None:
-            desk.options = replace(desk.options, deadline=max(0.0, self._moment - monotonic()))
-        return Bench(desk)
+        desk = self.session.with_graders(Judge(rubric, rubric.name))
+        if self._deadline is not None:
+            desk.options = replace(desk.options, deadline=max(0.0, self._deadline - monotonic()))
+        return GraderHarness(desk)
 
-    async def _proposed(self, rubric: Rubric, n: int) -> Rubric | None:
+    async def _try_propose(self, rubric: Rubric, n: int) -> Rubric | None:
         """Proposal `n`; None where there is none: money or time is out, it cannot be read, or nothing needs changing."""
         try:
-            return await until(self._propose, self._moment)((rubric, n == 1))
+            return await enforce_deadline(self._propose, self._deadline)((rubric, n == 1))
         except BudgetExhaustedError as error:
-            self._ends = StopReason.DEADLINE if error.what == "deadline" else StopReason.BUDGET
+            self._stop_reason = StopReason.DEADLINE if error.limit == "deadline" else StopReason.BUDGET
         except ModelError as error:
             if n == 1:
                 raise
             self._note = f"there is no proposal {n}: {error}"
         return None
 
-    async def _propose(self, asked: tuple[Rubric, bool]) -> Rubric | None:
+    async def _propose(self, start: tuple[Rubric, bool]) -> Rubric | None:
         """The model's criteria from examples; or, once a rubric was tried, from where its judge and people disagree."""
-        rubric, first = asked
-        shown = self._parts[0] if first else await self._misses(rubric)
-        if not shown or self._ends:
+        rubric, first = start
+        shown = self._splits[0] if first else await self._find_disagreements(rubric)
+        if not shown or self._stop_reason:
             return None
-        told = [ASKED] if first else [ASKED, REVISED, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
-        request = asking(shown[:SHOWN], told)
-        return await ask_strictly(Tab(self._writer), request, lambda reply: read(reply, self.start))
+        told = (
+            [PROPOSE_PROMPT]
+            if first
+            else [PROPOSE_PROMPT, REVISE_PROMPT, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
+        )
+        request = proposal_request(shown[:MAX_EXAMPLES], told)
+        return await ask_for_json(StepClient(self._writer), request, lambda reply: parse_rubric(reply, self.start))
 
-    async def _misses(self, rubric: Rubric) -> list[Case]:
-        said = await self._said(rubric, self._parts[0])
-        return disagreements([Row(case, tuple(said[case.id])) for case in self._parts[0] if case.id in said])
+    async def _find_disagreements(self, rubric: Rubric) -> list[LabelledCase]:
+        said = await self._judge_cases(rubric, self._splits[0])
+        return disagreements([CaseVerdicts(case, tuple(said[case.id])) for case in self._splits[0] if case.id in said])
 
     @property
-    def _writer(self) -> Line:
-        return self.desk.line(self.desk.writer)
+    def _writer(self) -> ModelClient:
+        return self.session.client_for(self.session.writer)
 
 
-def better(one: Measure, other: Measure) -> bool:
+def is_better(one: Measure, other: Measure) -> bool:
     """Whether one agreement is higher than another: both must be known."""
     return one.value is not None and other.value is not None and one.value > other.value
 
 
-def promises_more(one: Measure, other: Measure) -> bool:
+def is_promising(one: Measure, other: Measure) -> bool:
     """Whether it is worth going on with one: it is better, or the only one that is known."""
-    return better(one, other) or (one.value is not None and other.value is None)
+    return is_better(one, other) or (one.value is not None and other.value is None)
 
 
-def asking(shown: Sequence[Case], told: Sequence[str]) -> Request:
+def proposal_request(examples: Sequence[LabelledCase], instructions: Sequence[str]) -> Request:
     """What the proposing model is asked: what to do, then labelled cases as data, then how to answer."""
-    nonce = fresh_nonce(part for case in shown for part in _materials(case))
-    lines = [*told, notice(nonce), *(_example(case, n, nonce) for n, case in enumerate(shown, 1))]
-    prompt = "\n\n".join([*lines, f"Answer with one JSON object only:\n{FORM}"])
-    return Request(({"role": "user", "content": prompt},), 0.0, 2048, schema=SCHEMA, nonce=nonce)
+    nonce = fresh_nonce(part for case in examples for part in _case_texts(case))
+    lines = [*instructions, data_notice(nonce), *(_format_case(case, n, nonce) for n, case in enumerate(examples, 1))]
+    prompt = "\n\n".join([*lines, f"Answer with one JSON object only:\n{ANSWER_FORMAT}"])
+    return Request(({"role": "user", "content": prompt},), 0.0, 2048, schema=ANSWER_SCHEMA, nonce=nonce)
 
 
-def split(cases: Sequence[Case]) -> tuple[list[Case], list[Case], list[Case]]:
+def split_cases(cases: Sequence[LabelledCase]) -> tuple[list[LabelledCase], list[LabelledCase], list[LabelledCase]]:
     """Examples, cases to choose by, cases to report on: two fifths, three tenths, three tenths, by the hash of the id."""
     ordered = sorted(cases, key=lambda case: sha256(case.id.encode("utf-8", "backslashreplace")).digest())
     a, b = len(ordered) * 2 // 5, len(ordered) * 7 // 10
     return ordered[:a], ordered[a:b], ordered[b:]
 
 
-def disagreements(rows: Sequence[Row]) -> list[Case]:
+def disagreements(rows: Sequence[CaseVerdicts]) -> list[LabelledCase]:
     """The cases on which grader and people are apart, the widest first.
 
     Pairs: it does not prefer what they prefer. Pass and fail: its score is far from 1 or 0. Scores, where people have a
     unit of their own: the places among all rows, since it is their order that counts.
     """
     kind = rows[0].case.kind if rows else "pair"
-    gaps = _unlike(rows) if kind == "pair" else _apart(rows, by_place=kind == "score")
+    gaps = _pair_gaps(rows) if kind == "pair" else _score_gaps(rows, by_rank=kind == "score")
     return [case for gap, case in sorted(gaps, key=lambda found: found[0], reverse=True) if gap > 0]
 
 
-def _unlike(rows: Sequence[Row]) -> list[tuple[float, Case]]:
-    return [(float(preferred(row) != winner(row.case.places)), row.case) for row in rows]
+def _pair_gaps(rows: Sequence[CaseVerdicts]) -> list[tuple[float, LabelledCase]]:
+    return [(float(preferred_response(row) != better_of_two(row.case.ranks)), row.case) for row in rows]
 
 
-def _apart(rows: Sequence[Row], *, by_place: bool) -> list[tuple[float, Case]]:
+def _score_gaps(rows: Sequence[CaseVerdicts], *, by_rank: bool) -> list[tuple[float, LabelledCase]]:
     """How far score and label are apart, of the rows that have a score."""
-    known = [(score, row) for row in rows if (score := row.score()) is not None]
+    known = [(score, row) for row in rows if (score := row.mean_score()) is not None]
     scores, labels = [score for score, _ in known], [row.label for _, row in known]
-    if by_place:
-        scores, labels = _places(scores), _places(labels)
+    if by_rank:
+        scores, labels = _mean_ranks(scores), _mean_ranks(labels)
     return [(abs(s - p), row.case) for s, p, (_, row) in zip(scores, labels, known, strict=True)]
 
 
-def _places(values: Sequence[float]) -> list[float]:
+def _mean_ranks(values: Sequence[float]) -> list[float]:
     """The place of each among all, equal values sharing their mean place."""
     ordered = sorted(values)
     return [(bisect_left(ordered, value) + bisect_right(ordered, value)) / 2 for value in values]
 
 
-def _materials(case: Case) -> Iterator[str]:
+def _case_texts(case: LabelledCase) -> Iterator[str]:
     yield case.task.prompt
     yield from case.responses
 
 
-def _example(case: Case, n: int, nonce: str) -> str:
+def _format_case(case: LabelledCase, n: int, nonce: str) -> str:
     """A labelled case as the proposing model is shown it."""
-    task = enclose(f"task-{n}", cut_middle(case.task.prompt, LONGEST_EXAMPLE)[0], nonce)
-    answers = [enclose(f"answer-{n}-{i}", cut_middle(r, LONGEST_EXAMPLE)[0], nonce) for i, r in enumerate(case.responses, 1)]
-    return "\n".join([task, *answers, f"People: {_label(case)}"])
+    task = enclose(f"task-{n}", truncate_middle(case.task.prompt, MAX_EXAMPLE_CHARS)[0], nonce)
+    answers = [enclose(f"answer-{n}-{i}", truncate_middle(r, MAX_EXAMPLE_CHARS)[0], nonce) for i, r in enumerate(case.responses, 1)]
+    return "\n".join([task, *answers, f"People: {_format_label(case)}"])
 
 
-def _label(case: Case) -> str:
+def _format_label(case: LabelledCase) -> str:
     if case.kind == "pair":
-        return {"first": "answer 1 is better", "second": "answer 2 is better", "tie": "both are as good"}[winner(case.places)]
+        return {"first": "answer 1 is better", "second": "answer 2 is better", "tie": "both are as good"}[better_of_two(case.ranks)]
     if case.kind == "pass":
         return "acceptable" if case.label else "not acceptable"
     return f"{case.label:g}"
 
 
-def read(reply: Reply, start: Rubric) -> Rubric:
+def parse_rubric(reply: Reply, start: Rubric) -> Rubric:
     """The rubric in a reply: its criteria in place of those of the start, and of what goes with them. Raises Unreadable."""
     rows = read_object(reply.text).get("criteria")
-    if not isinstance(rows, list) or not 0 < len(rows) <= MOST_CRITERIA:
-        raise Unreadable(f"'criteria' must be a list of 1 to {MOST_CRITERIA}")
-    criteria = tuple(_criterion(row) for row in rows)
+    if not isinstance(rows, list) or not 0 < len(rows) <= MAX_CRITERIA:
+        raise UnreadableOutput(f"'criteria' must be a list of 1 to {MAX_CRITERIA}")
+    criteria = tuple(_parse_criterion(row) for row in rows)
     if len({c.name for c in criteria}) < len(criteria):
-        raise Unreadable("two criteria have the same name")
+        raise UnreadableOutput("two criteria have the same name")
     return replace(start, criteria=criteria, examples=(), template=None)
 
 
-def _criterion(row: Any) -> Criterion:
+def _parse_criterion(row: Any) -> Criterion:
     if not isinstance(row, dict):
-        raise Unreadable("each criterion is an object")
-    name, description, weight = text(row, "name"), text(row, "description"), row.get("weight", 1)
-    if not name or not description or len(name) > LONGEST_NAME or len(description) > 2 * LONGEST_CRITERION:
-        raise Unreadable("each criterion needs a short name and a description")
+        raise UnreadableOutput("each criterion is an object")
+    name, description, weight = string_at(row, "name"), string_at(row, "description"), row.get("weight", 1)
+    if not name or not description or len(name) > MAX_NAME_CHARS or len(description) > 2 * MAX_CRITERION_CHARS:
+        raise UnreadableOutput("each criterion needs a short name and a description")
     if isinstance(weight, bool) or weight not in (1, 2, 3):
-        raise Unreadable(f"'weight' must be 1, 2 or 3, got {weight!r}")
+        raise UnreadableOutput(f"'weight' must be 1, 2 or 3, got {weight!r}")
     return Criterion(name, description, float(weight))
 
 
-_ROW = {
-    "name": {"type": "string", "maxLength": LONGEST_NAME},
-    "description": {"type": "string", "maxLength": LONGEST_CRITERION},
+_CRITERION_PROPERTIES = {
+    "name": {"type": "string", "maxLength": MAX_NAME_CHARS},
+    "description": {"type": "string", "maxLength": MAX_CRITERION_CHARS},
     "weight": {"type": "integer", "enum": [1, 2, 3]},
 }
-SCHEMA = {
+ANSWER_SCHEMA = {
     "type": "object",
     "properties": {
         "criteria": {
             "type": "array",
             "minItems": 1,
-            "maxItems": MOST_CRITERIA,
-            "items": {"type": "object", "properties": _ROW, "required": list(_ROW), "additionalProperties": False},
+            "maxItems": MAX_CRITERIA,
+            "items": {
+                "type": "object",
+                "properties": _CRITERION_PROPERTIES,
+                "required": list(_CRITERION_PROPERTIES),
+                "additionalProperties": False,
+            },
         }
     },
     "required": ["criteria"],
@@ -308,27 +319,27 @@ SCHEMA = {
 }
 
 
-def as_toml(found: Induced, data: str) -> str:
+def to_toml(result: InducedRubric, data: str) -> str:
     """The rubric as a file that `--rubric` takes, with what was measured above it. Raises ConfigError (see `Rubric.to_toml`)."""
-    lines = "".join(f"# {line}\n" for line in _measured(found, data))
-    return f"{lines}\n{found.rubric.to_toml()}"
+    lines = "".join(f"# {line}\n" for line in _header_lines(result, data))
+    return f"{lines}\n{result.rubric.to_toml()}"
 
 
-def _measured(found: Induced, data: str) -> Iterator[str]:
-    yield f"Drawn from {json.dumps(plain(data), ensure_ascii=False)}."
-    if found.ends:
-        yield f"The search ended early: {found.ends}."
-    if not found.improved:
+def _header_lines(result: InducedRubric, data: str) -> Iterator[str]:
+    yield f"Drawn from {json.dumps(strip_control_sequences(data), ensure_ascii=False)}."
+    if result.stop_reason:
+        yield f"The search ended early: {result.stop_reason}."
+    if not result.improved:
         yield "Nothing was better than this rubric, which the search started from."
-    yield _told("chosen by", found.chosen, found.rounds[0], besides=found.improved)
-    yield _told("not chosen by", found.reached, found.began, besides=found.improved)
+    yield _agreement_line("chosen by", result.selection_agreement, result.round_agreements[0], with_start=result.improved)
+    yield _agreement_line("not chosen by", result.test_agreement, result.start_agreement, with_start=result.improved)
 
 
-def _told(rows: str, one: Measure, start: Measure, *, besides: bool) -> str:
-    beside = f", where the rubric it started from reached {_value(start)} on {start.n}" if besides else ""
-    return f"On {one.n} rows that it was {rows}: {one.name} {_value(one)}{beside}."
+def _agreement_line(role: str, agreement: Measure, start: Measure, *, with_start: bool) -> str:
+    beside = f", where the rubric it started from reached {_format_value(start)} on {start.n}" if with_start else ""
+    return f"On {agreement.n} rows that it was {role}: {agreement.name} {_format_value(agreement)}{beside}."
 
 
-def _value(x: Measure) -> str:
-    span = "" if x.low is None or x.high is None else f" ({x.low:.2f} to {x.high:.2f})"
-    return ("unknown" if x.value is None else f"{x.value:.2f}") + span
+def _format_value(measure: Measure) -> str:
+    span = "" if measure.low is None or measure.high is None else f" ({measure.low:.2f} to {measure.high:.2f})"
+    return ("unknown" if measure.value is None else f"{measure.value:.2f}") + span

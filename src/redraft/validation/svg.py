@@ -13,9 +13,9 @@ from hashlib import sha256
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from ..text import plain
+from ..text import strip_control_sequences
 
-NO_XML = re.compile("[\ufffe\uffff]")
+INVALID_XML = re.compile("[\ufffe\uffff]")
 STYLE = """
 .redraft text { font: 13px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328 }
 .redraft .head { font-size: 15px; font-weight: 600 }
@@ -33,14 +33,14 @@ STYLE = """
 """
 
 
-def clean(text: Any, most: int = 200) -> str:
+def clean_text(text: Any, max_chars: int = 200) -> str:
     """Foreign text on one line, without what XML or a terminal cannot take, cut after `most` characters."""
-    flat = " ".join(NO_XML.sub("", plain(str(text)[: most * 4]).replace("\r", " ")).split())
-    return flat if len(flat) <= most else flat[: most - 1] + "…"
+    flat = " ".join(INVALID_XML.sub("", strip_control_sequences(str(text)[: max_chars * 4]).replace("\r", " ")).split())
+    return flat if len(flat) <= max_chars else flat[: max_chars - 1] + "…"
 
 
 @dataclass(frozen=True)
-class Drawing:
+class SvgDrawing:
     """A picture under construction, `width` by `height` pixels at its natural size."""
 
     root: Element
@@ -48,16 +48,16 @@ class Drawing:
     height: float
 
     @classmethod
-    def of(cls, width: float, height: float, title: str, words: Iterable[str]) -> Drawing:
+    def create(cls, width: float, height: float, title: str, description: Iterable[str]) -> SvgDrawing:
         """An empty one with its heading; `words` say what it shows, with the numbers."""
-        told = "; ".join(words)
+        told = "; ".join(description)
         mark = sha256(f"{title}{told}".encode()).hexdigest()[:8]
         drawn = cls(Element("svg", xmlns="http://www.w3.org/2000/svg"), width, height)
         drawn.root.attrib.update(
             {
-                "viewBox": f"0 0 {_short(width)} {_short(height)}",
-                "width": _short(width),
-                "height": _short(height),
+                "viewBox": f"0 0 {_format_number(width)} {_format_number(height)}",
+                "width": _format_number(width),
+                "height": _format_number(height),
                 "role": "img",
                 "class": "redraft",
                 "aria-labelledby": f"t{mark} d{mark}",
@@ -67,42 +67,44 @@ class Drawing:
         SubElement(drawn.root, "desc", id=f"d{mark}").text = told
         SubElement(drawn.root, "style").text = STYLE
         drawn.add("rect", "paper", width="100%", height="100%")
-        drawn.text(16, 26, title, "head")
+        drawn.add_text(16, 26, title, "head")
         return drawn
 
-    def add(self, tag: str, kind: str, hint: str = "", **attributes: Any) -> None:
+    def add(self, tag: str, css_class: str, tooltip: str = "", **attributes: Any) -> None:
         """A shape of a kind that the style knows. `hint` is shown where a pointer rests on it."""
-        named = {name.replace("_", "-"): _short(value) for name, value in attributes.items()}
-        shape = SubElement(self.root, tag, {"class": kind, **named})
-        if hint:
-            SubElement(shape, "title").text = hint
+        named = {name.replace("_", "-"): _format_number(value) for name, value in attributes.items()}
+        shape = SubElement(self.root, tag, {"class": css_class, **named})
+        if tooltip:
+            SubElement(shape, "title").text = tooltip
 
-    def text(self, x: float, y: float, words: str, kind: str = "", *, anchor: str = "start", turn: float = 0) -> None:
+    def add_text(
+        self, x: float, y: float, content: str, css_class: str = "", *, anchor: str = "start", rotation: float = 0
+    ) -> None:
         """A text at its baseline; `anchor`: start, middle or end; `turn` in degrees."""
-        attributes = {"x": _short(x), "y": _short(y), "text-anchor": anchor, "class": kind}
-        if turn:
-            attributes["transform"] = f"rotate({_short(turn)} {_short(x)} {_short(y)})"
-        SubElement(self.root, "text", attributes).text = words
+        attributes = {"x": _format_number(x), "y": _format_number(y), "text-anchor": anchor, "class": css_class}
+        if rotation:
+            attributes["transform"] = f"rotate({_format_number(rotation)} {_format_number(x)} {_format_number(y)})"
+        SubElement(self.root, "text", attributes).text = content
 
-    def done(self) -> str:
+    def to_svg(self) -> str:
         """The file."""
         return tostring(self.root, encoding="unicode") + "\n"
 
 
-def _short(value: Any) -> str:
+def _format_number(value: Any) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
-class Frame:
+class PlotArea:
     """Where data are drawn: a rectangle in pixels, and the ranges of both axes."""
 
     left: float
     top: float
     width: float
     height: float
-    across: tuple[float, float] = (0.0, 1.0)
-    up: tuple[float, float] = (0.0, 1.0)
+    x_range: tuple[float, float] = (0.0, 1.0)
+    y_range: tuple[float, float] = (0.0, 1.0)
 
     @property
     def right(self) -> float:
@@ -113,35 +115,35 @@ class Frame:
         return self.top + self.height
 
     def x(self, value: float) -> float:
-        low, high = self.across
+        low, high = self.x_range
         return self.left + self.width * (value - low) / (high - low)
 
     def y(self, value: float) -> float:
-        low, high = self.up
+        low, high = self.y_range
         return self.bottom - self.height * (value - low) / (high - low)
 
-    def grid_across(self, drawing: Drawing, label: str, ticks: Iterable[float]) -> None:
+    def draw_x_grid(self, drawing: SvgDrawing, label: str, positions: Iterable[float]) -> None:
         """Upright lines with their values below, and what they measure."""
-        for tick in ticks:
+        for tick in positions:
             x = self.x(tick)
             drawing.add("line", "grid", x1=x, x2=x, y1=self.top, y2=self.bottom)
-            drawing.text(x, self.bottom + 18, f"{tick:g}", "soft small", anchor="middle")
+            drawing.add_text(x, self.bottom + 18, f"{tick:g}", "soft small", anchor="middle")
         drawing.add("line", "axis", x1=self.left, x2=self.right, y1=self.bottom, y2=self.bottom)
-        drawing.text(self.left + self.width / 2, self.bottom + 40, label, "soft", anchor="middle")
+        drawing.add_text(self.left + self.width / 2, self.bottom + 40, label, "soft", anchor="middle")
 
-    def grid_up(self, drawing: Drawing, label: str, ticks: Iterable[float]) -> None:
+    def draw_y_grid(self, drawing: SvgDrawing, label: str, positions: Iterable[float]) -> None:
         """Level lines with their values on the left, and what they measure."""
-        for tick in ticks:
+        for tick in positions:
             y = self.y(tick)
             drawing.add("line", "grid", x1=self.left, x2=self.right, y1=y, y2=y)
-            drawing.text(self.left - 8, y + 4, f"{tick:g}", "soft small", anchor="end")
-        drawing.text(self.left - 44, self.top + self.height / 2, label, "soft", anchor="middle", turn=-90)
+            drawing.add_text(self.left - 8, y + 4, f"{tick:g}", "soft small", anchor="end")
+        drawing.add_text(self.left - 44, self.top + self.height / 2, label, "soft", anchor="middle", rotation=-90)
 
 
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
+def tick_values(low: float, high: float, count: int = 5) -> list[float]:
     """Round numbers from `low` to `high`, `about` that many: steps of 1, 2 or 5 times a power of ten."""
-    rough = (high - low) / about
+    rough = (high - low) / count
     power = float(f"1e{f'{rough:e}'.partition('e')[2]}")
     step = next(power * n for n in (1, 2, 5, 10) if power * n >= rough * (1 - 1e-9))
     first = -int(-low // step) if low % step else round(low / step)
-    return [round(n * step, 12) for n in range(first, first + about * 3) if low - 1e-9 <= n * step <= high + 1e-9]
+    return [round(n * step, 12) for n in range(first, first + count * 3) if low - 1e-9 <= n * step <= high + 1e-9]

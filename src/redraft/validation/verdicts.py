@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..core.records import StopReason, Usage
-from ..core.serialize import loads, unpack
+from ..core.serialize import object_from_json, unpack
 from ..errors import StoreError
-from ..storage import LockedLines
+from ..storage import LockedLineFile
 from ..storage.secure_files import make_folder
 from .cases import Verdict
-from .harness import Judged
+from .harness import JudgedCase
 
 SCHEMA = 1
 
@@ -29,48 +29,50 @@ class VerdictFile:
     With `afresh` those that are there are set aside, as "verdicts.before.jsonl".
     """
 
-    def __init__(self, path: Path, about: dict[str, str], *, afresh: bool = False) -> None:
-        self.path, self.about = path, {"redraft_verdicts": SCHEMA, **about}
-        self.known: dict[tuple[str, int], Judged] = {}
+    def __init__(self, path: Path, header: dict[str, str], *, restart: bool = False) -> None:
+        self.path, self.header = path, {"redraft_verdicts": SCHEMA, **header}
+        self.judged_cases: dict[tuple[str, int], JudgedCase] = {}
         try:
             make_folder(path.parent)
             there = path.exists() and path.stat().st_size > 0
         except OSError as error:
             raise StoreError(f"verdicts {str(path)!r} cannot be kept: {error.strerror}") from error
-        self._lines = LockedLines(path, "verdicts", resume=there)
-        if there and afresh:
+        self._lines = LockedLineFile(path, "verdicts", resume=there)
+        if there and restart:
             self._lines.close()
             path.replace(path.with_suffix(".before.jsonl"))
-            self._lines = LockedLines(path, "verdicts")
+            self._lines = LockedLineFile(path, "verdicts")
         try:
-            self._read() if there and not afresh else self._lines.write([json.dumps(self.about)], "nothing is in it")
+            self._load() if there and not restart else self._lines.write([json.dumps(self.header)], "nothing is in it")
         except BaseException:
             self._lines.close()
             raise
 
-    def _read(self) -> None:
+    def _load(self) -> None:
         text = self.path.read_bytes().decode("utf-8", "replace")
         for n, line in enumerate(text.splitlines(), 1):
             try:
-                data = loads(line)
-                judged = _judged(data) if n > 1 else None
+                data = object_from_json(line)
+                judged = _parse_judged_case(data) if n > 1 else None
             except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
                 raise StoreError(f"{self._lines.name}, line {n}: not a line of verdicts: {error}") from error
             if judged:
-                self.known[judged.case, judged.look] = judged
-            elif data != self.about:
+                self.judged_cases[judged.case, judged.repeat] = judged
+            elif data != self.header:
                 raise StoreError(f"{self._lines.name} are of another grader or other data: {line[:200]}")
 
-    def keep(self, judged: Judged) -> None:
+    def add(self, judged_case: JudgedCase) -> None:
         """Keep what a grader said. What the world kept it from saying is not kept, and will be asked again."""
-        if not judged.lost:
-            self.known[judged.case, judged.look] = judged
-            self._lines.write([json.dumps(asdict(judged))], f"{len(self.known)} answers are kept; the same command goes on")
+        if not judged_case.outage:
+            self.judged_cases[judged_case.case, judged_case.repeat] = judged_case
+            self._lines.write(
+                [json.dumps(asdict(judged_case))], f"{len(self.judged_cases)} answers are kept; the same command goes on"
+            )
 
     def verdicts(self, cases: Iterable[str]) -> list[Verdict]:
         """All that is known of these cases."""
         wanted = set(cases)
-        return [v for (case, _), judged in sorted(self.known.items()) if case in wanted for v in judged.verdicts]
+        return [v for (case, _), judged in sorted(self.judged_cases.items()) if case in wanted for v in judged.verdicts]
 
     def __enter__(self) -> Self:
         return self
@@ -79,14 +81,16 @@ class VerdictFile:
         self._lines.close()
 
 
-def _judged(data: Mapping[str, Any]) -> Judged:
+def _parse_judged_case(data: Mapping[str, Any]) -> JudgedCase:
     """The line that `keep` wrote."""
     ends = data["ends"] and StopReason(data["ends"])
-    verdicts = tuple(_verdict(**v) for v in data["verdicts"])
-    return Judged(str(data["case"]), int(data["look"]), verdicts, unpack(Usage, data["usage"]), data["lost"], ends)
+    verdicts = tuple(_parse_verdict(**v) for v in data["verdicts"])
+    return JudgedCase(str(data["case"]), int(data["look"]), verdicts, unpack(Usage, data["usage"]), data["lost"], ends)
 
 
-def _verdict(*, scores: list[Any], shown: list[int], places: list[int] | None, **others: Any) -> Verdict:
+def _parse_verdict(*, scores: list[Any], presentation_order: list[int], ranks: list[int] | None, **fields: Any) -> Verdict:
     if not all(s is None or (type(s) in {int, float} and 0 <= s <= 1) for s in scores):
         raise ValueError(f"scores must be numbers in [0, 1] or null, got {scores!r}")
-    return Verdict(scores=tuple(scores), shown=tuple(shown), places=None if places is None else tuple(places), **others)
+    return Verdict(
+        scores=tuple(scores), presentation_order=tuple(presentation_order), ranks=None if ranks is None else tuple(ranks), **fields
+    )

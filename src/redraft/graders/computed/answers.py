@@ -14,17 +14,17 @@ from typing import TypeAlias
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s?\{")
 _BRACE = re.compile(rf"{_BOX.pattern}|\\.|[{{}}]", re.DOTALL)
-_END = r"[ \t*_]*([^\r\n]{1,500})"
-_MARKS = (
-    re.compile(rf"^[ \t]*####{_END}", re.MULTILINE),
-    re.compile(rf"\bfinal (?:answer|result)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_END}", re.IGNORECASE),
-    re.compile(rf"\b(?:answer|result|solution)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_END}", re.IGNORECASE),
+_REST_OF_LINE = r"[ \t*_]*([^\r\n]{1,500})"
+_ANSWER_MARKERS = (
+    re.compile(rf"^[ \t]*####{_REST_OF_LINE}", re.MULTILINE),
+    re.compile(rf"\bfinal (?:answer|result)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_REST_OF_LINE}", re.IGNORECASE),
+    re.compile(rf"\b(?:answer|result|solution)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_REST_OF_LINE}", re.IGNORECASE),
 )
 _SENTENCE = re.compile(r"[.;!?](?=\s|\Z)|[\u3002\uff01\uff1f]")
 _MATH = re.compile(r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(([^\n]{1,500}?)\\\)|\\\[([^\n]{1,500}?)\\\]")
 _CHOICE = re.compile(r"\W*(?:(?:option|choice)\s+)?\W*([A-J])(?=$|[^\w'\u2019])")
 _CHOICE_LINE = re.compile(r"^[ \t*_]*(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)", re.MULTILINE)
-_VULGAR = "\u00bc-\u00be\u2150-\u215e"
+_VULGAR_FRACTIONS = "\u00bc-\u00be\u2150-\u215e"
 _POWER = "[-+\u2212]?\\d{1,3}"
 _UNIT = (
     "(?:[kcmn\u00b5]?m|[km\u00b5]?g|[mc]?l|L|[mn]?s|min|h|hrs?|mph|kmh|[kMG]?Hz|k?[VWJN]|kWh|m?A|\u00b0[CF]?|[kMGT]?B"
@@ -32,20 +32,20 @@ _UNIT = (
 )
 _TOKEN = re.compile(
     rf"""(?<![\w.,])(?P<sign>[-+\u2212\u2013]?)[$\u20ac\u00a3\u00a5]?
-    (?:(?P<chain>\d{{1,4}}(?:/\d{{1,4}}){{2,10}})|(?P<digits>\d[\d,.'\u2019\u00a0\u202f\u2009_]{{0,60}}|\.\d{{1,60}})|(?=[{_VULGAR}]))
+    (?:(?P<chain>\d{{1,4}}(?:/\d{{1,4}}){{2,10}})|(?P<digits>\d[\d,.'\u2019\u00a0\u202f\u2009_]{{0,60}}|\.\d{{1,60}})|(?=[{_VULGAR_FRACTIONS}]))
     (?:[eE](?P<e>{_POWER})|\s?[\u00d7x*]\s?10\s?(?:\^|\*\*)\s?\{{?(?P<ten>{_POWER})\}}?
       |\s?[\u00d7x*]\s?10(?P<raised>\u207b?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]{{1,3}})
       |(?<=\b10)(?:(?:\^|\*\*)\{{?(?P<power>{_POWER})\}}?|(?P<above>\u207b?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]{{1,3}}))
-      |\s?[/\u2044]\s?(?P<over>\d{{1,15}})(?![\d/]|[.,]\d)|\s?(?P<vulgar>[{_VULGAR}]))?
+      |\s?[/\u2044]\s?(?P<over>\d{{1,15}})(?![\d/]|[.,]\d)|\s?(?P<vulgar>[{_VULGAR_FRACTIONS}]))?
     (?P<percent>\s?\\?%)?(?:(?={_UNIT}(?!\w))|(?!\w))""",
     re.VERBOSE,
 )
-_TRAILING = ".,'\u2019\u00a0\u202f\u2009_"
-_PLAIN = re.compile(r"\d*\.?\d+|\d+\.")
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:['\u2019\u00a0\u202f\u2009_]\d{3})+(?:\.\d+)?")
-_FOREIGN = re.compile("(?![0-9])\\d|[\u066b\u066c\uff0e\uff0d\ufe63\uff05\u066a]")
-_SIGNS = {"\u066b": ".", "\u066c": ",", "\uff0e": ".", "\uff0d": "-", "\ufe63": "-", "\uff05": "%", "\u066a": "%"}
-_RAISED = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u2212", "0123456789--")
+_TRAILING_CHARS = ".,'\u2019\u00a0\u202f\u2009_"
+_PLAIN_DIGITS = re.compile(r"\d*\.?\d+|\d+\.")
+_GROUPED_DIGITS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:['\u2019\u00a0\u202f\u2009_]\d{3})+(?:\.\d+)?")
+_NON_ASCII_DIGIT = re.compile("(?![0-9])\\d|[\u066b\u066c\uff0e\uff0d\ufe63\uff05\u066a]")
+_ASCII_SIGNS = {"\u066b": ".", "\u066c": ",", "\uff0e": ".", "\uff0d": "-", "\ufe63": "-", "\uff05": "%", "\u066a": "%"}
+_SUPERSCRIPTS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u2212", "0123456789--")
 _WORD = r"[^\W\d_]{1,15}"
 _SEPARATOR = (
     "(?:[,;:|&~\\n\u2013\u2014\uff0c\uff1b\u3001-]|\\.\\.\\.?|[\u548c\u6216\u3068\u5230]"
@@ -56,10 +56,10 @@ _LIST_GAP = re.compile(
     (?:[^\W\d]\w{{0,11}}\s*[=:]\s*)?[\s(\[{{$\u20ac\u00a3\u00a5]*""",
     re.VERBOSE | re.IGNORECASE,
 )
-MOST_WORDS = 3  # before a list and after it
+MAX_CONTEXT_WORDS = 3  # before a list and after it
 
 
-def boxed(text: str) -> list[str]:
+def boxed_answers(text: str) -> list[str]:
     r"""What stands in \boxed{...} and \fbox{...}, braces counted; of nested ones, the innermost."""
     found: list[str] = []
     opened: list[tuple[int, bool]] = []
@@ -73,17 +73,17 @@ def boxed(text: str) -> list[str]:
     return found
 
 
-def marked(text: str) -> list[str]:
+def marked_answers(text: str) -> list[str]:
     r"""The different answers marked as such, by the strongest kind of mark there is: \boxed, ####, "the final answer is",
     "the answer is".
     """
-    for found in (boxed(text), *(_after(mark, text) for mark in _MARKS)):
+    for found in (boxed_answers(text), *(_answers_after(mark, text) for mark in _ANSWER_MARKERS)):
         if found:
             return list(dict.fromkeys(found))
     return []
 
 
-def _after(mark: re.Pattern[str], text: str) -> list[str]:
+def _answers_after(mark: re.Pattern[str], text: str) -> list[str]:
     found = (_clean(_SENTENCE.split(m[1], maxsplit=1)[0]) for m in mark.finditer(text))
     return [piece for piece in found if piece]
 
@@ -91,21 +91,21 @@ def _after(mark: re.Pattern[str], text: str) -> list[str]:
 def _clean(piece: str) -> str:
     piece = piece.strip().strip("*_`").strip().rstrip(".,;!")
     whole = _MATH.fullmatch(piece)
-    return _inner(whole) if whole else piece
+    return _first_group(whole) if whole else piece
 
 
-def _inner(found: re.Match[str]) -> str:
-    return next(group for group in found.groups() if group is not None).strip()
+def _first_group(match: re.Match[str]) -> str:
+    return next(group for group in match.groups() if group is not None).strip()
 
 
 def formulas(text: str) -> list[str]:
     """What stands between dollar signs or LaTeX's brackets."""
-    return [_inner(m) for m in _MATH.finditer(text)]
+    return [_first_group(m) for m in _MATH.finditer(text)]
 
 
 def choices(text: str) -> set[str]:
     """The letters A-J that a text commits itself to: marked, the only thing said, or at the head of a line ("B) ...")."""
-    found = {m[1] for piece in marked(text) if (m := _CHOICE.match(piece))}
+    found = {m[1] for piece in marked_answers(text) if (m := _CHOICE.match(piece))}
     return found or {next(filter(None, m.groups())) for m in _CHOICE_LINE.finditer(text)}
 
 
@@ -124,21 +124,21 @@ def numbers(text: str) -> list[Number]:
 
 def number_runs(text: str) -> list[list[Number]]:
     """The numbers in a text, those of a list together: 1, 2 and 3; 3-5; x = 1, y = 2; 3 apples and 4 pears."""
-    return [run.numbers for run in _runs(_with_ascii_digits(text))]
+    return [run.numbers for run in _find_runs(_with_ascii_digits(text))]
 
 
 def number_list(text: str) -> list[Number]:
     """The numbers of a text that is a list of numbers, with a word or two around it at most; none for any other text."""
     text = _with_ascii_digits(text)
-    found = _runs(text)
+    found = _find_runs(text)
     if len(found) != 1 or len(found[0].numbers) < 2:
         return []
     around = text[: found[0].start], text[found[0].end :]
-    return found[0].numbers if all(len(words.split()) <= MOST_WORDS for words in around) else []
+    return found[0].numbers if all(len(words.split()) <= MAX_CONTEXT_WORDS for words in around) else []
 
 
 @dataclass
-class _Run:
+class _NumberRun:
     """Numbers of one list, and where it starts and ends."""
 
     numbers: list[Number]
@@ -146,11 +146,11 @@ class _Run:
     end: int
 
 
-def _runs(text: str) -> list[_Run]:
+def _find_runs(text: str) -> list[_NumberRun]:
     """The lists of numbers in a text; a number that stands alone is a list of one."""
-    runs: list[_Run] = []
+    runs: list[_NumberRun] = []
     for found in _TOKEN.finditer(text):
-        if not (values := _values(found)):
+        if not (values := _parse_numbers(found)):
             continue
         gap = text[runs[-1].end : found.start()] if runs else ""
         if gap == " " and found["over"] and runs[-1].numbers[-1][0].denominator == 1 and 0 < values[0][0] < 1:
@@ -158,42 +158,42 @@ def _runs(text: str) -> list[_Run]:
         elif gap and len(gap) <= 40 and _LIST_GAP.fullmatch(gap):
             runs[-1].numbers += values
         else:
-            runs.append(_Run(values, found.start(), 0))
-        runs[-1].end = found.start() + len(found[0].rstrip(_TRAILING))
+            runs.append(_NumberRun(values, found.start(), 0))
+        runs[-1].end = found.start() + len(found[0].rstrip(_TRAILING_CHARS))
     return runs
 
 
 def _with_ascii_digits(text: str) -> str:
-    return text if text.isascii() else _FOREIGN.sub(lambda m: _SIGNS.get(m[0]) or str(unicodedata.digit(m[0])), text)
+    return text if text.isascii() else _NON_ASCII_DIGIT.sub(lambda m: _ASCII_SIGNS.get(m[0]) or str(unicodedata.digit(m[0])), text)
 
 
-def _values(found: re.Match[str]) -> list[Number]:
+def _parse_numbers(match: re.Match[str]) -> list[Number]:
     """The numbers in what looks like one: several where slashes or commas can only part them."""
-    digits = (found["chain"] or found["digits"] or "0").rstrip(_TRAILING)
-    if _GROUPED.fullmatch(digits):
+    digits = (match["chain"] or match["digits"] or "0").rstrip(_TRAILING_CHARS)
+    if _GROUPED_DIGITS.fullmatch(digits):
         digits = re.sub(r"[^\d.]", "", digits)
     parts = re.split("[,/]", digits)
-    if not all(map(_PLAIN.fullmatch, parts)) or (len(parts) == 2 and not _bracketed(found)) or found["over"] == "0":
+    if not all(map(_PLAIN_DIGITS.fullmatch, parts)) or (len(parts) == 2 and not _is_bracketed(match)) or match["over"] == "0":
         return []
     values = [Fraction(int(part) if part.isdecimal() else part) for part in parts]
-    values[-1] = _scaled(values[-1], found)
-    values[0] *= -1 if found["sign"] in {"-", "\u2212", "\u2013"} else 1
-    percent = bool(found["percent"])
+    values[-1] = _apply_scale(values[-1], match)
+    values[0] *= -1 if match["sign"] in {"-", "\u2212", "\u2013"} else 1
+    percent = bool(match["percent"])
     return [(value / 100 if percent else value, percent) for value in values]
 
 
-def _bracketed(found: re.Match[str]) -> bool:
-    around = found.string[max(0, found.start() - 1) : found.start()] + found.string[found.end() : found.end() + 1]
+def _is_bracketed(match: re.Match[str]) -> bool:
+    around = match.string[max(0, match.start() - 1) : match.start()] + match.string[match.end() : match.end() + 1]
     return around in {"()", "[]", "{}"}
 
 
-def _scaled(value: Fraction, found: re.Match[str]) -> Fraction:
+def _apply_scale(value: Fraction, match: re.Match[str]) -> Fraction:
     """The number with what stands behind its digits: a power of ten, a denominator, a vulgar fraction."""
-    if found["over"]:
-        return value / int(found["over"])
-    if found["vulgar"]:
-        return value + Fraction(unicodedata.numeric(found["vulgar"])).limit_denominator(10)
-    if power := found["power"] or found["above"]:
-        return Fraction(10) ** int(power.translate(_RAISED))
-    times = found["e"] or found["ten"] or found["raised"]
-    return value * Fraction(10) ** int(times.translate(_RAISED)) if times else value
+    if match["over"]:
+        return value / int(match["over"])
+    if match["vulgar"]:
+        return value + Fraction(unicodedata.numeric(match["vulgar"])).limit_denominator(10)
+    if power := match["power"] or match["above"]:
+        return Fraction(10) ** int(power.translate(_SUPERSCRIPTS))
+    times = match["e"] or match["ten"] or match["raised"]
+    return value * Fraction(10) ** int(times.translate(_SUPERSCRIPTS)) if times else value

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ...core.records import Candidate, Feedback, Task
-from ...protocols import Ask
+from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from .arguments import check_number
 from .compute_limits import with_limit
-from .topical import content, words
-from .views import context_of, measured, shown
+from .topical import content_words, words
+from .views import context_of, preview, score_feedback
 
-MOST_WORK = 20_000_000  # characters times characters that are searched with tolerance; then only exact quotes count
+MAX_FUZZY_COST = 20_000_000  # characters times characters that are searched with tolerance; then only exact quotes count
 
-_QUOTED = re.compile(
+_QUOTE = re.compile(
     r'"([^"\n]{1,2000})"|\u201c([^\u201c\u201d\n]{1,2000})\u201d|\u00ab([^\u00ab\u00bb\n]{1,2000})\u00bb'
     r"|\u201e([^\u201c\u201d\u201e\n]{1,2000})[\u201c\u201d]|\u300c([^\u300c\u300d\n]{1,2000})\u300d"
 )
@@ -38,49 +38,49 @@ class Citations:
     where the context numbers its passages; other brackets are no citations. Reads `context`.
     """
 
-    words: int = 4
+    min_words: int = 4
     tolerance: float = 0.0
     name: str = "citations"
 
-    free = True
+    model_free = True
     needs = ("context",)
 
     def __post_init__(self) -> None:
-        check_number("words", self.words, 1, 1000, whole=True)
+        check_number("words", self.min_words, 1, 1000, whole=True)
         check_number("tolerance", self.tolerance, 0, 0.5)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """From 0 to 1. Raises ConfigError for a task without context."""
         return await asyncio.to_thread(self._check, candidate.text, context_of(task, self.name))
 
     def _check(self, answer: str, context: str) -> Feedback:
-        found = {**dict(self._quotes(answer, context)), **dict(_marked(answer, passages(context)))}
+        found = {**dict(self._check_quotes(answer, context)), **dict(_check_labels(answer, passages(context)))}
         if not found:
             return Feedback(0.0, "nothing is quoted or cited", ("Quote the context, or cite its passages by their labels.",))
         unsupported = [cited for cited, supported in found.items() if not supported]
         score = 1 - len(unsupported) / len(found)
-        listed = "; ".join(map(shown, unsupported[:5]))
+        listed = "; ".join(map(preview, unsupported[:5]))
         reason = f"{len(found) - len(unsupported)} of {len(found)} citations are supported by the context"
-        return measured(score, reason, f"The context does not say so: {listed}. Quote it exactly, or leave it out.")
+        return score_feedback(score, reason, f"The context does not say so: {listed}. Quote it exactly, or leave it out.")
 
-    def _quotes(self, answer: str, context: str) -> Iterator[tuple[str, bool]]:
-        plain, room = f" {_plain(context)} ", MOST_WORK
-        for match in _QUOTED.finditer(answer):
-            quote = _plain(next(filter(None, match.groups()), ""))
-            if quote.count(" ") + 1 < self.words:
+    def _check_quotes(self, answer: str, context: str) -> Iterator[tuple[str, bool]]:
+        plain, room = f" {_normalise(context)} ", MAX_FUZZY_COST
+        for match in _QUOTE.finditer(answer):
+            quote = _normalise(next(filter(None, match.groups()), ""))
+            if quote.count(" ") + 1 < self.min_words:
                 continue
             supported = f" {quote} " in plain
             if not supported and self.tolerance and (room := room - len(quote) * len(plain)) > 0:
-                supported = _nearly(quote, plain, self.tolerance)
+                supported = _fuzzy_contains(quote, plain, self.tolerance)
             yield f'"{quote}"', supported
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     """Words in small letters with single spaces."""
     return " ".join(text[a:b].casefold() for a, b in texts.words(text))
 
 
-def _nearly(quote: str, plain: str, tolerance: float) -> bool:
+def _fuzzy_contains(quote: str, plain: str, tolerance: float) -> bool:
     from rapidfuzz import fuzz
 
     return bool(fuzz.partial_ratio(quote, plain, score_cutoff=100 * (1 - tolerance)) > 0)
@@ -95,16 +95,16 @@ def passages(context: str) -> Mapping[str, set[str]]:
     return found
 
 
-def _marked(answer: str, labelled: Mapping[str, set[str]]) -> Iterator[tuple[str, bool]]:
-    numbered = any(label.isdigit() for label in labelled)
+def _check_labels(answer: str, passage_words: Mapping[str, set[str]]) -> Iterator[tuple[str, bool]]:
+    numbered = any(label.isdigit() for label in passage_words)
     for sentence in _SENTENCE.findall(answer):
         labels = [each.strip() for group in _MARKER.findall(sentence) for each in re.split("[,;]", group)]
-        counted = [label for label in labels if label in labelled or (numbered and label.isdigit())]
+        counted = [label for label in labels if label in passage_words or (numbered and label.isdigit())]
         if not counted:
             continue
         bare = _MARKER.sub(" ", sentence)
-        said = Counter(content([bare[a:b].casefold() for a, b in texts.words(bare)]))
+        said = Counter(content_words([bare[a:b].casefold() for a, b in texts.words(bare)]))
         sentence_shown = " ".join(bare.split())[:200]
         for label in dict.fromkeys(counted):
-            supported = sum(said[word] for word in said.keys() & labelled.get(label, set()))
+            supported = sum(said[word] for word in said.keys() & passage_words.get(label, set()))
             yield f"{sentence_shown} [{label}]", bool(said) and supported * 2 >= said.total()

@@ -9,9 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from ...core.records import Candidate, Feedback, Task
-from ...protocols import Ask
+from ...protocols import JudgeClient
 from .compute_limits import with_limit
-from .views import reference_of, verdict
+from .views import binary_feedback, reference_of
 
 
 @with_limit
@@ -28,18 +28,20 @@ class Exact:
     punctuation: bool = True
     name: str = "exact"
 
-    free = True
+    model_free = True
     needs = ("reference",)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """1 or 0."""
-        wanted = self._plain(reference_of(task, self.name))
-        if self._plain(candidate.text) == wanted:
-            return verdict(ok=True, reason="the answer is the expected one", action="")
-        return verdict(ok=False, reason="the answer is not the expected one", action="Give the expected answer and nothing else.")
+        wanted = self._normalise(reference_of(task, self.name))
+        if self._normalise(candidate.text) == wanted:
+            return binary_feedback(ok=True, reason="the answer is the expected one", action="")
+        return binary_feedback(
+            ok=False, reason="the answer is not the expected one", action="Give the expected answer and nothing else."
+        )
 
-    def _plain(self, text: str) -> str:
-        text = composed(text)
+    def _normalise(self, text: str) -> str:
+        text = compose_nfc(text)
         if not self.case:
             text = text.casefold()
         if not self.punctuation:
@@ -47,19 +49,19 @@ class Exact:
         return text if self.whitespace else " ".join(text.split())
 
 
-def composed(text: str) -> str:
+def compose_nfc(text: str) -> str:
     """Unicode's composed form (NFC) in linear time: `normalize` sorts a run of combining marks in quadratic time."""
-    return text if text.isascii() else unicodedata.normalize("NFC", _long_runs().sub(lambda run: _ordered(run[0]), text))
+    return text if text.isascii() else unicodedata.normalize("NFC", _long_mark_runs().sub(lambda run: _sort_marks(run[0]), text))
 
 
 @cache
-def _long_runs() -> Any:
+def _long_mark_runs() -> Any:
     import regex
 
     return regex.compile(r"\p{M}{32,}")
 
 
-def _ordered(marks: str) -> str:
+def _sort_marks(marks: str) -> str:
     """Marks in canonical order, each decomposed."""
     stretches = groupby("".join(unicodedata.normalize("NFD", mark) for mark in marks), lambda mark: unicodedata.combining(mark) > 0)
     return "".join("".join(sorted(run, key=unicodedata.combining) if sortable else run) for sortable, run in stretches)

@@ -11,13 +11,13 @@ from typing import Any
 
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
-from ...protocols import Ask
-from ...requirements.data import read
+from ...protocols import JudgeClient
+from ...requirements.data import parse_json
 from .arguments import check_number
 from .compute_limits import with_limit
-from .views import measured, reference_of, verdict
+from .views import binary_feedback, reference_of, score_feedback
 
-DEEPEST = 64
+MAX_DEPTH = 64
 MISSING = object()
 
 
@@ -37,34 +37,34 @@ class JsonFields:
     tolerance: float = 1e-9
     name: str = "json_fields"
 
-    free = True
+    model_free = True
     needs = ("reference",)
 
     def __post_init__(self) -> None:
         check_number("tolerance", self.tolerance, 0)
         object.__setattr__(self, "fields", tuple(self.fields))
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """From 0 to 1. Raises ConfigError for a reference that is no JSON or has none of the fields."""
         return await asyncio.to_thread(self._compare, reference_of(task, self.name), candidate.text)
 
     def _compare(self, reference: str, answer: str) -> Feedback:
-        wanted = self._wanted(reference)
+        wanted = self._expected_leaves(reference)
         try:
             found = self._leaves(answer)
         except ValueError as error:
-            return verdict(
+            return binary_feedback(
                 ok=False, reason=f"the answer is no JSON: {str(error)[:200]}", action="Answer with JSON and nothing else."
             )
         paths = {**wanted, **found}
         wrong = [path for path in paths if not self._equal(found.get(path, MISSING), wanted.get(path, MISSING))]
         score = 1 - len(wrong) / len(paths)
         listed = ", ".join((path or "the value")[:60] for path in wrong[:20])
-        return measured(
+        return score_feedback(
             score, f"{len(paths) - len(wrong)} of {len(paths)} fields are right", f"Wrong, missing or too many: {listed}."
         )
 
-    def _wanted(self, reference: str) -> dict[str, Any]:
+    def _expected_leaves(self, reference: str) -> dict[str, Any]:
         try:
             leaves = self._leaves(reference)
         except ValueError as error:
@@ -74,14 +74,14 @@ class JsonFields:
         return leaves
 
     def _leaves(self, text: str) -> dict[str, Any]:
-        found = dict(leaves(read(text), ordered=self.ordered))
+        found = dict(iter_leaves(parse_json(text), ordered=self.ordered))
         if not self.fields:
             return found
         return {path: value for path, value in found.items() if any(f"{path}.".startswith(f"{f}.") for f in self.fields)}
 
     def _equal(self, a: Any, b: Any) -> bool:
         if _is_number(a) and _is_number(b):
-            return a == b or isclose(_float(a), _float(b), rel_tol=0, abs_tol=self.tolerance * abs(_float(b)))
+            return a == b or isclose(_to_float(a), _to_float(b), rel_tol=0, abs_tol=self.tolerance * abs(_to_float(b)))
         return type(a) is type(b) and bool(a == b)
 
 
@@ -89,7 +89,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _float(value: float) -> float:
+def _to_float(value: float) -> float:
     """A number as float; one that is too large for any is infinite."""
     try:
         return float(value)
@@ -97,33 +97,33 @@ def _float(value: float) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def leaves(value: Any, path: str = "", depth: int = 0, *, ordered: bool = True) -> Iterator[tuple[str, Any]]:
+def iter_leaves(value: Any, path: str = "", depth: int = 0, *, ordered: bool = True) -> Iterator[tuple[str, Any]]:
     """Every value that holds no other, with its path. Raises ValueError for JSON nested deeper than 64."""
-    if depth > DEEPEST:
-        raise ValueError(f"it is nested deeper than {DEEPEST}")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
     if not isinstance(value, dict | list) or not value:
         yield path, value
         return
-    inside = value.items() if isinstance(value, dict) else enumerate(value if ordered else _sorted(value))
+    inside = value.items() if isinstance(value, dict) else enumerate(value if ordered else _sort_values(value))
     for key, each in inside:
-        yield from leaves(each, f"{path}.{key}" if path else str(key), depth + 1, ordered=ordered)
+        yield from iter_leaves(each, f"{path}.{key}" if path else str(key), depth + 1, ordered=ordered)
 
 
-def _sorted(values: list[Any]) -> list[Any]:
-    return sorted(values, key=canonical)
+def _sort_values(values: list[Any]) -> list[Any]:
+    return sorted(values, key=canonical_json)
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """The same JSON always written the same way; 1.0 as 1. Raises ValueError for what is nested too deep or no JSON."""
     try:
-        return json.dumps(_whole(value), sort_keys=True)
+        return json.dumps(_normalise_numbers(value), sort_keys=True)
     except (RecursionError, TypeError) as error:
         raise ValueError(f"it is no JSON, or nested too deep ({type(error).__name__})") from None
 
 
-def _whole(value: Any) -> Any:
+def _normalise_numbers(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole(each) for key, each in value.items()}
-    return [_whole(each) for each in value] if isinstance(value, list) else value
+        return {key: _normalise_numbers(each) for key, each in value.items()}
+    return [_normalise_numbers(each) for each in value] if isinstance(value, list) else value

@@ -16,12 +16,12 @@ from typing import TypeAlias
 
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
-from ...protocols import Ask
+from ...protocols import JudgeClient
 from .compute_limits import with_limit
-from .views import verdict
+from .views import binary_feedback
 
-Find: TypeAlias = Callable[[str], Iterable[str]]
-SHOWN = 10  # findings named in a reason
+Finder: TypeAlias = Callable[[str], Iterable[str]]
+MAX_SHOWN = 10  # findings named in a reason
 
 
 @with_limit
@@ -32,7 +32,7 @@ class _Leaks:
     kinds: tuple[str, ...] = ()
     name: str = "leaks"
 
-    free = True
+    model_free = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", tuple(self.kinds))
@@ -41,25 +41,25 @@ class _Leaks:
                 raise ConfigError(f"kinds must be of {', '.join(self.finders())}, got {kind!r}")
 
     @staticmethod
-    def finders() -> Mapping[str, Find]:
+    def finders() -> Mapping[str, Finder]:
         raise NotImplementedError
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """1 or 0."""
-        found = await asyncio.to_thread(lambda: list(self._found(candidate.text)))
+        found = await asyncio.to_thread(lambda: list(self._findings(candidate.text)))
         if not found:
-            return verdict(ok=True, reason="none found", action="")
-        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        listed = ", ".join(f"{kind} {masked(value)}" for kind, value in found[:SHOWN]) + more
-        return verdict(ok=False, reason=f"{len(found)} found: {listed}", action=f"Take out or replace: {listed}.")
+            return binary_feedback(ok=True, reason="none found", action="")
+        more = f" and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
+        listed = ", ".join(f"{kind} {mask_value(value)}" for kind, value in found[:MAX_SHOWN]) + more
+        return binary_feedback(ok=False, reason=f"{len(found)} found: {listed}", action=f"Take out or replace: {listed}.")
 
-    def _found(self, text: str) -> Iterator[tuple[str, str]]:
+    def _findings(self, text: str) -> Iterator[tuple[str, str]]:
         for kind, find in self.finders().items():
             if not self.kinds or kind in self.kinds:
                 yield from ((kind, value) for value in dict.fromkeys(find(text)))
 
 
-def masked(value: str) -> str:
+def mask_value(value: str) -> str:
     """Its first two characters (of a long value four), and stars."""
     return f"{value[: 4 if len(value) > 20 else 2]}***"
 
@@ -76,8 +76,8 @@ class Pii(_Leaks):
     name: str = "pii"
 
     @staticmethod
-    def finders() -> Mapping[str, Find]:
-        return PERSONAL
+    def finders() -> Mapping[str, Finder]:
+        return PII_FINDERS
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Secrets(_Leaks):
     name: str = "secrets"
 
     @staticmethod
-    def finders() -> Mapping[str, Find]:
-        return SECRET
+    def finders() -> Mapping[str, Finder]:
+        return SECRET_FINDERS
 
 
-def _all(*patterns: str, flags: int = 0) -> Find:
+def _pattern_finder(*patterns: str, flags: int = 0) -> Finder:
     compiled = [re.compile(pattern, flags) for pattern in patterns]
     return lambda text: (m[0] for pattern in compiled for m in pattern.finditer(text))
 
@@ -109,29 +109,29 @@ _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{0,4}:){3,7}[0-9A-Fa-f]{0,4}(?![\w:])")
 
 
-def _cards(text: str) -> Iterator[str]:
-    return (m[1] for m in _CARD.finditer(text) if m[1][0] in "23456" and luhn(re.sub(r"\D", "", m[1])))
+def _find_cards(text: str) -> Iterator[str]:
+    return (m[1] for m in _CARD.finditer(text) if m[1][0] in "23456" and passes_luhn(re.sub(r"\D", "", m[1])))
 
 
-def luhn(digits: str) -> bool:
+def passes_luhn(digits: str) -> bool:
     """Whether the last digit is the check digit of the others (ISO/IEC 7812-1)."""
     doubled = (int(d) * 2 if i % 2 else int(d) for i, d in enumerate(reversed(digits)))
     return sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0
 
 
-def _ibans(text: str) -> Iterator[str]:
+def _find_ibans(text: str) -> Iterator[str]:
     for match in _IBAN.finditer(text):
         groups = match[0].split(" ")
         starts = ("".join(groups[: i + 1]) for i in range(len(groups)))
-        if found := next((iban for iban in starts if 15 <= len(iban) <= 34 and _iban_holds(iban)), None):
+        if found := next((iban for iban in starts if 15 <= len(iban) <= 34 and _is_valid_iban(iban)), None):
             yield found
 
 
-def _iban_holds(iban: str) -> bool:
+def _is_valid_iban(iban: str) -> bool:
     return int("".join(str(int(c, 36)) for c in iban[4:] + iban[:4])) % 97 == 1
 
 
-def _addresses(text: str) -> Iterator[str]:
+def _find_ip_addresses(text: str) -> Iterator[str]:
     for pattern in (_IPV4, _IPV6):
         for match in pattern.finditer(text):
             try:
@@ -142,22 +142,22 @@ def _addresses(text: str) -> Iterator[str]:
                 yield match[0]
 
 
-PERSONAL: Mapping[str, Find] = {
-    "email": _all(r"(?<![\w.%+-])[\w.%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"),
-    "phone": _all(
+PII_FINDERS: Mapping[str, Finder] = {
+    "email": _pattern_finder(r"(?<![\w.%+-])[\w.%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"),
+    "phone": _pattern_finder(
         r"(?<![\w.+])\+\d{1,3}[ .\u00a0-]?(?:\(\d{1,4}\)[ .\u00a0-]?)?\d(?:[ .\u00a0-]?\d){5,12}(?!\w)",
         r"(?<![\w.-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])",
     ),
-    "card": _cards,
-    "iban": _ibans,
-    "ssn": _all(r"(?<![\d-])(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
-    "ip": _addresses,
+    "card": _find_cards,
+    "iban": _find_ibans,
+    "ssn": _pattern_finder(r"(?<![\d-])(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
+    "ip": _find_ip_addresses,
 }
 
 
 # ---- secrets
 
-_KEYS = (
+_KEY_PATTERNS = (
     r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])",
     r"gh[pousr]_[A-Za-z0-9]{36,255}",
     r"github_pat_\w{22,255}",
@@ -175,22 +175,22 @@ _KEYS = (
     r"dop_v1_[0-9a-f]{64}",
     r"\d{8,10}:[A-Za-z0-9_-]{35}(?![\w-])",
 )
-_ASSIGNED = re.compile(
+_ASSIGNMENT = re.compile(
     r"(?:api|access|auth|secret|private|client)?[_-]?(?:key|secret|token|passw(?:or)?d|pwd)[\"']?[ \t]{0,5}(?::|=>?|:=)[ \t]{0,5}"
     r"[\"'`]?([A-Za-z0-9+/=_.!@#$%^&*~-]{12,200})",
     re.IGNORECASE,
 )
 _PLACEHOLDER = re.compile(r"your|example|placeholder|change_?me|dummy|x{4}|\*{3}|\.{3}|environ|getenv", re.IGNORECASE)
-_RANDOM = 3.0  # bits a character, of its own letters: "correct-horse" has less than a random value of that length
+_MIN_ENTROPY = 3.0  # bits a character, of its own letters: "correct-horse" has less than a random value of that length
 
 
-def _assigned(text: str) -> Iterator[str]:
-    return (m[1] for m in _ASSIGNED.finditer(text) if _looks_random(m[1]))
+def _find_assigned_secrets(text: str) -> Iterator[str]:
+    return (m[1] for m in _ASSIGNMENT.finditer(text) if _looks_random(m[1]))
 
 
 def _looks_random(value: str) -> bool:
     mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
-    return mixed and not _PLACEHOLDER.search(value) and entropy(value) >= _RANDOM
+    return mixed and not _PLACEHOLDER.search(value) and entropy(value) >= _MIN_ENTROPY
 
 
 def entropy(text: str) -> float:
@@ -199,10 +199,10 @@ def entropy(text: str) -> float:
     return -sum(p * log2(p) for p in counts)
 
 
-SECRET: Mapping[str, Find] = {
-    "key": _all(*(rf"(?<![\w-]){key}" for key in _KEYS)),
-    "private_key": _all(r"-----BEGIN (?:[A-Z]{2,10} ){0,2}PRIVATE KEY-----"),
-    "jwt": _all(r"(?<![\w-])eyJ[\w-]{10,2000}+\.eyJ[\w-]{10,4000}+\.[\w-]{10,1000}"),
-    "url": _all(r"(?<!\w)[a-z][a-z0-9+]{1,20}://[^\s:/@]{0,100}:[^\s:/@]{3,200}@[\w.-]{1,100}"),
-    "assigned": _assigned,
+SECRET_FINDERS: Mapping[str, Finder] = {
+    "key": _pattern_finder(*(rf"(?<![\w-]){key}" for key in _KEY_PATTERNS)),
+    "private_key": _pattern_finder(r"-----BEGIN (?:[A-Z]{2,10} ){0,2}PRIVATE KEY-----"),
+    "jwt": _pattern_finder(r"(?<![\w-])eyJ[\w-]{10,2000}+\.eyJ[\w-]{10,4000}+\.[\w-]{10,1000}"),
+    "url": _pattern_finder(r"(?<!\w)[a-z][a-z0-9+]{1,20}://[^\s:/@]{0,100}:[^\s:/@]{3,200}@[\w.-]{1,100}"),
+    "assigned": _find_assigned_secrets,
 }

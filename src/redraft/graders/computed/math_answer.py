@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.records import Candidate, Feedback, Task
-from ...protocols import Ask
-from .answers import boxed, choices, formulas, marked, numbers
+from ...protocols import JudgeClient
+from .answers import boxed_answers, choices, formulas, marked_answers, numbers
 from .arguments import check_number
-from .compute_limits import compute
-from .math_pool import same
-from .views import reference_of, shown, verdict
+from .compute_limits import compute_with_limit
+from .math_pool import equal_in_worker
+from .views import binary_feedback, preview, reference_of
 
-LONGEST = 400  # characters of an expression; what is longer is compared as text only
+MAX_EXPRESSION_CHARS = 400  # characters of an expression; what is longer is compared as text only
 
 _LETTER = re.compile(r"\W*([A-Ja-j])\W*")
 _COMMAND = r"\\(?:text|mathrm|textbf|mbox|operatorname|begin|end)\s?\{[^{}]{0,100}\}|\\[A-Za-z]+"
-_RUN = re.compile(rf"{_COMMAND}|(?P<letters>(?<=\^\d)[A-Za-z](?![A-Za-z])|[A-Za-z]{{2,}})")
+_LETTER_RUN = re.compile(rf"{_COMMAND}|(?P<letters>(?<=\^\d)[A-Za-z](?![A-Za-z])|[A-Za-z]{{2,}})")
 _FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "arcsin", "arccos", "arctan", "pi"}
 _EQUATION = re.compile(r"[^\s=<>][^=<>\n]{0,80}=\s?([^=\n]{1,80}?)(?=[.;,]?\s*(?:\n|\Z))")
 _SIGN = r"[-+*/^=\u2212\u00b7\u00d7]"
@@ -29,7 +29,7 @@ _AFTER_SIGN = re.compile(rf"(?<={_SIGN})|(?<={_SIGN}\s)|(?<=\d)|(?<=\\cdot\s)|(?
 _BEFORE_SIGN = re.compile(rf"{_SIGN}|\d|\s{_SIGN}\s")
 _AFTER_BRACKET, _BEFORE_BRACKET = re.compile(r"(?<=[()\[\]{}|])"), re.compile(r"[()\[\]{}|]")
 _MATHEMATICAL = re.compile(rf"{_SIGN}|[\d\\]")
-_COUNTED = re.compile(r"(?<=\d\s)(?![A-Za-z]{2,3}\s\+)")
+_COUNTED_UNIT = re.compile(r"(?<=\d\s)(?![A-Za-z]{2,3}\s\+)")
 _LIKE_VARIABLES = re.compile(r"[a-z]{1,2}|[abc]{3}|[^aeiou]{3}")
 _WORDS = re.compile(
     "if|is|no|of|or|to|all|and|any|are|but|can|det|few|for|gcd|had|has|her|him|his|how|its|lcm|let|max|may|min|mod|new|not|now|off|one|our|out"
@@ -52,60 +52,62 @@ class Math:
     seconds: float = 5.0
     name: str = "math"
 
-    free = True
+    model_free = True
     needs = ("reference",)
 
     def __post_init__(self) -> None:
         check_number("seconds", self.seconds, 0.1, 60)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """1, 0 or None."""
-        wanted = await compute(final_answer, reference_of(task, self.name), what=self.name)
+        wanted = await compute_with_limit(final_answer, reference_of(task, self.name), name=self.name)
         if letter := _LETTER.fullmatch(wanted):
-            chosen = await compute(_choices, candidate.text, wanted, letter[1].upper(), what=self.name)
-            return _choice_verdict(chosen, letter[1].upper())
-        found = await compute(final_answer, candidate.text, what=self.name)
+            chosen = await compute_with_limit(_named_choices, candidate.text, wanted, letter[1].upper(), name=self.name)
+            return _choice_feedback(chosen, letter[1].upper())
+        found = await compute_with_limit(final_answer, candidate.text, name=self.name)
         if not found:
-            return verdict(ok=False, reason="there is no final answer in the text", action=STATE)
+            return binary_feedback(ok=False, reason="there is no final answer in the text", action=STATE_ANSWER_ACTION)
         equal = await self._equals(found, wanted)
         if equal is None:
-            return Feedback(None, f"whether {shown(found)} is right could not be found out within {self.seconds:g} s")
-        return verdict(equal, f"the final answer is {shown(found)}, which is {'right' if equal else 'wrong'}", WRONG)
+            return Feedback(None, f"whether {preview(found)} is right could not be found out within {self.seconds:g} s")
+        return binary_feedback(
+            equal, f"the final answer is {preview(found)}, which is {'right' if equal else 'wrong'}", CHECK_ANSWER_ACTION
+        )
 
-    async def _equals(self, found: str, wanted: str) -> bool | None:
+    async def _equals(self, answer: str, expected: str) -> bool | None:
         """Whether two expressions are equal; None when it could not be found out in time."""
-        equal = await compute(equals_plainly, found, wanted, what=self.name)
+        equal = await compute_with_limit(equal_as_text_or_number, answer, expected, name=self.name)
         if equal is not None:
             return bool(equal)
-        return await same(_apart(_unit_gone(found, wanted)), _apart(wanted), self.seconds)
+        return await equal_in_worker(_brace_products(_strip_unit(answer, expected)), _brace_products(expected), self.seconds)
 
 
-STATE = "End with one line: The final answer is \\boxed{...}."
-WRONG = "Work it out again, step by step, and check the result."
+STATE_ANSWER_ACTION = "End with one line: The final answer is \\boxed{...}."
+CHECK_ANSWER_ACTION = "Work it out again, step by step, and check the result."
 
 
-def _choices(text: str, wanted: str, letter: str) -> list[str]:
+def _named_choices(text: str, expected: str, letter: str) -> list[str]:
     """The choices that a text names, where the reference `wanted` is the choice of a letter."""
     found = choices(text) or {m[1].upper() for m in [_LETTER.fullmatch(text.strip())] if m}
-    if not found and (marks := boxed(text) or marked(text)) and marks == [wanted]:
+    if not found and (marks := boxed_answers(text) or marked_answers(text)) and marks == [expected]:
         found = {letter}
     return sorted(found)
 
 
-def _choice_verdict(found: list[str], letter: str) -> Feedback:
-    if len(found) != 1:
-        what = "several choices are named" if found else "no choice is named"
-        return verdict(ok=False, reason=what, action='State one choice: "The answer is X."')
-    ok = found == [letter]
-    return verdict(ok, f"the choice is {found[0]}, which is {'right' if ok else 'wrong'}", WRONG)
+def _choice_feedback(letters: list[str], letter: str) -> Feedback:
+    if len(letters) != 1:
+        what = "several choices are named" if letters else "no choice is named"
+        return binary_feedback(ok=False, reason=what, action='State one choice: "The answer is X."')
+    ok = letters == [letter]
+    return binary_feedback(ok, f"the choice is {letters[0]}, which is {'right' if ok else 'wrong'}", CHECK_ANSWER_ACTION)
 
 
 def final_answer(text: str) -> str:
     """The expression a text comes to; "" where there is none."""
-    if marks := marked(text):
+    if marks := marked_answers(text):
         return ", ".join(marks)
     bare = text.strip()
-    if len(bare) <= LONGEST and "\n" not in bare and not _prose(bare):
+    if len(bare) <= MAX_EXPRESSION_CHARS and "\n" not in bare and not _has_prose(bare):
         return _right_side(bare.strip("$"))
     tail = text[-20_000:]
     if found := formulas(tail):
@@ -113,69 +115,71 @@ def final_answer(text: str) -> str:
     if found := [m[1] for m in _EQUATION.finditer(tail)]:
         return found[-1].strip()
     values = numbers(tail)
-    return str(values[-1][0]) if values else (bare if len(bare) <= LONGEST else "")
+    return str(values[-1][0]) if values else (bare if len(bare) <= MAX_EXPRESSION_CHARS else "")
 
 
 def _right_side(formula: str) -> str:
     """What an unknown or a chain of equations is equal to; an equation in several unknowns stays whole."""
     left, equals_, right = formula.rpartition("=")
-    return right.strip() if equals_ and not re.search(r"[<>!]$|\\[gln]eq?$", left) and _is_name(left) else formula.strip()
+    return right.strip() if equals_ and not re.search(r"[<>!]$|\\[gln]eq?$", left) and _is_unknown_name(left) else formula.strip()
 
 
-def _is_name(left: str) -> bool:
+def _is_unknown_name(left: str) -> bool:
     return "=" in left or re.fullmatch(r"\s*\\?\w{1,20}(?:\(\w\))?\s*", left) is not None
 
 
-def _prose(text: str) -> bool:
+def _has_prose(text: str) -> bool:
     """Whether words stand in it that are no mathematics."""
-    return any(run["letters"] and run[0] not in _FUNCTIONS and not _multiplied(run) for run in _RUN.finditer(text))
+    return any(run["letters"] and run[0] not in _FUNCTIONS and not _is_product(run) for run in _LETTER_RUN.finditer(text))
 
 
-def _multiplied(run: re.Match[str]) -> bool:
+def _is_product(run: re.Match[str]) -> bool:
     """Whether letters are variables side by side ("2ab"): at most three, beside a sign, or such as make no word."""
     letters, text = run[0].casefold(), run.string
-    if len(letters) > 3 or _WORDS.fullmatch(letters) or _COUNTED.match(text, run.start()):
+    if len(letters) > 3 or _WORDS.fullmatch(letters) or _COUNTED_UNIT.match(text, run.start()):
         return False
     if _AFTER_SIGN.match(text, run.start()) or _BEFORE_SIGN.match(text, run.end()):
         return True
-    return not _PARTICLES.fullmatch(letters) and bool(_LIKE_VARIABLES.fullmatch(letters) or _bracketed(run))
+    return not _PARTICLES.fullmatch(letters) and bool(_LIKE_VARIABLES.fullmatch(letters) or _is_beside_bracket(run))
 
 
-def _bracketed(run: re.Match[str]) -> bool:
+def _is_beside_bracket(run: re.Match[str]) -> bool:
     """Whether letters stand at a bracket of a formula."""
     beside = _AFTER_BRACKET.match(run.string, run.start()) or _BEFORE_BRACKET.match(run.string, run.end())
     return bool(beside and _MATHEMATICAL.search(run.string))
 
 
-def _apart(formula: str) -> str:
+def _brace_products(formula: str) -> str:
     """The formula with its products of letters in braces, so that nobody takes one for a unit."""
-    return _RUN.sub(lambda run: _braced(run[0]) if run["letters"] and run[0] not in _FUNCTIONS else run[0], formula)
+    return _LETTER_RUN.sub(lambda run: _brace_letters(run[0]) if run["letters"] and run[0] not in _FUNCTIONS else run[0], formula)
 
 
-def _braced(letters: str) -> str:
+def _brace_letters(letters: str) -> str:
     return "".join(f"{{{letter}}}" for letter in letters)
 
 
-def equals_plainly(found: str, wanted: str) -> bool | None:
+def equal_as_text_or_number(answer: str, expected: str) -> bool | None:
     """Whether two expressions are equal as text or as numbers; None where that takes mathematics to tell."""
-    if _as_text(found) == _as_text(wanted):
+    if _normalise_expression(answer) == _normalise_expression(expected):
         return True
-    found = _unit_gone(found, wanted)
-    if max(len(found), len(wanted)) > LONGEST or _prose(found) or _prose(wanted):
+    answer = _strip_unit(answer, expected)
+    if max(len(answer), len(expected)) > MAX_EXPRESSION_CHARS or _has_prose(answer) or _has_prose(expected):
         return False
-    a, b = (_as_number(text) for text in (found, wanted))
+    a, b = (_as_number(text) for text in (answer, expected))
     if a is not None and b is not None:
-        return bool(a == b) or (abs(a - b) <= abs(b) / 10**6 and ("." in found or "." in wanted))
+        return bool(a == b) or (abs(a - b) <= abs(b) / 10**6 and ("." in answer or "." in expected))
     return None
 
 
-def _unit_gone(found: str, wanted: str) -> str:
+def _strip_unit(answer: str, expected: str) -> str:
     """Without the words after a number ("12 apples") where only a number is asked for."""
-    with_unit = re.fullmatch(r"([$\u20ac\u00a3]?[-+\u2212]?[\d.,]+)\s?(?![abnxyz]{1,3}\Z)(?:[A-Za-z\u00b0]{1,20}[ .]?){1,4}", found)
-    return with_unit[1] if with_unit and _as_number(wanted) is not None else found
+    with_unit = re.fullmatch(
+        r"([$\u20ac\u00a3]?[-+\u2212]?[\d.,]+)\s?(?![abnxyz]{1,3}\Z)(?:[A-Za-z\u00b0]{1,20}[ .]?){1,4}", answer
+    )
+    return with_unit[1] if with_unit and _as_number(expected) is not None else answer
 
 
-def _as_text(text: str) -> str:
+def _normalise_expression(text: str) -> str:
     return re.sub(r"\\[,;!: ]|\\(?:left|right|text|mathrm|displaystyle)\b|[\s{}$]", "", text).casefold()
 
 

@@ -9,15 +9,22 @@ from importlib.util import find_spec
 
 from ...compute import run
 from ...errors import ComputeLimitError, ConfigError
-from .math_worker import equal
+from .math_worker import equal_as_mathematics
 
 
-async def same(found: str, wanted: str, seconds: float) -> bool | None:
+async def equal_in_worker(actual: str, expected: str, seconds: float) -> bool | None:
     """Whether two expressions are equal as mathematics; None when that took longer than `seconds`. Raises ConfigError."""
     if find_spec("math_verify") is None:
         raise ConfigError("math needs an extra: pip install 'redraft[math]'")
     try:
-        answer = await run(equal, found, wanted, what="the expressions could not be compared", size=len(found), seconds=seconds)
+        answer = await run(
+            equal_as_mathematics,
+            actual,
+            expected,
+            failure_text="the expressions could not be compared",
+            text_length=len(actual),
+            seconds=seconds,
+        )
     except ComputeLimitError:
         return None
     return answer if isinstance(answer, bool) else None

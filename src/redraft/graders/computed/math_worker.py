@@ -15,28 +15,28 @@ from typing import Any, NoReturn
 
 def prepare() -> None:
     """Load what comparing needs; called once in a worker, before its first job."""
-    _comparer()
+    _load_comparer()
 
 
-def equal(found: str, wanted: str) -> bool | None:
+def equal_as_mathematics(answer: str, expected: str) -> bool | None:
     """Whether an answer equals a reference as mathematics; None where that cannot be told."""
-    return _answer(_comparer(), found, wanted)
+    return _compare(_load_comparer(), answer, expected)
 
 
 @cache
-def _comparer() -> Any:
+def _load_comparer() -> Any:
     from sympy.parsing import sympy_parser  # type: ignore[import-untyped]
 
-    sympy_parser.parse_expr = _plain
+    sympy_parser.parse_expr = _parse_plain
     sympy_parser.eval_expr = _refuse
     from math_verify import verify  # type: ignore[import-untyped]
 
     logging.disable(logging.CRITICAL)
-    _answer(verify, "x^2", "(x+1)^2 - 2x - 1")  # loads what comparing needs
+    _compare(verify, "x^2", "(x+1)^2 - 2x - 1")  # loads what comparing needs
     return verify
 
 
-def _plain(text: str, *_args: Any, **_options: Any) -> Any:
+def _parse_plain(text: str, *_args: Any, **_options: Any) -> Any:
     from sympy import Float, Integer, Symbol  # type: ignore[import-untyped]
 
     if re.fullmatch(r"[0-9]{1,1000}", text):
@@ -52,26 +52,30 @@ def _refuse(text: str, *_args: Any, **_options: Any) -> NoReturn:
     raise ValueError(f"{text!r} is not evaluated here")
 
 
-def _answer(compare: Any, found: str, wanted: str) -> bool | None:
+def _compare(compare: Any, answer: str, expected: str) -> bool | None:
     """None where the reference cannot be read or sympy gives up; an answer that cannot be read is not equal to it."""
-    b = _read(wanted)
+    b = _parse_or_none(expected)
     if b is None:
         return None
     try:
-        a = _read(found)
-        return a is not None and bool(compare(b, a, timeout_seconds=None)) and ("%" in found + wanted or not _far_apart(a, b))
+        a = _parse_or_none(answer)
+        return (
+            a is not None
+            and bool(compare(b, a, timeout_seconds=None))
+            and ("%" in answer + expected or not _differs_beyond_rounding(a, b))
+        )
     except Exception:  # noqa: BLE001  (sympy raises what it likes; what it cannot compare is unknown)
         return None
 
 
-def _read(text: str) -> Any:
+def _parse_or_none(text: str) -> Any:
     try:
-        return _expression(text)
+        return _parse_expression(text)
     except Exception:  # noqa: BLE001  (a parser of foreign text, which raises what it likes)
         return None
 
 
-def _expression(text: str) -> Any:
+def _parse_expression(text: str) -> Any:
     from latex2sympy2_extended import NormalizationConfig, latex2sympy  # type: ignore[import-untyped]
 
     config = NormalizationConfig(basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="none")
@@ -87,7 +91,7 @@ def _as_latex(text: str) -> str:
     return re.sub(r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan|pi)(?![A-Za-z])", r"\\\1 ", text)
 
 
-def _far_apart(a: Any, b: Any) -> bool:
+def _differs_beyond_rounding(a: Any, b: Any) -> bool:
     """Whether two plain decimals differ though rounding to 6 places, which math-verify does, makes them equal."""
     numbers = [value.evalf() for value in (a, b) if getattr(value, "is_number", False) and value.is_finite]
     return len(numbers) == 2 and bool(abs(numbers[0] - numbers[1]) > abs(numbers[1]) / 10**4)

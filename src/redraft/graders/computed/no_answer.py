@@ -12,14 +12,14 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from ...core.cancellation import run_beside
-from ...core.records import Candidate, Feedback, Task, text_of
-from ...protocols import Ask
-from .compute_limits import compute
-from .views import verdict
+from ...core.cancellation import run_in_thread_if_large
+from ...core.records import Candidate, Feedback, Task, message_text
+from ...protocols import JudgeClient
+from .compute_limits import compute_with_limit
+from .views import binary_feedback
 
-LONGEST = 400  # characters; what is longer is more than openers
-STRETCH = 2**16
+MAX_CHARS = 400  # characters; what is longer is more than openers
+CHUNK_CHARS = 2**16
 
 OPENERS = (
     "thought process",
@@ -115,9 +115,11 @@ OPENERS = (
     "процесс мышления",
     "давайте решим эту задачу шаг за шагом",
 )
-ALONE = {"solution", "解", "かいせつ", "respuesta"}  # any other single word is an opener only before a colon
+SINGLE_WORD_OPENERS = {"solution", "解", "かいせつ", "respuesta"}  # any other single word is an opener only before a colon
 
-STOPS = frozenset(".,:\u2026\u3002\uff0c\u3001\uff0e\uff1a\ufe13\uff61\uff64\u060c\u06d4\u0964\u0589\u1362")  # of any script
+PUNCTUATION_MARKS = frozenset(
+    ".,:\u2026\u3002\uff0c\u3001\uff0e\uff1a\ufe13\uff61\uff64\u060c\u06d4\u0964\u0589\u1362"
+)  # of any script
 OPERATORS = {"::", ".."}
 
 _APOSTROPHE = re.compile(r"[\u2019'`]")
@@ -127,104 +129,104 @@ _EMPTY = re.compile(
 _WORDS = re.compile(r"[^\W_]+")
 _COLON = re.compile("[:\uff1a]")
 _SENTENCE = re.compile(r"[.?!\u3002\uff1f\uff01\n]")
-_OR = re.compile(r"\b(?:or|oder|ou|\u0438\u043b\u0438)\b|\u6216\u8005?|\u8fd8\u662f|\u307e\u305f\u306f|[/|]", re.IGNORECASE)
+_OR_WORD = re.compile(r"\b(?:or|oder|ou|\u0438\u043b\u0438)\b|\u6216\u8005?|\u8fd8\u662f|\u307e\u305f\u306f|[/|]", re.IGNORECASE)
 _COMMA = re.compile(r"[,;:()\uff0c\u3001\uff1a]")
 _BULLET = re.compile(r"^[ \t]*[-*+\u2022\u2013][ \t]+(\S.*)$", re.MULTILINE)
-_LETTERED = re.compile(r"(?:^|\s)\(?[A-Za-z0-9]{1,2}[.):][ \t]+")
+_LETTERED_ITEM = re.compile(r"(?:^|\s)\(?[A-Za-z0-9]{1,2}[.):][ \t]+")
 _OPEN, _CLOSE = "\"'`\u201c\u2018\u201e\u00ab\u300c", "\"'`\u201c\u201d\u2019\u00bb\u300d"
-_QUOTED = re.compile(rf"[{_OPEN}]([^{_OPEN}{_CLOSE}\n]{{1,80}})[{_CLOSE}](?!\s*:)")  # before a colon it is a JSON key
+_QUOTE = re.compile(rf"[{_OPEN}]([^{_OPEN}{_CLOSE}\n]{{1,80}})[{_CLOSE}](?!\s*:)")  # before a colon it is a JSON key
 
 
-def is_no_answer(text: str, task: Task | None = None) -> str | None:
+def no_answer_reason(text: str, task: Task | None = None) -> str | None:
     """Why a text is no answer, in words; None where it may be one. What the `task` expects is one, whatever its form."""
-    why = _nothing_in(text)
-    return None if why and task is not None and (_is_reference(text, task) or _is_asked_for(text, _asked(task))) else why
+    why = _emptiness_reason(text)
+    return None if why and task is not None and (_is_reference(text, task) or _is_asked_for(text, _prompt_text(task))) else why
 
 
-async def find_no_answer(text: str, task: Task) -> str | None:
+async def find_no_answer_reason(text: str, task: Task) -> str | None:
     """`is_no_answer`, where neither a long text nor a long task holds the event loop."""
-    why = await run_beside(len(text), _nothing_in, text)
+    why = await run_in_thread_if_large(len(text), _emptiness_reason, text)
     if why is None or _is_reference(text, task):
         return None
-    expected = await compute(_is_asked_for, text[: LONGEST + 1], _asked(task), what="answered")
+    expected = await compute_with_limit(_is_asked_for, text[: MAX_CHARS + 1], _prompt_text(task), name="answered")
     return None if expected else why
 
 
-def _nothing_in(text: str) -> str | None:
-    if len(text) > LONGEST and any(c not in STOPS and _visible(c) for c in set(text[:LONGEST])):
+def _emptiness_reason(text: str) -> str | None:
+    if len(text) > MAX_CHARS and any(c not in PUNCTUATION_MARKS and _is_visible(c) for c in set(text[:MAX_CHARS])):
         return None
-    bare = _EMPTY.sub(" ", text) if len(text) <= LONGEST else text
+    bare = _EMPTY.sub(" ", text) if len(text) <= MAX_CHARS else text
     characters: set[str] = set()
-    for at in range(0, len(bare), STRETCH):  # in one go it would hold the event loop from any thread
-        characters.update(bare[at : at + STRETCH])
-    if not any(map(_visible, characters)):
+    for at in range(0, len(bare), CHUNK_CHARS):  # in one go it would hold the event loop from any thread
+        characters.update(bare[at : at + CHUNK_CHARS])
+    if not any(map(_is_visible, characters)):
         return "it is empty"
-    if all(c in STOPS or not _visible(c) for c in characters) and bare.strip() not in OPERATORS:
+    if all(c in PUNCTUATION_MARKS or not _is_visible(c) for c in characters) and bare.strip() not in OPERATORS:
         return "it holds nothing but a punctuation mark"
-    if len(bare) <= LONGEST and _only_openers(_plain(bare), colon=bool(_COLON.search(bare))):
+    if len(bare) <= MAX_CHARS and _only_openers(_normalise(bare), colon=bool(_COLON.search(bare))):
         return "it opens an answer and gives none"
     return None
 
 
-def _visible(char: str) -> bool:
+def _is_visible(char: str) -> bool:
     return unicodedata.category(char)[0] not in "ZCM"
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     """Words in small letters without accents."""
     spread = (unicodedata.normalize("NFD", c) for c in _APOSTROPHE.sub("", text).casefold())  # one by one: a long run is slow
     bare = "".join(c for piece in spread for c in piece if not unicodedata.combining(c))
     return " ".join(_WORDS.findall(unicodedata.normalize("NFC", bare)))
 
 
-def _key(text: str) -> str:
+def _text_key(text: str) -> str:
     """What two texts have in common that mean the same: their words, or else their marks."""
-    return _plain(text) or text.strip()
+    return _normalise(text) or text.strip()
 
 
 def _announces(text: str) -> bool:
-    return bool(_COLON.search(text) and _plain(text))
+    return bool(_COLON.search(text) and _normalise(text))
 
 
 def _is_reference(text: str, task: Task) -> bool:
     """Whether a text that says nothing is the reference, up to its form where both are short."""
     said, wanted = text.strip(), (task.reference or "").strip()
-    short = max(len(said), len(wanted)) <= LONGEST
-    return bool(said) and (said == wanted or (short and _key(said) == _key(wanted)))
+    short = max(len(said), len(wanted)) <= MAX_CHARS
+    return bool(said) and (said == wanted or (short and _text_key(said) == _text_key(wanted)))
 
 
-def _asked(task: Task) -> str:
-    return "\n".join(text_of(m) for m in task.messages if m["role"] != "assistant")
+def _prompt_text(task: Task) -> str:
+    return "\n".join(message_text(m) for m in task.messages if m["role"] != "assistant")
 
 
-def _is_asked_for(text: str, asked: str) -> bool:
+def _is_asked_for(text: str, prompt: str) -> bool:
     """Whether a text is an option that the task lists, or an opener where the task quotes one ("What is 'answer' in Spanish?").
     Words with a colon announce something, so they are no option; nor is what is longer than openers.
     """
-    said = _key(text) if len(text) <= LONGEST else ""
+    said = _text_key(text) if len(text) <= MAX_CHARS else ""
     if not said or _announces(text):
         return False
-    quoted = {_key(found) for found in _QUOTED.findall(asked) if not _announces(found)}
-    translated = any(word in _KEYS for word in quoted if " " not in word)
-    return translated or said in quoted | _listed(asked) or _is_alternative(said, asked)
+    quoted = {_text_key(found) for found in _QUOTE.findall(prompt) if not _announces(found)}
+    translated = any(word in _OPENER_KEYS for word in quoted if " " not in word)
+    return translated or said in quoted | _list_items(prompt) or _is_alternative(said, prompt)
 
 
-def _listed(asked: str) -> set[str]:
+def _list_items(prompt: str) -> set[str]:
     """What stands in bullets, after "A)", "(b)" or "1."."""
-    lettered = (piece for line in asked.splitlines() for piece in _LETTERED.split(line)[1:])
-    return {_key(item) for item in (*_BULLET.findall(asked), *lettered)}
+    lettered = (piece for line in prompt.splitlines() for piece in _LETTERED_ITEM.split(line)[1:])
+    return {_text_key(item) for item in (*_BULLET.findall(prompt), *lettered)}
 
 
-def _is_alternative(said: str, asked: str) -> bool:
+def _is_alternative(text: str, prompt: str) -> bool:
     """Whether it is one of several in a sentence with "or": "Is salt water a solution or a mixture?"."""
-    sentences = (sentence for sentence in _SENTENCE.split(asked) if _OR.search(sentence))
-    pieces = (_plain(piece) for sentence in sentences for part in _OR.split(sentence) for piece in _COMMA.split(part))
-    return any(f" {piece}".endswith(f" {said}") for piece in pieces)
+    sentences = (sentence for sentence in _SENTENCE.split(prompt) if _OR_WORD.search(sentence))
+    pieces = (_normalise(piece) for sentence in sentences for part in _OR_WORD.split(sentence) for piece in _COMMA.split(part))
+    return any(f" {piece}".endswith(f" {text}") for piece in pieces)
 
 
-_KEYS = frozenset(map(_plain, OPENERS))
-_KEYS_ALONE = frozenset(map(_plain, ALONE))
-_MOST_WORDS = max(len(key.split()) for key in _KEYS)
+_OPENER_KEYS = frozenset(map(_normalise, OPENERS))
+_SINGLE_WORD_KEYS = frozenset(map(_normalise, SINGLE_WORD_OPENERS))
+_MAX_OPENER_WORDS = max(len(key.split()) for key in _OPENER_KEYS)
 
 
 def _only_openers(text: str, *, colon: bool) -> bool:
@@ -233,23 +235,25 @@ def _only_openers(text: str, *, colon: bool) -> bool:
     if not words:
         return False
     if len(words) == 1 and not colon:
-        return text in _KEYS_ALONE
+        return text in _SINGLE_WORD_KEYS
     reached = {0}
     for start in range(len(words)):
         if start in reached:
-            reached |= {end for end in range(start + 1, start + 1 + _MOST_WORDS) if " ".join(words[start:end]) in _KEYS}
+            reached |= {
+                end for end in range(start + 1, start + 1 + _MAX_OPENER_WORDS) if " ".join(words[start:end]) in _OPENER_KEYS
+            }
     return len(words) in reached
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnswerPresence:
     """0 for a text that is no answer (see `is_no_answer`), else 1. Says nothing of whether the answer is right."""
 
     name: str = "answered"
 
-    free = True
+    model_free = True
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """1 or 0."""
-        why = None if candidate.tool_calls else await find_no_answer(candidate.text, task)
-        return verdict(why is None, f"no answer: {why}" if why else "there is an answer", "Give an answer.")
+        why = None if candidate.tool_calls else await find_no_answer_reason(candidate.text, task)
+        return binary_feedback(why is None, f"no answer: {why}" if why else "there is an answer", "Give an answer.")

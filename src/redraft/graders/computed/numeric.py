@@ -8,14 +8,14 @@ from decimal import Context
 from fractions import Fraction
 from typing import Literal
 
-from ...core.cancellation import LONG
+from ...core.cancellation import THREAD_THRESHOLD
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
-from ...protocols import Ask
-from .answers import Number, marked, number_list, number_runs, numbers
+from ...protocols import JudgeClient
+from .answers import Number, marked_answers, number_list, number_runs, numbers
 from .arguments import check_choice, check_number
 from .compute_limits import with_limit
-from .views import reference_of, shown, verdict
+from .views import binary_feedback, preview, reference_of
 
 
 @with_limit
@@ -40,7 +40,7 @@ class Numeric:
     pick: Literal["last", "first", "only"] = "last"
     name: str = "numeric"
 
-    free = True
+    model_free = True
     needs = ("reference",)
 
     def __post_init__(self) -> None:
@@ -51,35 +51,35 @@ class Numeric:
     def check_task(self, task: Task) -> None:
         """Raises ConfigError for a short reference without a number (a long one is read when it is needed)."""
         text = task.reference or ""
-        if len(text) < LONG and not reference_numbers(text):
+        if len(text) < THREAD_THRESHOLD and not reference_numbers(text):
             raise ConfigError(
-                f"grader {self.name!r} needs one number, or a list of them, in the task's reference, got {shown(text)}"
+                f"grader {self.name!r} needs one number, or a list of them, in the task's reference, got {preview(text)}"
             )
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """1 or 0. Raises ConfigError for a reference without a number."""
         wanted = await asyncio.to_thread(reference_numbers, reference_of(task, self.name))
         if not wanted:
             raise ConfigError(f"grader {self.name!r} needs one number, or a list of them, in the task's reference")
         if len(wanted) > 1:
-            return await asyncio.to_thread(self._compared, candidate.text, wanted)
+            return await asyncio.to_thread(self._compare_lists, candidate.text, wanted)
         found = await asyncio.to_thread(final_numbers, candidate.text, self.pick)
         if len(found) != 1:
             what = "there is no number in the answer" if not found else "the answer gives several numbers"
-            return verdict(ok=False, reason=what, action='State one number: "The answer is ...".')
+            return binary_feedback(ok=False, reason=what, action='State one number: "The answer is ...".')
         ok = self._equal(found[0], wanted[0])
-        reason = f"the answer's number is {_shown(found[0][0])}, which is {'right' if ok else 'wrong'}"
-        return verdict(ok, reason, "Work the number out again.")
+        reason = f"the answer's number is {_format_number(found[0][0])}, which is {'right' if ok else 'wrong'}"
+        return binary_feedback(ok, reason, "Work the number out again.")
 
-    def _compared(self, answer: str, wanted: list[Number]) -> Feedback:
+    def _compare_lists(self, answer: str, expected: list[Number]) -> Feedback:
         """All numbers against all of a list."""
-        found = final_lists(answer, len(wanted), self.pick)
-        if not found or any(len(each) != len(wanted) for each in found):
-            reason = f"the answer gives no list of {len(wanted)} numbers"
-            return verdict(ok=False, reason=reason, action=f'State {len(wanted)} numbers: "The answer is ..., ...".')
-        ok = all(self._equal(a, b) for each in found for a, b in zip(each, wanted, strict=True))
-        shown = ", ".join(_shown(value) for value, _ in found[-1][:20])
-        return verdict(
+        found = final_lists(answer, len(expected), self.pick)
+        if not found or any(len(each) != len(expected) for each in found):
+            reason = f"the answer gives no list of {len(expected)} numbers"
+            return binary_feedback(ok=False, reason=reason, action=f'State {len(expected)} numbers: "The answer is ..., ...".')
+        ok = all(self._equal(a, b) for each in found for a, b in zip(each, expected, strict=True))
+        shown = ", ".join(_format_number(value) for value, _ in found[-1][:20])
+        return binary_feedback(
             ok, f"the answer's numbers are {shown}, which is {'right' if ok else 'wrong'}", "Work the numbers out again."
         )
 
@@ -89,14 +89,14 @@ class Numeric:
         return any(abs(reading - b[0]) <= room for reading in readings)
 
 
-def _shown(number: Fraction) -> str:
+def _format_number(number: Fraction) -> str:
     """Six digits of it, however large it is: no float could hold 1e999."""
     return f"{Context(prec=6).divide(number.numerator, number.denominator):g}"
 
 
 def final_numbers(text: str, pick: str) -> list[Number]:
     """The number that a text comes to, none, or several where it does not say which."""
-    if marks := marked(text):
+    if marks := marked_answers(text):
         found = [numbers(piece) for piece in marks]
         return list(dict.fromkeys(values[-1] for values in found if values))
     values = numbers(text)
@@ -107,14 +107,14 @@ def final_numbers(text: str, pick: str) -> list[Number]:
 
 def reference_numbers(text: str) -> list[Number]:
     """The number that a reference comes to, or those of the list that it is; none where it marks several different answers."""
-    pieces = marked(text) or [text]
+    pieces = marked_answers(text) or [text]
     found = [number_list(piece) or numbers(piece)[-1:] for piece in pieces]
     return found[0] if found and all(each == found[0] for each in found) else []
 
 
 def final_lists(text: str, size: int, pick: str) -> list[list[Number]]:
     """The list of numbers that a text comes to, as often as it marks one."""
-    if marks := marked(text):
+    if marks := marked_answers(text):
         found = [values for piece in marks if (values := numbers(piece))]
         joined = [number for values in found for number in values]
         return [joined] if len(joined) == size else found

@@ -16,14 +16,14 @@ from typing import Any, ClassVar, Literal
 
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
-from ...protocols import Ask
+from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from .arguments import check_choice
 from .compute_limits import with_limit
-from .topical import NO_LETTER, Topical, everything, topical
-from .views import measured, reference_of
+from .topical import MASK_CHAR, OnTopicText, filter_on_topic, whole_text
+from .views import reference_of, score_feedback
 
-TOO_LITTLE = "Say more of what the expected answer says, in closer words, and leave out what it does not."
+CLOSER_ACTION = "Say more of what the expected answer says, in closer words, and leave out what it does not."
 
 
 @with_limit
@@ -33,22 +33,22 @@ class _Overlap:
 
     name: str = "overlap"
 
-    free = True
+    model_free = True
     needs = ("reference",)
     on_topic: ClassVar[bool] = False
-    slips: ClassVar[bool] = False
+    tolerate_typos: ClassVar[bool] = False
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """The overlap, from 0 to 1. Raises ConfigError for a task without reference."""
         reference = reference_of(task, self.name)
         score = await asyncio.to_thread(self._score, candidate.text, reference)
-        return measured(score, f"{self.name} {score:.3f} against the expected answer", TOO_LITTLE)
+        return score_feedback(score, f"{self.name} {score:.3f} against the expected answer", CLOSER_ACTION)
 
     def _score(self, answer: str, reference: str) -> float:
-        read = topical(answer, reference, slips=self.slips) if self.on_topic else everything(answer)
+        read = filter_on_topic(answer, reference, tolerate_typos=self.tolerate_typos) if self.on_topic else whole_text(answer)
         return self.measure(read, reference)
 
-    def measure(self, answer: Topical, reference: str) -> float:
+    def measure(self, answer: OnTopicText, reference: str) -> float:
         raise NotImplementedError
 
 
@@ -61,8 +61,8 @@ class Fuzzy(_Overlap):
 
     name: str = "fuzzy"
 
-    def measure(self, answer: Topical, reference: str) -> float:
-        return _ratio(answer.masked, reference)
+    def measure(self, answer: OnTopicText, reference: str) -> float:
+        return _indel_ratio(answer.masked_text, reference)
 
 
 @dataclass(frozen=True)
@@ -72,23 +72,23 @@ class FuzzyOnTopic(_Overlap):
     name: str = "fuzzy_on_topic"
 
     on_topic = True
-    slips = True
+    tolerate_typos = True
 
-    def measure(self, answer: Topical, reference: str) -> float:
-        said = _MASKED.sub(lambda m: NO_LETTER * len(m[0]), _letters(answer.masked))
-        return _ratio(said, _letters(reference))
+    def measure(self, answer: OnTopicText, reference: str) -> float:
+        said = _MASKED_RUN.sub(lambda m: MASK_CHAR * len(m[0]), _letters_only(answer.masked_text))
+        return _indel_ratio(said, _letters_only(reference))
 
 
-def _ratio(said: str, wanted: str) -> float:
+def _indel_ratio(text: str, reference: str) -> float:
     from rapidfuzz import fuzz
 
-    return float(fuzz.ratio(said, wanted)) / 100
+    return float(fuzz.ratio(text, reference)) / 100
 
 
-_MASKED = re.compile(f" ?{NO_LETTER}[{NO_LETTER} ]*")
+_MASKED_RUN = re.compile(f" ?{MASK_CHAR}[{MASK_CHAR} ]*")
 
 
-def _letters(text: str) -> str:
+def _letters_only(text: str) -> str:
     from rapidfuzz.utils import default_process
 
     return " ".join(default_process(text).split())
@@ -103,10 +103,10 @@ class Bleu(_Overlap):
 
     name: str = "bleu"
 
-    def measure(self, answer: Topical, reference: str) -> float:
-        sacrebleu = _sacrebleu()
+    def measure(self, answer: OnTopicText, reference: str) -> float:
+        sacrebleu = _import_sacrebleu()
         bleu = sacrebleu.BLEU(effective_order=True)
-        whole, kept = (bleu.sentence_score(text, [reference]) for text in (answer.masked, answer.kept))
+        whole, kept = (bleu.sentence_score(text, [reference]) for text in (answer.masked_text, answer.on_topic_text))
         scored = bleu.compute_bleu(
             whole.counts, whole.totals, kept.sys_len, whole.ref_len, smooth_method="exp", effective_order=True
         )
@@ -128,8 +128,8 @@ class Chrf(_Overlap):
 
     name: str = "chrf"
 
-    def measure(self, answer: Topical, reference: str) -> float:
-        return float(_sacrebleu().CHRF().sentence_score(answer.masked, [reference]).score) / 100
+    def measure(self, answer: OnTopicText, reference: str) -> float:
+        return float(_import_sacrebleu().CHRF().sentence_score(answer.masked_text, [reference]).score) / 100
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class ChrfOnTopic(Chrf):
     on_topic = True
 
 
-def _sacrebleu() -> Any:
+def _import_sacrebleu() -> Any:
     try:
         from sacrebleu import metrics
     except ImportError as error:
@@ -149,7 +149,7 @@ def _sacrebleu() -> Any:
     return metrics
 
 
-KINDS = ("rougeL", "rouge1", "rouge2")
+ROUGE_KINDS = ("rougeL", "rouge1", "rouge2")
 
 
 @dataclass(frozen=True)
@@ -164,15 +164,15 @@ class Rouge(_Overlap):
     name: str = "rouge"
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, KINDS)
+        check_choice("kind", self.kind, ROUGE_KINDS)
 
-    def measure(self, answer: Topical, reference: str) -> float:
-        said, wanted = _words(answer.masked), _words(reference)
+    def measure(self, answer: OnTopicText, reference: str) -> float:
+        said, wanted = _words(answer.masked_text), _words(reference)
         if self.kind == "rougeL":
             from rapidfuzz.distance import LCSseq
 
             return _f1(LCSseq.similarity(said, wanted), len(said), len(wanted))
-        a, b = (_grams(found, int(self.kind[-1])) for found in (said, wanted))
+        a, b = (_ngrams(found, int(self.kind[-1])) for found in (said, wanted))
         return _f1((a & b).total(), a.total(), b.total())
 
 
@@ -189,9 +189,9 @@ def _words(text: str) -> list[str]:
     return [word for a, b in texts.words(text) for word in text[a:b].lower().split("_") if word]
 
 
-def _grams(found: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
-    return Counter(zip(*(found[i:] for i in range(n)), strict=False))
+def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+    return Counter(zip(*(tokens[i:] for i in range(n)), strict=False))
 
 
-def _f1(hits: int, said: int, wanted: int) -> float:
-    return 2 * hits / (said + wanted) if hits else 0.0
+def _f1(hits: int, predicted: int, expected: int) -> float:
+    return 2 * hits / (predicted + expected) if hits else 0.0

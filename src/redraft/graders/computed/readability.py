@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
-from ...protocols import Ask
+from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
-from ...requirements.length import _syllables as syllables
+from ...requirements.length import count_syllables as syllables
 from ...requirements.length import reading_grade
 from .arguments import check_number
 from .compute_limits import with_limit
-from .views import measured
+from .views import score_feedback
 
-FALL = 10.0  # grades outside the range at which the score is 0
-SLACK = 100.0  # a stretch of n words may be 100/n grades outside: the fewer words, the less its grade says
+FALLOFF = 10.0  # grades outside the range at which the score is 0
+SHORT_TEXT_SLACK = 100.0  # a stretch of n words may be 100/n grades outside: the fewer words, the less its grade says
 
 
 @with_limit
@@ -30,19 +30,19 @@ class Readability:
     for a text that is not in Latin letters or has no words. Code blocks are left out. Reads only the answer.
     """
 
-    least: float = 0.0
-    most: float = 10.0
+    min_grade: float = 0.0
+    max_grade: float = 10.0
     name: str = "readability"
 
-    free = True
+    model_free = True
 
     def __post_init__(self) -> None:
-        check_number("least", self.least, 0, 100)
-        check_number("most", self.most, 0, 100)
-        if self.most < self.least:
-            raise ConfigError(f"most must be >= least ({self.least:g}), got {self.most!r}")
+        check_number("least", self.min_grade, 0, 100)
+        check_number("most", self.max_grade, 0, 100)
+        if self.max_grade < self.min_grade:
+            raise ConfigError(f"most must be >= least ({self.min_grade:g}), got {self.max_grade!r}")
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """From 0 to 1, or None."""
         return await asyncio.to_thread(self._measure, candidate.text)
 
@@ -50,21 +50,21 @@ class Readability:
         whole = reading_grade(text)
         if whole is None:
             return Feedback(None, "it cannot be measured: there are no words in Latin letters, or too few")
-        off, words, worst = max((self._off(grade, words), words, grade) for words, grade in grades(text))
+        off, words, worst = max((self._distance(grade, words), words, grade) for words, grade in running_grades(text))
         where = "" if abs(worst - whole) < 0.05 else f"; {worst:.1f} in its first {words} words"
-        wanted = f"{self.least:g} to {self.most:g}"
-        hint = "shorter sentences and words" if worst > self.most else "longer sentences and richer words"
+        wanted = f"{self.min_grade:g} to {self.max_grade:g}"
+        hint = "shorter sentences and words" if worst > self.max_grade else "longer sentences and richer words"
         reason = f"reading grade {whole:.1f}{where}; wanted {wanted}"
-        return measured(1 - min(off, FALL) / FALL, reason, f"Use {hint}: the reading grade must be {wanted}.")
+        return score_feedback(1 - min(off, FALLOFF) / FALLOFF, reason, f"Use {hint}: the reading grade must be {wanted}.")
 
-    def _off(self, grade: float, words: int) -> float:
-        outside = max(self.least - max(grade, 0.0), max(grade, 0.0) - self.most, 0.0)
-        return max(0.0, outside - SLACK / words)
+    def _distance(self, grade: float, words: int) -> float:
+        outside = max(self.min_grade - max(grade, 0.0), max(grade, 0.0) - self.max_grade, 0.0)
+        return max(0.0, outside - SHORT_TEXT_SLACK / words)
 
 
-def grades(text: str) -> Iterator[tuple[int, float]]:
+def running_grades(text: str) -> Iterator[tuple[int, float]]:
     """The number of words so far and their grade, at the end of every sentence that has Latin words."""
-    prose = texts.outside(text, lambda piece: piece, texts.fences(text)).strip()
+    prose = texts.change_unprotected(text, lambda piece: piece, texts.fenced_blocks(text)).strip()
     count = spoken = 0
     for number, (start, end) in enumerate(texts.sentences(prose), 1):
         sentence = prose[start:end].lower()

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...core.records import Candidate, Feedback, Task
-from ...protocols import Ask
+from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from .arguments import check_number
 from .compute_limits import with_limit
-from .views import measured
+from .views import score_feedback
 
-LEAST_WORDS = 50  # a text counts as at least this long: a short one cannot loop much
-LONGEST_WORD = 30  # what is longer is read in pieces of three letters, so that "hahahaha..." is a loop, too
+MIN_WORDS = 50  # a text counts as at least this long: a short one cannot loop much
+MAX_WORD_CHARS = 30  # what is longer is read in pieces of three letters, so that "hahahaha..." is a loop, too
 
 
 @with_limit
@@ -29,27 +29,27 @@ class Repetition:
     n: int = 4
     name: str = "repetition"
 
-    free = True
+    model_free = True
 
     def __post_init__(self) -> None:
         check_number("n", self.n, 1, 50, whole=True)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """The share that is not repeated, from 0 to 1; 1 for a text without words."""
         words = await asyncio.to_thread(lambda: list(_words(candidate.text)))
-        share, sample = _worst(words, self.n)
+        share, sample = _worst_repetition(words, self.n)
         reason = f"{share:.0%} of the words repeat earlier sequences of {self.n} words"
-        return measured(1 - share, reason, f"Do not say the same thing again ({sample!r} comes back)." if sample else "")
+        return score_feedback(1 - share, reason, f"Do not say the same thing again ({sample!r} comes back)." if sample else "")
 
 
 def _words(text: str) -> Iterator[str]:
     for start, end in texts.words(text):
         word = text[start:end].casefold()
-        step = len(word) if len(word) <= LONGEST_WORD else 3
+        step = len(word) if len(word) <= MAX_WORD_CHARS else 3
         yield from (word[i : i + step] for i in range(0, len(word), step))
 
 
-def _worst(words: list[str], n: int) -> tuple[float, str]:
+def _worst_repetition(words: list[str], n: int) -> tuple[float, str]:
     """The worst share of any beginning of the text, and the first sequence that came back."""
     seen: set[tuple[str, ...]] = set()
     repeats, worst, sample = 0, 0.0, ""
@@ -58,5 +58,5 @@ def _worst(words: list[str], n: int) -> tuple[float, str]:
             repeats += 1
             sample = sample or " ".join(gram)[:80]
         seen.add(gram)
-        worst = max(worst, repeats / max(i + n, LEAST_WORDS))
+        worst = max(worst, repeats / max(i + n, MIN_WORDS))
     return worst, sample

@@ -11,19 +11,19 @@ from typing import Any, Literal, TypeAlias
 
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
-from ...protocols import Ask
-from ...requirements.data import read
+from ...protocols import JudgeClient
+from ...requirements.data import parse_json
 from .arguments import check_choice
 from .compute_limits import with_limit
-from .json_fields import canonical
-from .views import measured, shown
+from .json_fields import canonical_json
+from .views import preview, score_feedback
 
-Call: TypeAlias = tuple[str, str]
+CallKey: TypeAlias = tuple[str, str]
 MODES = ("order", "any", "subset")
 
 _FENCE = re.compile(r"```(?:json|tool_call|tool_calls)?[ \t]*\r?\n([^`]*)```", re.IGNORECASE)
 _TAG = re.compile(r"<tool_call>([^<]*)</tool_call>")
-_LIKE_A_CALL = re.compile(r"tool_calls?|\"(?:name|arguments|function)\"\s*:", re.IGNORECASE)
+_CALL_HINT = re.compile(r"tool_calls?|\"(?:name|arguments|function)\"\s*:", re.IGNORECASE)
 
 
 @with_limit
@@ -46,93 +46,93 @@ class ToolCalls:
     arguments: bool = True
     name: str = "tool_calls"
 
-    free = True
+    model_free = True
     reads_metadata = True
     reads_tool_calls = True
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """From 0 to 1. Raises ConfigError for a task that expects nothing that can be read."""
-        return await asyncio.to_thread(self._compare, self._expected(task), candidate)
+        return await asyncio.to_thread(self._compare, self._expected_calls(task), candidate)
 
-    def _expected(self, task: Task) -> list[Call]:
+    def _expected_calls(self, task: Task) -> list[CallKey]:
         given = task.metadata.get("tool_calls", MISSING)
         if given is MISSING and task.reference is None:
             raise ConfigError(
                 f'grader {self.name!r} needs the task\'s metadata["tool_calls"] or reference, and this task has neither'
             )
         try:
-            return self._calls(read(task.reference or "") if given is MISSING else given)
+            return self._parse_calls(parse_json(task.reference or "") if given is MISSING else given)
         except ValueError as error:
             raise ConfigError(f"grader {self.name!r} cannot read the expected tool calls: {error}") from None
 
-    def _compare(self, wanted: list[Call], candidate: Candidate) -> Feedback:
+    def _compare(self, expected: list[CallKey], candidate: Candidate) -> Feedback:
         try:
-            made = self._made(candidate, none_expected=not wanted)
+            made = self._made_calls(candidate, none_expected=not expected)
         except ValueError as error:
             return Feedback(0.0, f"no tool calls can be read: {error}", ("Answer with the tool calls as one JSON list.",))
-        score = _share(made, wanted, self.mode)
-        odd = [shown(name, 40) for name, _ in (Counter(made) - Counter(wanted))]
+        score = _match_share(made, expected, self.mode)
+        odd = [preview(name, 40) for name, _ in (Counter(made) - Counter(expected))]
         hint = f"Not expected like this: {', '.join(odd[:10])}." if odd else "Calls are missing or out of order."
-        return measured(score, f"{len(made)} tool calls made, {len(wanted)} expected, {score:.0%} in agreement", hint)
+        return score_feedback(score, f"{len(made)} tool calls made, {len(expected)} expected, {score:.0%} in agreement", hint)
 
-    def _made(self, candidate: Candidate, *, none_expected: bool) -> list[Call]:
+    def _made_calls(self, candidate: Candidate, *, none_expected: bool) -> list[CallKey]:
         text = candidate.text
         if candidate.tool_calls:
-            return self._calls([call.as_message_part() for call in candidate.tool_calls])
-        if none_expected and not _LIKE_A_CALL.search(text):
+            return self._parse_calls([call.as_message_part() for call in candidate.tool_calls])
+        if none_expected and not _CALL_HINT.search(text):
             return []
-        return self._calls(_json_in(text))
+        return self._parse_calls(_find_json(text))
 
-    def _calls(self, value: Any) -> list[Call]:
+    def _parse_calls(self, value: Any) -> list[CallKey]:
         if isinstance(value, dict):
             value = value.get("tool_calls", [value])
         if not isinstance(value, list | tuple):
             raise ValueError("there is no list of calls")
-        return [self._call(each) for each in value]
+        return [self._parse_call(each) for each in value]
 
-    def _call(self, value: Any) -> Call:
+    def _parse_call(self, value: Any) -> CallKey:
         value = value.get("function", value) if isinstance(value, dict) else value
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise ValueError('a call is {"name": ..., "arguments": {...}}')
         arguments = value.get("arguments", value.get("parameters")) or {}
         if isinstance(arguments, str):
-            arguments = _loaded(arguments)
-        return value["name"], canonical(arguments) if self.arguments else ""
+            arguments = _load_json(arguments)
+        return value["name"], canonical_json(arguments) if self.arguments else ""
 
 
 MISSING = object()
 
 
-def _json_in(text: str) -> Any:
+def _find_json(text: str) -> Any:
     """The value that the text is as JSON, or that its one fence or its tags hold. Raises ValueError."""
     if tags := _TAG.findall(text):
-        if _LIKE_A_CALL.search(_TAG.sub("", text)):
+        if _CALL_HINT.search(_TAG.sub("", text)):
             raise ValueError("there are calls outside the tags")
-        return [_loaded(tag) for tag in tags]
+        return [_load_json(tag) for tag in tags]
     fences = _FENCE.findall(text)
     if len(fences) > 1:
         raise ValueError("there are several code fences")
-    return _loaded(fences[0] if fences else text)
+    return _load_json(fences[0] if fences else text)
 
 
-def _loaded(text: str) -> Any:
+def _load_json(text: str) -> Any:
     try:
-        return read(text)
+        return parse_json(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
 
-def _share(made: Sequence[Call], wanted: Sequence[Call], mode: str) -> float:
-    if not made and not wanted:
+def _match_share(actual: Sequence[CallKey], expected: Sequence[CallKey], mode: str) -> float:
+    if not actual and not expected:
         return 1.0
-    common = (Counter(made) & Counter(wanted)).total()
+    common = (Counter(actual) & Counter(expected)).total()
     if mode == "subset":
-        return common / len(wanted) if wanted else 0.0
+        return common / len(expected) if expected else 0.0
     if mode == "order":
         from rapidfuzz.distance import LCSseq
 
-        common = LCSseq.similarity(made, wanted)
-    return common / max(len(made), len(wanted))
+        common = LCSseq.similarity(actual, expected)
+    return common / max(len(actual), len(expected))

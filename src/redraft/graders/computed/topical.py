@@ -16,39 +16,39 @@ from dataclasses import dataclass
 
 from ...requirements import text_spans as texts
 
-HALF = 0.5  # of the words of a sentence
-QUARTER = 0.25  # of the words of the reference
-NEAR = 80.0  # of 100: as alike as a word and itself with a slip in it
-MOST_PAIRS = 300_000  # words times words that are compared for slips; beyond that only equal words count
-NO_LETTER = "\ua66e"  # a letter that occurs in one manuscript of 1429
+MIN_KNOWN_SHARE = 0.5  # of the words of a sentence
+MIN_REFERENCE_SHARE = 0.25  # of the words of the reference
+TYPO_SIMILARITY = 80.0  # of 100: as alike as a word and itself with a slip in it
+MAX_WORD_PAIRS = 300_000  # words times words that are compared for slips; beyond that only equal words count
+MASK_CHAR = "\ua66e"  # a letter that occurs in one manuscript of 1429
 
 _BREAK = re.compile(r"((?<=[.!?\u2026])\s+|[\r\n]+|(?<=[\u3002\uff01\uff1f]))")
 
 
 @dataclass(frozen=True, slots=True)
-class Topical:
+class OnTopicText:
     """An answer with its off-topic sentences made unreadable (`masked`), and without them (`kept`)."""
 
-    masked: str
-    kept: str
+    masked_text: str
+    on_topic_text: str
 
 
-def everything(text: str) -> Topical:
-    return Topical(text, text)
+def whole_text(text: str) -> OnTopicText:
+    return OnTopicText(text, text)
 
 
-def topical(answer: str, reference: str, *, slips: bool = False) -> Topical:
+def filter_on_topic(answer: str, reference: str, *, tolerate_typos: bool = False) -> OnTopicText:
     """The answer, sorted by sentences. With `slips` a misspelt word of the reference counts as that word."""
     known = words(reference)
     telling = {word for word in known if len(word) >= (2 if word[0].isdigit() else 4)}
-    knows, brings = (_near(answer, some) if slips else some.__contains__ for some in (known, telling))
-    enough = max(1, QUARTER * len(telling))
+    knows, brings = (_typo_matcher(answer, some) if tolerate_typos else some.__contains__ for some in (known, telling))
+    enough = max(1, MIN_REFERENCE_SHARE * len(telling))
     masked, kept = [], []
     for i, piece in enumerate(_BREAK.split(answer)):
-        on_topic = i % 2 == 1 or _share(piece, knows) > HALF or sum(map(brings, words(piece))) >= enough
+        on_topic = i % 2 == 1 or _known_share(piece, knows) > MIN_KNOWN_SHARE or sum(map(brings, words(piece))) >= enough
         masked.append(piece if on_topic else _mask(piece))
         kept.append(piece if on_topic else " ")
-    return Topical("".join(masked), "".join(kept))
+    return OnTopicText("".join(masked), "".join(kept))
 
 
 def words(text: str) -> set[str]:
@@ -56,33 +56,35 @@ def words(text: str) -> set[str]:
     return {text[a:b].casefold() for a, b in texts.words(text)}
 
 
-def content(found: list[str]) -> list[str]:
+def content_words(tokens: list[str]) -> list[str]:
     """Those that say what it is about; all of them where none does."""
-    return [w for w in found if len(w) >= 4 or w[0].isdigit() or w[0] >= "\u2e80"] or found
+    return [w for w in tokens if len(w) >= 4 or w[0].isdigit() or w[0] >= "\u2e80"] or tokens
 
 
-def _share(piece: str, knows: Callable[[str], bool]) -> float:
-    found = content([piece[a:b].casefold() for a, b in texts.words(piece)])
-    return sum(map(knows, found)) / len(found) if found else 0.0
+def _known_share(piece: str, is_known: Callable[[str], bool]) -> float:
+    found = content_words([piece[a:b].casefold() for a, b in texts.words(piece)])
+    return sum(map(is_known, found)) / len(found) if found else 0.0
 
 
-def _near(answer: str, known: set[str]) -> Callable[[str], bool]:
+def _typo_matcher(answer: str, known: set[str]) -> Callable[[str], bool]:
     from rapidfuzz import fuzz, process
 
     said = words(answer)
-    if len(said) * len(known) > MOST_PAIRS:
+    if len(said) * len(known) > MAX_WORD_PAIRS:
         return known.__contains__
     choices = sorted(known)
-    return {word for word in said if process.extractOne(word, choices, scorer=fuzz.ratio, score_cutoff=NEAR)}.__contains__
+    return {
+        word for word in said if process.extractOne(word, choices, scorer=fuzz.ratio, score_cutoff=TYPO_SIMILARITY)
+    }.__contains__
 
 
 def _mask(piece: str) -> str:
     out, last = [], 0
     for start, end in texts.words(piece):
-        out += [_blank(piece[last:start]), NO_LETTER * (end - start)]
+        out += [_blank_out(piece[last:start]), MASK_CHAR * (end - start)]
         last = end
-    return "".join([*out, _blank(piece[last:])])
+    return "".join([*out, _blank_out(piece[last:])])
 
 
-def _blank(gap: str) -> str:
+def _blank_out(gap: str) -> str:
     return re.sub(r"\S", " ", gap)

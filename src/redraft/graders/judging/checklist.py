@@ -18,45 +18,45 @@ from typing import Any, ClassVar, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ... import checks
-from ...core.cancellation import run_beside
-from ...core.records import Candidate, Criterion, Feedback, Task
+from ...core.cancellation import run_in_thread_if_large
+from ...core.records import Candidate, CriterionScore, Feedback, Task
 from ...errors import ConfigError
-from ...middleware.messages import NOT_SHOWN
-from ...protocols import Ask, Reply
-from ..computed.no_answer import find_no_answer
-from ..rubric import READABLE, only, read_table, weight_of
+from ...middleware.messages import IMAGES_OMITTED_NOTE
+from ...protocols import JudgeClient, Reply
+from ..computed.no_answer import find_no_answer_reason
+from ..rubric import TASK_FIELDS, check_keys, read_table, weight_of
 from . import json_reader as reading
 from .pointwise import (
-    ANSWER,
-    LONGEST_CHANGE,
-    LONGEST_QUOTE,
-    NO_ANSWER,
+    JSON_ONLY,
+    MAX_CHANGE_CHARS,
+    MAX_QUOTE_CHARS,
+    NO_ANSWER_ACTION,
     SYSTEM,
-    Inquiry,
-    actions_of,
-    an_object,
-    change_at,
-    check_setting,
-    mean,
-    no_answer,
-    put,
-    text_up_to,
+    JudgeRequest,
+    ask_judge,
+    change_text,
+    check_judge_config,
+    no_answer_feedback,
+    object_schema,
+    open_actions,
+    text_schema,
+    weighted_mean,
 )
-from .prompt import CONTROL_NOTICE, DATA_NOTICE, enclose, notice, without_control_tokens
-from .transcript import materials, size_of, transcript
+from .prompt import CONTROL_NOTICE, DATA_NOTICE, data_notice, enclose, without_control_tokens
+from .transcript import build_transcript, input_texts, total_chars
 
-WORTH = {"yes": 1.0, "partial": 0.5, "no": 0.0}
-MOST_QUESTIONS, LONGEST_QUESTION = 40, 300  # characters
-MOST_KEPT = 1024  # tasks whose drawn questions are kept
-DRAW = (
+ANSWER_SCORES = {"yes": 1.0, "partial": 0.5, "no": 0.0}
+MAX_QUESTIONS, MAX_QUESTION_CHARS = 40, 300  # characters
+MAX_CACHED_TASKS = 1024  # tasks whose drawn questions are kept
+QUESTIONS_PROMPT = (
     "Write down at most {n} questions by which an answer to this task can be checked. Each can be answered with yes or no by "
     "reading the answer, asks for one thing only, and yes is what a good answer gets. Begin with what the task demands "
     "in so many words; then what it takes for granted. Do not answer the task, and ask nothing twice."
 )
-DRAW_FORM = '{"questions": ["Does the answer ...?"]}'
-CHECK = "Answer each question about the answer below."
-ROW = '"q1": {"evidence": "short quote", "change": "what to change, or empty", "answer": "yes, partial or no"}'
-MEANING = "yes: fully so; partial: in part, or not throughout; no: not so, or it cannot be seen in the answer."
+QUESTIONS_FORMAT = '{"questions": ["Does the answer ...?"]}'
+CHECKLIST_PROMPT = "Answer each question about the answer below."
+ANSWER_FORMAT = '"q1": {"evidence": "short quote", "change": "what to change, or empty", "answer": "yes, partial or no"}'
+ANSWER_MEANINGS = "yes: fully so; partial: in part, or not throughout; no: not so, or it cannot be seen in the answer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,39 +68,39 @@ class Question:
 
 
 Questions: TypeAlias = tuple[Question, ...]
-Given: TypeAlias = Sequence[str | tuple[str, float] | Question] | str | Path
+QuestionsInput: TypeAlias = Sequence[str | tuple[str, float] | Question] | str | Path
 
 
-class Drawn:
+class QuestionCache:
     """The questions drawn so far, by task. Those who ask for the same ones at the same moment wait for one drawing."""
 
-    def __init__(self, kept: Mapping[str, Questions] | None = None) -> None:
-        self._kept = dict(kept or {})
+    def __init__(self, questions: Mapping[str, Questions] | None = None) -> None:
+        self._questions = dict(questions or {})
         self._guard = threading.Lock()
-        self._waits: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
 
-    def __reduce__(self) -> tuple[type[Drawn], tuple[dict[str, Questions]]]:
-        return Drawn, (dict(self._kept),)
+    def __reduce__(self) -> tuple[type[QuestionCache], tuple[dict[str, Questions]]]:
+        return QuestionCache, (dict(self._questions),)
 
-    async def of(self, key: str, draw: Callable[[], Awaitable[Questions]]) -> Questions:
+    async def get_or_create(self, key: str, generate: Callable[[], Awaitable[Questions]]) -> Questions:
         """The questions under `key`; where there are none, what `draw` draws.
 
         Two event loops may both draw; what came first is kept.
         """
         async with self._lock(key):
-            known = self._kept.get(key)
-            return known if known is not None else self._keep(key, await draw())
+            known = self._questions.get(key)
+            return known if known is not None else self._store(key, await generate())
 
     def _lock(self, key: str) -> asyncio.Lock:
         """One lock a task and event loop, for as long as somebody holds or awaits it."""
         with self._guard:
-            return self._waits.setdefault(asyncio.get_running_loop(), WeakValueDictionary()).setdefault(key, asyncio.Lock())
+            return self._locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary()).setdefault(key, asyncio.Lock())
 
-    def _keep(self, key: str, drawn: Questions) -> Questions:
+    def _store(self, key: str, questions: Questions) -> Questions:
         with self._guard:
-            while len(self._kept) >= MOST_KEPT:
-                del self._kept[next(iter(self._kept))]
-            return self._kept.setdefault(key, drawn)
+            while len(self._questions) >= MAX_CACHED_TASKS:
+                del self._questions[next(iter(self._questions))]
+            return self._questions.setdefault(key, questions)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Checklist:
     Raises ConfigError.
     """
 
-    questions: Given | None = None
+    questions: QuestionsInput | None = None
     n: int = 6
     name: str = "checklist"
     model: Any = None
@@ -121,91 +121,98 @@ class Checklist:
     max_tokens: int | None = 2048
     max_eval_chars: int = 32_768
     images: bool = True
-    _drawn: Drawn = field(default_factory=Drawn, init=False, repr=False, compare=False)
+    _question_cache: QuestionCache = field(default_factory=QuestionCache, init=False, repr=False, compare=False)
 
-    wording: ClassVar[tuple[str, ...]] = (
-        SYSTEM, DRAW, DRAW_FORM, CHECK, ROW, MEANING, ANSWER, DATA_NOTICE, CONTROL_NOTICE, NOT_SHOWN, NO_ANSWER
+    prompt_texts: ClassVar[tuple[str, ...]] = (
+        SYSTEM, QUESTIONS_PROMPT, QUESTIONS_FORMAT, CHECKLIST_PROMPT, ANSWER_FORMAT, ANSWER_MEANINGS, JSON_ONLY, DATA_NOTICE, CONTROL_NOTICE, IMAGES_OMITTED_NOTE, NO_ANSWER_ACTION
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        check_setting(self.name, self)
-        checks.whole_number("checklist: n", self.n, 1, MOST_QUESTIONS)
+        check_judge_config(self.name, self)
+        checks.whole_number("checklist: n", self.n, 1, MAX_QUESTIONS)
         if self.questions is not None:
             object.__setattr__(self, "questions", as_questions(self.questions))
 
     @property
-    def calls_once(self) -> int:
+    def setup_calls(self) -> int:
         """The calls that it makes once for a task."""
         return 1 if self.questions is None else 0
 
-    async def grade(self, task: Task, candidate: Candidate, ask: Ask) -> Feedback:
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Feedback on one candidate. A text that is no answer at all gets 0 without a call.
 
         Raises BadResponseError when an answer stays unreadable after one re-ask.
         """
-        if not candidate.tool_calls and (why := await find_no_answer(candidate.text, task)):
-            return no_answer(why)
+        if not candidate.tool_calls and (why := await find_no_answer_reason(candidate.text, task)):
+            return no_answer_feedback(why)
         questions = await self.questions_for(task, ask)
-        texts = await run_beside(size_of(task, candidate.readable), materials, task, candidate, READABLE)
-        inquiry = Inquiry(texts, partial(_check, questions), _answers(len(questions)), partial(read, questions=questions))
-        feedback, exhibit = await put(inquiry, task, self, ask)
-        return exhibit.noted(feedback)
+        texts = await run_in_thread_if_large(total_chars(task, candidate.display_text), input_texts, task, candidate, TASK_FIELDS)
+        inquiry = JudgeRequest(
+            texts,
+            partial(_checklist_prompt, questions),
+            _answers_schema(len(questions)),
+            partial(parse_answers, questions=questions),
+        )
+        feedback, exhibit = await ask_judge(inquiry, task, self, ask)
+        return exhibit.with_omission_note(feedback)
 
-    async def questions_for(self, task: Task, ask: Ask) -> Questions:
+    async def questions_for(self, task: Task, ask: JudgeClient) -> Questions:
         """The questions given, or those drawn from the task; drawn now if they never were."""
         if self.questions is not None:
             return as_questions(self.questions)
-        key = await run_beside(size_of(task), _key, task)
-        return await self._drawn.of(key, lambda: self._draw(task, ask))
+        key = await run_in_thread_if_large(total_chars(task), _task_key, task)
+        return await self._question_cache.get_or_create(key, lambda: self._generate_questions(task, ask))
 
-    async def _draw(self, task: Task, ask: Ask) -> Questions:
-        given = {name: getattr(task, name) for name in READABLE}
-        told = await run_beside(size_of(task), transcript, task)
+    async def _generate_questions(self, task: Task, ask: JudgeClient) -> Questions:
+        given = {name: getattr(task, name) for name in TASK_FIELDS}
+        told = await run_in_thread_if_large(total_chars(task), build_transcript, task)
         texts = {**told.texts, **{name: text for name, text in given.items() if text}}
-        inquiry = Inquiry(texts, partial(_wish, self.n), _drawing(self.n), partial(read_drawn, most=self.n))
-        drawn, _ = await put(inquiry, task, self, ask)
+        inquiry = JudgeRequest(
+            texts, partial(_question_prompt, self.n), _questions_schema(self.n), partial(parse_questions, max_questions=self.n)
+        )
+        drawn, _ = await ask_judge(inquiry, task, self, ask)
         return drawn
 
 
-def as_questions(given: Given) -> Questions:
+def as_questions(source: QuestionsInput) -> Questions:
     """Questions from texts, (text, weight) pairs, or a file. Raises ConfigError."""
-    if isinstance(given, str | Path):
-        data, _ = read_table(given, "questions", _lines, "checklist")
-        return _listed(_questions_in(data, str(given)), str(given))
-    return _listed(given, "checklist")
+    if isinstance(source, str | Path):
+        data, _ = read_table(source, "questions", _parse_lines, "checklist")
+        return _questions_from_rows(_questions_in(data, str(source)), str(source))
+    return _questions_from_rows(source, "checklist")
 
 
 def _questions_in(data: Mapping[str, Any], where: str) -> Any:
-    only(data, ("name", "about", "questions"), where)
+    check_keys(data, ("name", "about", "questions"), where)
     return data.get("questions")
 
 
-def _listed(rows: Any, where: str) -> Questions:
-    if not isinstance(rows, Sequence) or not 1 <= len(rows) <= MOST_QUESTIONS:
-        raise ConfigError(f"{where}: `questions` must be a list of 1 to {MOST_QUESTIONS} questions, got {rows!r}")
-    questions = tuple(_question(row, where) for row in rows)
-    if twice := _repeated([q.text for q in questions]):
+def _questions_from_rows(rows: Any, where: str) -> Questions:
+    if not isinstance(rows, Sequence) or not 1 <= len(rows) <= MAX_QUESTIONS:
+        raise ConfigError(f"{where}: `questions` must be a list of 1 to {MAX_QUESTIONS} questions, got {rows!r}")
+    questions = tuple(_question_from_row(row, where) for row in rows)
+    if twice := _first_duplicate([q.text for q in questions]):
         raise ConfigError(f"{where}: the question {twice!r} stands there twice")
     return questions
 
 
-def _question(row: Any, where: str) -> Question:
+def _question_from_row(row: Any, where: str) -> Question:
     if isinstance(row, Mapping):
-        only(row, ("question", "weight"), where)
+        check_keys(row, ("question", "weight"), where)
         row = row.get("question"), row.get("weight", 1.0)
     match row:
         case Question(text, weight) | [text, weight]:
             pass
         case text:
             weight = 1.0
-    if not isinstance(text, str) or not text.strip() or len(text) > LONGEST_QUESTION:
+    if not isinstance(text, str) or not text.strip() or len(text) > MAX_QUESTION_CHARS:
         raise ConfigError(
-            f"{where}: a question is a text of 1 to {LONGEST_QUESTION} characters, perhaps with a weight, got {row!r}"
+            f"{where}: a question is a text of 1 to {MAX_QUESTION_CHARS} characters, perhaps with a weight, got {row!r}"
         )
     return Question(" ".join(text.split()), weight_of(weight, text, where))
 
 
-def _repeated(texts: Sequence[str]) -> str | None:
+def _first_duplicate(texts: Sequence[str]) -> str | None:
     """The first text that stands there twice, whatever its case."""
     seen: set[str] = set()
     for text in texts:
@@ -215,13 +222,13 @@ def _repeated(texts: Sequence[str]) -> str | None:
     return None
 
 
-def _lines(text: str) -> Mapping[str, Any]:
+def _parse_lines(text: str) -> Mapping[str, Any]:
     """Each line is a question; headings are none."""
     lines = [line.strip() for line in text.splitlines() if not line.lstrip().startswith("#")]
     return {"questions": [line.lstrip("-* ") for line in lines if line.lstrip("-* ")]}
 
 
-def _key(task: Task) -> str:
+def _task_key(task: Task) -> str:
     asked = [task.messages, task.context, task.reference, task.tests]
     return sha256(json.dumps(asked, sort_keys=True, default=repr).encode()).hexdigest()
 
@@ -229,57 +236,57 @@ def _key(task: Task) -> str:
 # ---- what the model is asked, and what it answers
 
 
-def _wish(n: int, texts: Mapping[str, str], nonce: str) -> str:
+def _question_prompt(n: int, texts: Mapping[str, str], nonce: str) -> str:
     shown = (enclose(name, text, nonce) for name, text in texts.items())
-    return "\n\n".join([DRAW.replace("{n}", str(n)), notice(nonce), *shown, f"{ANSWER}\n{DRAW_FORM}"])
+    return "\n\n".join([QUESTIONS_PROMPT.replace("{n}", str(n)), data_notice(nonce), *shown, f"{JSON_ONLY}\n{QUESTIONS_FORMAT}"])
 
 
-def _drawing(n: int) -> dict[str, Any]:
-    return an_object(questions={"type": "array", "items": text_up_to(LONGEST_QUESTION), "minItems": 1, "maxItems": n})
+def _questions_schema(n: int) -> dict[str, Any]:
+    return object_schema(questions={"type": "array", "items": text_schema(MAX_QUESTION_CHARS), "minItems": 1, "maxItems": n})
 
 
-def read_drawn(reply: Reply, most: int) -> Questions:
+def parse_questions(reply: Reply, max_questions: int) -> Questions:
     """The questions in a reply. Raises Unreadable unless they are 1 to `most`, different and not overlong."""
     held = reading.read_object(reply.text).get("questions")
-    if not isinstance(held, list) or not 1 <= len(held) <= most:
-        raise reading.Unreadable(f"'questions' must be a list of 1 to {most} texts")
-    if not all(isinstance(q, str) and q.strip() and len(q) <= LONGEST_QUESTION for q in held):
-        raise reading.Unreadable(f"a question is a text of 1 to {LONGEST_QUESTION} characters")
+    if not isinstance(held, list) or not 1 <= len(held) <= max_questions:
+        raise reading.UnreadableOutput(f"'questions' must be a list of 1 to {max_questions} texts")
+    if not all(isinstance(q, str) and q.strip() and len(q) <= MAX_QUESTION_CHARS for q in held):
+        raise reading.UnreadableOutput(f"a question is a text of 1 to {MAX_QUESTION_CHARS} characters")
     questions = tuple(Question(" ".join(q.split())) for q in held)
-    if twice := _repeated([q.text for q in questions]):
-        raise reading.Unreadable(f"the question {twice!r} stands there twice")
+    if twice := _first_duplicate([q.text for q in questions]):
+        raise reading.UnreadableOutput(f"the question {twice!r} stands there twice")
     return questions
 
 
-def _check(questions: Questions, texts: Mapping[str, str], nonce: str) -> str:
-    listed = "\n".join([CHECK, *(f"q{n}: {without_control_tokens(q.text)}" for n, q in enumerate(questions, 1))])
+def _checklist_prompt(questions: Questions, texts: Mapping[str, str], nonce: str) -> str:
+    listed = "\n".join([CHECKLIST_PROMPT, *(f"q{n}: {without_control_tokens(q.text)}" for n, q in enumerate(questions, 1))])
     shown = (enclose(name, text, nonce) for name, text in texts.items())
-    form = ", ".join([ROW, *(f'"q{n}": {{...}}' for n in range(2, len(questions) + 1))])
-    return "\n\n".join([listed, notice(nonce), *shown, f"{ANSWER}\n{{{form}}}\n{MEANING}"])
+    form = ", ".join([ANSWER_FORMAT, *(f'"q{n}": {{...}}' for n in range(2, len(questions) + 1))])
+    return "\n\n".join([listed, data_notice(nonce), *shown, f"{JSON_ONLY}\n{{{form}}}\n{ANSWER_MEANINGS}"])
 
 
-def _answers(n: int) -> dict[str, Any]:
-    answer = {"type": "string", "enum": list(WORTH)}
-    line = an_object(evidence=text_up_to(LONGEST_QUOTE), change=text_up_to(LONGEST_CHANGE), answer=answer)
-    return an_object(**{f"q{k}": line for k in range(1, n + 1)})
+def _answers_schema(n: int) -> dict[str, Any]:
+    answer = {"type": "string", "enum": list(ANSWER_SCORES)}
+    line = object_schema(evidence=text_schema(MAX_QUOTE_CHARS), change=text_schema(MAX_CHANGE_CHARS), answer=answer)
+    return object_schema(**{f"q{k}": line for k in range(1, n + 1)})
 
 
-def read(reply: Reply, questions: Questions) -> Feedback:
+def parse_answers(reply: Reply, questions: Questions) -> Feedback:
     """The feedback in a reply. Raises Unreadable unless each question is answered with yes, partial or no."""
     data = reading.read_object(reply.text)
-    views = tuple(_view(data, f"q{n}", q) for n, q in enumerate(questions, 1))
+    views = tuple(_parse_criterion(data, f"q{n}", q) for n, q in enumerate(questions, 1))
     if strangers := data.keys() - {f"q{n}" for n in range(1, len(questions) + 1)}:
-        raise reading.Unreadable(f"there is no question {min(strangers)[:60]!r}")
-    score = mean(views)
-    met, partly = sum(v.score == 1 for v in views), sum(v.score == WORTH["partial"] for v in views)
+        raise reading.UnreadableOutput(f"there is no question {min(strangers)[:60]!r}")
+    score = weighted_mean(views)
+    met, partly = sum(v.score == 1 for v in views), sum(v.score == ANSWER_SCORES["partial"] for v in views)
     reason = f"{met} of {len(views)} yes" + (f", {partly} in part" if partly else "")
-    return Feedback(score, reason, actions_of(views), met == len(views), views)
+    return Feedback(score, reason, open_actions(views), met == len(views), views)
 
 
-def _view(data: Mapping[str, Any], key: str, asked: Question) -> Criterion:
+def _parse_criterion(data: Mapping[str, Any], key: str, question: Question) -> CriterionScore:
     row = reading.object_at(data, key)
-    said = reading.text(row, "answer").lower()  # (casefold makes "yes" of a long s, too)
-    if said not in WORTH:
-        raise reading.Unreadable(f"the answer to {key!r} must be yes, partial or no, got {said[:60]!r}")
-    change = "" if said == "yes" else change_at(row, f"Make the answer to this yes: {asked.text}")
-    return Criterion(asked.text, WORTH[said], reading.text(row, "evidence")[:300], change, asked.weight)
+    said = reading.string_at(row, "answer").lower()  # (casefold makes "yes" of a long s, too)
+    if said not in ANSWER_SCORES:
+        raise reading.UnreadableOutput(f"the answer to {key!r} must be yes, partial or no, got {said[:60]!r}")
+    change = "" if said == "yes" else change_text(row, f"Make the answer to this yes: {question.text}")
+    return CriterionScore(question.text, ANSWER_SCORES[said], reading.string_at(row, "evidence")[:300], change, question.weight)

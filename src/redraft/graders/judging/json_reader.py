@@ -17,24 +17,24 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...jsontext import depth, refuse_constant, unique_keys
+from ...jsontext import nesting_depth, reject_constant, reject_duplicate_keys
 
-MOST_CHARS = 200_000
-MOST_MENDED = 16_384  # characters from the first brace on; a longer answer is clean JSON or unreadable
-MOST_DEPTH = 32
-MOST_DIGITS = 15
-LONGEST_FLOAT = 40  # characters
-TOO_DEEP = f"the JSON is nested too deep; at most {MOST_DEPTH} is read"
-TAG = r"(?:think(?:ing)?|thought|reasoning)>"
-MARK = re.compile(rf"[{{}}]|</?{TAG}", re.IGNORECASE)
-OPENING = re.compile(f"<{TAG}", re.IGNORECASE)
-CLOSING = re.compile(f"</{TAG}", re.IGNORECASE)
+MAX_CHARS = 200_000
+MAX_REPAIR_CHARS = 16_384  # characters from the first brace on; a longer answer is clean JSON or unreadable
+MAX_DEPTH = 32
+MAX_DIGITS = 15
+MAX_FLOAT_CHARS = 40  # characters
+TOO_DEEP = f"the JSON is nested too deep; at most {MAX_DEPTH} is read"
+THINK_TAG = r"(?:think(?:ing)?|thought|reasoning)>"
+BRACE_OR_TAG = re.compile(rf"[{{}}]|</?{THINK_TAG}", re.IGNORECASE)
+OPENING_TAG = re.compile(f"<{THINK_TAG}", re.IGNORECASE)
+CLOSING_TAG = re.compile(f"</{THINK_TAG}", re.IGNORECASE)
 FENCE = re.compile(r"^[ \t]*(?:```+|~~~+)[ \t]*(\S?)", re.MULTILINE)
-BEFORE = ("[", "(", ",", "\\", "!", *"\"'“‘„‚«‹「『", '":', "':", "”:")  # in front of, and
-AFTER = ("]", ")", "}", ",", ":", *"\"'”’“‘»›」』")  # behind an object that is a part of something else
+EMBEDDED_PREFIXES = ("[", "(", ",", "\\", "!", *"\"'“‘„‚«‹「『", '":', "':", "”:")  # in front of, and
+EMBEDDED_SUFFIXES = ("]", ")", "}", ",", ":", *"\"'”’“‘»›」』")  # behind an object that is a part of something else
 
 
-class Unreadable(ValueError):
+class UnreadableOutput(ValueError):
     """A judge's answer that cannot be read; its text is the complaint that a re-ask quotes."""
 
 
@@ -43,88 +43,92 @@ def read_object(text: str) -> dict[str, Any]:
 
     Raises Unreadable where there is none, where there are several, and where it is a part of something else.
     """
-    if len(text) > MOST_CHARS:
-        raise Unreadable(f"the answer is {len(text)} characters long; at most {MOST_CHARS} are read")
+    if len(text) > MAX_CHARS:
+        raise UnreadableOutput(f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read")
     data: dict[str, Any] | None = None
     at = 0
-    while mark := MARK.search(text, at):
+    while mark := BRACE_OR_TAG.search(text, at):
         if mark[0] in "{}":
             if data is not None or mark[0] == "}":
-                raise Unreadable("there is another brace outside of the JSON object; write one object and nothing else")
-            data, end = _object_from(text, mark.start())
-            _check_place(text[at : mark.start()], text[end:])
+                raise UnreadableOutput("there is another brace outside of the JSON object; write one object and nothing else")
+            data, end = _parse_object_at(text, mark.start())
+            _check_not_embedded(text[at : mark.start()], text[end:])
             at = end
         elif mark[0].startswith("</"):
             if data is not None:
-                raise Unreadable("the JSON object stands in the thinking; write it after that")
+                raise UnreadableOutput("the JSON object stands in the thinking; write it after that")
             at = mark.end()
         else:
-            closing = CLOSING.search(text, mark.end())
+            closing = CLOSING_TAG.search(text, mark.end())
             at = closing.end() if closing else len(text)
     if data is None:
-        raise Unreadable("there is no JSON object in the answer")
+        raise UnreadableOutput("there is no JSON object in the answer")
     return data
 
 
 def without_thinking(text: str) -> str:
     """What stands after the last thought that ends, and before one that does not."""
-    return OPENING.split(CLOSING.split(text)[-1], 1)[0]
+    return OPENING_TAG.split(CLOSING_TAG.split(text)[-1], 1)[0]
 
 
-def _check_place(before: str, after: str) -> None:
+def _check_not_embedded(before: str, after: str) -> None:
     """Raise Unreadable for an object within a quotation, a list, a call, or code blocks inside each other."""
-    if before.rstrip().endswith(BEFORE) or after.lstrip().startswith(AFTER) or before.count('"') % 2:
-        raise Unreadable("the JSON object is a part of something else; write one object and nothing else")
+    if before.rstrip().endswith(EMBEDDED_PREFIXES) or after.lstrip().startswith(EMBEDDED_SUFFIXES) or before.count('"') % 2:
+        raise UnreadableOutput("the JSON object is a part of something else; write one object and nothing else")
     fenced = False
     for fence in FENCE.finditer(before):
         if fenced and fence[1]:
-            raise Unreadable("there are code blocks inside each other; write one object and nothing else")
+            raise UnreadableOutput("there are code blocks inside each other; write one object and nothing else")
         fenced = not fenced
 
 
-def _object_from(text: str, start: int) -> tuple[dict[str, Any], int]:
+def _parse_object_at(text: str, start: int) -> tuple[dict[str, Any], int]:
     """The object whose brace stands at `start`, and where it ends. Raises Unreadable."""
     try:
-        data, end = CLEAN.raw_decode(text, start)
+        data, end = STRICT_DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
-        if len(text) - start > MOST_MENDED:
-            raise Unreadable(f"the answer is not JSON: {error.msg}") from error
-        return _mended(text, start)
+        if len(text) - start > MAX_REPAIR_CHARS:
+            raise UnreadableOutput(f"the answer is not JSON: {error.msg}") from error
+        return _repair_object(text, start)
     except RecursionError as error:
-        raise Unreadable(TOO_DEEP) from error
+        raise UnreadableOutput(TOO_DEEP) from error
     except ValueError as error:
-        raise Unreadable(str(error)) from error
-    if text.count("{", start, end) + text.count("[", start, end) > MOST_DEPTH and depth(data) > MOST_DEPTH:
-        raise Unreadable(TOO_DEEP)
+        raise UnreadableOutput(str(error)) from error
+    if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and nesting_depth(data) > MAX_DEPTH:
+        raise UnreadableOutput(TOO_DEEP)
     return data, end
 
 
-def _mended(text: str, start: int) -> tuple[dict[str, Any], int]:
-    rewrite = Rewrite(text, start)
-    end = rewrite.end()
+def _repair_object(text: str, start: int) -> tuple[dict[str, Any], int]:
+    rewrite = JsonRepair(text, start)
+    end = rewrite.rewrite()
     try:
-        return MENDED.decode("".join(rewrite.out)), end
+        return LENIENT_DECODER.decode("".join(rewrite.output)), end
     except json.JSONDecodeError as error:
-        raise Unreadable(f"the answer is not JSON: {error.msg}") from error
+        raise UnreadableOutput(f"the answer is not JSON: {error.msg}") from error
     except ValueError as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableOutput(str(error)) from error
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
+def _parse_int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
         raise ValueError(f"a number of {len(digits)} digits is no score")
     return int(digits)
 
 
-def _fraction(digits: str) -> float:
-    if len(digits) > LONGEST_FLOAT or not math.isfinite(float(digits)):
+def _parse_float(digits: str) -> float:
+    if len(digits) > MAX_FLOAT_CHARS or not math.isfinite(float(digits)):
         raise ValueError(f"{digits[:20]!r} is no plain number")
     return float(digits)
 
 
-CLEAN, MENDED = (
+STRICT_DECODER, LENIENT_DECODER = (
     json.JSONDecoder(
-        strict=strict, object_pairs_hook=unique_keys, parse_constant=refuse_constant, parse_int=_whole, parse_float=_fraction
+        strict=strict,
+        object_pairs_hook=reject_duplicate_keys,
+        parse_constant=reject_constant,
+        parse_int=_parse_int,
+        parse_float=_parse_float,
     )
     for strict in (True, False)
 )
@@ -136,41 +140,41 @@ SPACE = r"[ \t\n\r]*+"
 NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 TOKEN = re.compile(rf"""{SPACE}((?:{NUMBER}|true|false|null)(?=[ \t\n\r,}}\]]|\Z)|[{{}}\[\]:,"'“‘])""")
 QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’"}
-KEYS = {
+KEY_PATTERNS = {
     '"': re.compile(r'(?:[^"\\\x00-\x1f]++|\\.)*(?=")'),
     **{opening: re.compile(rf"[^{closing}\\\x00-\x1f]*+(?={closing})") for opening, closing in list(QUOTES.items())[1:]},
 }
-TEXTS = {opening: re.compile(rf"(?:[^{closing}\\]++|\\.)*", re.DOTALL) for opening, closing in QUOTES.items()}
+STRING_PATTERNS = {opening: re.compile(rf"(?:[^{closing}\\]++|\\.)*", re.DOTALL) for opening, closing in QUOTES.items()}
 # What stands after the quote that ends a text in an object and in a list: the bracket that closes it, or what comes next.
-ENDED = {
+STRING_END = {
     "{": re.compile(rf"""[ \t\n\r,]*+(?:\}}|["'“‘][^"'“”‘’\\\n]*+["'”’]{SPACE}:)"""),
     "[": re.compile(r"""[ \t\n\r,]*+\]|[ \t\n\r,]++["'“‘{[]"""),
 }
 COLON = re.compile(f"{SPACE}:")
-LOOSE = re.compile(r"""\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt'])|[\\"]""")
+ESCAPE_OR_QUOTE = re.compile(r"""\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt'])|[\\"]""")
 
 
-class Rewrite:
+class JsonRepair:
     """One object, token by token, written as clean JSON into `out`."""
 
     def __init__(self, text: str, start: int) -> None:
-        self.out: list[str] = []
-        self._text, self._at = text, start
-        self._open: list[str] = []
-        self._last = ""  # what came last: a bracket that opens, ":", "," (not written yet), or "value"
+        self.output: list[str] = []
+        self._text, self._position = text, start
+        self._open_brackets: list[str] = []
+        self._last_token = ""  # what came last: a bracket that opens, ":", "," (not written yet), or "value"
 
-    def end(self) -> int:
+    def rewrite(self) -> int:
         """Rewrites all of the object; where it ends. Raises Unreadable."""
         while True:
-            token = TOKEN.match(self._text, self._at)
+            token = TOKEN.match(self._text, self._position)
             if token is None:
-                raise self._stray()
-            self._at = token.end()
-            self._take(token[1])
-            if not self._open:
-                return self._at
+                raise self._unexpected_token()
+            self._position = token.end()
+            self._consume(token[1])
+            if not self._open_brackets:
+                return self._position
 
-    def _take(self, piece: str) -> None:
+    def _consume(self, piece: str) -> None:
         if piece == ",":
             self._comma()
         elif piece == ":":
@@ -180,136 +184,136 @@ class Rewrite:
         elif piece in "{[":
             self._start(piece)
         elif piece in QUOTES:
-            named = self._open[-1] == "{" and self._last != ":"
-            self._write(self._key(piece) if named else self._words(piece))
-        elif self._last == "value":
-            raise Unreadable(f"there is no comma before {piece[:20]!r}")
+            named = self._open_brackets[-1] == "{" and self._last_token != ":"
+            self._write(self._key(piece) if named else self._string(piece))
+        elif self._last_token == "value":
+            raise UnreadableOutput(f"there is no comma before {piece[:20]!r}")
         else:
             self._write(piece)
 
     def _write(self, piece: str) -> None:
         """A value, a key or a bracket that opens one, with the comma before it, which may have been missing."""
-        if self._last in {",", "value"}:
-            self.out.append(",")
-        self.out.append(piece)
-        self._last = "value"
+        if self._last_token in {",", "value"}:
+            self.output.append(",")
+        self.output.append(piece)
+        self._last_token = "value"
 
     def _start(self, bracket: str) -> None:
         self._write(bracket)
-        self._open.append(bracket)
-        self._last = bracket
-        if len(self._open) > MOST_DEPTH:
-            raise Unreadable(TOO_DEEP)
+        self._open_brackets.append(bracket)
+        self._last_token = bracket
+        if len(self._open_brackets) > MAX_DEPTH:
+            raise UnreadableOutput(TOO_DEEP)
 
     def _comma(self) -> None:
-        doubled = self._open[-1] == "{" and self._last in {"{", ","}
-        if self._last != "value" and not doubled:
-            raise Unreadable("a comma stands where a value belongs")
-        self._last = self._last if doubled else ","
+        doubled = self._open_brackets[-1] == "{" and self._last_token in {"{", ","}
+        if self._last_token != "value" and not doubled:
+            raise UnreadableOutput("a comma stands where a value belongs")
+        self._last_token = self._last_token if doubled else ","
 
     def _colon(self) -> None:
-        if self._last != "value":
-            raise Unreadable("a colon stands where a key or a value belongs")
-        self.out.append(":")
-        self._last = ":"
+        if self._last_token != "value":
+            raise UnreadableOutput("a colon stands where a key or a value belongs")
+        self.output.append(":")
+        self._last_token = ":"
 
     def _close(self, bracket: str) -> None:
-        if self._open.pop() + bracket not in {"{}", "[]"}:
-            raise Unreadable(f"{bracket!r} closes what it did not open")
-        self.out.append(bracket)
-        self._last = "value"
+        if self._open_brackets.pop() + bracket not in {"{}", "[]"}:
+            raise UnreadableOutput(f"{bracket!r} closes what it did not open")
+        self.output.append(bracket)
+        self._last_token = "value"
 
     def _key(self, quote: str) -> str:
-        key = KEYS[quote].match(self._text, self._at)
+        key = KEY_PATTERNS[quote].match(self._text, self._position)
         if key is None:
-            raise Unreadable("a key is not written plainly in quotes")
-        self._at = key.end() + 1
+            raise UnreadableOutput("a key is not written plainly in quotes")
+        self._position = key.end() + 1
         return f'"{key[0]}"' if quote == '"' else json.dumps(key[0])
 
-    def _words(self, quote: str) -> str:
+    def _string(self, quote: str) -> str:
         """A text. Quotes within it that are not escaped must come in pairs, else nobody knows where it ends."""
-        start = end = self._at
+        start = end = self._position
         within = 0
-        ended = ENDED[self._open[-1]]
+        ended = STRING_END[self._open_brackets[-1]]
         while not ended.match(self._text, (end := self._quote_after(quote, end)) + 1):
             if COLON.match(self._text, end + 1):
-                raise Unreadable("a text does not end before the next key")
+                raise UnreadableOutput("a text does not end before the next key")
             within += not self._is_apostrophe(end)
             end += 1
         if within % 2:
-            raise Unreadable("a quote within a text is not escaped")
-        self._at = end + 1
-        return f'"{LOOSE.sub(_escaped, self._text[start:end])}"'
+            raise UnreadableOutput("a quote within a text is not escaped")
+        self._position = end + 1
+        return f'"{ESCAPE_OR_QUOTE.sub(_escape, self._text[start:end])}"'
 
     def _quote_after(self, quote: str, at: int) -> int:
         """Where the next quote stands that may end a text."""
-        held = TEXTS[quote].match(self._text, at)
+        held = STRING_PATTERNS[quote].match(self._text, at)
         if held is None or self._text[held.end() : held.end() + 1] != QUOTES[quote]:
-            raise Unreadable("the JSON is cut off")
+            raise UnreadableOutput("the JSON is cut off")
         return held.end()
 
     def _is_apostrophe(self, at: int) -> bool:
         around = self._text[at - 1 : at + 2]
         return around[1] in "'’" and around[::2].isalnum()
 
-    def _stray(self) -> Unreadable:
-        rest = self._text[self._at :].lstrip(" \t\n\r")
+    def _unexpected_token(self) -> UnreadableOutput:
+        rest = self._text[self._position :].lstrip(" \t\n\r")
         if not rest:
-            return Unreadable("the JSON is cut off")
+            return UnreadableOutput("the JSON is cut off")
         odd = re.split(r"[,}\]\n]", rest[:20])[0] or rest[:1]
-        if self._last == ":" or self._open[-1] == "[":
-            return Unreadable(f"{odd!r} is no plain number, text, true, false or null")
-        return Unreadable(f"{odd!r} stands where a key in quotes, a comma or a bracket belongs")
+        if self._last_token == ":" or self._open_brackets[-1] == "[":
+            return UnreadableOutput(f"{odd!r} is no plain number, text, true, false or null")
+        return UnreadableOutput(f"{odd!r} stands where a key in quotes, a comma or a bracket belongs")
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     """A piece of a text as JSON has it: an escape as it is, a bare quote or backslash escaped."""
-    if found[0] == "\\'":
+    if match[0] == "\\'":
         return "'"
-    return found[0] if len(found[0]) > 1 else f"\\{found[0]}"
+    return match[0] if len(match[0]) > 1 else f"\\{match[0]}"
 
 
 # ---- what stands in it
 
 
-def whole_number(data: Mapping[str, Any], key: str, low: int, high: int) -> int:
+def int_at(data: Mapping[str, Any], key: str, low: int, high: int) -> int:
     """The whole number in [low, high] under `key`. Raises Unreadable for anything else: bools, texts, 4.5."""
-    value = _present(data, key)
+    value = _required_value(data, key)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise Unreadable(f"{key!r} must be a whole number from {low} to {high}, got {_short(value)}")
+        raise UnreadableOutput(f"{key!r} must be a whole number from {low} to {high}, got {_abbreviate(value)}")
     return value
 
 
-def text(data: Mapping[str, Any], key: str) -> str:
+def string_at(data: Mapping[str, Any], key: str) -> str:
     """The text under `key`; "" where it is missing or null."""
     value = data.get(key)
     if value is not None and not isinstance(value, str):
-        raise Unreadable(f"{key!r} must be text, got {_short(value)}")
+        raise UnreadableOutput(f"{key!r} must be text, got {_abbreviate(value)}")
     return (value or "").strip()
 
 
-def flag(data: Mapping[str, Any], key: str) -> bool:
+def bool_at(data: Mapping[str, Any], key: str) -> bool:
     """The true or false under `key`."""
-    value = _present(data, key)
+    value = _required_value(data, key)
     if not isinstance(value, bool):
-        raise Unreadable(f"{key!r} must be true or false, got {_short(value)}")
+        raise UnreadableOutput(f"{key!r} must be true or false, got {_abbreviate(value)}")
     return value
 
 
 def object_at(data: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The object under `key`."""
-    value = _present(data, key)
+    value = _required_value(data, key)
     if not isinstance(value, dict):
-        raise Unreadable(f"{key!r} must be an object, got {_short(value)}")
+        raise UnreadableOutput(f"{key!r} must be an object, got {_abbreviate(value)}")
     return value
 
 
-def _present(data: Mapping[str, Any], key: str) -> Any:
+def _required_value(data: Mapping[str, Any], key: str) -> Any:
     if key not in data:
-        raise Unreadable(f"{key!r} is missing")
+        raise UnreadableOutput(f"{key!r} is missing")
     return data[key]
 
 
-def _short(value: object) -> str:
+def _abbreviate(value: object) -> str:
     shown = repr(value)
     return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -28,19 +28,19 @@ def _random_hex() -> str:
     """Eight random hex digits, of a supply: asking the system for each costs more than all the rest of a prompt."""
     while True:
         try:
-            return _supply.pop()
+            return _nonce_pool.pop()
         except IndexError:
-            digits = secrets.token_hex(4 * SUPPLY)
-            _supply.extend(digits[i : i + 8] for i in range(0, len(digits), 8))
+            digits = secrets.token_hex(4 * NONCE_BATCH_SIZE)
+            _nonce_pool.extend(digits[i : i + 8] for i in range(0, len(digits), 8))
 
 
-SUPPLY = 256
-_supply: list[str] = []
+NONCE_BATCH_SIZE = 256
+_nonce_pool: list[str] = []
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_supply.clear)  # or two processes would draw the same
+    os.register_at_fork(after_in_child=_nonce_pool.clear)  # or two processes would draw the same
 
 
-def notice(nonce: str) -> str:
+def data_notice(nonce: str) -> str:
     """The sentence that says what the delimiters mean."""
     return DATA_NOTICE.replace("{nonce}", nonce)
 
@@ -53,7 +53,7 @@ def enclose(name: str, text: str, nonce: str) -> str:
 
 
 CONTROL_NOTICE = 'In {name}, "\u2039", "\u2045" and "\u2046" stand for "<", "[" and "]" where those began a control token.'
-_STAND_INS = {"<": "\u2039", "[": "\u2045", "]": "\u2046"}
+_REPLACEMENTS = {"<": "\u2039", "[": "\u2045", "]": "\u2046"}
 _BAR = "[|\uff5c]"  # DeepSeek writes it full-width
 _CONTROL_TOKEN = re.compile(
     rf"""
@@ -76,14 +76,14 @@ _CONTROL_TOKEN = re.compile(
 
 def without_control_tokens(text: str) -> str:
     """The text with another sign in place of the first character of every control token: as long as it was, and as legible."""
-    return _CONTROL_TOKEN.sub(lambda found: _STAND_INS[found[0]], text)
+    return _CONTROL_TOKEN.sub(lambda found: _REPLACEMENTS[found[0]], text)
 
 
-def cut_middle(text: str, most: int) -> tuple[str, int]:
+def truncate_middle(text: str, max_chars: int) -> tuple[str, int]:
     """The text and 0; or, over `most` characters, its two ends with a visible mark between, and how many are left out."""
-    if len(text) <= most:
+    if len(text) <= max_chars:
         return text, 0
-    head = most // 2
-    tail = most - head
-    left_out = len(text) - most
+    head = max_chars // 2
+    tail = max_chars - head
+    left_out = len(text) - max_chars
     return f"{text[:head]}\n[... {left_out} characters left out ...]\n{text[len(text) - tail :]}", left_out

@@ -34,12 +34,12 @@ FIELDS = {
     "steps": "steps",
     "criteria": "criteria",
 }
-TALK = ("system", "history", "task", "steps")  # a conversation, in its order
-WORD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
-REACHING = re.compile(rf"\{{({'|'.join(FIELDS)})(?:[.!\[]|:(?!\s))[^{{}}\n]*\}}")
-GLUED = re.compile(r"[A-Za-z0-9^_$\\}]\Z")
-OPENING = re.compile(r"\{\{(?!\s*[\"'{}]|[A-Za-z_]\w*\}\})")
-LISTED = ", ".join(f"{{{name}}}" for name in FIELDS)
+CONVERSATION_FIELDS = ("system", "history", "task", "steps")  # a conversation, in its order
+FIELD_PATTERN = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
+ATTRIBUTE_ACCESS = re.compile(rf"\{{({'|'.join(FIELDS)})(?:[.!\[]|:(?!\s))[^{{}}\n]*\}}")
+LATEX_OR_CODE_PREFIX = re.compile(r"[A-Za-z0-9^_$\\}]\Z")
+DOUBLED_BRACE = re.compile(r"\{\{(?!\s*[\"'{}]|[A-Za-z_]\w*\}\})")
+FIELD_LIST = ", ".join(f"{{{name}}}" for name in FIELDS)
 
 
 class Template:
@@ -47,7 +47,7 @@ class Template:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._parts = list(_doubled(text) or _single(text))
+        self._parts = list(_parse_str_format(text) or _parse_fields(text))
         self.fields = {FIELDS[name] for _, name in self._parts if name}
         if "answer" not in self.fields:
             raise ConfigError("the template must show the answer: put {response} where it belongs ({{response}} is the bare word)")
@@ -57,14 +57,14 @@ class Template:
 
         Of the conversation, whatever has no field of its own stands with the task.
         """
-        talk = [texts[name] for name in TALK if name in texts and (name == "task" or name not in self.fields)]
+        talk = [texts[name] for name in CONVERSATION_FIELDS if name in texts and (name == "task" or name not in self.fields)]
         held = {**texts, "task": "\n\n".join(talk)} if "task" in texts else texts
         return "".join(text + (held.get(FIELDS[name], "(none)") if name else "") for text, name in self._parts)
 
 
-def _doubled(text: str) -> list[tuple[str, str]]:
+def _parse_str_format(text: str) -> list[tuple[str, str]]:
     """The parts of what can only be a template for `str.format`; none for any other."""
-    if "{{" not in text or OPENING.search(text):
+    if "{{" not in text or DOUBLED_BRACE.search(text):
         return []
     try:
         parts = list(Formatter().parse(text))
@@ -75,12 +75,12 @@ def _doubled(text: str) -> list[tuple[str, str]]:
     return [(literal, name or "") for literal, name, _, _ in parts]
 
 
-def _single(text: str) -> Iterator[tuple[str, str]]:
+def _parse_fields(text: str) -> Iterator[tuple[str, str]]:
     """The parts of a template whose braces are its own: text, and the field that follows it ("" for none)."""
-    if reach := REACHING.search(text):
-        raise ConfigError(f"the template has {reach[0][:60]!r}; a field is a bare name, {{{reach[1]}}}; there are {LISTED}")
+    if reach := ATTRIBUTE_ACCESS.search(text):
+        raise ConfigError(f"the template has {reach[0][:60]!r}; a field is a bare name, {{{reach[1]}}}; there are {FIELD_LIST}")
     end, after_field = 0, -1
-    for found in WORD.finditer(text):
+    for found in FIELD_PATTERN.finditer(text):
         escaped, name = found.groups()
         before = text[end : found.start()]
         if escaped:
@@ -88,9 +88,11 @@ def _single(text: str) -> Iterator[tuple[str, str]]:
         elif name in FIELDS:
             yield before, name
             after_field = found.end()
-        elif GLUED.search(text[max(0, found.start() - 1) : found.start()]) and found.start() != after_field:
+        elif LATEX_OR_CODE_PREFIX.search(text[max(0, found.start() - 1) : found.start()]) and found.start() != after_field:
             yield before + found[0], ""
         else:
-            raise ConfigError(f"the template has no field {found[0]}; there are {LISTED}; write {{{{{name}}}}} for the bare word")
+            raise ConfigError(
+                f"the template has no field {found[0]}; there are {FIELD_LIST}; write {{{{{name}}}}} for the bare word"
+            )
         end = found.end()
     yield text[end:], ""
