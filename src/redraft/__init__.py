@@ -30,7 +30,7 @@ _LAZY_MODULES = {
     "Budget": "middleware",
     "Candidate": "core.records",
     "Comparison": "core.records",
-    "Criterion": "core.records",
+    "CriterionScore": "core.records",
     "Failure": "core.records",
     "Feedback": "core.records",
     "Judge": "graders",
@@ -52,8 +52,8 @@ _LAZY_MODULES = {
     "refine_many": "api",
     "refine_sync": "api",
     "stream": "api",
-    "told": "plans.generator",
-    "weighted": "graders",
+    "plan_from_generator": "plans.generator",
+    "with_weight": "graders",
 }
 
 __all__ = [
@@ -80,11 +80,11 @@ __all__ = [
     "batch_sync",
     "connect",
     "must",
+    "plan_from_generator",
     "refine",
     "refine_many",
     "refine_sync",
     "stream",
-    "plan_from_generator",
     "with_weight",
 ]
 

@@ -58,7 +58,7 @@ class CallLedger:
     One that is opened `within` another hands its entries on to that.
     """
 
-    __slots__ = ("_answer", "_token", "entries", "outer")
+    __slots__ = ("_answer_usage", "_token", "entries", "outer")
 
     def __init__(self, outer: CallLedger | None = None) -> None:
         self.entries: list[LedgerEntry] = []

@@ -14,18 +14,18 @@ from .core.records import Candidate, Comparison, Feedback, Message, Task, ToolCa
 from .core.trace import Trace
 
 __all__ = [
-    "OUTPUT_FORMATS",
-    "JudgeClient",
-    "CallKey",
+    "FORMATS",
+    "Call",
     "Check",
     "Comparer",
     "Edit",
     "Editor",
-    "OutputFormat",
+    "Format",
     "Grader",
+    "JudgeClient",
     "Model",
-    "RateLimitStatus",
     "Perform",
+    "RateLimitStatus",
     "Reply",
     "Request",
     "Requirement",

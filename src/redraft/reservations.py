@@ -224,12 +224,12 @@ def grader_calls(
     grader: Any, client: ModelClient | None, roles: Roles, *, first_for_task: bool
 ) -> Iterator[tuple[ModelClient | None, Any]]:
     """The way to the model and the grader, for each call that one look of a grader makes; `first`: at a task."""
-    if getattr(grader, "free", False):
+    if getattr(grader, "model_free", False):
         return
     own = getattr(grader, "model", None)
     client = roles.connect_client(own) if own is not None and roles.connect_client else client
     if parts := getattr(grader, "parts", ()):
-        for _ in range(getattr(grader, "repeat_steps", 1)):
+        for _ in range(getattr(grader, "repeats", 1)):
             for part in parts:
                 yield from grader_calls(part, client, roles, first_for_task=first_for_task)
         return
@@ -242,7 +242,7 @@ def instruction_bytes(grader: Any) -> int:
     wording = getattr(grader, "prompt_texts", None)
     if wording is None:
         return DEFAULT_INSTRUCTION_BYTES
-    asked = getattr(grader, "gallery_rubric", None) or getattr(grader, "questions", None)
+    asked = getattr(grader, "rubric", None) or getattr(grader, "questions", None)
     return sum(text_size(str(words)).bytes for words in (*wording, asked or ""))
 
 

@@ -249,7 +249,7 @@ def tie_break_grader(panel: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[Pan
     judge = next((grader for seat, grader in panel if not (seat.model_free or seat.compares)), None)
     if judge is None or any(seat.compares for seat, _ in panel):
         return []
-    held = getattr(judge, "gallery_rubric", None)
+    held = getattr(judge, "rubric", None)
     rubric = held if isinstance(held, Rubric) and held.template is None else None
     name = _unique_name("final_check", [seat.name for seat, _ in panel])
     return [(PanelGrader(name, compares=True), Pairwise(name, model=getattr(judge, "model", None), rubric=rubric))]
@@ -272,7 +272,7 @@ def _panel_grader(name: str, grader: Any, spec: Any) -> PanelGrader:
         name,
         float(spec.weight),
         spec.must,
-        model_free=bool(getattr(grader, "free", False)),
+        model_free=bool(getattr(grader, "model_free", False)),
         editable=bool(getattr(grader, "editable", False)),
         compares=not hasattr(grader, "grade"),
         repeats=spec.looks,
@@ -285,7 +285,9 @@ def _panel_grader(name: str, grader: Any, spec: Any) -> PanelGrader:
 def _may_call_model(grader: Any) -> bool:
     """Whether only its grades show if a grader asks a model; of what is made of graders, if no part is sure to."""
     if parts := getattr(grader, "parts", ()):
-        return any(map(_may_call_model, parts)) and all(getattr(part, "free", False) or _may_call_model(part) for part in parts)
+        return any(map(_may_call_model, parts)) and all(
+            getattr(part, "model_free", False) or _may_call_model(part) for part in parts
+        )
     return bool(getattr(grader, "may_call_model", False))
 
 
@@ -319,7 +321,7 @@ def _grader_client(session: Session, grader: Any, default: ModelClient | None, *
     line = session.client_for(own) if own is not None else default
     parts = getattr(grader, "parts", ())
     for part in parts:
-        _grader_client(session, part, line, model_free=bool(getattr(part, "free", False)))
+        _grader_client(session, part, line, model_free=bool(getattr(part, "model_free", False)))
     if line is None and not model_free and not parts:
         raise ConfigError(f"grader {getattr(grader, 'name', grader)!r} asks a model and none was found: give `model` or `judge`")
     return line

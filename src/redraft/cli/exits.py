@@ -174,7 +174,7 @@ def _hint(error: RedraftError) -> str:
     from ..errors import GradingError
     from ..text import format_duration, format_time_in
 
-    if wait := getattr(error, "parse_retry_after", None):
+    if wait := getattr(error, "retry_after", None):
         return f"try again in {format_duration(wait)}, at {format_time_in(wait)}"
     if isinstance(error, GradingError) and (free := _computed(error)):
         return f"`redraft graders {free}` tells what it needs of a task and of an answer"

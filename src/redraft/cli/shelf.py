@@ -132,7 +132,7 @@ def _facts(entry: GraderEntry, latest: str | None) -> Iterator[tuple[str, str]]:
 def _rubric(entry: GraderEntry) -> Rubric | None:
     """The rubric of a grader that has one and needs no argument to be made."""
     made = entry.make("") if entry.calls_model and entry.origin == "redraft" else None
-    rubric = made.rubric if isinstance(made, Judge) else getattr(made, "gallery_rubric", None)
+    rubric = made.rubric if isinstance(made, Judge) else getattr(made, "rubric", None)
     return rubric if isinstance(rubric, Rubric) else None
 
 

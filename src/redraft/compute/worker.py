@@ -94,7 +94,7 @@ def _load(name: str) -> Callable[..., Any]:
     """The function "module:name"; a module that has a `prepare` is prepared first, which no job pays for."""
     module_name, _, attribute = name.partition(":")
     module = import_module(module_name)
-    getattr(module, "prepare_refinement", lambda: None)()
+    getattr(module, "prepare", lambda: None)()
     function: Callable[..., Any] = getattr(module, attribute)
     return function
 

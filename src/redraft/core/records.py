@@ -529,7 +529,7 @@ class Outcome:
     noise_sd: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "error_reason", StopReason(self.reason))
+        object.__setattr__(self, "reason", StopReason(self.reason))
         for score in (self.score, self.noise_sd):
             if score is not None:
                 _check_score(score, "what is believed of a candidate")

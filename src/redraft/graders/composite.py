@@ -266,7 +266,7 @@ def unique_names(parts: Sequence[Any]) -> list[str]:
 
 def all_model_free(parts: Sequence[Any]) -> bool:
     """Whether none of the parts asks a model."""
-    return all(getattr(part, "free", False) for part in parts)
+    return all(getattr(part, "model_free", False) for part in parts)
 
 
 def as_part(value: Any, owner: str, method: str = "grade") -> Any:

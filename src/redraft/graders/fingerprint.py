@@ -215,11 +215,11 @@ def _excluded_attributes(value: Any) -> set[str]:
 
 
 def _is_grader(value: Any) -> bool:
-    return hasattr(value, "grade") or hasattr(value, "range_from_operator")
+    return hasattr(value, "grade") or hasattr(value, "compare")
 
 
 def _calls_model(value: Any) -> bool:
-    return _is_grader(value) and not getattr(value, "free", False)
+    return _is_grader(value) and not getattr(value, "model_free", False)
 
 
 def _has_call_method(kind: type) -> bool:

@@ -317,7 +317,7 @@ def _http_error(error: Any, mask: Mask) -> ModelError:
         error.status_code, ErrorBody(mask.mask_json(error.body if error.body is not None else str(error))), headers
     )
     if failure.retryable and failure.retry_after is None:
-        failure.retry_after = getattr(error, "parse_retry_after", None)
+        failure.retry_after = getattr(error, "retry_after", None)
     return failure
 
 

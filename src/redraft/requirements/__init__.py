@@ -14,4 +14,4 @@ from .spec import KINDS, RequirementKind, parse, reads_file, register_kind
 
 _KIND_MODULES = (lengths, content, case, marks, layout, data, language)  # imported for the kinds they register
 
-__all__ = ["KINDS", "RequirementKind", "register_kind", "parse", "reads_file"]
+__all__ = ["KINDS", "RequirementKind", "parse", "reads_file", "register_kind"]

@@ -678,13 +678,13 @@ def larger(budget: Budget | None, before: Mapping[str, float] | None) -> bool:
 class Nowhere:
     """The output of a run that has none."""
 
-    waiting = 0
-    in_place = False
+    pending_count = 0
+    is_in_place = False
 
     def put(self, n: int, values: Mapping[str, Any]) -> None:
         """Nothing: it is in the journal."""
 
-    def close(self, *, whole: bool) -> None:
+    def close(self, *, complete: bool) -> None:
         """Nothing."""
 
 

@@ -119,8 +119,8 @@ def calls_a_look(grader: Any) -> int:
     """The calls that one look of a grader takes: one, or as many as all of its parts take."""
     parts = getattr(grader, "parts", ())
     if not parts:
-        return int(not getattr(grader, "free", False))
-    return sum(map(calls_a_look, parts)) * int(getattr(grader, "repeat_steps", 1))
+        return int(not getattr(grader, "model_free", False))
+    return sum(map(calls_a_look, parts)) * int(getattr(grader, "repeats", 1))
 
 
 def calls_a_task(grader: Any) -> int:

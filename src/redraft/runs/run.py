@@ -308,7 +308,7 @@ class Run:
         refused = Refused(asked.errors)
         opened.callback(refused.close)
         output = Nowhere() if asked.output is None else self._output(asked.output, columns, resume=bool(known))
-        opened.callback(output.close, whole=False)
+        opened.callback(output.close, complete=False)
         return output, refused
 
     def _output(self, name: str, columns: Sequence[str], *, resume: bool) -> Output:

@@ -155,7 +155,7 @@ class Journal:
     def update_run(self, name: str, **metadata: Any) -> None:
         """Begin a run, or merge keys into what is known about it (JSON values)."""
         run = self._runs.get(name) or _RunState(max((r.number for r in self._runs.values()), default=0) + 1, {}, _now())
-        self._runs[name] = run = replace(run, about={**run.metadata, **metadata})
+        self._runs[name] = run = replace(run, metadata={**run.metadata, **metadata})
         values = (run.number, json.dumps(name), json.dumps(run.metadata), run.started_at, _now())
         self._database.write((name,), (UPSERT_RUN, values))
 

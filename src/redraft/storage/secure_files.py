@@ -147,7 +147,7 @@ _process_files: WeakSet[Any] = WeakSet()
 def _close_after_fork() -> None:
     """In a forked child: a lock held here would outlast the parent's, and what is buffered would be written twice."""
     for file in list(_process_files):
-        getattr(file, "mask_bytes", file).close()
+        getattr(file, "raw", file).close()
     _process_files.clear()
 
 

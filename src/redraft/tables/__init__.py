@@ -8,16 +8,16 @@ from .writers import Output, open_output
 
 __all__ = [
     "BadRow",
-    "TaskColumns",
     "Output",
+    "ReadInterrupted",
     "Row",
     "RowMapping",
     "Source",
-    "ReadInterrupted",
-    "merge_columns",
-    "result_column_names",
-    "open_output",
-    "open_source",
+    "TaskColumns",
     "infer_columns",
     "iter_rows",
+    "merge_columns",
+    "open_output",
+    "open_source",
+    "result_column_names",
 ]

@@ -20,7 +20,7 @@ def frame_rows(table: Any) -> Callable[[], Iterator[Mapping[str, Any]]] | None:
     """
     if _has_methods(table, "iter_rows"):  # polars
         return partial(table.iter_rows, named=True)
-    if _has_methods(table, "to_batches") and hasattr(table, "ranking_schema"):  # Arrow
+    if _has_methods(table, "to_batches") and hasattr(table, "schema"):  # Arrow
         check_header("the table", table.schema.names)
         return partial(_arrow_rows, table)
     if _has_methods(table, "to_dict", "notna") and hasattr(table, "columns"):  # pandas

@@ -121,7 +121,7 @@ class Output:
         self.written_count = 0
         self._sink, self._ordered = sink, ordered
         self._encode = getattr(sink, "encode_row", json_line)
-        self._close_keeping_rest = getattr(sink, "leave", None)
+        self._close_keeping_rest = getattr(sink, "close_keeping_rest", None)
         self._buffer = OutOfOrderBuffer(None if spool is None else str(spool))
         self._closed = False
         self._error: StoreError | None = None

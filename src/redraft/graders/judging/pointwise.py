@@ -95,7 +95,7 @@ class Judge:
         if template is not None:
             own = replace(rubric, name="template", criteria=overall_criterion()) if rubric == DEFAULT_RUBRIC else rubric
             rubric = replace(own, template=template)
-        object.__setattr__(self, "gallery_rubric", rubric)
+        object.__setattr__(self, "rubric", rubric)
         object.__setattr__(self, "template", rubric.template)
 
     @property
