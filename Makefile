@@ -3,29 +3,46 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHON
 
-.PHONY: demo test lowest check lint types cover bench clean
+# Tests start many processes: an interpreter that may keep what it compiled starts in a third of the time.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+SLOW ?= none
+
+.PHONY: demo test test-all lowest check lint types docs site cover bench release clean
 
 demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
 
-test: $(VENV)/.ready-test   ## run all tests, on every core
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+test: $(VENV)/.ready-test   ## run the tests, but for those marked slow; SLOW=SEED/SHARE adds a share of these that the seed chooses
+	@$(PYTEST) --slow $(SLOW)
+
+test-all: $(VENV)/.ready-test ## run all tests
+	@$(PYTEST)
 
 lowest: $(VENV)-lowest/.ready ## what the oldest declared version of any dependency could break (Python 3.11)
 	@$(VENV)-lowest/bin/python -m pytest --numprocesses auto --dist loadfile -p no:cacheprovider $(AT_LOWEST)
 
-AT_LOWEST := tests/datasets tests/stores tests/requirements tests/graders/test_registry.py tests/graders/test_reading.py \
+AT_LOWEST := tests/tables tests/storage tests/requirements tests/graders/test_registry.py tests/graders/test_reading.py \
 	tests/validation/test_measures.py tests/wire/test_chat_real.py tests/wire/test_providers.py tests/wire/test_stream_caps.py \
 	tests/test_compute.py tests/test_forks.py tests/test_licences.py tests/test_surface.py
 
 check: lint types test      ## what must hold before a change is handed in
 
-lint: $(VENV)/.ready-test
+lint: $(VENV)/.ready-test   ## ruff, and which way imports point
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache
 
-types: $(VENV)/.ready-test
+types: $(VENV)/.ready-test  ## mypy, strict, and pyright
 	@$(BIN)/mypy
+	@$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+docs: $(VENV)/.ready-test $(VENV)/.ready-docs ## the generated parts are up to date, every block runs, and the site is built into build/site
+	@$(BIN)/python scripts/docs.py --check
+	@$(BIN)/python -m pytest tests/test_docs.py tests/test_examples.py
+	@$(MAKE) --no-print-directory site
+
+site: $(VENV)/.ready-docs   ## the documentation site alone, in build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 cover: $(VENV)/.ready-test  ## the tests, with branch coverage
 	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
@@ -34,12 +51,26 @@ bench: $(VENV)/.ready-test  ## figures of this machine; see bench/README.md
 	@$(BIN)/python bench/startup.py
 	@$(BIN)/python bench/overhead.py
 
+release: $(VENV)/.ready-release ## build, check the metadata, try the wheel in a fresh environment; uploads nothing
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/python -m twine check --strict dist/*
+	@PYTHON=$(CURDIR)/$(BIN)/python sh scripts/check_wheel.sh dist/*.whl
+
 $(VENV)/.ready: pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh $(VENV) .
 	@touch $@
 
 $(VENV)/.ready-test: pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh $(VENV) '.[test]'
+	@touch $@ $(VENV)/.ready
+
+$(VENV)/.ready-release: pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh $(VENV) '.[release]'
+	@touch $@ $(VENV)/.ready
+
+$(VENV)/.ready-docs: pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh $(VENV) '.[docs]'
 	@touch $@ $(VENV)/.ready
 
 $(VENV)-lowest/.ready: pyproject.toml scripts/setup.sh scripts/lowest.py

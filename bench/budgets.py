@@ -23,7 +23,8 @@ from itertools import product
 from aiohttp import web
 
 from redraft import Budget, refine_many
-from redraft.middleware.budget import EXCESS_TEXT, LIMITS
+from redraft.middleware.budget import EXCESS_TEXT
+from redraft.middleware.call_costs import LIMITS
 from tables import table, write
 
 PRICE = (1.0, 5.0)  # USD per million tokens read and written
@@ -171,7 +172,7 @@ async def measured(situation, limit, *, rows=64, in_flight=64, seed=0):
     """What came of one cell of the table."""
     async with Endpoint(situation, seed) as endpoint:
         price = {endpoint.model.partition("#")[2]: PRICE}
-        given = dict(judge=None, max_iterations=2, target_score=1.0, adaptive=False, max_in_flight=in_flight, prices=price)
+        given = dict(judge=None, max_iterations=2, target_score=1.0, noise_aware=False, max_in_flight=in_flight, prices=price)
         budget = Budget(**{limit: situation.limits[limit]})
         work = asyncio.ensure_future(refine_many(prompts(situation, rows, seed), endpoint.model, budget=budget, **given))
         if situation.cancels:
@@ -217,7 +218,7 @@ def judged(situation, limit, endpoint, results):
         "told": told,
         "calls": served["calls"],
         "most_in_flight": endpoint.most_in_flight,
-        "graded": sum(len(result.trace.graded) for result in results),
+        "graded": sum(len(result.trace.graded_candidates) for result in results),
         "ungraded": ungraded,
         "flaws": flaws,
     }

@@ -15,12 +15,13 @@ from dataclasses import replace
 from statistics import median, quantiles
 from time import process_time_ns
 
-from redraft.core.records import Candidate, Feedback, Task, Usage
+from redraft.core.records import Candidate, Feedback, Task
 from redraft.core.stopping import max_iterations, patience, target
 from redraft.core.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
 from redraft.quality.posterior import TREE_CACHE
+from redraft.usage import Usage
 from tables import table, write
 
 GOAL = 1.0

@@ -40,7 +40,7 @@ PLAIN, OURS = "SelfRefine, default", "Adaptive, default"
 DSPY, BEST = "DSPy Refine", "best of N"
 SHIPPED, LEARNED, TRUE = (f"Adaptive, {which} priors" for which in ("shipped", "learned", "true"))
 DOUBTED = "Adaptive, shipped priors, judge taken as noisy"
-APIECE, TOGETHER = "so many calls for each task", "so many calls a task, in one purse"
+APIECE, TOGETHER = "so many calls for each task", "so many calls a task, in one budget"
 BUDGETS = (4, 6, 8)
 KNOBBED = (BEST, DSPY, SHIPPED, LEARNED, TRUE)
 SHORTLY = {KIT: "executionkit", JUDGE: "OpenJudge", PLAIN: "SelfRefine", OURS: "Adaptive"}
@@ -73,8 +73,8 @@ def fixed(world):
         JUDGE: {0: partial(each, openjudge)},
         DSPY: {n: partial(each, partial(dspy, n)) for n in range(1, 7)},
         BEST: {n: partial(planned, BestOfN(n)) for n in range(1, 10)},
-        PLAIN: {0: partial(planned, Options(adaptive=False).make_plan(writes=True, noisy=True))},
-        OURS: {0: partial(planned, Options(adaptive=True).make_plan(writes=True, noisy=True))},
+        PLAIN: {0: partial(planned, Options(noise_aware=False).make_plan(writes=True, noisy=True))},
+        OURS: {0: partial(planned, Options(noise_aware=True).make_plan(writes=True, noisy=True))},
         SHIPPED: at_prices(Priors()),
     }
 
@@ -166,15 +166,15 @@ def figures_of(policies, others):
         },
         "wrong_priors": {other: against(policies, foreign(other), true, drafts) for other in others},
         "mended_priors": {other: against(policies, mending(other), true, drafts) for other in others if mending(other) in policies},
-        "one_purse": {
-            n: purse(*(next(p for p in policies[name] if p.setting == n) for name in (APIECE, TOGETHER))) for n in BUDGETS
+        "one_budget": {
+            n: compare_budgets(*(next(p for p in policies[name] if p.setting == n) for name in (APIECE, TOGETHER))) for n in BUDGETS
         },
         "frontiers": {name: [{"setting": p.setting, **alone(p).summary()} for p in policies[name]] for name in KNOBBED},
     }
 
 
-def purse(each_its_own, together):
-    """So many calls for each task, beside as many in one purse for all."""
+def compare_budgets(each_its_own, together):
+    """So many calls for each task, beside as many in one budget for all."""
     mixes = alone(each_its_own), alone(together)
     lead = Figure(*mean([b.quality - a.quality for a, b in zip(each_its_own.plays, together.plays, strict=True)]))
     return {"apiece": mixes[0].summary(), "together": mixes[1].summary(), "lead": lead}
@@ -272,8 +272,8 @@ def show(found, took):
         if rows:
             print(f"\n{what}\n")
             table(["world, down; priors, across", *found], rows)
-    print("\nthe same calls for all tasks: in one purse, above so many for each\n")
-    rows = [[f"{n} calls a task", *(told["one_purse"][n]["lead"].signed for told in found.values())] for n in BUDGETS]
+    print("\nthe same calls for all tasks: in one budget, above so many for each\n")
+    rows = [[f"{n} calls a task", *(told["one_budget"][n]["lead"].signed for told in found.values())] for n in BUDGETS]
     table(["", *found], rows)
     print()
     reached = list(goals(found))
@@ -303,8 +303,8 @@ def markdown(found, tasks):
         yield f"| {name}: reported - true | {' | '.join(t['reported_minus_latent'].signed for t in told)} |"
         yield f"| {name}: says the target is reached, and it is not | {' | '.join(rate(t['false_convergence']) for t in told)} |"
     for n in BUDGETS:
-        told = [found[w]["one_purse"][n]["lead"].signed for w in worlds]
-        yield f"| {n} calls a task in one purse: quality above {n} for each | {' | '.join(told)} |"
+        told = [found[w]["one_budget"][n]["lead"].signed for w in worlds]
+        yield f"| {n} calls a task in one budget: quality above {n} for each | {' | '.join(told)} |"
 
 
 def brief(row):
@@ -378,7 +378,7 @@ def main():
     show(found, f"{given.tasks} tasks a world, {time.perf_counter() - began:.0f} seconds, {cpu:.0f} of CPU")
     if given.docs:
         write_docs(given.docs, points, found, given.tasks)
-    believed = {name: {"learned": taught[name, None].as_data(), "true": true[name].to_dict()} for name in points}
+    believed = {name: {"learned": taught[name, None].to_dict(), "true": true[name].to_dict()} for name in points}
     told = {"seed": given.seed, "tasks": given.tasks, "worlds": found, "priors": believed, "goals": list(goals(found))}
     write(given.json, plain(told))
 

@@ -91,7 +91,7 @@ def main():
     if given.only_forms:
         print(json.dumps(by_form))
         return 0
-    before = elsewhere(given.previous_usage, given.forms, given.seed) if given.previous_usage else {}
+    before = elsewhere(given.before, given.forms, given.seed) if given.before else {}
     counts, by_size = fuzz(given.answers, given.seed), sizes()
     report(counts, by_form, before, by_size)
     if given.json:

@@ -30,12 +30,13 @@ from statistics import fmean
 from zlib import crc32
 
 from redraft.core.engine import advance
-from redraft.core.records import Candidate, Failure, Feedback, Task, Usage
+from redraft.core.records import Candidate, Failure, Feedback, Task
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.trace import PanelGrader, Trace
 from redraft.options import SHIPPED, Options
 from redraft.quality.fit import fit_priors
 from redraft.quality.lineage import observe
+from redraft.usage import Usage
 from tables import table, write
 
 TARGET = 0.9  # the default target of a refinement
@@ -183,7 +184,7 @@ def policies(chains):
         "first answer": first,
         "last answer": last,
         "best seen": best_seen,
-        "SelfRefine": lambda chain: ended(chain, plan_for(chain, adaptive=False)),
+        "SelfRefine": lambda chain: ended(chain, plan_for(chain, noise_aware=False)),
         "Adaptive": lambda chain: ended(chain, plan_for(chain)),
         "Adaptive, learned": lambda chain: ended(chain, plan_for(chain, taught[half(chain)])),
     }
@@ -193,9 +194,9 @@ def half(chain):
     return crc32(chain.topic.encode()) % 2
 
 
-def plan_for(chain, priors=SHIPPED, adaptive=None):
+def plan_for(chain, priors=SHIPPED, noise_aware=None):
     """The plan as `refine` makes it, with as many refinements as there are on record; at temperature 0 it drafts only once."""
-    options = Options(max_iterations=len(chain.texts) - 1, temperature=0, adaptive=adaptive)
+    options = Options(max_iterations=len(chain.texts) - 1, temperature=0, noise_aware=noise_aware)
     return options.make_plan(writes=True, noisy=True, priors=priors)
 
 

@@ -111,6 +111,10 @@ def share(hits):
     return sum(hits) / len(hits) if hits else None
 
 
+def both_known(a, b):
+    return [(x, y) for x, y in zip(a, b, strict=True) if None not in (x, y)]
+
+
 # --- the data sets --------------------------------------------------------------------------------------------------
 
 
@@ -349,8 +353,12 @@ def unieval(folder):
             out.append(Note("UniEval", name, "its rows are not here", None, None))
         for dimension, reference in dimensions.items() if data else ():
             people, scores = ([row[side].get(dimension) for row in data] for side in ("scores", "predict_scores"))
-            c = measures.correlations(people, scores)
-            ours = {"n": c.n, "pearson": c.pearson, "spearman": c.spearman, "kendall_b": c.kendall}
+            ours = {
+                "n": len(both_known(people, scores)),
+                "pearson": measures.pearson(people, scores),
+                "spearman": measures.spearman(people, scores),
+                "kendall_b": measures.kendall(people, scores),
+            }
             here = compare("UniEval", f"{name} {dimension}", reference, ours)
             out += [*here, *left_over("UniEval", f"{name} {dimension}", reference, here)]
     return out
@@ -404,10 +412,10 @@ def summhay_rows(judge, reference, data):
         "summaries": sum(by_insight(row, judge) is not None for row in data),
         "criteria": len(known),
         "missing": len(covered) - len(known),
-        "pearson": measures.correlations(truth, said).pearson,
+        "pearson": measures.pearson(truth, said),
         "exact_agreement": share(t == s for t, s in known),
         "linking_accuracy": share(a == b for a, b in linked),
-        "bias_mean_pred_minus_human": measures.mean_bias(said, truth).value,
+        "bias_mean_pred_minus_human": share(s - t for t, s in both_known(truth, said)),
     }
     out = compare("SummHay", judge, reference, ours)
     return [*out, *left_over("SummHay", judge, reference, out)]

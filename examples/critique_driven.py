@@ -1,4 +1,4 @@
-"""Let a model criticise and improve its own code: a list of actions, `done`, and the history of timesteps.
+"""Let a model criticise and improve its own code. Print the suggested actions, `done`, and every version.
 
 python examples/critique_driven.py [MODEL]
 """

@@ -1,4 +1,4 @@
-"""A judge that ranks all answers so far; its reason feeds the next draft. Watch every iteration as it happens.
+"""Let a judge rank all answers so far, and use its reason as feedback. Print every iteration as it happens.
 
 python examples/listwise.py [MODEL]
 """

@@ -1,4 +1,4 @@
-"""Improve an existing {"query", "response"} sample with a grader in your own words.
+"""Improve an existing {"query", "response"} sample with a judge that has your own prompt.
 
 python examples/own_template.py [MODEL]
 """
@@ -25,10 +25,10 @@ How much does that help a beginner? An answer such as {"advice": "Water it."} he
 
 async def main(model=None) -> redraft.Result:
     result = await redraft.refine(redraft.Task(SAMPLE["query"], SAMPLE["response"]), model, helpful)
-    print("The judge gave", result.metadata["score_history"][0], "to what they were told, and", result.judge_score, "to this:")
+    print("The judge gave", result.metadata["score_history"][0], "to the original, and", result.judge_score, "to this answer:")
     print(result.value)
-    print("A judge's word is a measurement with noise. What to believe, given all of them:", result.score)
-    print("and, with 95 %, it lies within", result.score_interval)
+    print("Scores of a judge are noisy. The estimate from all of them is", result.score)
+    print("with the 95 % interval", result.score_interval)
     return result
 
 

@@ -1,6 +1,6 @@
-"""Refine until an evaluator of your own is content: target, patience, and the history of scores.
+"""Refine until your own evaluator is satisfied: target, patience, and the history of scores.
 
-python examples/score_driven.py [MODEL]      MODEL such as openai:gpt-4o-mini; without one Redraft looks for one
+python examples/score_driven.py [MODEL]      MODEL: such as openai:gpt-4o-mini. Default: look for one.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import redraft
 
 
 async def evaluate(text: str) -> float:
-    """Fifty words are best; every word more or less costs two points in a hundred."""
+    """Score 1 for fifty words; each word more or less costs 0.02."""
     return max(0.0, 1 - abs(len(text.split()) - 50) / 50)
 
 

@@ -1,6 +1,6 @@
-"""Write the generated parts of docs/: python scripts/docs.py [--check]
+"""Write the generated parts of docs/ and of the source: python scripts/docs.py [--check]
 
-They stand between `<!-- NAME -->` and `<!-- end -->`.
+In docs/ they are between `<!-- NAME -->` and `<!-- end -->`; in the source they are the typed dictionaries at the end of a file.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from inspect import cleandoc
 from pathlib import Path
 
 import click
 
 from redraft.cli import COMMANDS, program
+from redraft.cli.commands.batch import batch
+from redraft.cli.commands.run import run
 from redraft.graders import entries
-from redraft.options import Options
 from redraft.requirements import KINDS
+from redraft.runs.config import BatchCallbacks
+from redraft.settings import BatchFields, EndpointLimits, Keyword, OptionFields, info_of
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "redraft"
 
 
 def graders() -> Iterator[str]:
@@ -35,9 +38,61 @@ def kinds() -> Iterator[str]:
 
 
 def settings() -> Iterator[str]:
-    yield "| setting | default |\n|---|---|"
-    yield from (f"| `{f.name}` | `{f.default!r}` |" for f in fields(Options))
-    yield f"\n{cleandoc(Options.__doc__ or '')}"
+    yield from table(OptionFields)
+
+
+def batch_settings() -> Iterator[str]:
+    yield from table(BatchFields)
+    yield from rows(BatchCallbacks)
+
+
+def endpoint_limits() -> Iterator[str]:
+    yield from table(EndpointLimits)
+
+
+def table(declaration: type) -> Iterator[str]:
+    yield "| setting | type | default | command line | meaning |\n|---|---|---|---|---|"
+    yield from rows(declaration)
+
+
+def rows(declaration: type) -> Iterator[str]:
+    for f in fields(declaration):
+        info, option = info_of(f), OPTIONS.get(f.name, "")
+        meaning = f"{info.help} {info.detail}".strip()
+        kind = " | ".join(map(repr, info.kind.choices)) if isinstance(info.kind, Keyword) else str(f.type)
+        yield f"| `{f.name}` | `{cell(kind)}` | `{f.default!r}` | {option and f'`{option}`'} | {cell(meaning)} |"
+
+
+def option_names() -> dict[str, str]:
+    """Return the options of settings by the names of their parameters."""
+    found: dict[str, str] = {}
+    for command in (run, batch):
+        for p in command.params:
+            if isinstance(p, click.Option):
+                found.setdefault(str(p.name), "/".join([max(p.opts, key=len), *p.secondary_opts]))
+    names = [f.name for d in (OptionFields, BatchFields, EndpointLimits) for f in fields(d) if info_of(f).on_command_line]
+    return {name: found[name] for name in names}
+
+
+def typed_dictionary(head: str, about: str, *declarations: type) -> str:
+    """Return the code of a typed dictionary with the fields of the declarations."""
+    members = [f"    {f.name}: {f.type}\n" for declaration in declarations for f in fields(declaration)]
+    return f'{head}\n    """{about}"""\n\n{"".join(members)}'
+
+
+TYPED_DICTIONARIES = {
+    SOURCE / "settings.py": (
+        "class Settings(TypedDict, total=False):",
+        "The keyword arguments of `refine`, `refine_sync`, `stream` and `refine_many`.",
+        OptionFields,
+    ),
+    SOURCE / "runs" / "config.py": (
+        "class BatchSettings(Settings, total=False):",
+        "The keyword arguments of `batch` and `batch_sync`: these, and those of `refine`.",
+        BatchFields,
+        BatchCallbacks,
+    ),
+}
 
 
 def cell(text: str) -> str:
@@ -47,35 +102,51 @@ def cell(text: str) -> str:
 def commands() -> Iterator[str]:
     for name in COMMANDS:
         command = program.get_command(click.Context(program), name)
-        yield helped(f"redraft {name}", command, "##")
-        yield from (helped(f"redraft {name} {n}", c, "###") for n, c in getattr(command, "commands", {}).items())
+        yield command_help(f"redraft {name}", command, "##")
+        yield from (command_help(f"redraft {name} {n}", c, "###") for n, c in getattr(command, "commands", {}).items())
 
 
-def helped(name: str, command: click.Command, level: str) -> str:
+def command_help(name: str, command: click.Command, level: str) -> str:
     context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
     return f"{level} {name}\n\n```text\n{command.get_help(context)}\n```\n"
 
 
-PARTS: dict[str, Callable[[], Iterator[str]]] = {"graders": graders, "kinds": kinds, "commands": commands, "settings": settings}
+OPTIONS = option_names()
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "graders": graders,
+    "kinds": kinds,
+    "commands": commands,
+    "settings": settings,
+    "batch settings": batch_settings,
+    "endpoint limits": endpoint_limits,
+}
 
 
-def written(text: str) -> str:
-    """A page with its generated parts as they are now."""
+def fill_parts(text: str) -> str:
+    """Return a page with its generated parts up to date."""
     for name, part in PARTS.items():
         body = "\n".join(part())
         text = re.sub(f"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, b=body: f"{m[1]}{b}\n{m[2]}", text, flags=re.DOTALL)
     return text
 
 
-def run(*, check: bool) -> int:
-    stale = [page for page in sorted(DOCS.glob("*.md")) if written(page.read_text()) != page.read_text()]
-    for page in stale:
+def regenerate(path: Path) -> str:
+    """Return the content of a file with its generated parts up to date."""
+    text = path.read_text()
+    if dictionary := TYPED_DICTIONARIES.get(path):
+        return text[: text.index(dictionary[0])] + typed_dictionary(*dictionary)
+    return fill_parts(text)
+
+
+def main(*, check: bool) -> int:
+    stale = [path for path in (*TYPED_DICTIONARIES, *sorted(DOCS.glob("*.md"))) if regenerate(path) != path.read_text()]
+    for path in stale:
         if check:
-            print(f"{page.name} is stale: run python scripts/docs.py")
+            print(f"{path.name} is stale: run python scripts/docs.py")
         else:
-            page.write_text(written(page.read_text()))
+            path.write_text(regenerate(path))
     return int(check and bool(stale))
 
 
 if __name__ == "__main__":
-    sys.exit(run(check="--check" in sys.argv))
+    sys.exit(main(check="--check" in sys.argv))

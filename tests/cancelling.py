@@ -21,10 +21,10 @@ from pathlib import Path
 from random import Random
 
 import redraft
-from redraft.core.records import NO_USAGE
+from redraft.usage import NO_USAGE
 from redraft.graders import Jury
 from redraft.models import Chat
-from redraft.runs import Run
+from redraft.runs import BatchRun
 from redraft.storage import JsonlStore, read_trace
 from redraft.storage.journal import Journal
 
@@ -207,7 +207,7 @@ class Point:
             "budget": dice.choice([None, redraft.Budget(calls=100)]),
             "patience": 9,
             "max_iterations": 9,
-            "min_gain": 0,
+            "min_expected_gain": 0,
         }
 
     def model(self):
@@ -414,7 +414,7 @@ class Point:
         rows = [{"id": n, "prompt": f"Say {n}."} for n in range(4)]
         settings = self.settings() | {"cache": None, "max_in_flight": 8, "retries": 2, "learn": False}
         graders = settings.pop("graders")
-        return Run.of(rows, self.folder / f"{self.name}.out.jsonl", self.model(), graders, **settings)
+        return BatchRun.of(rows, self.folder / f"{self.name}.out.jsonl", self.model(), graders, **settings)
 
     def _journalled(self, report):
         with Journal(self.folder / f"{self.name}.out.jsonl.journal", read_only=True) as journal:

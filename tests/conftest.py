@@ -1,10 +1,15 @@
 """What every test shares: no network beyond this machine, no keys from outside, and a real model server."""
 
+import math
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
+from collections import defaultdict
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,6 +22,68 @@ settings.load_profile("suite")
 TINY = Path(__file__).parent / "wire" / "tiny.py"
 LOCAL = ("127.", "::1", "localhost")
 FOREIGN = ("REDRAFT_", "OPENAI_", "ANTHROPIC_", "OLLAMA_")
+LONGEST = (  # files that run first, the longest before the others, so that no worker ends long after the rest
+    "test_chaos.py",
+    "test_ray.py",
+    "test_kill.py",
+    "test_docs.py",
+    "test_examples.py",
+    "test_plots.py",
+    "test_allocation.py",
+    "test_online_priors.py",
+    "test_provider_batch.py",
+    "test_secrets.py",
+    "test_shards.py",
+    "test_hostile_text.py",
+    "test_batch.py",
+)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--slow",
+        default="all",
+        metavar="all|none|SEED/SHARE",
+        help="which tests marked slow run: all (the default), none, or a share of those of each file (at least one) that the seed chooses",
+    )
+
+
+def pytest_configure():
+    """Receive Ctrl-C even where the tests were started with it ignored, as `nohup` and some CI runners start them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Two workers for each core: many tests wait for a deadline, a pause or another process."""
+    return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def pytest_collection_modifyitems(config, items):
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    left_out = {*slow_tests(items)} - {*chosen_slow_tests(items, config.getoption("--slow"))}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def slow_tests(items):
+    return [item for item in items if item.get_closest_marker("slow")]
+
+
+def chosen_slow_tests(items, which):
+    """The tests marked slow that run. A share of them is chosen by a hash of the seed and the test's name, for each file."""
+    if which in ("all", "none"):
+        return slow_tests(items) if which == "all" else []
+    seed, slash, share = which.partition("/")
+    if not slash or not re.fullmatch(r"1|0?\.\d*[1-9]\d*", share):
+        raise pytest.UsageError(f"--slow takes all, none or SEED/SHARE with a share above 0 and up to 1, got {which!r}")
+    by_file = defaultdict(list)
+    for item in slow_tests(items):
+        by_file[item.path].append(item)
+    draw = lambda item: sha256(f"{seed} {item.nodeid}".encode()).digest()  # noqa: E731
+    return [item for tests in by_file.values() for item in sorted(tests, key=draw)[: math.ceil(float(share) * len(tests))]]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.middleware import EndpointCapabilities, adapt
+from redraft.middleware import EndpointCapabilities
+from redraft.middleware.adapt import adapt
 from redraft.middleware.capabilities import MIN_FAILURES, REPROBE_INTERVAL
 from redraft.middleware.messages import start_with_user, fold_later_system, fold_system, merge_adjacent
 from redraft.middleware.refusals import refused_part
 from redraft.protocols import Reply, Request
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError
 
 ONE = Usage(1, 100, 10, cost=None)

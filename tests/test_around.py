@@ -9,18 +9,18 @@ from redraft.middleware import (
     Budget,
     ConcurrencyLimit,
     BudgetTracker,
-    cache,
     cache_key,
     limit_concurrency,
     meter,
     with_cost,
-    observe,
-    retry,
-    timeout,
     enforce_deadline,
 )
+from redraft.middleware.cache import cache
+from redraft.middleware.observe import observe
+from redraft.middleware.retry import retry
+from redraft.middleware.timeout import timeout
 from redraft.protocols import Reply, Request
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.errors import (
     AuthenticationError,
     BadResponseError,
@@ -257,7 +257,7 @@ async def test_cache_keeps_neither_failures_nor_truncated_answers():
         {"max_tokens": 51},
         {"seed": 1},
         {"schema": {"type": "object"}},
-        {"look": 1},
+        {"sample_index": 1},
     ],
 )
 def test_whatever_changes_the_answer_is_in_the_key(change):

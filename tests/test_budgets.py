@@ -13,11 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Judge, Ranker, Task, refine, refine_many
-from redraft.middleware import BudgetTracker, meter, with_cost, retry
-from redraft.middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
-from redraft.middleware.budget import EXCESS_TEXT, LIMITS
+from redraft.middleware import BudgetTracker, meter, with_cost
+from redraft.middleware.retry import retry
+from redraft.middleware import EndpointLimiter, limit_endpoint
+from redraft.middleware.budget import EXCESS_TEXT
+from redraft.middleware.call_costs import LIMITS
+from redraft.models import Chat
 from redraft.protocols import Reply, Request
-from redraft.core.records import Candidate, Usage
+from redraft.core.records import Candidate
+from redraft.usage import Usage
 from redraft.errors import (
     BadResponseError,
     BudgetExhaustedError,
@@ -46,7 +50,7 @@ TWENTIETH = random.Random(9).sample(CELLS, len(CELLS) // 20 + 1) + [
 @pytest.mark.parametrize(("situation", "limit"), TWENTIETH, ids=lambda x: getattr(x, "name", x))
 async def test_a_budget_is_kept_by_what_the_endpoint_counts(situation, limit):
     """64 in flight: nothing beyond the limit, figures as the endpoint's; where it does not honour max_tokens, that is told."""
-    cell = await bench.measurement(situation, limit)
+    cell = await bench.measured(situation, limit)
     assert not cell["flaws"], cell
 
 
@@ -178,7 +182,7 @@ async def _all_end(jobs, limit, most):
     served, purse, price = dict.fromkeys(LIMITS, 0.0), BudgetTracker(Budget(**{limit: most}, min_tokens=8)), Price(1.0, 5.0)
 
     async def call(request):
-        _, written, ticks, how = jobs[request.look]
+        _, written, ticks, how = jobs[request.sample_index]
         written = min(written, request.max_tokens or written)
         usage = Usage(1, len(request.messages[0]["content"]) // 4, written, cost=None)
         for name, amount in zip(LIMITS, (1, usage.input_tokens, written, usage.tokens, price.cost(usage)), strict=True):
@@ -205,8 +209,8 @@ async def test_who_waits_is_served_in_order():
     purse, order, gates = BudgetTracker(Budget(output_tokens=1000)), [], asyncio.Event()
 
     async def call(request):
-        order.append(request.look)
-        if request.look == 0:
+        order.append(request.sample_index)
+        if request.sample_index == 0:
             await gates.wait()
         return Reply("a", Usage(1, 1, 10, cost=0.0))
 
@@ -324,7 +328,7 @@ async def test_a_call_that_never_left_costs_nothing():
 async def test_a_rewrite_is_bought_only_with_its_grade():
     """Of three calls the draft and its grade take two; a rewrite would take two more."""
     model = Writer(length=50)
-    result = await refine("q", model, Judge(), budget=Budget(calls=3), max_iterations=3, adaptive=False)
+    result = await refine("q", model, Judge(), budget=Budget(calls=3), max_iterations=3, noise_aware=False)
     assert (len(model.sent), result.stop, result.metadata["iterations"]) == (2, "budget", 0)
     assert all(score is not None for score in result.metadata["score_history"])
 
@@ -345,10 +349,10 @@ async def test_a_draft_that_cannot_be_graded_is_not_bought(graders, takes):
     """Every look of every grader that asks a model counts, and a jury's votes; one call fewer than that buys nothing."""
     model = Writer(length=50)
     with pytest.raises(BudgetExhaustedError):
-        await refine("q", model, graders, budget=Budget(calls=takes - 1), adaptive=False, max_iterations=0)
+        await refine("q", model, graders, budget=Budget(calls=takes - 1), noise_aware=False, max_iterations=0)
     assert model.sent == []
     with pytest.raises(RedraftError):  # (what the writer says as a judge is no list of questions: but it was asked)
-        await refine("q", model, graders, budget=Budget(calls=takes), adaptive=False, strict_budget=True)
+        await refine("q", model, graders, budget=Budget(calls=takes), noise_aware=False, strict_budget=True)
     assert len(model.sent) == takes
 
 
@@ -364,7 +368,7 @@ async def test_nothing_that_was_paid_for_stays_ungraded(limits, drafts):
         model,
         Judge(),
         budget=Budget(**limits),
-        adaptive=False,
+        noise_aware=False,
         drafts=drafts,
         target_score=1,
         patience=9,
@@ -378,7 +382,7 @@ async def test_what_is_reserved_for_grades_is_for_the_repair_of_the_text_too():
     """The editor mends the draft, and the mended one is judged."""
     model = Writer(length=30)
     task = Task("q", requirements=["quoted"])
-    result = await refine(task, model, Judge(), budget=Budget(calls=2), adaptive=False, max_iterations=2)
+    result = await refine(task, model, Judge(), budget=Budget(calls=2), noise_aware=False, max_iterations=2)
     assert (len(model.texts), len(model.sent), result.metadata["repairs"], result.metadata["best"]) == (1, 2, 1, 1)
     assert result.score is not None
 
@@ -394,7 +398,7 @@ REFUSALS = {
 @pytest.mark.parametrize("limit", ["tokens", "input_tokens"])
 async def test_a_call_that_fails_first_leaves_what_is_reserved_for_grades(monkeypatch, fails, why, limit):
     """Neither a text whose first call failed nor a grade that did goes without the money that was set aside."""
-    monkeypatch.setattr("random.random", lambda: 0.0)
+    monkeypatch.setitem(retry.__kwdefaults__, "chance", lambda: 0.0)  # no pause before a call is made again
 
     class Failing(Writer):
         async def complete(self, request):
@@ -405,7 +409,7 @@ async def test_a_call_that_fails_first_leaves_what_is_reserved_for_grades(monkey
 
     for most in range(900, 4200, 300):
         model = Failing(length=700)
-        given = dict(budget=Budget(**{limit: most}), adaptive=False, target_score=1, max_iterations=3)
+        given = dict(budget=Budget(**{limit: most}), noise_aware=False, target_score=1, max_iterations=3)
         with suppress(BudgetExhaustedError):
             result = await refine("Say it. " * 40, model, Judge(), **given)
             assert len(result.trace.candidates) == len(result.trace.graded_candidates), most
@@ -419,11 +423,13 @@ async def test_a_grader_that_refines_on_a_budget_of_its_own_draws_on_that():
 
     async def grader(text, llm):
         with pytest.raises(BudgetExhaustedError):  # (a judge's prompt takes more)
-            await refine(Task("q", response=text), Writer(), Judge(), budget=Budget(tokens=300), max_iterations=0, adaptive=False)
+            await refine(
+                Task("q", response=text), Writer(), Judge(), budget=Budget(tokens=300), max_iterations=0, noise_aware=False
+            )
         ends.append(await llm("How good is it?"))
         return 0.5
 
-    await refine("Say it. " * 20, model, grader, budget=Budget(tokens=20_000), max_iterations=1, adaptive=False)
+    await refine("Say it. " * 20, model, grader, budget=Budget(tokens=20_000), max_iterations=1, noise_aware=False)
     assert len(ends) == 2
 
 
@@ -436,7 +442,9 @@ async def test_a_copy_gives_back_what_was_reserved_for_its_grades():
             return reply if request.schema else Reply("always the same", reply.usage)
 
     model = Same(length=20)
-    result = await refine("q", model, Judge(), budget=Budget(calls=5), adaptive=False, patience=2, max_iterations=9, target_score=1)
+    result = await refine(
+        "q", model, Judge(), budget=Budget(calls=5), noise_aware=False, patience=2, max_iterations=9, target_score=1
+    )
     assert (result.stop, len(model.sent)) == ("patience", 4)
 
 
@@ -445,8 +453,8 @@ async def test_drafts_written_before_any_is_graded_do_not_wait_for_each_other():
     from redraft.core.steps import Generate, Grade, Stop
 
     def plan(trace):
-        if trace.trouble or len(trace.candidates) >= 3:
-            grades = trace.lacks(Grade("judge", trace.task, c) for c in trace.candidates)
+        if trace.fatal_failure or len(trace.candidates) >= 3:
+            grades = trace.missing(Grade("judge", trace.task, c) for c in trace.candidates)
             return grades or [Stop(trace.best.id if trace.best else None, "budget")]
         return [Generate(trace.next_id, trace.task.messages)]
 
@@ -458,7 +466,7 @@ async def test_drafts_written_before_any_is_graded_do_not_wait_for_each_other():
 async def test_one_budget_over_many_tasks_grades_all_that_it_buys():
     """Sixteen tasks at once, money for some."""
     model = Writer(length=200, seconds=0.001)
-    results = await refine_many([f"q{n}" for n in range(16)], model, Judge(), budget=Budget(tokens=20_000), adaptive=False)
+    results = await refine_many([f"q{n}" for n in range(16)], model, Judge(), budget=Budget(tokens=20_000), noise_aware=False)
     assert sum(len(r.trace.candidates) for r in results) == sum(len(r.trace.graded_candidates) for r in results) > 4
     assert sum(r.usage.tokens for r in results) <= 20_000
 
@@ -467,9 +475,9 @@ async def test_one_budget_over_many_tasks_grades_all_that_it_buys():
 @pytest.mark.parametrize("limits", [{"tokens": 15_000}, {"usd": 0.03}, {"calls": 25}])
 async def test_who_waits_for_what_others_hold_does_not_wait_in_vain(monkeypatch, graders, limits):
     """Tasks with several drafts hold money for grades, and wait for more; no clock is needed to tell that nobody gives any back."""
-    monkeypatch.setattr(sys.modules["redraft.middleware.budget"], "IDLE", 1e6)
+    monkeypatch.setattr(sys.modules["redraft.middleware.budget"], "IDLE_TIMEOUT", 1e6)
     model = Writer(length=300, seconds=0.001)
-    given = dict(budget=Budget(**limits), adaptive=False, drafts=3, target_score=1)
+    given = dict(budget=Budget(**limits), noise_aware=False, drafts=3, target_score=1)
     results = await asyncio.wait_for(refine_many([f"q{n}" for n in range(12)], model, graders, **given), 60)
     assert all(result.trace.outcome or isinstance(result.error, BudgetExhaustedError) for result in results)
     assert model.texts
@@ -499,8 +507,8 @@ async def test_a_budget_that_was_kept_says_nothing_of_it():
 
 async def test_a_rewrite_that_cannot_be_graded_in_time_is_not_begun():
     """By the time that the draft and its grade took."""
-    model = Writer(length=20, seconds=0.4)
-    result = await refine("q", model, Judge(), deadline=1.4, adaptive=False, target_score=1, max_iterations=5)
+    model = Writer(length=20, seconds=1.0)
+    result = await refine("q", model, Judge(), deadline=3.5, noise_aware=False, target_score=1, max_iterations=5)
     assert (result.stop, len(result.trace.candidates)) == ("deadline", len(result.trace.graded_candidates))
     assert "takes about" in result.metadata["note"]
     assert len(model.sent) == 2
@@ -523,14 +531,14 @@ async def test_what_earlier_runs_took_counts():
     model = Writer(length=20)
     trace = Trace(Task("q")) + slow
     graded = trace + replace(Feedback(0.5), candidate=0, grader="grader", seconds=0.1)
-    result = await refine(graded, model, lambda text: 0.5, deadline=30, adaptive=False)
+    result = await refine(graded, model, lambda text: 0.5, deadline=30, noise_aware=False)
     assert (result.stop, model.sent) == ("deadline", [])
 
 
 async def test_a_budget_is_kept_on_a_real_server(plain_server):
-    """llama.cpp's server, which nobody here wrote, honours max_tokens and counts its own prompts."""
-    result = await refine(
-        "Say something. " * 4, plain_server, lambda text: 0.5, budget=Budget(tokens=600), max_iterations=20, patience=20
-    )
+    """llama.cpp's server, which nobody here wrote, honours max_tokens and counts its own prompts. Answers have no other end."""
+    prefix, _, name = plain_server.partition("#")
+    model = Chat(name, prefix, extra_body={"ignore_eos": True})
+    result = await refine("Say something. " * 4, model, lambda text: 0.5, budget=Budget(tokens=600), max_iterations=20, patience=20)
     assert result.stop == "budget"
     assert 200 < result.usage.tokens <= 600

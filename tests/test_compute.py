@@ -16,7 +16,7 @@ import compute_jobs as jobs
 from redraft.compute import pool, run, run_sync
 from redraft.errors import ComputeLimitError, ConfigError, RedraftError
 
-SAID = dict(what="it could not be done", size=12_345)
+SAID = dict(failure_text="it could not be done", text_length=12_345)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ import sys, threading, time
 sys.path.insert(0, {tests!r})
 import compute_jobs as jobs
 from redraft.compute import pool, run_sync
-said = dict(what="", size=0)
+said = dict(failure_text="", text_length=0)
 print(run_sync(jobs.process, **said), flush=True)
 for _ in range({busy}):
     threading.Thread(target=run_sync, args=(jobs.hold_the_lock, 60), kwargs=dict(said, seconds=60), daemon=True).start()
@@ -140,7 +140,7 @@ sys.stdin.readline()
     ("end", "busy"), [("kill", 0), ("kill", 1), ("kill", pool.POOL_SIZE), ("exit", 0)], ids=["idle", "one", "all", "exit"]
 )
 def test_workers_end_with_their_parent(end, busy):
-    """Within a second, though the parent was killed, idle or in a pattern that backtracks for years."""
+    """Long before their jobs end, though the parent was killed, idle or in a pattern that backtracks for years."""
     script = PARENT.format(tests=str(Path(__file__).parent), busy=busy)
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         parent.stdout.readline()
@@ -149,7 +149,7 @@ def test_workers_end_with_their_parent(end, busy):
             wait_for(lambda worker=worker: busy == 0 or cpu_time(worker) > 0.3)
         parent.kill() if end == "kill" else parent.stdin.close()
         parent.wait()
-    wait_for(lambda: not any(map(alive, workers)), seconds=1)
+    wait_for(lambda: not any(map(alive, workers)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -182,7 +182,7 @@ import compute_jobs as jobs
 from redraft import Budget, ScriptedModel, refine_sync
 from redraft.compute import IN_PROCESS, pool, run_sync
 from redraft.requirements import parse
-said = dict(what="", size=0)
+said = dict(failure_text="", text_length=0)
 LONG = "Some words of it. " * IN_PROCESS
 
 
@@ -194,7 +194,7 @@ def work():
 
 
 work()  # (a module that another thread is just importing is locked in a child for ever, whoever imports)
-for _ in range(2 * pool.SIZE):  # all places are taken, and as many wait
+for _ in range(2 * pool.POOL_SIZE):  # all places are taken, and as many wait
     threading.Thread(target=run_sync, args=(jobs.sleep, 1), kwargs=dict(said, seconds=60), daemon=True).start()
 parents = [worker.process.pid for worker in pool._workers]
 {how}
@@ -207,7 +207,7 @@ for _ in range(4):
         signal.alarm(20)
         try:
             own = work()
-            os._exit(0 if 0 < own <= pool.SIZE else 3)
+            os._exit(0 if 0 < own <= pool.POOL_SIZE else 3)
         except BaseException as error:
             print(repr(error), file=sys.stderr, flush=True)
             os._exit(4)
@@ -241,7 +241,7 @@ STARTING = (
     """
 def start():
     while True:
-        with pool._starting:  # as if it took long to start a worker
+        with pool._spawn_lock:  # as if it took long to start a worker
             time.sleep(0.02)
 threading.Thread(target=start, daemon=True).start()
 """
@@ -303,7 +303,7 @@ def test_a_worker_that_cannot_start_is_an_error_of_its_own(monkeypatch):
 
 def forget_workers():
     """Have the next job start a worker."""
-    for worker in list(pool._idle_timer):
+    for worker in list(pool._idle):
         worker.process.kill()
         worker.process.wait()
 

@@ -6,7 +6,7 @@ import pytest
 
 import redraft
 from redraft import Budget, Feedback, Judge, ScriptedModel, Task, must, refine, with_weight
-from redraft.cli.exits import BROKEN, OK, exit_code
+from redraft.cli.errors import BROKEN, OK, exit_code
 from redraft.protocols import Check
 from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.core.stopping import done, max_iterations, patience, target
@@ -38,14 +38,14 @@ def judge():
 
 PLANS = {
     "adaptive": {},
-    "plain": {"adaptive": False},
+    "plain": {"noise_aware": False},
     "drafts": {"drafts": 3},
-    "plain drafts": {"drafts": 2, "adaptive": False},
+    "plain drafts": {"drafts": 2, "noise_aware": False},
     "a budget": {"budget": Budget(calls=50)},
     "a deadline": {"deadline": 600.0},
-    "a price": {"min_gain": 1.0},
-    "a price for tokens that nobody knows": {"gain_per": "tokens"},
-    "a final check": {"final_check": True},
+    "a price": {"min_expected_gain": 1.0},
+    "a price for tokens that nobody knows": {"cost_unit": "tokens"},
+    "a final check": {"tie_break": True},
     "one refinement": {"max_iterations": 1},
     "little patience": {"patience": 1},
     "a rule of one's own": {"plan": SelfRefine(target(0.5) | done() | patience(2) | max_iterations(3))},
@@ -71,7 +71,9 @@ async def test_one_that_is_never_kept_ends_by_patience_and_has_not_converged(set
     assert (result.metadata["broken"], result.metadata["converged"], exit_code(result)) == ([WORDS], False, BROKEN)
 
 
-@pytest.mark.parametrize("settings", [{}, {"adaptive": False}, {"budget": Budget(calls=100)}], ids=["adaptive", "plain", "market"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"noise_aware": False}, {"budget": Budget(calls=100)}], ids=["adaptive", "plain", "market"]
+)
 @pytest.mark.parametrize("writer", [obedient, stubborn])
 async def test_in_a_batch_too(settings, writer, tmp_path):
     """Also where rows share a purse."""

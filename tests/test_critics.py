@@ -117,7 +117,9 @@ async def test_a_critic_that_asks_a_model_is_no_source_of_noise():
     async def judge(messages):
         return str(next(counter) % 5)
 
-    result = await refine("q", ScriptedModel([f"text {i}" for i in range(9)]), [asking, noisy], judge, max_iterations=5, min_gain=0)
+    result = await refine(
+        "q", ScriptedModel([f"text {i}" for i in range(9)]), [asking, noisy], judge, max_iterations=5, min_expected_gain=0
+    )
     assert [seat.name for seat, _ in llm_graders(result.trace.scorers)] == ["noisy"]
     views = [f for views in result.trace.feedback.values() for f in views if f.grader == "asking"]
     assert len(views) == len(result.trace.candidates)
@@ -153,7 +155,7 @@ async def test_in_a_batch_too(tmp_path):
     assert (report.done, report.failed, report.uplift) == (2, 0, None)
 
 
-@pytest.mark.parametrize("settings", [{}, {"adaptive": False}, {"drafts": 2}, {"adaptive": False, "drafts": 2}])
+@pytest.mark.parametrize("settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"noise_aware": False, "drafts": 2}])
 async def test_a_judge_that_cannot_be_read_now_and_then_does_not_end_the_work(settings):
     """Not of a first draft either: another text may be read. With nothing read it is an error as ever."""
 
@@ -211,7 +213,7 @@ def test_who_is_a_critic_does_not_depend_on_the_order_of_records(said, seats, di
     for record in records:
         grown += record
         fresh = Trace(grown.task, grown.panel, grown.records)
-        for name in ("critics", "scorers", "only_critics", "scores", "graded", "best"):
+        for name in ("critics", "scorers", "only_critics", "scores", "graded_candidates", "best"):
             assert getattr(grown, name) == getattr(fresh, name), name
     assert (grown.critics, grown.scores, grown.best) == (whole.critics, whole.scores, whole.best)
     assert Adaptive()(grown) == Adaptive()(whole)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from in_process import run_script
 
 from redraft import ScriptedModel
 
@@ -60,7 +61,7 @@ async def test_own_template(capsys):
     model = ScriptedModel([verdict(overall=1), "Water it when the top of the soil is dry.", verdict(done=True, overall=5)])
     result = await load("own_template").main(model)
     out = capsys.readouterr().out
-    assert out.startswith("The judge gave 0.2 to what they were told, and 1.0 to this:\nWater it when")
+    assert out.startswith("The judge gave 0.2 to the original, and 1.0 to this answer:\nWater it when")
     assert 0.2 < result.score < 1.0 and str(result.score) in out and str(result.score_interval) in out
     assert '{"advice": "Water it."}' in model.messages[0][-1]["content"]
     assert result.stop == "done"
@@ -88,8 +89,15 @@ async def test_listwise(capsys):
 @pytest.mark.parametrize("name", sorted(p.stem for p in EXAMPLES.glob("*.py")))
 def test_examples_run_against_a_real_server(name, plain_server):
     """As a user would: the file, a model's address, nothing else."""
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), plain_server]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = run_script(EXAMPLES / f"{name}.py", plain_server)
+    assert done.returncode == 0, done.err
+    assert done.out.strip()
+
+
+def test_an_example_runs_in_a_process_of_its_own(plain_server):
+    """One of them by the interpreter itself, from another folder."""
+    command = [sys.executable, str(EXAMPLES / "critique_driven.py"), plain_server]
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

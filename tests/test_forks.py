@@ -92,10 +92,10 @@ def test_a_draft_stays_with_the_process_that_writes_it(tmp_path):
     """What was buffered when a program forked stands in the file once, however the child ends, and the file is not taken away."""
     code = """
         import os, sys
-        from redraft.storage.secure_files import Draft, draft_folder
+        from redraft.storage.secure_files import AtomicFile, draft_folder
         from pathlib import Path
 
-        draft = Draft("out.bin")
+        draft = AtomicFile("out.bin")
         draft.file.write(b"one ")
         with draft_folder(Path("several")) as folder:
             child = os.fork()
@@ -103,11 +103,11 @@ def test_a_draft_stays_with_the_process_that_writes_it(tmp_path):
                 try:
                     sys.exit("as any program may")
                 finally:
-                    draft.abandon()
+                    draft.abort()
             os.waitpid(child, 0)
             assert folder.is_dir()
         draft.file.write(b"two")
-        draft.publish()
+        draft.commit()
         """
     subprocess.run([sys.executable, "-c", dedent(code)], cwd=tmp_path, timeout=60, check=True)
     assert (tmp_path / "out.bin").read_bytes() == b"one two"
@@ -185,7 +185,7 @@ def server():
 
     running = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     running.daemon_threads = True
-    Thread(target=running.serve_forever, daemon=True).start()
+    Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{running.server_port}/v1", came
     running.shutdown()
     running.server_close()

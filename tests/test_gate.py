@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.middleware import Budget, EndpointCapabilities, EndpointLimiter, BudgetTracker, adapt, limit_endpoint, meter, retry
+from redraft.middleware import Budget, EndpointCapabilities, EndpointLimiter, BudgetTracker, limit_endpoint, meter
+from redraft.middleware.adapt import adapt
+from redraft.middleware.retry import retry
 from redraft.middleware.token_bucket import RateLimits
 from redraft.middleware.aimd import HOLD_WINDOWS, AIMDWindow
 from redraft.protocols import RateLimitStatus, Reply, Request
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.errors import (
     AuthenticationError,
     BadResponseError,
@@ -186,14 +188,14 @@ def test_the_limit_stays_between_floor_and_ceiling(start, floor, ceiling, after_
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"start": 0}, "start"),
-        ({"floor": 0}, "floor"),
-        ({"ceiling": 2.5}, "ceiling"),
-        ({"floor": 9, "ceiling": 8}, "floor"),
+        ({"initial": 0}, "initial"),
+        ({"minimum": 0}, "minimum"),
+        ({"maximum": 2.5}, "maximum"),
+        ({"minimum": 9, "maximum": 8}, "minimum"),
         ({"rpm": 0}, "rpm"),
         ({"tpm": float("nan")}, "tpm"),
-        ({"outage": -1}, "outage"),
-        ({"outage": float("nan")}, "outage"),
+        ({"give_up_after": -1}, "give_up_after"),
+        ({"give_up_after": float("nan")}, "give_up_after"),
     ],
 )
 def test_limits_that_are_none_are_refused(given, named):
@@ -271,18 +273,18 @@ async def test_first_come_first_served(clock):
     order = []
 
     async def call(request):
-        order.append(request.look)
+        order.append(request.sample_index)
         await asyncio.sleep(0)
         return OK
 
-    passed = limit_endpoint(call, gate_on(clock, start=1, ceiling=1))
+    passed = limit_endpoint(call, gate_on(clock, initial=1, maximum=1))
     await asyncio.gather(*(passed(Request(ASK.messages, sample_index=n)) for n in range(50)))
     assert order == list(range(50))
 
 
 async def test_room_is_what_is_free_with_nobody_waiting(clock):
     """Free places, then none, then whoever waits counts against it; `room_made` tells when that changes."""
-    gate = gate_on(clock, start=2, ceiling=2)
+    gate = gate_on(clock, initial=2, maximum=2)
     rooms = [gate.free_slots]
     places = []
     for _ in range(2):
@@ -324,7 +326,7 @@ def test_no_place_is_ever_lost_or_given_twice(moves, start, rpm):
 
     async def lived():
         clock = Clock()
-        gate = gate_on(clock, start=start, ceiling=6, rpm=rpm)
+        gate = gate_on(clock, initial=start, maximum=6, rpm=rpm)
         inside, tasks, over = [], [], []
 
         async def call(request):
@@ -370,7 +372,7 @@ def test_no_place_is_ever_lost_or_given_twice(moves, start, rpm):
 
 async def test_a_call_that_breaks_gives_its_place_back(clock):
     """Also for an error that is none of a model's."""
-    gate = gate_on(clock, start=1)
+    gate = gate_on(clock, initial=1)
 
     async def call(request):
         raise ZeroDivisionError
@@ -420,7 +422,7 @@ async def test_a_retry_outside_waits_once(clock):
 async def test_a_very_long_retry_after_parks_the_gate_and_fails_nobody(clock):
     """An hour: said once for all, asked again after it, no attempt of the retry's; the calls made are counted."""
     said = []
-    gate = gate_on(clock, say=said.append)
+    gate = gate_on(clock, notify=said.append)
     call = answering(*[busy(retry_after=3600) for _ in range(4)], OK, clock=clock)
     tasks = begun(*(retry(limit_endpoint(call, gate), attempts=1)(ASK) for _ in range(4)))
     await clock.advance(3599)
@@ -554,7 +556,7 @@ async def test_an_endpoint_that_is_down_is_probed_and_the_calls_wait(clock):
         return OK
 
     asked = []
-    gate = gate_on(clock, start=20, say=said.append)
+    gate = gate_on(clock, initial=20, notify=said.append)
     tasks = outage(gate, call)
     await clock.advance(0)
     assert sum(task.done() for task in tasks) == 7
@@ -600,7 +602,7 @@ async def test_which_errors_mean_that_an_endpoint_is_down(clock, error, opens):
 
 async def test_a_few_resets_among_successes_are_no_outage(clock):
     """Seven of eight calls break, for ever: never eight in a row."""
-    gate = gate_on(clock, start=1)
+    gate = gate_on(clock, initial=1)
     call = limit_endpoint(answering(*([down()] * 7 + [OK]) * 50), gate)
     for _ in range(399):
         with suppress(ModelUnavailableError):
@@ -611,11 +613,11 @@ async def test_a_few_resets_among_successes_are_no_outage(clock):
 async def test_answers_of_calls_that_were_out_already_end_an_outage_before_anybody_is_told(clock):
     """A burst of 503 beside calls that are being answered is no reason for alarm."""
     said = []
-    gate = gate_on(clock, start=20, say=said.append)
+    gate = gate_on(clock, initial=20, notify=said.append)
 
     async def call(request):
         await asyncio.sleep(0)
-        if request.look:
+        if request.sample_index:
             raise down(status=503)
         await clock.sleep(0.5)
         return OK
@@ -631,7 +633,7 @@ async def test_answers_of_calls_that_were_out_already_end_an_outage_before_anybo
 async def test_an_outage_that_does_not_end_halts(clock):
     """After `outage` seconds the run is told, once; nobody fails, and nobody gets in any more."""
     halted = []
-    gate = gate_on(clock, outage=60, halt=halted.append)
+    gate = gate_on(clock, give_up_after=60, on_fatal=halted.append)
     call = answering(down(), clock=clock)
     tasks = outage(gate, call)
     await clock.advance(1000)
@@ -646,7 +648,7 @@ async def test_an_outage_that_does_not_end_halts(clock):
 
 async def test_an_outage_with_nobody_to_tell_is_raised_in_the_end(clock):
     """Without `halt` each probe after `outage` seconds fails its call."""
-    gate = gate_on(clock, outage=60)
+    gate = gate_on(clock, give_up_after=60)
     tasks = outage(gate, answering(down()))
     await clock.advance(1000)
     assert all(isinstance(task.exception(), ModelUnavailableError) for task in tasks)
@@ -654,7 +656,7 @@ async def test_an_outage_with_nobody_to_tell_is_raised_in_the_end(clock):
 
 async def test_a_hanging_probe_does_not_keep_others_from_looking(clock):
     """The next probe goes out while the first still waits for an answer."""
-    gate = gate_on(clock, start=20)
+    gate = gate_on(clock, initial=20)
 
     async def call(request):
         asked.append(clock())
@@ -698,7 +700,7 @@ async def test_an_outage_leaves_room_for_a_probe_when_nobody_waits(clock):
 async def test_a_part_that_an_endpoint_refuses_is_no_outage_and_ends_no_run(clock, words, request_):
     """However often it is said, and with whatever status: the endpoint is there, and takes other requests."""
     halted = []
-    gate = gate_on(clock, halt=halted.append)
+    gate = gate_on(clock, on_fatal=halted.append)
     call = limit_endpoint(answering(ModelUnavailableError(words, status=int(words[7:10]), usage=FREE)), gate)
     for _ in range(20):
         with pytest.raises(ModelUnavailableError):
@@ -708,7 +710,7 @@ async def test_a_part_that_an_endpoint_refuses_is_no_outage_and_ends_no_run(cloc
 
 async def test_a_format_that_an_endpoint_does_not_know_is_no_outage(clock):
     """An endpoint that answers formats with a bare 500 is asked in words, however many ask at once; later a 500 is a fault again."""
-    gate = gate_on(clock, start=20)
+    gate = gate_on(clock, initial=20)
     dead = False
 
     async def call(request):
@@ -745,7 +747,7 @@ async def test_what_would_meet_every_call_halts_at_the_first(clock, name):
     comes back with a failure.
     """
     halted = []
-    gate = gate_on(clock, start=1, halt=halted.append)
+    gate = gate_on(clock, initial=1, on_fatal=halted.append)
     call = answering(FATAL[name], clock=clock)
     tasks = begun(*(retry(limit_endpoint(call, gate))(ASK) for _ in range(100)))
     await clock.advance(1000)
@@ -759,7 +761,7 @@ async def test_what_would_meet_every_call_halts_at_the_first(clock, name):
 async def test_all_that_were_out_with_a_wrong_key_halt_once(clock):
     """Sixteen calls meet the same 401: one message, no failure."""
     halted = []
-    gate = gate_on(clock, halt=halted.append)
+    gate = gate_on(clock, on_fatal=halted.append)
     tasks = begun(*(limit_endpoint(answering(FATAL["key"]), gate)(ASK) for _ in range(16)))
     await clock.advance(10)
     assert len(halted) == 1
@@ -780,13 +782,13 @@ async def test_an_endpoint_that_takes_no_images_is_not_an_unknown_model(clock):
     halted = []
     refusal = ModelUnavailableError("status 404: no endpoint supports image input", status=404)
     with pytest.raises(ModelUnavailableError):
-        await limit_endpoint(answering(refusal), gate_on(clock, halt=halted.append))(PICTURE)
+        await limit_endpoint(answering(refusal), gate_on(clock, on_fatal=halted.append))(PICTURE)
     assert halted == []
 
 
 async def test_who_is_in_when_it_halts_may_finish(clock):
     """An answer that was on its way is not thrown away."""
-    gate = gate_on(clock, halt=lambda error: None)
+    gate = gate_on(clock, on_fatal=lambda error: None)
 
     async def slow(request):
         await clock.sleep(5)

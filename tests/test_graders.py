@@ -12,7 +12,7 @@ from redraft.errors import ConfigError, GradingError
 from redraft.graders import Rubric
 from redraft.graders.judging.prompt import truncate_middle, fresh_nonce
 from redraft.graders.judging.json_reader import UnreadableOutput, bool_at, read_object, int_at
-from redraft.graders.judging.template import Template
+from redraft.graders.template import Template
 from redraft.perform import ModelClient, StepClient
 
 GOOD = {"criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": False}

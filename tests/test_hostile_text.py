@@ -35,9 +35,9 @@ def numbered(count):
 
 @pytest.fixture(autouse=True)
 def low_limit(monkeypatch):
-    """A second of computing instead of five, for which other programs may want the CPU as long as they like."""
-    monkeypatch.setattr("redraft.compute.pool.CPU_SECONDS", 1.0)
-    monkeypatch.setattr("redraft.compute.pool.WALL", 7.0)
+    """Half a second of computing instead of five, for which other programs may want the CPU as long as they like."""
+    monkeypatch.setattr("redraft.compute.pool.CPU_SECONDS", 0.5)
+    monkeypatch.setattr("redraft.compute.pool.WALL_PER_CPU_SECOND", 14.0)
 
 
 WORDS = "the quick brown fox jumps over the lazy dog "
@@ -109,7 +109,7 @@ async def test_what_a_judge_is_shown_is_prepared_beside_the_loop(grader, prompt,
     task, shown = redraft.Task(prompt, reference=reference), [Candidate(0, answer), Candidate(1, answer)]
 
     class Judged:
-        look = 0
+        repeat = 0
 
         async def complete(self, request):
             return Reply(json.dumps({"criteria": VERDICT, "done": False, "answers": []}))
@@ -153,7 +153,7 @@ async def test_the_row_of_a_hostile_text_fails_alone(tmp_path):
     assert (report.done, report.failed, report.errors) == (2, 1, {"ComputeLimitError": 1})
     failed = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])
     assert failed["best_score"] is None
-    assert "could not be checked within 1 s" in failed["error"]
+    assert "could not be checked within 0.5 s" in failed["error"]
 
 
 async def test_a_deadline_ends_what_computes(monkeypatch):

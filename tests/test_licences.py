@@ -18,6 +18,7 @@ ALLOWED = {
 }  # fmt: skip
 SAID = {  # what stands in "License", and in classifiers, before there were expressions
     "3-Clause BSD License": "BSD-3-Clause",
+    "BSD 2-Clause License": "BSD-2-Clause",
     "Apache 2": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
@@ -36,7 +37,16 @@ SAID = {  # what stands in "License", and in classifiers, before there were expr
     "new BSD": "BSD-3-Clause",
 }
 BY_HAND: dict[str, str] = {}  # the licence of a package whose metadata say nothing, and where it stands
-NOT_INSTALLED = {  # vendors' packages of the extra `providers`, which no test uses; their licences as they publish them
+NOT_INSTALLED = {  # packages that no test uses, but for one that runs where they are: their licences as they publish them
+    # of the extra `docs`, and of a guide
+    "fastapi": "MIT",
+    "mkdocs-llmstxt": "ISC",
+    "mkdocs-material": "MIT",
+    "mkdocstrings-python": "ISC",
+    # of the extra `release`
+    "build": "MIT",
+    "twine": "Apache-2.0",
+    # of the extra `providers`
     "anthropic": "MIT",
     "boto3": "Apache-2.0",
     "cohere": "MIT",

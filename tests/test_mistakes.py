@@ -26,9 +26,9 @@ from redraft import (
 )
 from redraft.errors import ConfigError, GradingError, RedraftError
 from redraft.models import CallableModel, Chat
-from redraft.options import Settings
+from redraft.settings import Settings
 from redraft.requirements import parse
-from redraft.runs.run import Batch
+from redraft.runs import BatchSettings
 from redraft.validation.labelled import read_cases
 
 ROWS = [{"id": 1, "question": "Say it", "text": "It."}]
@@ -94,15 +94,15 @@ CALLS = {
     "one price for both": (lambda: asked(prices={"m": 0.15}), ["prices", "(0.1, 0.4)", "0.15 for 'm'"]),
     "prices as a list": (lambda: asked(prices=[0.1, 0.4]), ["prices", "[0.1, 0.4]"]),
     "a price as text": (lambda: asked(prices={"m": ("0.1", "0.4")}), ["prices", "('0.1', '0.4') for 'm'"]),
-    "no time": (lambda: asked(timeout=0), ["timeout", "more than 0", "None"]),
+    "no time": (lambda: asked(timeout=0), ["timeout", "> 0", "None"]),
     "a deadline as text": (lambda: asked(deadline="1h"), ["deadline", "a number >= 0", "'1h'"]),
     "a store as text": (lambda: asked(store="run.jsonl"), ["store", 'JsonlStore("run.jsonl")', "'run.jsonl'"]),
     "a cache that is none": (lambda: asked(cache=True), ["cache", "a mutable mapping", "True"]),
-    "a unit that is none": (lambda: asked(gain_per="dollars"), ["gain_per", "usd", "'dollars'"]),
+    "a unit that is none": (lambda: asked(cost_unit="dollars"), ["cost_unit", "usd", "'dollars'"]),
     "priors that are none": (lambda: asked(priors="leanred"), ["priors", "'learned'", "'leanred'"]),
-    "trust that is none": (lambda: asked(trust=["check"]), ["trust", "'require'", "['check']"]),
+    "trust that is none": (lambda: asked(require_validated=["warn"]), ["require_validated", "error", "['warn']"]),
     "a weight below 0": (lambda: with_weight(full, -1), ["weight", "> 0", "-1"]),
-    "no looks": (lambda: with_weight(full, 1, repeats=0), ["looks", "from 1 to 1,000", "0"]),
+    "no repeats": (lambda: with_weight(full, 1, repeats=0), ["repeats", "from 1 to 1,000", "0"]),
     "a judge's tokens": (lambda: Judge(max_tokens=0), ["'judge'", "max_tokens", ">= 1", "0"]),
     "a judge's temperature": (lambda: Judge(temperature="hot"), ["'judge'", "temperature", "'hot'"]),
     "a judge's model": (lambda: Judge(model=5), ["'judge'", "model", "5"]),
@@ -110,9 +110,9 @@ CALLS = {
     "a judge's template": (lambda: Judge(template=5), ["template", "5"]),
     "a judge's criteria": (lambda: Judge({"good": 5}), ["`description`", "5"]),
     "a template's field": (lambda: Judge(template="{answr}: {query}"), ["{answr}", "response"]),
-    "a ranker of one": (lambda: Ranker(max_group_size=1), ["most", ">= 2", "1"]),
-    "a jury's rule": (lambda: graders.Jury("judge", aggregation="average"), ["how", "median", "'average'"]),
-    "a cascade's share": (lambda: graders.Cascade("words:5", "judge", reject_below=30), ["rejects", "<= 1", "30"]),
+    "a ranker of one": (lambda: Ranker(max_group_size=1), ["max_group_size", ">= 2", "1"]),
+    "a jury's rule": (lambda: graders.Jury("judge", aggregation="average"), ["aggregation", "median", "'average'"]),
+    "a cascade's share": (lambda: graders.Cascade("words:5", "judge", reject_below=30), ["reject_below", "<= 1", "30"]),
     "a checklist's number": (lambda: graders.Checklist(n=100), ["n must", "from 1 to 40", "100"]),
     "a grader without a reference": (
         lambda: asked(graders="numeric"),
@@ -128,7 +128,7 @@ CALLS = {
     "a batch's mode": (lambda: rows(mode="refien"), ["mode", "refine", "'refien'"]),
     "a batch's option": (lambda: rows(max_iteration=3), ["'max_iteration'", "did you mean 'max_iterations'"]),
     "a batch's output": (lambda: rows(output=5), ["output", "the path of a file", "5"]),
-    "a batch's limits": (lambda: rows(limits=60), ["limits", "Limits(rpm=60)", "60"]),
+    "a batch's limits": (lambda: rows(limits=60), ["limits", "EndpointLimits(rpm=60)", "60"]),
     "a key that is no text": (lambda: connect("http://127.0.0.1:9/v1#m", key=5), ["key", "text or None", "int"]),
     "answers that are none": (lambda: ScriptedModel(5), ["answers", "in a list", "5"]),
 }
@@ -242,7 +242,7 @@ def test_a_port_that_is_none(typed):
 
 async def test_a_grader_that_computes_does_not_blame_the_judge(capfd, tmp_path, monkeypatch):
     """The hint of the command line tells what it needs instead."""
-    from redraft.cli.exits import guarded
+    from redraft.cli.errors import run_command
 
     error = None
     try:
@@ -253,9 +253,9 @@ async def test_a_grader_that_computes_does_not_blame_the_judge(capfd, tmp_path, 
     def fail():
         raise error
 
-    assert guarded(fail) == 1
+    assert run_command(fail) == 1
     said = capfd.readouterr().err
-    assert "--judge" not in said and "`redraft graders json_fields` tells what it needs" in said
+    assert "--judge" not in said and "`redraft graders json_fields` shows what it needs" in said
 
 
 # ---- every public callable, every parameter, objects of every wrong kind
@@ -308,23 +308,23 @@ NEEDED = {  # what a callable must be given, and is
     "requirement": lambda: parse("words:5"),
     "criteria": lambda: (graders.Criterion("a", "b"),),
     "name": lambda: "exact",
-    "given": lambda: "words:5",
+    "value": lambda: "words:5",
     "base_url": lambda: "http://127.0.0.1:9/v1",
     "id": lambda: 0,
     "text": lambda: "a",
     "ranking": lambda: (0, 1),
     "score": lambda: 1.0,
-    "of": lambda: ("candidate", 0),
+    "step_slot": lambda: ("candidate", 0),
     "role": lambda: "generate",
     "error": lambda: "ModelError",
     "best": lambda: 0,
     "reason": lambda: "target",
     "trace": lambda: Trace(Task("q")),
-    "story": lambda: lambda task: iter(()),
+    "generator": lambda: lambda task: iter(()),
     "path": lambda: "labelled.csv",
     "spec": lambda: "words:5",
 }
-RECORDS = {"Candidate", "Comparison", "Criterion", "Failure", "Feedback", "Outcome", "Usage"}  # raise ValueError, as they say
+RECORDS = {"Candidate", "Comparison", "CriterionScore", "Failure", "Feedback", "Outcome", "Usage"}  # raise ValueError, as they say
 THEIRS = {"on_record", "on_step", "on_progress", "say"}  # a class may be called, too: what it raises is its own
 SKIPPED = {("batch", "source", "a text")}  # the name of a data set, which would be looked up
 
@@ -339,14 +339,14 @@ def signature(function, more=()):
 def callables():
     """Each by its name: the function, what it must be given, all that it may be."""
     settings = list(Settings.__annotations__)
-    only_batch = [name for name in Batch.__annotations__ if name not in settings]
+    only_batch = [name for name in BatchSettings.__annotations__ if name not in settings]
     for name in redraft.__all__:
         if name in {"refine_sync", "batch_sync", "StopReason"}:  # doors to others; an enumeration
             continue
         more = {"refine": settings, "batch": only_batch}.get(name, ())
         yield name, getattr(redraft, name), *signature(getattr(redraft, name), more)
     for name in graders.__all__:
-        if name not in {"Criterion", "Entry", "entries", "must", "weighted", "Judge", "Ranker"}:
+        if name not in {"Criterion", "GraderEntry", "entries", "must", "with_weight", "Judge", "Ranker"}:
             yield f"graders.{name}", getattr(graders, name), *signature(getattr(graders, name))
     for function in (Chat, CallableModel, read_cases, parse):
         yield function.__name__, function, *signature(function)
@@ -368,7 +368,7 @@ def test_whatever_is_handed_over_the_error_is_ours(which, tmp_path, monkeypatch)
     base = {one: NEEDED[one]() for one in needed}
     if name in {"refine", "refine_many", "stream", "batch"}:
         base |= {"model": says, "graders": full}
-    if name == "graders.Council":
+    if name == "graders.RankingJury":
         base["comparers"] = ["ranker"]
     wrong = []
     for kind, value in BAD.items():

@@ -17,7 +17,7 @@ WRONG = [
     ("on_record", 3),
     ("on_step", "step"),
     ("editor", "yes"),
-    ("cards", 3),
+    ("cards_dir", 3),
 ]
 
 

@@ -6,16 +6,16 @@ from dataclasses import asdict, replace
 import pytest
 
 from redraft import Budget, Judge, Result, ScriptedModel, must, refine, refine_many
-from redraft.cli.lines import closing
-from redraft.cli.progress import rows, verdict
+from redraft.cli.progress import candidate_rows, describe_comparison, summary_line
 from redraft.plans.adaptive import Adaptive
 from redraft.quality.priors import Priors
-from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason, Task, Usage
+from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason, Task
+from redraft.usage import Usage
 from redraft.core.steps import Stop
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import AuthenticationError, ModelError
 from redraft.graders import Jury
-from redraft.runs.rows import came_of
+from redraft.runs.row_result import row_result
 
 RUBRIC = {"truth": "It is true."}
 
@@ -32,22 +32,22 @@ def result(*scores, best=0, end=None, seat=PanelGrader("judge")):
 
 def test_a_first_answer_that_was_kept_has_gained_nothing():
     """Where the others scored less, the difference is not said to be a gain."""
-    assert "a difference of -0.10 may be a loss, or what is taken" in result(0.7, 0.6, best=0).summary()
+    assert "a difference of -0.10 may be a loss or the graders'" in result(0.7, 0.6, best=0).summary()
 
 
 def test_what_is_believed_stands_beside_what_was_observed():
     """The score with its interval, the observed ones, why it stopped in words, and what there is to say of that."""
     told = result(0.7, 0.8, best=1)
     assert told.summary() == (
-        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 -> 0.80, believed 0.60 -> 0.71) · stopped: gain (nothing more is worth it) · too few looks: "
-        f"a difference of +0.10 may be a gain, or what is taken for the graders' noise ({Priors().noise_sd:.2f} a look): "
-        "too few looks to tell; some 12 at each answer would tell a gain of 0.1 · calls 2 · tokens 30 · cost 0 USD"
+        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 -> 0.80, believed 0.60 -> 0.71) · stopped: gain (nothing more is worth it) · too few repeats: "
+        f"a difference of +0.10 may be a gain or the graders' estimated noise ({Priors().noise_sd:.2f} a look): "
+        "too few repeats; about 12 at each answer would show a gain of 0.1 · calls 2 · tokens 30 · cost 0 USD"
     )
     assert repr(told) == "Result(score=0.71 [0.58, 0.84], stop='gain', value='text 1')"
     assert told.summary() in told.__rich__().plain
     assert "score 0.71 [0.58, 0.84]" in told._repr_html_()
-    assert [score for _, score, _ in rows(told.trace)] == ["0.70, believed 0.60", "0.80, believed 0.71"]
-    assert closing(told).startswith(
+    assert [score for _, score, _ in candidate_rows(told.trace)] == ["0.70, estimated 0.60", "0.80, estimated 0.71"]
+    assert summary_line(told).startswith(
         "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 → 0.80, believed 0.60 → 0.71) · stopped: gain (nothing"
     )
 
@@ -58,7 +58,7 @@ def test_graders_that_compute_leave_no_interval():
     for seat, expected in ((PanelGrader("words", model_free=True), None), (PanelGrader("judge"), (0.5, 0.5))):
         told = result(0.5, end=end, seat=seat)
         assert told.score_interval == expected
-        columns = came_of(told.trace).columns
+        columns = row_result(told.trace).columns
         assert (columns["score_low"], columns["score_high"]) == (expected or (None, None))
 
 
@@ -72,7 +72,7 @@ async def test_a_target_that_graders_said_is_reached_and_nobody_believes():
     told = await refine("q", ScriptedModel(map(str, range(9))), Judge(RUBRIC), judge=judge, target_score=0.99)
     assert (str(told.stop), told.metadata["converged"]) == ("gain", True)
     assert told.score < told.judge_score == 1.0
-    assert "graders said 1.00, which reaches the target, but that is not enough to believe it" in told.summary()
+    assert "graders gave 1.00, which reaches the target, but the estimate does not" in told.summary()
 
 
 @pytest.mark.parametrize(("reason", "suffix"), [("patience", True), ("target", True), ("gain", False), ("done", False)])
@@ -80,7 +80,7 @@ def test_the_words_of_an_end_say_where_it_goes_by_belief(reason, suffix):
     """What brought no gain may have been graded higher; of computing graders there is no such thing to say."""
     trace = result(0.5).trace
     end = Stop(0, StopReason(reason), "so it is", 0.5)
-    assert Adaptive().with_note(trace, end).note == "so it is" + ", by what is believed" * suffix
+    assert Adaptive().with_note(trace, end).note == "so it is" + ", by the estimates" * suffix
     assert Adaptive().with_note(replace(trace, panel=(PanelGrader("judge", model_free=True),)), end) == end
 
 
@@ -95,7 +95,7 @@ def test_the_words_of_an_end_say_where_it_goes_by_belief(reason, suffix):
 )
 def test_what_came_of_a_comparison_is_said(told, said):
     """Who is first, or that nobody is."""
-    assert verdict(told) == said
+    assert describe_comparison(told) == said
 
 
 def test_what_is_certain_is_told_as_ever():
@@ -119,10 +119,10 @@ async def test_the_diagnosis_goes_by_the_noise_that_the_plan_went_by():
     kinds = []
     for priors in (Priors(noise_sd=0.01, bias_sd=0), Priors()):
         writer = ScriptedModel(map(str, range(9)))
-        told = await refine("q", writer, Judge(RUBRIC), judge=judging(), priors=priors, max_iterations=1, min_gain=0)
+        told = await refine("q", writer, Judge(RUBRIC), judge=judging(), priors=priors, max_iterations=1, min_expected_gain=0)
         assert told.trace.outcome.noise_sd == priors.noise_sd
         kinds.append(told.diagnosis and str(told.diagnosis.kind))
-    assert kinds == [None, "too few looks"]
+    assert kinds == [None, "too few repeats"]
 
 
 @pytest.mark.parametrize("end", [None, Outcome(0, StopReason.BUDGET, "used up")])
@@ -130,10 +130,10 @@ def test_the_diagnosis_is_in_the_metadata(end):
     """As plain data: a kind and words, or nothing."""
     told = result(0.7, 0.8, end=end)
     found = told.metadata["diagnosis"]
-    assert (found and found["kind"]) == (None if end else "too few looks")
+    assert (found and found["kind"]) == (None if end else "too few repeats")
     data = json.loads(json.dumps(told.to_dict()))
     assert data["metadata"]["diagnosis"] == found
-    assert data["observed"] == 0.7
+    assert data["judge_score"] == 0.7
     assert data["score_interval"] == (None if end else [0.58, 0.84])
 
 
@@ -187,7 +187,7 @@ ENDS = {  # the stop reason, or a name for another end
     "max_iterations": (TEXTS, scores(0.1, 0.2, 0.3, 0.4), {}),
     "budget": (TEXTS, scores(0.1, 0.2, 0.3), {"budget": Budget(calls=2)}),
     "deadline": (TEXTS, scores(0.1), {"deadline": 0.0}),
-    "gain": (TEXTS, Judge(RUBRIC), {"min_gain": 0.5}),
+    "gain": (TEXTS, Judge(RUBRIC), {"min_expected_gain": 0.5}),
     "failed": (failing("a"), scores(0.1), {}),
     "failed at once": (failing(), scores(0.1), {}),
     "ungraded": (TEXTS, lambda text: 1 / 0, {}),
@@ -224,7 +224,7 @@ async def test_a_result_is_plain_data(end):
         assert data["error"] == {
             "error": type(result.error).__name__,
             "message": str(result.error),
-            **{name: value for name, value in vars(result.error).items() if name in {"status", "retry_after", "what"}},
+            **{name: value for name, value in vars(result.error).items() if name in {"status", "retry_after", "limit"}},
             **({"retryable": result.error.retryable} if isinstance(result.error, ModelError) else {}),
         }
     else:

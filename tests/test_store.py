@@ -107,7 +107,7 @@ async def test_what_was_graded_survives_a_full_disk():
         (b"\xff\xfe\n", "cannot be read"),
         (b"hello\n", "not JSON"),
         (b'{"redraft": 99}\n', "schema 99"),
-        (b'{"redraft": 1, "task": {"messages": "q"}}\n{"kind": "candidate"}\n{}\n', "line 2"),
+        (b'{"redraft": 2, "task": {"messages": "q"}}\n{"kind": "candidate"}\n{}\n', "line 2"),
     ],
 )
 def test_foreign_files_are_refused(tmp_path, content, says):

@@ -1,93 +1,28 @@
-"""The public surface and the floors: what people may rely on, and which way imports point."""
+"""The public surface and the layers: what people may rely on, and which way imports point."""
 
-import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import redraft
 from redraft import errors
 
-SOURCE = Path(redraft.__file__).parent
-FLOORS = {
-    "core": 0,
-    "errors": 0,
-    "masking": 0,
-    "checks": 0,
-    "contracts": 1,
-    "ledger": 1,
-    "perform": 1,
-    "reservations": 1,
-    "around": 1,
-    "text": 1,
-    "jsontext": 0,
-    "small_files": 1,
-    "tomltext": 1,
-    "yamltext": 1,
-    "compute": 1,
-    "models": 2,
-    "graders": 2,
-    "editors": 2,
-    "requirements": 2,
-    "stores": 2,
-    "datasets": 2,
-    "sync": 3,
-    "error_text": 1,
-    "options": 3,
-    "casting": 3,
-    "result": 3,
-    "api": 3,
-    "validation": 3,
-    "runs": 3,
-    "cli": 4,
-}
-WORLD = {"os", "time", "random", "socket", "pathlib", "subprocess", "threading", "datetime", "secrets", "aiohttp", "sqlite3"}
+ROOT = Path(__file__).parents[1]
 
 
-def modules():
-    return [p for p in sorted(SOURCE.rglob("*.py")) if p.relative_to(SOURCE).as_posix() not in ("__init__.py", "__main__.py")]
+def test_the_layers():
+    """The contracts of [tool.importlinter]: which way imports point, what the pure packages may not know, no rings."""
+    lint = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-cache"]
+    ended = subprocess.run(lint, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def imported(path):
-    """Every module that a file imports, as absolute dotted names, typing-only imports included."""
-    package = ["redraft", *path.relative_to(SOURCE).parent.parts]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            root = ".".join([*base, *([node.module] if node.module else [])])
-            yield root
-            yield from (f"{root}.{a.name}" for a in node.names)
-
-
-def floor_of(dotted):
-    parts = dotted.split(".")
-    return FLOORS.get(parts[1]) if parts[0] == "redraft" and len(parts) > 1 else None
-
-
-def test_imports_point_down_only():
-    """No module imports from a floor above its own."""
-    climbing = [
-        f"{path.relative_to(SOURCE)} imports {name}"
-        for path in modules()
-        for name in imported(path)
-        if (target := floor_of(name)) is not None and target > FLOORS[path.relative_to(SOURCE).with_suffix("").parts[0]]
-    ]
-    assert climbing == []
-
-
-def test_every_module_stands_on_a_floor():
-    """A new top-level module has to choose one."""
-    assert {p.relative_to(SOURCE).with_suffix("").parts[0] for p in modules()} == set(FLOORS)
-
-
-def test_the_core_knows_no_world():
-    """Floor 0 imports no clock, no chance, no file, no socket; the engine, and what ends its tasks, may use asyncio."""
-    for path in (SOURCE / "core").rglob("*.py"):
-        names = {name.split(".")[0] for name in imported(path)}
-        assert not names & WORLD, path
-        assert "asyncio" not in names or path.name in {"engine.py", "tasks.py"}, path
+def test_contracts_count_every_import():
+    """Imports for type checkers count, and every module stands on a layer."""
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert config["exclude_type_checking_imports"] is False
+    assert next(c for c in config["contracts"] if c["type"] == "layers")["exhaustive"] is True
 
 
 def test_the_public_names():
@@ -99,11 +34,9 @@ def test_the_public_names():
 
 
 def test_errors_are_one_tree():
-    """Everything raised is a RedraftError, and every error is in redraft.errors."""
-    from redraft import errors as drawn
-
-    named = {n for n, v in vars(drawn).items() if isinstance(v, type) and issubclass(v, Exception)}
-    assert set(errors.__all__) == named
+    """Every error in redraft.errors is a RedraftError and is found by its name."""
+    named = {n for n, v in vars(errors).items() if isinstance(v, type) and issubclass(v, Exception)}
+    assert set(errors.ERROR_TYPES) == named
     assert all(issubclass(getattr(errors, n), errors.RedraftError) for n in named)
 
 

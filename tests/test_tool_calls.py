@@ -27,8 +27,9 @@ from redraft.protocols import Reply, ToolCall
 from redraft.core.records import Outcome
 from redraft.core.trace import PanelGrader
 from redraft.errors import ConfigError, RedraftError, StoreError
-from redraft.runs.export import Provenance, export
-from redraft.runs.pairs import FORMATS, Recipe
+from redraft.export.result import Provenance
+from redraft.export.writer import export
+from redraft.export.formats import FORMATS, ExportConfig
 from redraft.storage.journal import Journal
 from redraft.models import Chat
 
@@ -62,7 +63,7 @@ def judged(messages):
 
 PLANS = {
     "default": {},
-    "plain": {"adaptive": False},
+    "plain": {"noise_aware": False},
     "drafts": {"drafts": 3},
     "best of": {"plan": BestOfN(3)},
     "self refine": {"plan": SelfRefine(drafts=2)},
@@ -153,7 +154,7 @@ async def test_the_same_call_again_is_no_change():
         return 0.5
 
     writer = ScriptedModel([calling(id="a"), calling(id="b"), calling(id="c")])
-    result = await refine(TASK, writer, counting, adaptive=False, patience=2)
+    result = await refine(TASK, writer, counting, noise_aware=False, patience=2)
     assert (len(graded), result.stop) == (1, "patience")
 
 
@@ -255,7 +256,7 @@ WRONG = {
     "another type": ([{"type": "custom", "custom": {"name": "x"}}], None, "a tool is"),
     "no name": ([{"type": "function", "function": {}}], None, "a tool is"),
     "odd parameters": ([{"type": "function", "function": {"name": "f", "parameters": "x"}}], None, "parameters of 'f'"),
-    "twice": ([SEARCH, SEARCH], None, "'search' stands there twice"),
+    "twice": ([SEARCH, SEARCH], None, "'search' is defined twice"),
     "a choice of none": ([], "auto", "there are none"),
     "an odd choice": ([SEARCH], "always", "'none', 'auto', 'required'"),
     "a choice of another": ([SEARCH], {"type": "function", "function": {"name": "f"}}, "with one of 'search'"),
@@ -325,10 +326,11 @@ async def test_rows_with_tools_that_are_none_are_told(tmp_path):
 
 def test_a_column_that_is_called_tools_may_be_something_else():
     """Names of what was used, say: it stays what a row has beside its task."""
-    from redraft.tables.columns import infer_columns
+    from redraft.requirements.spec import check_foreign_spec
+    from redraft.tables import infer_columns
 
     row = {"prompt": "x", "tools": ["hammer"], "tool_choice": "hammer"}
-    task = infer_columns([row]).task(row)
+    task = infer_columns([row], check_requirement=check_foreign_spec).task(row)
     assert (task.tools, task.metadata["tools"], task.metadata["tool_choice"]) == ((), ["hammer"], "hammer")
 
 
@@ -341,11 +343,11 @@ def test_training_data_leaves_calls_out_and_counts_them(tmp_path, format):
     trace += Outcome(0, StopReason.TOOL_CALLS)
     rows = [(SimpleNamespace(id="a"), trace)]
     if format == "trajectory":
-        export(rows, tmp_path / "out.jsonl", Recipe(format), Provenance("r", "m"))
+        export(rows, tmp_path / "out.jsonl", ExportConfig(format), Provenance("r", "m"))
         assert "[tool call: search]" in (tmp_path / "out.jsonl").read_text()
     else:
         with pytest.raises(RedraftError, match="1 x the answers call tools"):
-            export(rows, tmp_path / "out.jsonl", Recipe(format), Provenance("r", "m"))
+            export(rows, tmp_path / "out.jsonl", ExportConfig(format), Provenance("r", "m"))
 
 
 @pytest.mark.parametrize(
@@ -367,5 +369,5 @@ def test_arguments_that_cannot_be_read_are_a_value_error(arguments, said):
 def test_as_many_tools_as_a_row_can_hold_are_checked_in_no_time():
     """Checking that each name stands there once takes time linear in them."""
     tools = [{"function": {"name": f"f{n}"}} for n in range(50_000)]
-    with pytest.raises(ConfigError, match="'f7' stands there twice"):
+    with pytest.raises(ConfigError, match="'f7' is defined twice"):
         Task("q", tools=[*tools, tools[7]])

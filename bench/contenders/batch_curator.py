@@ -30,7 +30,6 @@ OFF = {
 os.environ.update({name: str(value) for name, value in {**HERE, **OFF}.items()})
 
 from bespokelabs import curator  # noqa: E402
-
 from datasets import Dataset  # noqa: E402
 
 

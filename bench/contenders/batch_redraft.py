@@ -6,13 +6,13 @@ import asyncio
 
 from rows import arguments, files, measured
 
-from redraft.runs import Limits
+from redraft.runs import EndpointLimits
 from redraft.runs import batch as refine_all
 
 
 async def main(given):
     model = f"{given.url}/v1#loopback"
-    limits = Limits(start=given.start or 16)
+    limits = EndpointLimits(initial_in_flight=given.start or 16)
 
     async def batch(source, output):
         report = await refine_all(source, output, judge=model, mode="grade", limits=limits, max_in_flight=given.in_flight)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from redraft.validation.svg import PlotArea, SvgDrawing, tick_values
+from redraft.svg import Axes, Drawing, ticks
 
 WIDE, TALL, ACROSS, TOP = 500, 360, 2, 100
 NAMES = 82  # pixels for names beside a panel
@@ -45,17 +45,17 @@ def frontier_svg(worlds):
     """The picture, of (name, curves, spots) for each world."""
     down = -(-len(worlds) // ACROSS)
     words = [f"{name}: {told(curves, spots)}" for name, curves, spots in worlds]
-    drawn = SvgDrawing.create(WIDE * ACROSS, TOP + TALL * down, "True quality of the answer against model calls a task", words)
+    drawn = Drawing.create(WIDE * ACROSS, TOP + TALL * down, "True quality of the answer against model calls a task", words)
     for i, (name, line) in enumerate(LINES.items()):
         x, y = 20 + 235 * (i % 4), 52
         stroke(drawn, [(x, y - 4), (x + 34, y - 4)], line, name)
-        drawn.add_text(x + 42, y, name, "small")
+        drawn.text(x + 42, y, name, "small")
     drawn.add("circle", "mark", cx=37.0, cy=70.0, r=4.5)
-    drawn.add_text(62, 74, "ours, as they come", "small")
+    drawn.text(62, 74, "ours, as they come", "small")
     drawn.add("rect", "said", x=268.0, y=66.0, width=8, height=8)
-    drawn.add_text(297, 74, "others, as they come", "small")
+    drawn.text(297, 74, "others, as they come", "small")
     for i, world in enumerate(worlds):
-        panel(drawn, PlotArea(64 + WIDE * (i % ACROSS), TOP + 24 + TALL * (i // ACROSS), WIDE - 74 - NAMES, TALL - 86), *world)
+        panel(drawn, Axes(64 + WIDE * (i % ACROSS), TOP + 24 + TALL * (i // ACROSS), WIDE - 74 - NAMES, TALL - 86), *world)
     return drawn.to_svg()
 
 
@@ -72,10 +72,10 @@ def panel(drawn, place, name, curves, spots):
     heights = [quality for curve in curves for _, quality in curve.points] + [spot.quality for spot in spots]
     low, high = min(heights), max(heights)
     room = max(high - low, 0.01) * 0.06
-    frame = PlotArea(place.left, place.top, place.width, place.height, (0.0, MOST_CALLS), (low - 2 * room, high + room))
+    frame = Axes(place.left, place.top, place.width, place.height, (0.0, MOST_CALLS), (low - 2 * room, high + room))
     drawn.text(frame.left, frame.top - 10, name, "head")
-    frame.draw_x_grid(drawn, "model calls a task", range(0, 19, 2))
-    frame.draw_y_grid(drawn, "true quality", tick_values(low, high, 5))
+    frame.draw_x_axis(drawn, "model calls a task", range(0, 19, 2))
+    frame.draw_y_axis(drawn, "true quality", ticks(low, high, 5))
     for curve in curves:
         stroke(drawn, [(frame.x(calls), frame.y(quality)) for calls, quality in curve.points], LINES[curve.name], curve.name)
     label(drawn, frame, spots)

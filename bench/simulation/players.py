@@ -6,15 +6,17 @@ A player takes all tasks of a run, and gives for each what came of it. It sees s
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
 from redraft.core.engine import advance
-from redraft.core.records import Candidate, Failure, Feedback, StopReason, Task, Usage
+from redraft.core.records import Candidate, Failure, Feedback, StopReason, Task
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.trace import PanelGrader, Trace
 from redraft.quality.lineage import Observations, observe
-from redraft.runs.market import Market
+from redraft.runs.allocation import BudgetAllocator
+from redraft.usage import Usage
 
 from .worlds import VAGUE
 
@@ -127,7 +129,7 @@ async def _apiece(plan, calls, episodes):
 
 
 def together(plan, calls, episodes):
-    """So many calls a task, in one purse for all, at the price that the package's market finds."""
+    """So many calls a task, in one budget for all, at the price that the package's allocator finds."""
     return asyncio.run(_together(plan, calls * len(episodes), episodes))
 
 
@@ -135,12 +137,12 @@ async def _together(plan, calls, episodes):
     def spent():
         return sum(episode.calls for episode in episodes)
 
-    market = Market(plan, "calls", left=lambda: calls - spent(), spent=lambda: {"calls": spent()}, rows=len(episodes))
+    allocator = BudgetAllocator(plan, "calls", left=lambda: calls - spent(), spent=lambda: {"calls": spent()}, rows=len(episodes))
     played = []
     for episode in episodes:
-        row = market.begun()
-        trace = await grown(row.plan(plan), episode, most=calls - spent())
-        row.ended(trace)
+        account = allocator.start_row()
+        trace = await grown(partial(account.next_steps, plan), episode, most=calls - spent())
+        account.finish(trace)
         played.append(result(episode, trace))
     return played
 

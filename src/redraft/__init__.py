@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import refine, refine_many, refine_sync, stream
-    from .core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, StopReason, Task, Usage
+    from .core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, StopReason, Task
     from .core.trace import Trace
     from .graders import Judge, Ranker, must, with_weight
     from .middleware import Budget
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from .quality.priors import Priors
     from .result import Result
     from .runs import batch, batch_sync
+    from .usage import Usage
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LAZY_MODULES = {
     "Adaptive": "plans.adaptive",
@@ -43,9 +44,9 @@ _LAZY_MODULES = {
     "StopReason": "core.records",
     "Task": "core.records",
     "Trace": "core.trace",
-    "Usage": "core.records",
-    "batch": "runs.run",
-    "batch_sync": "runs.run",
+    "Usage": "usage",
+    "batch": "runs.api",
+    "batch_sync": "runs.api",
     "connect": "models",
     "must": "graders",
     "refine": "api",

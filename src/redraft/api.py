@@ -1,4 +1,4 @@
-"""The doors for people: refine one task, watch it grow, or refine many."""
+"""The public entry points: `refine`, `refine_sync`, `stream` and `refine_many`, and the refinement behind them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any, Unpack
 from .checks import format_value, invalid_argument
 from .core.cancellation import cancel_and_wait
 from .core.engine import advance
-from .core.records import Candidate, Message, Outcome, StopReason, Task, message_text
-from .core.steps import Stop
+from .core.records import Candidate, Message, StopReason, Task, message_text
 from .core.trace import Trace
 from .errors import ConfigError, RedraftError
-from .middleware import observe
+from .middleware.observe import observe
 from .models import find_model
-from .options import Options, Settings
+from .options import Options
 from .perform import make_performer
-from .plans import Plan
-from .plans.adaptive import Adaptive
+from .plans import NoiseAwarePlan, Plan, outcome_if_stopped
 from .protocols import Perform, Store
 from .quality.lineage import llm_graders
 from .quality.priors import Priors
 from .requirements import parse, reads_file
 from .reservations import Reservations
 from .result import Result, result_or_raise
+from .resume import reopen_if_needed, with_original_priors
 from .session import Session, check_task
+from .settings import Settings
 from .sync import run_sync
 
 TaskInput = str | Iterable[Message] | Task | Trace
@@ -40,22 +40,33 @@ async def refine(
     judge: Any = None,
     **settings: Unpack[Settings],
 ) -> Result:
-    """Answer a task as well as the settings allow, and return the best answer with all that led to it.
+    """Answer a task as well as the settings allow, and return the best answer with everything that led to it.
 
-    `task`: a prompt, chat messages, a `Task`, or a `Trace` to be continued, whose
-    requirements name no files to read. `model`: a name such as
-    "openai:gpt-4o-mini", a Model, or a callable `(messages) -> str`; None looks for one (see `redraft models`), and
-    works with the editor alone where there is none; False looks for none. `graders`: a name, a requirement's spec, a
-    function, a Grader, or a list of them; None is the LLM judge. `judge`: the model that LLM graders ask; None: `model`.
-    The settings are those of `redraft.options.Options`.
+    When cancelled, it makes no further call and lets CancelledError through, which carries the best answer so far as `.result`;
+    under `asyncio.timeout` that is `error.__cause__.result` of the TimeoutError. A TaskGroup drops that exception; `on_record`
+    and a `store` have every record in any case. Use `deadline` to get the best answer by a given time.
 
-    Raises ConfigError for what cannot be; ModelError when no answer could be had; GradingError when none could be
-    graded; BudgetExhaustedError when money or time ran out before anything was. Each carries `.result`, the best so
-    far, where there is one.
+    Every error carries the best answer so far as `.result`, or None.
 
-    When cancelled, it asks nothing more and lets CancelledError through, which carries the best so far as `.result`: under
-    `asyncio.timeout` that is `error.__cause__.result` of the TimeoutError. In a TaskGroup the exception is gone; `on_record` and a
-    `store` have all that was recorded in any case. `deadline` is the way to get the best so far at a given time.
+    Args:
+        task: A prompt, chat messages, a `Task`, or a `Trace` to continue, whose requirements name no files.
+        model: The model that writes: a name such as "openai:gpt-4o-mini", a `Model`, or a function `(messages) -> str`, sync or
+            async. None looks for one (see `redraft models`) and works with the editor alone if there is none; False means no
+            model.
+        graders: A name, the spec of a requirement such as "words:80-200", a function, a grader, or a list of these. None means
+            the LLM judge.
+        judge: The model that LLM graders ask, in the same forms. None means `model`.
+        **settings: Any of the settings, such as `target_score`, `max_iterations`, `budget` or `deadline`.
+
+    Returns:
+        The best answer with its score, the reason why the work stopped, and the trace. At the end of a budget or deadline it
+            is the best so far.
+
+    Raises:
+        ConfigError: An argument is wrong. Raised before any call.
+        ModelError: No answer could be had.
+        GradingError: No answer could be graded.
+        BudgetExhaustedError: Money or time ran out before anything was graded; with `strict_budget` also afterwards.
     """
     options = Options.from_settings(settings)
     job = await prepare_refinement(task, model, graders, judge, options)
@@ -63,9 +74,19 @@ async def refine(
 
 
 def refine_sync(task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]) -> Result:
-    """`refine` without await; works where an event loop is running, too.
+    """Call `refine` without await. It also works where an event loop is running.
 
-    Ctrl-C ends it at once: KeyboardInterrupt carries the best so far as `.result`, None where nothing had begun.
+    Ctrl-C stops it at once: KeyboardInterrupt carries the best answer so far as `.result`, or None if nothing had begun.
+
+    Args:
+        task: As in `refine`.
+        model: As in `refine`.
+        graders: As in `refine`.
+        judge: As in `refine`.
+        **settings: As in `refine`.
+
+    Returns:
+        As in `refine`, which also lists the errors.
     """
     return run_sync(refine(task, model, graders, judge, **settings))
 
@@ -73,8 +94,21 @@ def refine_sync(task: TaskInput, model: Any = None, graders: Any = None, judge: 
 async def stream(
     task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
 ) -> AsyncGenerator[Trace, None]:
-    """The trace after every new record, ending with one that has an outcome. Arguments and errors as `refine`'s, but
-    what ends a run early is no error here: it stands in the outcome. Cancelled or closed before its end it asks nothing more.
+    """Refine, and yield the trace after each new record.
+
+    The last trace has an `outcome`. Arguments are those of `refine`, and so are the errors, with one exception: what ends the
+    work early, such as a budget, is no error but the reason in the outcome. If the generator is cancelled or closed early, it
+    makes no further call.
+
+    Args:
+        task: As in `refine`.
+        model: As in `refine`.
+        graders: As in `refine`.
+        judge: As in `refine`.
+        **settings: As in `refine`.
+
+    Yields:
+        The trace so far. Its newest record is `trace.records[-1]`; `trace.best` is the best answer so far, or None.
     """
     job = await prepare_refinement(task, model, graders, judge, Options.from_settings(settings))
     async with aclosing(run_refinement(job)) as growing:
@@ -85,31 +119,45 @@ async def stream(
 async def refine_many(
     tasks: Iterable[TaskInput], model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]
 ) -> list[Result]:
-    """Refine many tasks with one limit on what is in flight, one budget and one deadline; results in the order of tasks.
+    """Refine many tasks with one budget, one deadline and one limit on calls in flight.
 
-    A task that fails does not stop the others: its result carries the `error`. Bad arguments raise ConfigError before
-    anything is asked. When cancelled, it asks nothing more, and CancelledError carries `.results`, one for each task.
+    A task that fails does not stop the others. When cancelled, it makes no further call, and CancelledError carries `.results`,
+    one for each task.
+
+    Args:
+        tasks: The tasks, each as in `refine`.
+        model: As in `refine`.
+        graders: As in `refine`.
+        judge: As in `refine`.
+        **settings: As in `refine`; `budget`, `deadline` and `max_in_flight` are shared by all tasks.
+
+    Returns:
+        One result for each task, in their order. The result of a task that failed has an `error`.
+
+    Raises:
+        ConfigError: An argument is wrong. Raised before any call.
     """
     listed = as_tasks(tasks)
-    jobs: list[Refinement] = []
-    rows: list[asyncio.Task[Result]] = []
+    refinements: list[Refinement] = []
+    running: list[asyncio.Task[Result]] = []
     try:
-        async with AsyncExitStack() as at_the_end:
-            desk = Session(Options.from_settings(settings), await resolve_model(model), graders, judge)
-            at_the_end.push_async_callback(desk.close)
-            moment = desk.options.deadline_at
-            jobs += [
+        async with AsyncExitStack() as cleanup:
+            session = Session(Options.from_settings(settings), await resolve_model(model), graders, judge)
+            cleanup.push_async_callback(session.close)
+            deadline_at = session.options.deadline_at
+            refinements += [
                 replace(
-                    with_priors_in_settings(make_refinement(task, desk, moment, model_searched=model is None)), owns_session=False
+                    with_priors_in_settings(make_refinement(task, session, deadline_at, model_searched=model is None)),
+                    owns_session=False,
                 )
                 for task in listed
             ]
-            places = asyncio.Semaphore(desk.options.max_in_flight)
-            rows += [asyncio.ensure_future(_refine_one(job, places)) for job in jobs]
-            at_the_end.push_async_callback(cancel_and_wait, rows)
-            return await asyncio.gather(*rows)
+            semaphore = asyncio.Semaphore(session.options.max_in_flight)
+            running += [asyncio.ensure_future(_refine_one(refinement, semaphore)) for refinement in refinements]
+            cleanup.push_async_callback(cancel_and_wait, running)
+            return await asyncio.gather(*running)
     except asyncio.CancelledError as cut:
-        cut.results = [_result_of(row, job) for row, job in zip(rows, jobs, strict=True)]  # type: ignore[attr-defined]
+        cut.results = [_result_of(task, refinement) for task, refinement in zip(running, refinements, strict=True)]  # type: ignore[attr-defined]
         raise
 
 
@@ -126,7 +174,7 @@ async def _refine_one(refinement: Refinement, semaphore: asyncio.Semaphore) -> R
 
 
 def _result_of(finished: asyncio.Task[Result], refinement: Refinement) -> Result:
-    """What came of a row that has ended, however it did."""
+    """Return the result of a finished task; the state before it if it failed or was cancelled."""
     return Result(refinement.trace) if finished.cancelled() or finished.exception() else finished.result()
 
 
@@ -142,16 +190,17 @@ class Refinement:
     store: Store | None = None
     owns_session: bool = True
     reservations: Reservations | None = None
+    next_steps: Plan | None = None  # asked in place of the plan, by whoever watches or prices its decisions
 
 
 async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: Any, options: Options) -> Refinement:
-    """Everything a refinement needs, checked before anything is asked. Raises ConfigError."""
-    desk = Session(options, await resolve_model(model), graders, judge)
-    return with_priors_in_settings(make_refinement(task, desk, options.deadline_at, model_searched=model is None))
+    """Prepare a refinement and check all arguments before any call is made. Raises ConfigError."""
+    session = Session(options, await resolve_model(model), graders, judge)
+    return with_priors_in_settings(make_refinement(task, session, options.deadline_at, model_searched=model is None))
 
 
 async def resolve_model(model: Any) -> Any:
-    """The model that was given, or one that is found; None when there is none. False is no model."""
+    """Return the given model, or one that is found; None for False, or if none is found."""
     if model is not None:
         return None if model is False else model
     try:
@@ -164,9 +213,9 @@ async def resolve_model(model: Any) -> Any:
 def make_refinement(
     task: TaskInput, session: Session, deadline_at: float | None = None, *, model_searched: bool = True
 ) -> Refinement:
-    """One refinement at a desk, to be over at a moment of the monotonic clock; `searched`: whether a model was looked for.
+    """Make a refinement in a session, with its deadline on the monotonic clock. Raises ConfigError.
 
-    Raises ConfigError.
+    `model_searched` says whether a model was searched for, for the message if there is none.
     """
     options = session.options
     trace = _check_reads_no_files(task) if isinstance(task, Trace) else Trace(_with_file_contents(_as_task(task)))
@@ -175,20 +224,20 @@ def make_refinement(
         raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
     if not any(message_text(message).strip() for message in trace.task.messages):
         raise ConfigError(f"task: the prompt is empty, got {format_value(trace.task.prompt)}")
-    panel, cast = session.resolve_panel(trace.task.requirements)
+    panel, roles = session.resolve_panel(trace.task.requirements)
     if trace.task.tools:
-        offered = replace(cast.sampling, tools=trace.task.tools, tool_choice=trace.task.tool_choice)
-        cast = replace(cast, sampling=offered)
-    for grader in cast.graders.values():
+        sampling = replace(roles.sampling, tools=trace.task.tools, tool_choice=trace.task.tool_choice)
+        roles = replace(roles, sampling=sampling)
+    for grader in roles.graders.values():
         check_task(grader, trace.task)
     trace = replace(trace, panel=panel)
     if response is not None and not trace.candidates:
         trace += Candidate(0, response)
-    plan = options.make_plan(writes=cast.writer is not None, noisy=bool(llm_graders(panel)), priors=session.priors)
-    perform = make_performer(cast, deadline_at, options.deadline)
+    plan = options.make_plan(writes=roles.writer is not None, noisy=bool(llm_graders(panel)), priors=session.priors)
+    perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
     if options.budget or deadline_at is not None:
-        reservations = Reservations(trace, cast, session.budget_tracker, deadline_at, session.statistics)
+        reservations = Reservations(trace, roles, session.budget_tracker, deadline_at, session.statistics)
         perform = reservations.wrap(perform)
     if options.on_step:
         perform = observe(perform, on_start=options.on_step)
@@ -197,16 +246,16 @@ def make_refinement(
         plan,
         perform,
         session,
-        cast.writer.name if cast.writer else None,
+        roles.writer.name if roles.writer else None,
         options.store,
         reservations=reservations,
     )
 
 
 def with_priors_in_settings(refinement: Refinement) -> Refinement:
-    """The job, with the priors of its plan in the settings of its trace, where they are not the shipped ones."""
+    """Record the priors of the plan in the settings of the trace if they are not the shipped ones."""
     settings = {name: value for name, value in refinement.trace.settings.items() if name != "priors"}
-    if isinstance(refinement.plan, Adaptive) and refinement.plan.priors != Priors():
+    if isinstance(refinement.plan, NoiseAwarePlan) and refinement.plan.priors != Priors():
         settings["priors"] = refinement.plan.priors.to_dict()
     return (
         refinement
@@ -227,7 +276,7 @@ NO_MODEL_MESSAGE = (
 
 
 def as_tasks(tasks: Any) -> list[TaskInput]:
-    """The tasks in a list or an iterable. Raises ConfigError for one task, or anything else."""
+    """Return the tasks in an iterable. Raises ConfigError for a single task, or anything else."""
     if isinstance(tasks, str | bytes | Mapping | Task | Trace | type) or not isinstance(tasks, Iterable):
         raise invalid_argument("tasks", "a list of prompts, of lists of messages, or of Tasks", tasks)
     return list(tasks)
@@ -243,60 +292,32 @@ def _as_task(task: str | Iterable[Message] | Task) -> Task:
 
 
 def _with_file_contents(task: Task) -> Task:
-    """The task with what is in the files that its requirements name: so its trace has all that it needs."""
+    """Replace files that requirements name by their contents, so that the trace is self-contained."""
     if not any(map(reads_file, task.requirements)):
         return task
     return replace(task, requirements=tuple(parse(spec).spec if reads_file(spec) else spec for spec in task.requirements))
 
 
 def _check_reads_no_files(trace: Trace) -> Trace:
-    """A trace that reads no files: whoever wrote it may not choose some here. Raises ConfigError."""
+    """Raise ConfigError for a trace whose requirements read files: its author must not choose files here."""
     for spec in filter(reads_file, trace.task.requirements):
         parse(spec, files=False)
     return trace
 
 
-def reopen_if_needed(trace: Trace, plan: Plan) -> Trace:
-    """A finished trace as it is when the plan would end it again; else without its outcome, to go on."""
-    if trace.outcome is None:
-        return trace
-    ends = [step.reason for step in plan(without_outcome(trace).for_new_run()) if isinstance(step, Stop)]
-    return trace if ends == [trace.outcome.reason] else without_outcome(trace)
-
-
-def without_outcome(trace: Trace) -> Trace:
-    """A trace without its outcome."""
-    return replace(trace, records=tuple(r for r in trace.records if not isinstance(r, Outcome)))
-
-
-def with_original_priors(trace: Trace, plan: Plan, options: Options) -> Plan:
-    """The plan with the priors by which a finished trace went, where that was before any were learned.
-
-    What was learned since is no reason to pay for more; priors that a user gave are.
-    """
-    if trace.outcome is None or not isinstance(plan, Adaptive) or options.priors != "learned" or options.plan is not None:
-        return plan
-    untaught = replace(plan, priors=Priors())
-    return untaught if reproduces(untaught, trace) and not reproduces(plan, trace) else plan
-
-
-def reproduces(plan: Adaptive, trace: Trace) -> bool:
-    """Whether a plan would believe at the end of a trace what was believed there."""
-    end = trace.outcome
-    return end is not None and plan.outcome_if_stopped(without_outcome(trace).for_new_run(), end.reason, end.note) == end
-
-
 async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
-    """Carry a job out: every record is stored, then told, then the trace is handed on.
+    """Run a refinement. Every record is stored, then passed to `on_record`, then the trace is yielded.
 
-    Cancelled or closed before its end, it asks nothing more; what was asked by then is stored and told, and an outcome
-    `cancelled`. CancelledError and RedraftError carry what there is as `result`.
+    When cancelled or closed, it makes no more calls; what was recorded by then, and an outcome `cancelled`, is stored and
+    passed on. CancelledError and RedraftError carry the result so far as `result`.
     """
     log = RecordLog(refinement)
     try:
         try:
             log.add(refinement.trace)
-            async with aclosing(advance(refinement.trace, refinement.plan, refinement.perform, log.persist)) as growing:
+            async with aclosing(
+                advance(refinement.trace, refinement.next_steps or refinement.plan, refinement.perform, log.persist)
+            ) as growing:
                 async for trace in growing:
                     log.add(trace)
                     yield trace
@@ -320,7 +341,7 @@ async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
 
 
 class RecordLog:
-    """Where the records of a job go: to its store, then to `on_record`. `trace` is all that there is so far."""
+    """Passes the records of a refinement to its store, then to `on_record`. `trace` is the latest trace."""
 
     def __init__(self, refinement: Refinement) -> None:
         self.trace = refinement.trace
@@ -328,7 +349,7 @@ class RecordLog:
         self._store, self._on_record = refinement.store, refinement.session.options.on_record
 
     def add(self, trace: Trace) -> None:
-        """Store what is new in a trace, then tell of it."""
+        """Store the new records of a trace, then pass them to `on_record`."""
         self.persist(trace)
         if self._on_record:
             for record in trace.records[self._reported_count :]:
@@ -336,35 +357,33 @@ class RecordLog:
                 self._on_record(record)
 
     def persist(self, trace: Trace) -> None:
-        """Store what is new in a trace; it is told with what comes next."""
+        """Store the new records of a trace; `on_record` gets them with the next `add`."""
         self.trace = trace
         if self._store:
             self._store.append(trace)
 
 
 def with_outcome(trace: Trace, plan: Plan, reason: StopReason | None = None, note: str = "") -> Trace:
-    """The trace with an outcome, for plans that end without one and for work that was cut short."""
-    trouble = trace.fatal_failure
-    if reason is None and trouble is not None:
-        reason, note = trouble.stop_reason or StopReason.FAILED, trouble.message
+    """Add an outcome, for plans that end without one and for runs that are cut short."""
+    failure = trace.fatal_failure
+    if reason is None and failure is not None:
+        reason, note = failure.stop_reason or StopReason.FAILED, failure.message
     if reason is None:
         reason, note = (
             (StopReason.DONE, "the plan has no more steps")
             if trace.graded_candidates
             else (StopReason.FAILED, "nothing could be graded")
         )
-    if isinstance(plan, Adaptive):
-        return trace + plan.outcome_if_stopped(trace, reason, note)
-    return trace + Outcome(trace.best.id if trace.best else None, reason, note)
+    return trace + outcome_if_stopped(plan, trace, reason, note)
 
 
 async def finish_refinement(refinement: Refinement) -> Result:
-    """Run a job to its end and conclude."""
+    """Run a refinement to its end and return its result, or raise its error."""
     return result_or_raise(await final_trace(refinement), strict_budget=refinement.session.options.strict_budget)
 
 
 async def final_trace(refinement: Refinement) -> Trace:
-    """The trace of a job at its end."""
+    """Run a refinement to its end and return its last trace."""
     trace = refinement.trace
     async with aclosing(run_refinement(refinement)) as growing:
         async for grown in growing:

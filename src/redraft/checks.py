@@ -1,6 +1,6 @@
-"""Checks of what callers hand over, and the words for what does not fit: the argument, the value, what is allowed.
+"""Checks of arguments. Each raises a ConfigError that names the argument, what is allowed, and the value.
 
-Each check raises ConfigError. Values are shown short: an argument may be a whole document, or an object whose `repr` fails.
+Values are shortened in messages: an argument may be a whole document, or an object whose `repr` fails.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import inf, isfinite
 from reprlib import Repr
-from typing import Any
+from typing import Any, TypeGuard
 
 from .errors import ConfigError
 
@@ -18,7 +18,7 @@ _OR_NONE = {True: " or None", False: ""}
 
 
 class _ShortRepr(Repr):
-    """Short forms; what fails to show itself is named by its kind, without an address in memory."""
+    """Short forms; an object whose `repr` fails is shown as its class, without a memory address."""
 
     def repr_instance(self, x: object, level: int) -> str:
         try:
@@ -34,7 +34,7 @@ _SHORT_REPR.maxstring, _SHORT_REPR.maxother, _SHORT_REPR.maxlong = 300, 300, 100
 
 
 def format_value(value: object, max_length: int = MAX_VALUE_LENGTH) -> str:
-    """The `repr` of a value in at most `most` characters, and what its length is where that is cut."""
+    """Return the `repr` of a value in at most `max_length` characters, with its length if it is cut."""
     try:
         text = repr(value[: max_length + 1]) if isinstance(value, str | bytes) else _SHORT_REPR.repr(value)
     except Exception:  # noqa: BLE001  (a foreign `repr`, or an integer of thousands of digits)
@@ -46,16 +46,21 @@ def format_value(value: object, max_length: int = MAX_VALUE_LENGTH) -> str:
 
 
 def whole_number(name: str, value: Any, minimum: int | None = None, maximum: int | None = None, *, optional: bool = False) -> None:
-    """Raises ConfigError for what is no whole number from `least` to `most`; `optional`: None is allowed."""
+    """Raise ConfigError unless the value is an int from `minimum` to `maximum`; `optional` allows None."""
     if value is None and optional:
         return
-    fits = isinstance(value, int) and not isinstance(value, bool)
-    if not fits or (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
+    fits = (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and (minimum is None or value >= minimum)
+        and (maximum is None or value <= maximum)
+    )
+    if not fits:
         raise invalid_argument(name, f"a whole number{_bounds(minimum, maximum)}{_OR_NONE[optional]}", value)
 
 
 def number(name: str, value: Any, minimum: float = 0.0, maximum: float = inf, *, optional: bool = False) -> None:
-    """Raises ConfigError for what is no finite number from `least` to `most`; `optional`: None is allowed."""
+    """Raise ConfigError unless the value is a finite number from `minimum` to `maximum`; `optional` allows None."""
     if value is None and optional:
         return
     if not is_number(value) or not minimum <= value <= maximum:
@@ -63,32 +68,34 @@ def number(name: str, value: Any, minimum: float = 0.0, maximum: float = inf, *,
         raise invalid_argument(name, f"a number{bounds}{_OR_NONE[optional]}", value)
 
 
-def positive(name: str, value: Any, maximum: float = inf) -> None:
-    """Raises ConfigError for what is no finite number > 0, or more than `most`."""
+def positive(name: str, value: Any, maximum: float = inf, *, optional: bool = False) -> None:
+    """Raise ConfigError unless the value is a finite number > 0 and <= `maximum`; `optional`: None is allowed."""
+    if value is None and optional:
+        return
     if not is_number(value) or not 0 < value <= maximum:
-        raise invalid_argument(name, f"a number > 0{f' and <= {maximum:g}' if maximum < inf else ''}", value)
+        raise invalid_argument(name, f"a number > 0{f' and <= {maximum:g}' if maximum < inf else ''}{_OR_NONE[optional]}", value)
 
 
 def share(name: str, value: Any) -> None:
-    """Raises ConfigError for what is no number in (0, 1]."""
+    """Raise ConfigError unless the value is a number in (0, 1]."""
     positive(name, value, 1)
 
 
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
-    """Raises ConfigError for what is none of the values allowed."""
+    """Raise ConfigError unless the value is one of the allowed ones."""
     choices = list(allowed)
     if not any(value is choice or (type(value) is type(choice) and value == choice) for choice in choices):
         raise invalid_argument(name, f"one of {', '.join(str(c) for c in choices)}", value)
 
 
 def flag(name: str, value: Any, *, optional: bool = False) -> None:
-    """Raises ConfigError for what is neither True nor False."""
+    """Raise ConfigError unless the value is True or False; `optional` allows None."""
     if not (isinstance(value, bool) or (value is None and optional)):
         raise invalid_argument(name, "True, False or None" if optional else "True or False", value)
 
 
 def text(name: str, value: Any, *, optional: bool = False, allow_blank: bool = False) -> None:
-    """Raises ConfigError for what is no text, or blank; `optional`: None is allowed, `empty`: a blank one is."""
+    """Raise ConfigError unless the value is text that is not blank; `optional` allows None, `allow_blank` blank text."""
     if value is None and optional:
         return
     if not isinstance(value, str) or not (allow_blank or value.strip()):
@@ -96,7 +103,7 @@ def text(name: str, value: Any, *, optional: bool = False, allow_blank: bool = F
 
 
 def mapping(name: str, value: Any, example: str, *, optional: bool = True) -> None:
-    """Raises ConfigError for what is no mapping with texts as keys; `like` is an example of one."""
+    """Raise ConfigError unless the value is a mapping with text keys; `example` shows one."""
     if value is None and optional:
         return
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -104,13 +111,13 @@ def mapping(name: str, value: Any, example: str, *, optional: bool = True) -> No
 
 
 def instance(name: str, value: Any, expected: str) -> None:
-    """Raises ConfigError for a class where an object is wanted; `wanted` says what."""
+    """Raise ConfigError for a class where an object is expected; `expected` describes the object."""
     if isinstance(value, type):
         raise invalid_argument(name, f"{expected}: write {value.__name__}(...), not the class", value)
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value is an int or float that a float can hold; bool is none."""
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value is a finite int or float, and not a bool."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     except OverflowError:
@@ -118,12 +125,12 @@ def is_number(value: Any) -> bool:
 
 
 def invalid_argument(name: str, expected: str, value: object) -> ConfigError:
-    """The error for an argument that is not what it must be."""
+    """Return the error for an invalid argument."""
     return ConfigError(f"{name} must be {expected}, got {format_value(value)}")
 
 
 def closest_names(name: str, known: Iterable[str], n: int = 3) -> list[str]:
-    """The known names that are most like a name, whatever its case, best first; then those that begin with it."""
+    """Return the known names most similar to a name, ignoring case, best first; then those that begin with it."""
     from difflib import get_close_matches
 
     given = name[:80].casefold()
@@ -136,7 +143,7 @@ def closest_names(name: str, known: Iterable[str], n: int = 3) -> list[str]:
 
 
 def read_error_message(error: Exception) -> str:
-    """Why a file cannot be read as text, and for a wrong encoding what to do."""
+    """Say why a file cannot be read as text and, for a wrong encoding, what to do."""
     if isinstance(error, UnicodeDecodeError):
         byte = error.object[error.start]
         return f"it is not UTF-8 text (byte {byte:#04x} at {error.start:,}): save it as UTF-8 (iconv -f LATIN1 -t UTF-8 OLD > NEW)"
@@ -144,10 +151,10 @@ def read_error_message(error: Exception) -> str:
 
 
 def unknown_name_message(what: str, name: str, known: Iterable[str], list_command: str = "", *, full_value: str = "") -> str:
-    """The words for a name that is not known: the nearest names first, then all, or as many as fit and how to list them.
+    """Return the message for an unknown name: the nearest names, then all, or as many as fit and how to list them.
 
-    `what` is what the name is of ("grader"), `listed_by` the command that lists all, `given` what stood there where the name is
-    only a part of it.
+    `what` is the kind of thing ("grader"), `list_command` the command that lists all, `full_value` the whole argument if the
+    name is only a part of it.
     """
     names = list(known)
     near = closest_names(name, names)
@@ -156,7 +163,7 @@ def unknown_name_message(what: str, name: str, known: Iterable[str], list_comman
 
 
 def available_names(names: Iterable[str], list_command: str = "") -> str:
-    """All names there are, in words; of many the first, and the command that lists all."""
+    """List all names in words; of many the first, and the command that lists all."""
     held = list(names)
     if not held:
         return "there are none"

@@ -1,6 +1,7 @@
-"""Repairs a text so that it keeps more of its requirements, by what the requirements themselves propose.
+"""The editor repairs a text so that it meets more of its requirements, with the edits that the requirements propose.
 
-An editor never breaks what was kept, and prefers what loses nothing and changes least. It knows no kind of requirement.
+It never breaks a requirement that the text meets, and prefers edits that lose nothing and change least. It knows no kind of
+requirement.
 """
 
 from __future__ import annotations
@@ -13,28 +14,30 @@ from typing import Any, NamedTuple
 
 from .compute import IN_PROCESS, run
 from .errors import ComputeLimitError
+from .own_code import fingerprint_name, is_own
 from .protocols import Check, Edit, Requirement
-from .requirements import compute_limits as limits
+from .requirements import compute_limits
 
 REQUIREMENT_ERRORS = (ArithmeticError, ComputeLimitError, LookupError, RecursionError, TypeError, ValueError)
-CHARACTER_DIFF_LIMIT = 20_000  # characters; longer texts are compared line by line
+CHARACTER_DIFF_LIMIT = 20_000  # longer texts are compared line by line
 
 
 class _RepairStep(NamedTuple):
-    """One repair that may be made: the edit, what it is for, and which requirements it keeps."""
+    """A possible edit, the demand it is for, and the requirements that the text meets after it."""
 
     edit: Edit
     demand: str
     passing: frozenset[int]
 
 
+@fingerprint_name("form_editor")
 @dataclass(frozen=True, slots=True)
 class FormEditor:
-    """Repairs form: it tries what each failing requirement proposes, and goes on until nothing more helps.
+    """Repairs form: it tries the edits that each failing requirement proposes, until nothing more helps.
 
-    In one step at most `proposals` texts are tried for each failing requirement (fewer, at least one, when the text is so
-    long that the step would check more than `work` characters), and there are at most as many steps as requirements.
-    With `lossy` off nothing of the text is ever given up.
+    Each step tries at most `max_proposals` edits for each failing requirement (fewer, but at least one, for a text so long that
+    the step would check more than `max_work` characters). There are at most as many steps as requirements. Without
+    `allow_lossy` nothing of the text is ever dropped.
     """
 
     max_proposals: int = 24
@@ -42,37 +45,37 @@ class FormEditor:
     allow_lossy: bool = True
 
     def repair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
-        """One edit that keeps every requirement that was kept and at least one more; None when there is none.
+        """Return an edit that keeps all requirements met so far and meets at least one more; None if there is none.
 
         Its note says what was done and for which demands. A requirement that raises is neither checked nor repaired.
         """
-        kept = _passing(text, requirements)
+        passing = _passing(text, requirements)
         steps: list[_RepairStep] = []
         current = text
-        while len(kept) < len(requirements) and (step := self._best(current, requirements, kept)):
+        while len(passing) < len(requirements) and (step := self._best(current, requirements, passing)):
             steps.append(step)
-            current, kept = step.edit.text, step.passing
+            current, passing = step.edit.text, step.passing
         if not steps:
             return None
         note = "; ".join(f"{step.edit.note} ({step.demand})" for step in steps)
         return Edit(current, note, lossy=any(step.edit.lossy for step in steps))
 
     async def arepair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
-        """The same without holding the event loop: what is much to read is repaired in a worker.
+        """Do the same without blocking the event loop; long texts are repaired in a worker process.
 
-        There, requirements that are not of a kind that Redraft brings are not repaired, and an edit that breaks one of them
-        is none. Raises ComputeLimitError where the text is such that repairing it takes too long.
+        A worker does not repair users' own requirements, and an edit that breaks one of them is dropped. Raises
+        ComputeLimitError if the repair takes too long for this text.
         """
-        if limits.repair_cost(requirements, text) <= IN_PROCESS:
+        if compute_limits.repair_cost(requirements, text) <= IN_PROCESS:
             return await asyncio.to_thread(self.repair, text, requirements)
-        ours = [each.spec for each in requirements if limits.is_builtin(each)]
-        others = [each for each in requirements if not limits.is_builtin(each)]
-        edit = await run(_repair, asdict(self), text, ours, failure_text="the text could not be repaired", text_length=len(text))
-        kept = edit and await asyncio.to_thread(_breaks_none, others, text, edit["text"])
-        return Edit(**edit) if kept else None
+        own = [each.spec for each in requirements if is_own(type(each))]
+        others = [each for each in requirements if not is_own(type(each))]
+        edit = await run(_repair, asdict(self), text, own, failure_text="the text could not be repaired", text_length=len(text))
+        allowed = edit and await asyncio.to_thread(_breaks_none, others, text, edit["text"])
+        return Edit(**edit) if allowed else None
 
     def _best(self, text: str, requirements: Sequence[Requirement], passing: frozenset[int]) -> _RepairStep | None:
-        """Of the steps that help, the one that loses nothing, keeps most, changes least, and comes first."""
+        """Return the step that helps and loses nothing, meets most, changes least, and comes first; in this order."""
         steps = [step for step in self._steps(text, requirements, passing) if passing < step.passing]
         if any(not step.edit.lossy for step in steps):
             steps = [step for step in steps if not step.edit.lossy]
@@ -90,7 +93,7 @@ class FormEditor:
 
 
 def _repair(settings: dict[str, Any], text: str, specs: list[str]) -> dict[str, Any] | None:
-    edit = FormEditor(**settings).repair(text, [limits.parse_spec(spec) for spec in specs])
+    edit = FormEditor(**settings).repair(text, [compute_limits.parse_spec(spec) for spec in specs])
     return asdict(edit) if edit else None
 
 
@@ -99,7 +102,7 @@ def _breaks_none(requirements: Sequence[Requirement], text: str, new_text: str) 
 
 
 def _proposals(requirement: Requirement, text: str, limit: int) -> list[Edit]:
-    """What a requirement proposes; nothing if it raises."""
+    """Return the edits that a requirement proposes; none if it raises."""
     try:
         return list(islice(requirement.repairs(text), limit))
     except REQUIREMENT_ERRORS:
@@ -107,7 +110,7 @@ def _proposals(requirement: Requirement, text: str, limit: int) -> list[Edit]:
 
 
 def _passing_after(text: str, requirements: Sequence[Requirement], passing: frozenset[int]) -> frozenset[int]:
-    """Which requirements a text keeps; none of them counts once one that was kept is broken."""
+    """Return the requirements that a text meets; none if it breaks one that was met before."""
     if not all(_check(requirements[i], text).ok for i in passing):
         return frozenset()
     return passing.union(i for i, requirement in enumerate(requirements) if i not in passing and _check(requirement, text).ok)
@@ -118,7 +121,7 @@ def _passing(text: str, requirements: Sequence[Requirement]) -> frozenset[int]:
 
 
 def _check(requirement: Requirement, text: str) -> Check:
-    """The check; one that raises is not kept, and says so."""
+    """Return the check; a requirement that raises is not met, and the measurement says so."""
     try:
         return requirement.check(text)
     except REQUIREMENT_ERRORS as error:
@@ -126,13 +129,13 @@ def _check(requirement: Requirement, text: str) -> Check:
 
 
 def unmet_requirements(text: str, requirements: Sequence[Requirement]) -> list[tuple[Requirement, Check]]:
-    """What a text still does not keep, with what was measured."""
+    """Return the requirements that a text does not meet, with their checks."""
     checks = ((requirement, _check(requirement, text)) for requirement in requirements)
     return [(requirement, check) for requirement, check in checks if not check.ok]
 
 
 def edit_distance(before: str, after: str) -> int:
-    """How much was changed: single-character edits (Levenshtein); for long texts, the characters in changed lines."""
+    """Return the Levenshtein distance; for long texts, the number of characters in changed lines."""
     from rapidfuzz.distance import Levenshtein
 
     if max(len(before), len(after)) <= CHARACTER_DIFF_LIMIT:

@@ -1,7 +1,7 @@
-"""What people read of an exception in code of theirs: its kind, its words, and the line that raised it.
+"""Describe an exception from the user's code: its class, its message, and the line that raised it.
 
-Our own errors say all that is to be said. Paths are cut to the file's name and the keys of the environment are masked: a
-message may be stored and shown.
+Redraft's own errors are shown as they are. Paths are cut to the file name and keys from the environment are masked,
+because a message may be stored and shown.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, FrameType
 
-from .errors import RedraftError
+from .core.records import Failure
+from .errors import ERROR_TYPES, ModelError, RedraftError
 from .masking import Mask, secrets_in_environment
+from .usage import Usage
 
 PACKAGE = __name__.partition(".")[0]
 PACKAGE_DIR = str(Path(__file__).parent)
@@ -23,7 +25,7 @@ SITE_DIRS = ("site-packages", "dist-packages")
 
 
 def error_text(error: BaseException) -> str:
-    """Such as: ZeroDivisionError: division by zero (in short_and_polite, my_graders.py line 12)."""
+    """Return text such as "ZeroDivisionError: division by zero (in short_and_polite, my_graders.py line 12)"."""
     if isinstance(error, RedraftError):
         return str(error)
     kind = type(error).__name__
@@ -33,7 +35,7 @@ def error_text(error: BaseException) -> str:
 
 
 def _location(error: BaseException) -> str:
-    """Where it was raised: the last line in a file of the user's, or else in a package; "" where all of it is ours."""
+    """Return the last line in a file of the user, or else of a package; "" if all lines are ours."""
     lines = list(_foreign_lines(error))
     own = [line for line in lines if not any(part in line[0].co_filename for part in SITE_DIRS)]
     if not own and (not lines or isinstance(error, asyncio.CancelledError)):  # where a package waited says nothing
@@ -43,7 +45,7 @@ def _location(error: BaseException) -> str:
 
 
 def _foreign_lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
-    """The lines it came through that are neither in this package nor in the standard library."""
+    """Yield the lines of the traceback that are neither in this package nor in the standard library."""
     for frame, number in walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         standard = file.startswith((STDLIB_DIR, "<frozen")) and not any(part in file for part in SITE_DIRS)
@@ -53,5 +55,12 @@ def _foreign_lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
 
 
 def _top_level_package(frame: FrameType) -> str:
-    """The top-level package of the code that runs in a frame."""
+    """Return the top-level package of the code in a frame."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def error_from_failure(failure: Failure, message: str = "", usage: Usage | None = None) -> RedraftError:
+    """The error that a failure is the record of, with all that it carried; a ModelError for one that is not ours."""
+    kind = ERROR_TYPES.get(failure.error, ModelError)
+    details = {name: getattr(failure, name) for name in kind().details}
+    return kind(message or failure.message, usage=usage, **details)

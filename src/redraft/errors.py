@@ -1,16 +1,16 @@
 """Everything Redraft raises, in one tree.
 
 RedraftError
-+-- ConfigError             what you asked for cannot be
++-- ConfigError             the arguments or settings are invalid
 +-- ModelError              a model call failed
 |   +-- AuthenticationError     the key is missing, wrong or out of quota
 |   +-- RateLimitError          too many requests
 |   +-- ContextLengthError      the prompt does not fit the model
 |   +-- ContentFilterError      the model or its provider refused
-|   +-- BadResponseError        an answer came, but not one that can be read
+|   +-- BadResponseError        the answer cannot be read
 |   +-- ModelTimeoutError       no answer in time
-|   +-- ModelUnavailableError   the endpoint cannot be reached, or has not that model
-+-- GradingError            no grader could say anything
+|   +-- ModelUnavailableError   the endpoint cannot be reached, or does not serve that model
++-- GradingError            no grader could grade anything
 +-- ComputeLimitError       a check or a repair takes more time or memory than it may
 +-- BudgetExhaustedError    money, tokens, calls or time are used up
 +-- StoreError              a trace cannot be read or written
@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .core.records import Failure, Usage
+from .usage import Usage
 
 
 class RedraftError(Exception):
-    """The root. `result` is the best so far when something was kept, else None; `usage` is what was spent."""
+    """The base class. `result` is the best result so far, or None; `usage` is what was consumed."""
 
     def __init__(self, message: str = "", *, usage: Usage | None = None) -> None:
         super().__init__(message)
@@ -34,12 +34,12 @@ class RedraftError(Exception):
 
     @property
     def details(self) -> dict[str, Any]:
-        """What it carries beside its message and usage, by the names of the arguments it is made with."""
+        """The attributes beside message and usage, by the names of the constructor's arguments."""
         return {}
 
 
 class ConfigError(RedraftError, ValueError):
-    """What was asked for cannot be; raised before anything is paid for."""
+    """The arguments or settings are invalid; raised before any call is made."""
 
 
 class ModelError(RedraftError):
@@ -90,13 +90,13 @@ class ContentFilterError(ModelError):
 
 
 class BadResponseError(ModelError):
-    """An answer came that is no answer: broken JSON, an HTML page, nothing at all. `empty`: it was read, and says nothing."""
+    """The answer cannot be used: broken JSON, an HTML page, nothing at all. `empty`: it was read and has no text."""
 
     empty = False
 
 
 class ModelTimeoutError(ModelError):
-    """No answer, or no further part of one, in time. `its_own`: the endpoint answered other calls meanwhile."""
+    """No answer, or no further part of one, in time. `endpoint_responsive`: the endpoint answered other calls meanwhile."""
 
     retryable = True
     endpoint_responsive = False
@@ -107,15 +107,15 @@ class ModelUnavailableError(ModelError):
 
 
 class GradingError(RedraftError):
-    """No grader could say anything about any candidate."""
+    """No candidate could be graded."""
 
 
 class ComputeLimitError(RedraftError):
-    """A check, a repair or a computed grade takes more time or memory than it may: what it would say is unknown."""
+    """A check, a repair or a computed grade exceeded its time or memory limit; its result is unknown."""
 
 
 class BudgetExhaustedError(RedraftError):
-    """Money, tokens, calls or time are used up. `what` names which: a limit of the budget, or deadline."""
+    """The budget or the deadline is exhausted. `limit` names which: a limit of the budget, or "deadline"."""
 
     def __init__(self, message: str = "", *, limit: str = "budget", usage: Usage | None = None) -> None:
         super().__init__(message, usage=usage)
@@ -123,7 +123,7 @@ class BudgetExhaustedError(RedraftError):
 
     @property
     def details(self) -> dict[str, Any]:
-        return {"what": self.limit}
+        return {"limit": self.limit}
 
 
 class StoreError(RedraftError):
@@ -133,19 +133,12 @@ class StoreError(RedraftError):
 ERROR_TYPES: Mapping[str, type[RedraftError]] = {
     name: kind for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, RedraftError)
 }
-"""All of them by name."""
+"""All error classes by name."""
 
 
 def error_name(error: BaseException) -> str:
-    """The name that it is recorded by: that of the nearest class here, or its own where it is foreign."""
+    """Return the name under which an error is recorded: of its nearest class here, or its own class."""
     return next((kind.__name__ for kind in type(error).__mro__ if kind in ERROR_TYPES.values()), type(error).__name__)
-
-
-def error_from_failure(failure: Failure, message: str = "", usage: Usage | None = None) -> RedraftError:
-    """The error that a failure is the record of, with all that it carried; a ModelError for one that is not ours."""
-    kind = ERROR_TYPES.get(failure.error, ModelError)
-    details = {name: getattr(failure, name) for name in kind().details}
-    return kind(message or failure.message, usage=usage, **details)
 
 
 EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {
@@ -161,4 +154,4 @@ EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {
         StoreError,
     )
 }
-"""The errors that are the world's fault, by name: they say nothing about a grader that met them."""
+"""The errors with an external cause, by name: they say nothing about the grader that met them."""

@@ -1,7 +1,7 @@
-"""JSON that strangers wrote, read strictly and in time linear in it; and bounds for values that came in another way.
+"""JSON from strangers, read strictly and in linear time; bounds for values from elsewhere; lone surrogates.
 
-Keys that stand twice and NaN are refused, depth and size are measured. Half surrogate pairs, which JSON can escape and UTF-8 cannot
-hold, are read as they are: what stores a text escapes them, what sends it replaces them.
+Lone surrogates, which JSON can escape and UTF-8 cannot encode, are read as they are. What stores a text keeps them as JSON escapes
+(`escape_surrogates` where the format has none), what sends a text to a model replaces them (`replace_lone_surrogates`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BYTES_PER_VALUE = 64  # that a value takes in memory, beside its text
 
 
 def loads(body: bytes) -> Any:
-    """The value in a body of JSON (RFC 8259, UTF-8). Raises ValueError, as orjson does."""
+    """Return the value of a body of JSON (RFC 8259, UTF-8), which may escape lone surrogates. Raises ValueError."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -41,12 +41,12 @@ def _loads_lone_surrogates(body: bytes) -> Any:
 
 
 def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> Any:
-    """The value in a text of JSON. Raises ValueError that says why there is none: a JSONDecodeError for a fault of syntax.
+    """Return the value of a text of JSON. Raises ValueError; JSONDecodeError for a syntax error.
 
-    Refused are keys that stand twice in an object, more than 200 levels, whole numbers of more than 4300 digits, and more
-    values than `most_bytes` of memory hold. NaN and infinity, which other programs write, are read.
+    Rejects duplicate keys in an object, more than 200 levels, integers of more than 4300 digits, and more values than
+    `max_bytes` of memory hold. NaN and infinity, which other programs write, are accepted.
     """
-    # Not orjson: with a check for what it lets pass (keys that stand twice, whole numbers over 64 bits) it is no faster.
+    # Not orjson: with checks for what it accepts (duplicate keys, integers over 64 bits) it is no faster.
     opened = text.count("[") + text.count("{")
     if (opened + text.count(",")) * BYTES_PER_VALUE > max_bytes:
         raise ValueError(f"it holds more values than {max_bytes / 2**20:,.0f} MiB of memory take")
@@ -68,9 +68,9 @@ TOO_MANY_DIGITS_MESSAGE = f"a whole number in it has more than {MAX_DIGITS} digi
 
 
 def check_bounds(value: Any, max_values: int = MAX_VALUES) -> None:
-    """Raises ValueError for a value that no JSON within our limits can hold, however it came: see `parsed`.
+    """Raise ValueError for a value that `strict_loads` could not return, wherever it comes from.
 
-    A value that holds itself is nested too deep. What JSON does not know must have a text.
+    A value that contains itself is nested too deep. Values of types that JSON lacks must have a `str`.
     """
     level: list[Any] = [value]
     left = max_values
@@ -107,7 +107,7 @@ def _check_text(value: Any) -> None:
 
 
 def join_surrogate_pairs(text: str) -> str:
-    """The text with the halves of a surrogate pair that stand side by side made one character; others stay."""
+    """Return the text with adjacent halves of surrogate pairs joined to one character; lone ones stay."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -115,12 +115,30 @@ def join_surrogate_pairs(text: str) -> str:
     return text
 
 
+def replace_lone_surrogates(value: Any) -> Any:
+    """Return a JSON value in which lone surrogates are replaced by U+FFFD and adjacent halves are joined."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {replace_lone_surrogates(k): replace_lone_surrogates(v) for k, v in value.items()}
+    return [replace_lone_surrogates(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def escape_surrogates(value: Any) -> Any:
+    """Return a JSON value in which lone surrogates are spelt as escapes, for formats that cannot hold them."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [escape_surrogates(inner) for inner in value]
+    return {escape_surrogates(key): escape_surrogates(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+
+
 def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object from its pairs, as `object_pairs_hook` is given them. Raises ValueError where a key stands twice."""
+    """Return an object from its pairs: an `object_pairs_hook`. Raises ValueError for a duplicate key."""
     out = dict(pairs)
     if len(out) < len(pairs):
         twice = first_duplicate(key for key, _ in pairs) or ""
-        raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
+        raise ValueError(f"the key {twice[:80]!r} occurs twice in one object")
     return out
 
 
@@ -128,12 +146,12 @@ _DECODER = json.JSONDecoder(object_pairs_hook=reject_duplicate_keys)
 
 
 def reject_constant(name: str) -> Any:
-    """NaN, Infinity and -Infinity are no JSON: a `parse_constant`."""
-    raise ValueError(f"{name} is no JSON number")
+    """Raise ValueError for NaN and infinity: a `parse_constant`."""
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def first_duplicate(items: Iterable[T]) -> T | None:
-    """The first item that stood there before; None where all differ."""
+    """Return the first item that occurs again; None if all differ."""
     seen: set[T] = set()
     for item in items:
         if item in seen:
@@ -143,7 +161,7 @@ def first_duplicate(items: Iterable[T]) -> T | None:
 
 
 def nesting_depth(value: Any) -> int:
-    """How many objects and lists stand inside each other."""
+    """Return how deep objects and lists are nested."""
     found, level = 0, [value]
     while level := [v for v in level if isinstance(v, dict | list)]:
         found += 1

@@ -1,8 +1,9 @@
-"""The ledger of what was sent: every call to a model is entered once, when it is made, and settled when it is known what it took.
+"""The ledger of model calls: each call is entered once, when it is made, and settled when its usage is known.
 
-Whoever counts opens a `Ledger` around the work; whatever happens to a call on its way back, its entry stays. A call that was
-cancelled, timed out or lost is never settled: it counts, and what it took is unknown. Only the wire knows when a request really
-leaves; a model that watches it says so (`Entry.watch`, `Entry.leave`), for any other model a call that was begun was sent.
+Code that counts usage opens a `CallLedger` around the work; an entry stays, whatever happens to its call. A call that was
+cancelled, timed out or lost is never settled: it counts, with unknown usage. Only the HTTP client knows when a request is
+really sent; it reports that with `LedgerEntry.start_counting` and `count_request`. For any other model, a call that was
+started counts as sent.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from contextvars import ContextVar, Token
 from dataclasses import replace
 from typing import Self
 
-from .core.records import NO_USAGE, Usage
+from .usage import NO_USAGE, Usage
 
 
 class LedgerEntry:
-    """One call to a model. `requests` is how many left for it; None where nobody watches: then it counts as one."""
+    """One call to a model. `requests` is how many requests were sent for it; None if that is not reported: it counts as one."""
 
     __slots__ = ("_settled_usage", "requests")
 
@@ -24,38 +25,38 @@ class LedgerEntry:
         self._settled_usage: Usage | None = None
 
     def start_counting(self) -> None:
-        """From now on requests are counted as they leave: none has."""
+        """Count requests as they are sent, from 0."""
         self.requests = self.requests or 0
 
     def count_request(self) -> None:
-        """Count a request that leaves."""
+        """Count one request that is sent."""
         self.requests = (self.requests or 0) + 1
 
     def settle(self, usage: Usage) -> Usage:
-        """Enter what the call took, as far as that is known. It is never fewer calls than requests that left."""
-        least = (0 if usage.cached_calls else 1) if self.requests is None else self.requests
-        if usage.calls < least:
-            usage += unknown_usage(least - usage.calls)
+        """Enter the usage of the call, as far as it is known; it has at least as many calls as requests were sent."""
+        minimum = (0 if usage.cached_calls else 1) if self.requests is None else self.requests
+        if usage.calls < minimum:
+            usage += unknown_usage(minimum - usage.calls)
         self._settled_usage = usage
         return usage
 
     @property
     def usage(self) -> Usage:
-        """What it took; unknown while that is not settled, and nothing where no request has left."""
+        """The usage; unknown until it is settled, and nothing if no request was sent."""
         if self._settled_usage is not None:
             return self._settled_usage
         return NO_USAGE if self.requests == 0 else unknown_usage(self.requests or 1)
 
 
 def unknown_usage(calls: int = 1) -> Usage:
-    """So many calls of which nothing is known but that they were sent."""
+    """Return the usage of calls of which only the number is known."""
     return Usage(calls, input_tokens=None, output_tokens=None, cost=None)
 
 
 class CallLedger:
-    """The calls that were made while it was open, in this task and in those it started.
+    """The calls made while it is open, in this asyncio task and those it starts.
 
-    One that is opened `within` another hands its entries on to that.
+    A ledger with an `outer` ledger adds its entries to that as well.
     """
 
     __slots__ = ("_answer_usage", "_token", "entries", "outer")
@@ -75,7 +76,7 @@ class CallLedger:
         _CURRENT.reset(self._token)
 
     def new_entry(self) -> LedgerEntry:
-        """A new entry, here and in all ledgers around this one."""
+        """Add an entry here and to all outer ledgers."""
         entry, ledger = LedgerEntry(), self
         ledger.entries.append(entry)
         while ledger.outer is not None:
@@ -84,20 +85,20 @@ class CallLedger:
         return entry
 
     def record_answer(self, usage: Usage) -> None:
-        """Note the usage of the answer that came of all these calls: what of it was cached, and what the answer itself took."""
+        """Record the usage of the answer that these calls led to."""
         self._answer_usage = usage
 
     @property
     def total_usage(self) -> Usage:
-        """What all its calls took."""
+        """The usage of all calls."""
         return sum((entry.usage for entry in self.entries), NO_USAGE)
 
     @property
     def usage(self) -> Usage:
-        """The same for one question: every call after the first was a retry; with what was noted of the answer."""
+        """The usage as that of one question: every call after the first is a retry, and the answer's usage is added."""
         answer, sent = self._answer_usage, self.total_usage
         if answer and (not self.entries or (len(self.entries) == 1 and answer.calls == sent.calls)):
-            return answer  # of a cache, or of the one call there was
+            return answer  # from the cache, or from the only call
         known = replace(sent.as_single_answer(), answer_tokens=0, answer_cost=0.0)
         if answer is None:
             return known
@@ -108,11 +109,11 @@ _CURRENT: ContextVar[CallLedger | None] = ContextVar("ledger", default=None)
 
 
 def current_ledger() -> CallLedger | None:
-    """The ledger that is open here."""
+    """Return the open ledger; None if there is none."""
     return _CURRENT.get()
 
 
 def current_entry() -> LedgerEntry:
-    """The entry of the call that is under way here; one of its own where nobody counts."""
+    """Return the entry of the running call; a new one if no ledger is open."""
     ledger = _CURRENT.get()
     return ledger.entries[-1] if ledger is not None and ledger.entries else LedgerEntry()

@@ -294,4 +294,6 @@ def _mask_spans(text: S, mask: S, spans: Iterable[tuple[int, int]]) -> S:
             parts += [text[end:start], mask]
         end = max(end, stop)
     parts.append(text[end:])
-    return type(text)().join(parts)
+    empty: Any = text[:0]
+    joined: S = empty.join(parts)
+    return joined

@@ -1,7 +1,7 @@
-"""The door to the world: `async (step) -> record`.
+"""The performer: `async (step) -> record`, the one place where steps reach models, graders and the editor.
 
-A step goes in, a record comes out, always: whatever a model, a grader or an editor raises is classified here, once,
-and recorded as a `Failure`. Retries, limits, budgets and caches are not here but around the calls (see `around`).
+Every step gives a record: whatever a model, a grader or an editor raises is classified here, once, and recorded as a
+`Failure`. Retries, limits, budgets and caches are wrapped around the calls (see `middleware`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 from .core.cancellation import cancel_and_wait, run_in_thread
 from .core.records import (
-    NO_USAGE,
     Candidate,
     Comparison,
     Failure,
@@ -24,23 +23,29 @@ from .core.records import (
     Message,
     Record,
     StopReason,
-    Usage,
     as_messages,
 )
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from .error_text import error_text
 from .errors import BudgetExhaustedError, ConfigError, RedraftError, error_name
+from .graders.base import retry_once
 from .ledger import CallLedger
 from .middleware import enforce_deadline
-from .middleware.budget import CostEstimator, Pricing
+from .middleware.call_costs import CostEstimator, Pricing
 from .protocols import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
 from .text import format_duration
+from .usage import (
+    NO_USAGE,
+    Usage,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelClient:
-    """A model's name, the way to call it with all wrappers included, what decides its answers (see `Model.identity`), the
-    price of its tokens (None: unknown), what its calls need of a budget (None: there is none), and where it is asked, in words.
+    """A connected model: its name, its call with all middleware, and its identity (see `Model.identity`).
+
+    `price` is the price of its tokens (None: unknown), `costs` estimates what its calls need of a budget (None: there is no
+    budget), `endpoint` says where it is served, for messages.
     """
 
     name: str
@@ -53,7 +58,7 @@ class ModelClient:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How drafts and refinements are asked for; None leaves it to the model. `tools` and `tool_choice` are those of the task."""
+    """Parameters of drafts and refinements; None leaves a parameter to the model. The tools are those of the task."""
 
     temperature: float | None = None
     max_tokens: int | None = None
@@ -64,9 +69,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Roles:
-    """Who plays which part: the model that writes, the graders by name, the model each of them asks, the editor.
+    """The model that writes, the graders by name, the model that each of them uses, and the editor.
 
-    `lines` leads to the models that graders name themselves.
+    `connect_client` returns the clients of models that graders name themselves.
     """
 
     writer: ModelClient | None = None
@@ -79,7 +84,7 @@ class Roles:
 
 
 class StepClient:
-    """One step's way to models: what it asks for goes on its bill, whatever comes of it."""
+    """The model client of one step: it counts the usage of every call, whatever its outcome."""
 
     def __init__(
         self, client: ModelClient | None, repeat: int = 0, connect_client: Callable[[Any], ModelClient] | None = None
@@ -89,13 +94,13 @@ class StepClient:
 
     @property
     def repeat(self) -> int:
-        """Which of several looks this is; what is asked here is kept apart from other looks in a cache."""
+        """The number of this repeat; the response cache keeps repeats apart."""
         return self._repeat
 
     def with_options(self, model: Any = None, repeat: int = 0) -> StepClient:
-        """The same bill on another model's line, or for one more look."""
+        """Return a client for another model, or for another repeat, that adds to the same usage."""
         if model is not None and self._connect_client is None:
-            raise ConfigError(f"there is no way to {model!r} from here")
+            raise ConfigError(f"{model!r} cannot be used here")
         other = StepClient(
             self._connect_client(model) if model is not None and self._connect_client else self._client,
             self._repeat + repeat,
@@ -105,20 +110,20 @@ class StepClient:
         return other
 
     def provenance(self, usage: Usage = NO_USAGE, by: str = "") -> dict[str, Any]:
-        """What a record says of its making: by whom, at what expense, in how many seconds."""
-        bill = self._step_usage
-        return {"by": ", ".join(bill.models) or by, "usage": usage + bill.usage, "seconds": monotonic() - bill.started_at}
+        """Return the fields of a record that say how it was made: by which models, its usage and its seconds."""
+        step = self._step_usage
+        return {"by": ", ".join(step.models) or by, "usage": usage + step.usage, "seconds": monotonic() - step.started_at}
 
     async def cancel_pending(self) -> None:
-        """Cancel the calls that are still under way, and wait for them: the bill is complete then.
+        """Cancel the calls that are still running and wait for them, so that the usage is complete.
 
-        There are some where a grader has asked from tasks of its own and did not wait for all of them.
+        There are some if a grader made calls in tasks of its own and did not wait for all of them.
         """
         if self._step_usage.pending_tasks:
             await cancel_and_wait(list(self._step_usage.pending_tasks))
 
     def close(self) -> None:
-        """The step has ended: nothing more can be asked on its bill."""
+        """End the step: further calls raise ConfigError."""
         self._step_usage.closed = True
 
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
@@ -128,37 +133,35 @@ class StepClient:
     async def complete(self, request: Request) -> Reply:
         if self._client is None:
             raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
-        bill, task = self._step_usage, asyncio.current_task()
-        if bill.closed:
-            raise ConfigError(f"{self._client.name} was asked after the step had ended: a grader must wait for all that it asks")
-        bill.models[self._client.name] = None
-        bill.ledgers.append(ledger := CallLedger())
-        bill.pending_tasks.add(task)
+        step, task = self._step_usage, asyncio.current_task()
+        if step.closed:
+            raise ConfigError(f"{self._client.name} was called after the step had ended: a grader must wait for all its calls")
+        step.models[self._client.name] = None
+        step.ledgers.append(ledger := CallLedger())
+        step.pending_tasks.add(task)
         try:
             with ledger:
                 reply = await self._client.call(
                     replace(request, sample_index=request.sample_index + self._repeat) if self._repeat else request
                 )
         except asyncio.CancelledError:
-            bill.unanswered_endpoints[self._client.endpoint] = None
+            step.unanswered_endpoints[self._client.endpoint] = None
             raise
         finally:
-            bill.pending_tasks.discard(task)
+            step.pending_tasks.discard(task)
         ledger.record_answer(reply.usage)
         return reply
 
     def deadline_message(self, deadline: float | None) -> str:
-        """What came too late for a deadline of so many seconds (None: they are not known)."""
-        it = "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
+        """Return the message for a deadline that passed during this step (None: its seconds are not known)."""
+        limit = "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
         waited_for = " and ".join(self._step_usage.unanswered_endpoints)
-        return f"no answer from {waited_for} before {it}" if waited_for else f"{it} has passed"
+        return f"no answer from {waited_for} before {limit}" if waited_for else f"{limit} has passed"
 
 
 @dataclass(slots=True)
 class StepUsage:
-    """What a step has asked so far, a ledger for each question; the names of the models, the endpoints whose calls were cancelled,
-    and the tasks that wait for an answer.
-    """
+    """The calls of a step so far: a ledger per question, the models, the endpoints whose calls were cancelled, running tasks."""
 
     ledgers: list[CallLedger] = field(default_factory=list)
     models: dict[str, None] = field(default_factory=dict)
@@ -169,56 +172,57 @@ class StepUsage:
 
     @property
     def usage(self) -> Usage:
-        """What all that took: unknown where a call was sent and has not been answered."""
+        """The usage of all calls; unknown where a call was sent and not answered."""
         return sum((ledger.usage for ledger in self.ledgers), NO_USAGE)
 
 
 def make_performer(roles: Roles, deadline_at: float | None = None, deadline: float | None = None) -> Perform:
-    """The performer for a cast. From a `moment` of the monotonic clock on nothing is carried out but the end itself.
+    """Return the performer for these roles.
 
-    `deadline`: how many seconds that was away at the beginning, for messages. A step that is cancelled raises CancelledError;
-    where it had asked a model, that carries the Failure as `record`.
+    After `deadline_at` (monotonic clock) every step except Stop fails with BudgetExhaustedError; `deadline` is the number of
+    seconds it was set to, for messages. A cancelled step raises CancelledError, whose `record` is the Failure if the step
+    had called a model.
     """
-    act = enforce_deadline(partial(_perform_step, roles), deadline_at, lambda work: work[1].deadline_message(deadline))
+    perform_in_time = enforce_deadline(partial(_perform_step, roles), deadline_at, lambda work: work[1].deadline_message(deadline))
 
     async def perform(step: Step) -> Record:
         if isinstance(step, Stop):
             return step.outcome
-        tab = StepClient(_client_for(step, roles), _repeat_of(step), roles.connect_client)
+        client = StepClient(_client_for(step, roles), _repeat_of(step), roles.connect_client)
         try:
             try:
-                return await act((step, tab))
-            except Exception as error:  # noqa: BLE001  (the one boundary: everything foreign ends here)
-                await tab.cancel_pending()
-                return failure_record(step, error, tab)
+                return await perform_in_time((step, client))
+            except Exception as error:  # noqa: BLE001  (the one boundary where foreign exceptions are caught)
+                await client.cancel_pending()
+                return failure_record(step, error, client)
         except asyncio.CancelledError as error:
-            with suppress(asyncio.CancelledError):  # one of them is raised anyway
-                await tab.cancel_pending()
-            cut = failure_record(step, error, tab)
-            if not _is_cancel_requested():  # something foreign was, which is a failure like any other
-                return cut
-            if cut.usage != NO_USAGE:
-                error.record = cut  # type: ignore[attr-defined]
+            with suppress(asyncio.CancelledError):  # the first one is raised below
+                await client.cancel_pending()
+            record = failure_record(step, error, client)
+            if not _is_cancel_requested():  # some other task was cancelled, which is a failure like any other
+                return record
+            if record.usage != NO_USAGE:
+                error.record = record  # type: ignore[attr-defined]
             raise
         finally:
-            tab.close()
+            client.close()
 
     return perform
 
 
 def _is_cancel_requested() -> bool:
-    """Whether somebody has asked for this task to be cancelled."""
+    """Whether cancellation of the current task was requested."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def failure_record(step: Step, error: BaseException, client: StepClient) -> Failure:
-    """The record of a step that could not be carried out."""
-    ends = None
+    """Return the record of a step that failed."""
+    stop_reason = None
     if isinstance(error, BudgetExhaustedError):
-        ends = StopReason.DEADLINE if error.limit == "deadline" else StopReason.BUDGET
+        stop_reason = StopReason.DEADLINE if error.limit == "deadline" else StopReason.BUDGET
     details = error.details if isinstance(error, RedraftError) else {}
-    return Failure(step.slot, step.role, error_name(error), error_text(error)[:2000], ends, **client.provenance(), **details)
+    return Failure(step.slot, step.role, error_name(error), error_text(error)[:2000], stop_reason, **client.provenance(), **details)
 
 
 def _client_for(step: Step, roles: Roles) -> ModelClient | None:
@@ -232,16 +236,16 @@ def _repeat_of(step: Step) -> int:
 
 
 async def _perform_step(roles: Roles, work: tuple[Step, StepClient]) -> Record:
-    step, tab = work
+    step, client = work
     match step:
         case Generate() | Refine():
-            return await _write(step, roles.sampling, tab)
+            return await _write(step, roles.sampling, client)
         case Repair():
-            return await _repair(step, roles, tab)
+            return await _repair(step, roles, client)
         case Grade():
-            return await _grade(step, roles.graders[step.grader], tab)
+            return await _grade(step, roles.graders[step.grader], client)
         case Compare():
-            return await _compare(step, roles.graders[step.grader], tab)
+            return await _compare(step, roles.graders[step.grader], client)
         case Stop():
             return step.outcome
 
@@ -251,8 +255,8 @@ async def _write(step: Generate | Refine, sampling: Sampling, client: StepClient
     reply = await client.complete(
         Request(step.messages, **{f.name: getattr(sampling, f.name) for f in fields(sampling)}, is_generation=True)
     )
-    told: dict[str, Any] = dict(truncated=reply.truncated, reasoning=reply.reasoning, tool_calls=reply.tool_calls)
-    return Candidate(step.id, reply.text, parent, role=step.role, **told, **client.provenance())
+    answer: dict[str, Any] = dict(truncated=reply.truncated, reasoning=reply.reasoning, tool_calls=reply.tool_calls)
+    return Candidate(step.id, reply.text, parent, role=step.role, **answer, **client.provenance())
 
 
 async def _repair(step: Repair, roles: Roles, client: StepClient) -> Candidate:
@@ -261,7 +265,17 @@ async def _repair(step: Repair, roles: Roles, client: StepClient) -> Candidate:
         edit = await _edit(roles.editor, old.text, roles.requirements)
     edit = edit or Edit(old.text, "nothing more that can be repaired without a model")
     made = client.provenance(by="editor")
-    return Candidate(step.id, edit.text, old.id, role=step.role, truncated=old.truncated, note=edit.note, lossy=edit.lossy, **made)
+    return Candidate(
+        step.id,
+        edit.text,
+        old.id,
+        role=step.role,
+        truncated=old.truncated,
+        note=edit.note,
+        lossy=edit.lossy,
+        artifact=old.artifact,
+        **made,
+    )
 
 
 async def _edit(editor: Editor, text: str, requirements: Sequence[Requirement]) -> Edit | None:
@@ -272,20 +286,15 @@ async def _edit(editor: Editor, text: str, requirements: Sequence[Requirement]) 
 
 
 async def _grade(step: Grade, grader: Any, client: StepClient) -> Feedback:
-    for last in (False, True):
-        try:
-            feedback = await grader.grade(step.task, step.candidate, client)
-            await client.cancel_pending()
-            if not isinstance(feedback, Feedback):
-                raise TypeError(f"grader {step.grader!r} returned {feedback!r}; it must return Feedback")
-            made = client.provenance(feedback.usage, feedback.by)
-            return replace(feedback, candidate=step.candidate.id, grader=step.grader, repeat=step.repeat, **made)
-        except RedraftError:
-            raise  # a model's failure was retried where it arose
-        except Exception:
-            if last:
-                raise
-    raise AssertionError("unreachable")
+    async def grade() -> Feedback:
+        feedback = await grader.grade(step.task, step.candidate, client)
+        await client.cancel_pending()
+        if not isinstance(feedback, Feedback):
+            raise TypeError(f"grader {step.grader!r} returned {feedback!r}; it must return Feedback")
+        made = client.provenance(feedback.usage, feedback.by)
+        return replace(feedback, candidate=step.candidate.id, grader=step.grader, repeat=step.repeat, **made)
+
+    return await retry_once(grade)
 
 
 async def _compare(step: Compare, grader: Any, client: StepClient) -> Comparison:

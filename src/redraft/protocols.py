@@ -1,20 +1,23 @@
-"""What the loop expects of the world: the contracts that models, graders, editors and stores keep.
+"""The protocols of models, graders, requirements, editors and stores, and the requests and replies they exchange.
 
-One method each; whatever has it qualifies.
+Each protocol has one essential method; any object that has it qualifies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from .core.engine import Perform
-from .core.records import Candidate, Comparison, Feedback, Message, Task, ToolCall, Usage
+from .core.records import Artifact, Candidate, Comparison, Feedback, Message, Task, ToolCall
 from .core.trace import Trace
+from .usage import Usage
 
 __all__ = [
     "FORMATS",
+    "Artifact",
+    "AsyncFunction",
     "Call",
     "Check",
     "Comparer",
@@ -39,14 +42,16 @@ FORMATS: tuple[Format, ...] = ("json_schema", "json_object", "text")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a model is asked. `schema` is a JSON schema that the answer must follow, `format` how to ask for it.
+    """A request to a model.
 
-    `look` tells repeated asks of the same words apart (drafts, looks), so that a cache keeps each. `nonce` is a text
-    in the messages that is new in every call and means nothing; a cache ignores it. `unsupported` are parameters that the
-    endpoint refuses: they are not sent, `max_tokens` as `max_completion_tokens`. `tools` are functions that the model may call, and
-    `tool_choice` whether it must, in OpenAI's form. `writes`: it asks for a text of the task, not for a judgement; only then are
-    tools offered that stand in the model's own parameters. `original` is the request as it was asked,
-    where `max_tokens` was lowered to fit a budget; a cache goes by that.
+    - `schema`: a JSON schema that the answer must follow; `format`: how to ask for it.
+    - `sample_index`: distinguishes repeats of the same messages (drafts, repeated grades), so that a cache keeps each.
+    - `nonce`: a text in the messages that is new in every call and has no meaning; the cache ignores it.
+    - `unsupported_parameters`: those that the endpoint refuses; they are not sent (`max_tokens` becomes
+      `max_completion_tokens`).
+    - `tools`, `tool_choice`: functions that the model may or must call, in OpenAI's form.
+    - `is_generation`: it asks for an answer to the task and not for a grade; only then are the model's own tools offered.
+    - `original`: the request before `max_tokens` was lowered to fit a budget; the cache uses it.
     """
 
     messages: tuple[Message, ...]
@@ -66,7 +71,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
-    """What an endpoint says of its rate limits: how much is left of each, and in how many seconds there is more. None: not said."""
+    """An endpoint's rate limits: what is left of each, and the seconds until it is reset. None: unknown."""
 
     requests_left: int | None = None
     tokens_left: int | None = None
@@ -75,7 +80,7 @@ class RateLimitStatus:
 
     @property
     def wait(self) -> float:
-        """Seconds until something is left again of what is used up; 0 where something is, or nothing is known."""
+        """Seconds until every exhausted limit is reset; 0 if none is exhausted or nothing is known."""
         requests = self.requests_reset if self.requests_left == 0 else None
         tokens = self.tokens_reset if self.tokens_left == 0 else None
         return max(requests or 0.0, tokens or 0.0)
@@ -83,10 +88,10 @@ class RateLimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered. `finish` is "stop", "length" (it was cut off) or what else the endpoint says, None if nothing.
+    """A model's reply. `finish_reason` is "stop", "length" (cut off at the token limit) or what the endpoint says; None: unknown.
 
-    `tool_calls` are the calls of tools that the model asks for; the text may be empty then. `pace` is what came with it about
-    rate limits: news of the moment, no part of the answer, and not kept with it.
+    `tool_calls` are the tool calls that the model asks for; the text may be empty then. `rate_limit_status` is what the
+    response said about rate limits; it is not part of the answer and not stored with it.
     """
 
     text: str
@@ -103,16 +108,21 @@ class Reply:
 
 Call: TypeAlias = Callable[[Request], Awaitable[Reply]]
 
+S = TypeVar("S")
+R = TypeVar("R")
+AsyncFunction: TypeAlias = Callable[[S], Awaitable[R]]
+"""The shape that every middleware takes and returns."""
+
 
 @runtime_checkable
 class Model(Protocol):
-    """Turns messages into text. Raises a ModelError for what it cannot answer.
+    """Turns messages into text. Raises a ModelError if it cannot.
 
-    `name` is how people call it; `identity` is all that decides what it would answer beside the request
-    (endpoint, model, extra parameters): the cache's key. `tools` and `tool_choice`: what its own parameters offer to requests that
-    `writes` marks; a model without these fields may offer some of its own. `takes_probes`: False where a batch is not to ask it a
-    short question, to find out whether its endpoint is there. A model that can be held to a schema says how in a field
-    `formats` (see `Format`), strictest first; without one it is asked in words.
+    `name` is for people; `identity` is everything beside the request that decides the answer (endpoint, model, extra
+    parameters), and part of the cache key. Optional attributes: `tools` and `tool_choice` are what its own parameters offer
+    to requests with `is_generation`; a model without them may offer tools of its own. `takes_probes` is False if a batch must
+    not send it short requests to see whether its endpoint answers. `formats` are the ways in which it can be held to a
+    schema (see `Format`), strictest first; without it, the schema is described in words.
     """
 
     @property
@@ -125,23 +135,23 @@ class Model(Protocol):
 
 
 class JudgeClient(Protocol):
-    """A grader's way to the judge model: metered, retried and remembered like every other call."""
+    """A grader's access to the judge model, with the same budget, retries and cache as every other call."""
 
     @property
     def repeat(self) -> int:
-        """Which of several looks at the same thing this is, from 0."""
+        """The number of this repeat, from 0."""
         ...
 
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
-        """The model's answer to a prompt or to chat messages."""
+        """Return the model's answer to a prompt or chat messages."""
         ...
 
     async def complete(self, request: Request) -> Reply:
-        """The same with everything that can be asked for."""
+        """Send a request with all its parameters."""
         ...
 
     def with_options(self, model: Any = None, repeat: int = 0) -> JudgeClient:
-        """The way to another model (None: the same), or for one more look: its answers are kept apart in a cache."""
+        """Return a client for another model (None: the same) or another repeat, which the cache keeps apart."""
         ...
 
 
@@ -150,7 +160,7 @@ class Grader(Protocol):
     """Gives its view of one candidate. What it raises becomes a `Failure`; it never invents a score.
 
     It may have a `model` of its own that it asks instead of the judge, `parts`: the graders it is made of, `free`: True
-    where it asks no model, `may_ask`: True where only its grades show whether it asks one, `calls_once`: how many calls it makes
+    where it asks no model, `may_ask`: True where only its grades show whether it asks one, `setup_calls`: how many calls it makes
     once for a task, beside the one for each text, `needs`: the fields of the task (context, reference, tests) without which it
     cannot grade, `check_task(task)`: raises ConfigError for another task that it cannot grade, `reads_metadata`: whether it reads
     the task's metadata (a foreign one is taken to), and `reads_tool_calls`: True where it grades candidates that call tools. With
@@ -175,9 +185,9 @@ class Comparer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a requirement measured: whether it is kept, and the measurement in words ("112 words").
+    """The result of a requirement's check: whether it is met, and the measurement in words ("112 words").
 
-    `nearness`: how near a text comes that does not keep it, in [0, 1]; None where that cannot be told.
+    `nearness`: how near a text comes that does not meet it, in [0, 1]; None if that is unknown.
     """
 
     ok: bool
@@ -187,7 +197,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A changed text, what was done to it in words, and whether something of it was lost (a sentence, its case)."""
+    """A changed text, a note on what was changed, and whether content was lost (a sentence, letter case)."""
 
     text: str
     note: str
@@ -207,21 +217,21 @@ class Requirement(Protocol):
     def check(self, text: str) -> Check: ...
 
     def repairs(self, text: str) -> Iterable[Edit]:
-        """Changed texts that may keep it; none where form alone does not allow it."""
+        """Yield changed texts that may meet it; none if formal changes cannot."""
         ...
 
 
 class Editor(Protocol):
-    """Repairs text without a model. One that also has `arepair`, the same as a coroutine function, is asked by that in a loop."""
+    """Repairs text without a model. If it has a coroutine function `arepair` as well, the performer awaits that."""
 
     def repair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
-        """One repair that keeps more requirements than before and breaks none; None when there is none."""
+        """Return one repair that meets more requirements and breaks none; None if there is none."""
         ...
 
 
 class Store(Protocol):
-    """Keeps traces."""
+    """Stores traces."""
 
     def append(self, trace: Trace) -> None:
-        """Keep what of a trace is not kept yet. Called with every new record, before anybody is told of it."""
+        """Store the records of a trace that are not stored yet. Called with every new record, before `on_record`."""
         ...

@@ -18,7 +18,8 @@ from .core.records import Candidate, Failure, Feedback, Outcome, Record, Task
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step
 from .core.trace import PanelGrader, Trace
 from .errors import BudgetExhaustedError
-from .middleware.budget import RESERVATION, ZERO_AMOUNTS, BudgetOwner, BudgetTracker, CostEstimate, Reservation
+from .middleware.budget import RESERVATION, BudgetOwner, BudgetTracker, Reservation
+from .middleware.call_costs import ZERO_AMOUNTS, CostEstimate
 from .middleware.token_counts import PromptSize, messages_size, text_size
 from .perform import ModelClient, Roles, StepClient, failure_record
 from .protocols import Perform

@@ -1,4 +1,4 @@
-"""What a refinement gives back."""
+"""The result of a refinement: the best answer, its score and its trace."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
-from .core.records import StopReason, ToolCall, Usage
+from .core.records import Artifact, StopReason, ToolCall
 from .core.trace import Trace
-from .errors import ERROR_TYPES, BudgetExhaustedError, GradingError, ModelError, RedraftError, error_from_failure
+from .error_text import error_from_failure
+from .errors import ERROR_TYPES, BudgetExhaustedError, GradingError, ModelError, RedraftError
 from .middleware.budget import EXCESS_TEXT
 from .quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
 from .quality.lineage import llm_graders
 from .text import strip_control_sequences
+from .usage import Usage
 
 NO_SCORE_HINT = " (a grader that never scores has to say what to change, or done)"
 SUCCESS_REASONS = {StopReason.TARGET, StopReason.DONE}
@@ -21,10 +23,11 @@ SUCCESS_REASONS = {StopReason.TARGET, StopReason.DONE}
 
 @dataclass(frozen=True)
 class Result:
-    """The best answer, its score, why the work ended, and the whole trace behind it.
+    """The best answer, its score, why the work ended, and the trace behind it.
 
-    `error` is set on the results of `refine_many` that could not be had; their `value` is then the best text at hand,
-    or "".
+    Attributes:
+        trace: The task and all records.
+        error: The error of a task of `refine_many` that failed, else None. `value` is then the best text so far, or "".
     """
 
     trace: Trace
@@ -32,76 +35,81 @@ class Result:
 
     @property
     def value(self) -> str:
-        """The best text; it may be empty where the answer is `tool_calls`."""
+        """The text of the best answer; it may be empty if the answer calls tools."""
         return self.trace.best.text if self.trace.best else ""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of tools that the best answer asks for."""
+        """The tool calls of the best answer."""
         return self.trace.best.tool_calls if self.trace.best else ()
 
     @property
+    def artifact(self) -> Artifact | None:
+        """The artifact that the best answer refers to; None where it has none."""
+        return self.trace.best.artifact if self.trace.best else None
+
+    @property
     def display_text(self) -> str:
-        """The best answer for people: its text, and each tool call on a line of its own."""
+        """The best answer for display: its text, and each tool call on its own line."""
         return self.trace.best.display_text if self.trace.best else ""
 
     @property
     def score(self) -> float | None:
-        """The score of the best, in [0, 1]; None if it was never scored.
+        """The score of the best answer, in [0, 1]; None if it was never scored.
 
-        Where graders are noisy, it is what is believed of the best, given all that was seen; else what graders said.
+        If graders are noisy, it is the posterior mean of the answer's quality given all scores, else the graders' score.
         """
         return self.trace.score
 
     @property
     def score_interval(self) -> tuple[float, float] | None:
-        """Where the true score lies with a probability of 95 %, if the priors fit; None where no grader is noisy, or the score is
-        taken as it was given.
-        """
+        """The 95 % interval of the true score, if the priors fit; None if no grader is noisy or noise is not modelled."""
         return score_interval(self.trace)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """What there is to say of how it went: its `kind` ("reached", "bad check", "regression", "noise", "too few looks" or
-        "ceiling") and its `words`; None where the work was cut short, or nothing stands out.
+        """The diagnosis of the run; None if it was cut short or nothing stands out.
+
+        Its `kind` is "reached", "bad check", "regression", "noise", "too few repeats" or "ceiling"; `message` gives the figures.
         """
         return diagnose(self.trace)
 
     @property
     def judge_score(self) -> float | None:
-        """The score that graders gave the best (the mean of their looks); None if it was never scored."""
+        """The graders' score of the best answer (the mean over repeats); None if it was never scored."""
         return self.trace.judge_score
 
     @property
     def stop(self) -> StopReason:
-        """Why the work ended."""
+        """Why the run ended."""
         return self.trace.outcome.reason if self.trace.outcome else StopReason.CANCELLED
 
     @property
     def usage(self) -> Usage:
-        """What all calls consumed, failed and repeated ones included."""
+        """The usage of all calls, failed and repeated ones included."""
         return self.trace.usage
 
     @property
     def cost(self) -> float | None:
-        """USD, or None when a price or a token count is unknown."""
+        """The cost in USD; None if a price or a token count is unknown."""
         return self.usage.cost
 
     @property
     def reason(self) -> str:
-        """What the graders say of the best answer."""
+        """The graders' reasons for the score of the best answer."""
         best = self.trace.best
         return "; ".join(f.reason for f in self.trace.feedback[best.id] if f.reason) if best else ""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What else can be read off the trace, as plain data that `json.dumps` takes.
+        """More facts from the trace, as plain data that `json.dumps` accepts.
 
-        `iterations` and `converged`; `score_history`, the scores in order; `note`, why it stopped, in words; `why_kept`, why
-        not the answer that was scored highest, or ""; `priors`, those by which it went, None for the shipped ones;
-        `diagnosis`, its kind and words, or None; `repairs` made without a model; `best`, the id of the best candidate; `broken`
-        musts; whether the best was `truncated`; `usage_by` role and model; `trust`, what is known of each grader, where that was
-        asked for; `failures` in words.
+        - `iterations`, `converged`; `score_history`: the scores in order; `note`: why the run stopped, in words
+        - `selection_reason`: why the best answer is not the one that was scored highest, or ""
+        - `priors`: those of the plan, None for the shipped ones; `diagnosis`: its kind and message, or None
+        - `repairs`: how many were made without a model; `best`: the id of the best candidate
+        - `broken`: the musts that the best answer breaks; `truncated`: whether it was cut off at the token limit
+        - `usage_by`: usage by role and model; `validation`: what cards say of each grader, if asked for; `failures`, in words
         """
         trace = self.trace
         return {
@@ -109,26 +117,27 @@ class Result:
             "converged": trace.converged,
             "score_history": trace.score_history,
             "note": trace.outcome.note if trace.outcome else "",
-            "why_kept": selection_reason(trace),
+            "selection_reason": selection_reason(trace),
             "priors": trace.settings.get("priors"),
-            "diagnosis": (found := self.diagnosis) and {"kind": str(found.kind), "words": found.message},
+            "diagnosis": (found := self.diagnosis) and {"kind": str(found.kind), "message": found.message},
             "repairs": sum(c.role == "repair" and not trace.is_unchanged(c) for c in trace.candidates),
             "best": trace.best.id if trace.best else None,
             "broken": broken_musts(trace),
             "truncated": bool(trace.best and trace.best.truncated),
             "usage_by": {f"{role} {by}".strip(): asdict(usage) for (role, by), usage in trace.usage_by.items()},
-            "trust": {seat.name: dict(seat.card) for seat in trace.panel if seat.card},
+            "validation": {seat.name: dict(seat.card) for seat in trace.panel if seat.card},
             "failures": [f"{f.role}: {f.message}" for f in sorted(trace.failures.values(), key=lambda f: str(f.step_slot))],
         }
 
     def to_dict(self, *, trace: bool = False) -> dict[str, Any]:
-        """All of it as plain data that `json.dumps` takes; the whole trace, too, if asked for."""
+        """Return the result as plain data that `json.dumps` accepts, with the whole trace if asked for."""
         data = {
             "value": self.value,
             "tool_calls": [call.as_message_part() for call in self.tool_calls],
+            "artifact": asdict(self.artifact) if self.artifact else None,
             "score": self.score,
             "score_interval": self.score_interval,
-            "observed": self.judge_score,
+            "judge_score": self.judge_score,
             "reason": self.reason,
             "stop": str(self.stop),
             "converged": self.trace.converged,
@@ -151,14 +160,14 @@ class Result:
         return f"<p>{escape(self.summary())}</p><pre>{escape(strip_control_sequences(self.display_text))}</pre>"
 
     def summary(self) -> str:
-        """One line: score, why it stopped, what it took; where graders are noisy, what is to be said of that, too."""
+        """Return one line: the score, why the run stopped, its usage and, if graders are noisy, the diagnosis."""
         u = self.usage
         tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
         cost = "unknown" if u.cost is None else f"{u.cost:.4g} USD"
         note = self.trace.outcome.note if self.trace.outcome else ""
-        told = self.stop.resumable or self.stop in {StopReason.GAIN, StopReason.TOOL_CALLS} or EXCESS_TEXT in note
-        told = told or (self.score_interval is not None and self.stop not in SUCCESS_REASONS)
-        why = f"{self.stop} ({strip_control_sequences(note)})" if note and told else str(self.stop)
+        show_note = self.stop.resumable or self.stop in {StopReason.GAIN, StopReason.TOOL_CALLS} or EXCESS_TEXT in note
+        show_note = show_note or (self.score_interval is not None and self.stop not in SUCCESS_REASONS)
+        why = f"{self.stop} ({strip_control_sequences(note)})" if note and show_note else str(self.stop)
         remark = diagnosis_text(self) if self.score_interval else ""
         cut = ["cut off at the token limit"] if self.trace.best and self.trace.best.truncated else []
         parts = [
@@ -175,17 +184,17 @@ class Result:
 
 
 def error_data(error: RedraftError) -> dict[str, Any]:
-    """An error as plain data: its name, its message, and what else it carries."""
+    """Return an error as plain data: its name, its message and its details."""
     return {"error": type(error).__name__, "message": str(error), **error.details}
 
 
 def format_score(score: float | None) -> str:
-    """A score as people read it; what is unknown says so."""
+    """Format a score for people; None becomes "unknown"."""
     return "unknown" if score is None else f"{score:.2f}"
 
 
 def score_interval(trace: Trace) -> tuple[float, float] | None:
-    """Where the true score lies as it was believed at the end, to two digits; None where no grader is noisy."""
+    """Return the interval of the outcome, rounded to two digits; None if no grader is noisy."""
     if trace.outcome is None or trace.outcome.interval is None or not llm_graders(trace.scorers):
         return None
     low, high = trace.outcome.interval
@@ -193,16 +202,14 @@ def score_interval(trace: Trace) -> tuple[float, float] | None:
 
 
 def format_score_with_interval(result: Result) -> str:
-    """The score, and where the true one lies."""
-    if not (around := result.score_interval):
+    """Format a score with its interval."""
+    if not (interval := result.score_interval):
         return format_score(result.score)
-    return f"{format_score(result.score)} [{around[0]:.2f}, {around[1]:.2f}]"
+    return f"{format_score(result.score)} [{interval[0]:.2f}, {interval[1]:.2f}]"
 
 
 def format_score_history(result: Result, arrow: str) -> str:
-    """The scores that graders gave, one after the other; with that of the best, and what is believed, where they are not taken
-    as they were given.
-    """
+    """Format the graders' scores in order; if graders are noisy, with the score of the best and the estimates."""
     history, believed = (
         arrow.join(map(format_score, trace.score_history)) for trace in (result.trace, result.trace.with_estimates)
     )
@@ -210,20 +217,20 @@ def format_score_history(result: Result, arrow: str) -> str:
 
 
 def diagnosis_text(result: Result) -> str:
-    """What is to be said of how it went, where that is more than that it went well."""
+    """Return the diagnosis in words; "" if there is none, or the run reached its target."""
     found = result.diagnosis
     return "" if found is None or found.kind is DiagnosisKind.REACHED else f"{found.kind}: {strip_control_sequences(found.message)}"
 
 
 def broken_musts(trace: Trace) -> list[str]:
-    """The `must` graders that the best candidate does not satisfy. They say nothing of tool calls that are handed on ungraded."""
+    """Return the musts that the best candidate does not meet; none for tool calls that are returned ungraded."""
     if trace.best is None or (trace.outcome and trace.outcome.reason is StopReason.TOOL_CALLS):
         return []
     return [seat.name for seat in trace.scorers if seat.must and trace.grader_score(trace.best.id, seat) != 1]
 
 
 def result_or_raise(trace: Trace, *, strict_budget: bool) -> Result:
-    """The result of a trace that has ended. Raises what it deserves when nothing in it was graded."""
+    """Return the result of a finished trace. Raises its error if nothing was graded."""
     result = Result(trace)
     if problem := _conclusion_error(trace, result, strict_budget=strict_budget):
         problem.result = result if trace.candidates else None
@@ -240,7 +247,7 @@ def _conclusion_error(trace: Trace, result: Result, *, strict_budget: bool) -> R
 
 
 def _nothing_graded_error(trace: Trace) -> RedraftError:
-    """The error for a trace without a grade: of its graders if there is a text, else of the model."""
+    """Return the error of a trace without a grade: of its graders if there is a text, else of the model."""
     failures = sorted(trace.failures.values(), key=lambda f: str(f.step_slot))
     said = dict.fromkeys(f"{f.step_slot[2]}: {f.message}" for f in failures if f.step_slot[0] == "feedback")
     others = dict.fromkeys(f.message for f in failures if f.step_slot[0] != "feedback")
@@ -255,5 +262,5 @@ def _nothing_graded_error(trace: Trace) -> RedraftError:
         error.__cause__ = next((error_from_failure(f) for f in failures if f.error in ERROR_TYPES), None)
         return error
     if not failures:
-        return ModelError("no answer could be had", usage=trace.usage)
+        return ModelError("no answer could be obtained", usage=trace.usage)
     return error_from_failure(failures[0], "; ".join(others), trace.usage)

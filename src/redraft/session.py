@@ -1,4 +1,4 @@
-"""From what a user names to a panel and a cast: which grader sits where, which model each asks, through what."""
+"""A session: the models, graders and middleware that the refinements of a run share."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from .cards.card import CardStore
+from .cards.trust import enforce_trust, trust_statuses
 from .core.records import Task
 from .core.trace import PanelGrader
 from .editor import FormEditor
 from .errors import ConfigError, StoreError
-from .graders import Judge, Pairwise, RequirementGrader, Rubric, as_grader, must
+from .graders import GraderSpec, Judge, Pairwise, RequirementGrader, Rubric, as_grader, must
+from .graders.base import as_grader_spec, unique_name
 from .graders.fingerprint import grader_fingerprint
 from .graders.inputs import check_needs
-from .graders.seating import as_grader_spec
 from .middleware import (
     BudgetTracker,
     ConcurrencyLimit,
     EndpointCapabilities,
-    adapt,
-    cache,
     limit_concurrency,
     meter,
-    retry,
-    timeout,
     with_cost,
 )
-from .middleware.budget import CostEstimator
+from .middleware.adapt import adapt
+from .middleware.cache import cache
+from .middleware.call_costs import CostEstimator
+from .middleware.retry import retry
+from .middleware.timeout import timeout
 from .middleware.tools import drop_unrequested_tool_calls, offer_own_tools
 from .models import connect
 from .models.endpoint_url import redacted_url
@@ -42,15 +44,16 @@ from .quality.priors import Priors
 from .reservations import StepStatistics
 from .storage.priors_store import PriorsKey, PriorsStore
 
-MAX_CACHED_PANELS = 1000  # that are kept: a data set may have demands of its own in every row
+MAX_CACHED_PANELS = 1000  # a data set may have other requirements in every row
 
 
 @dataclass
 class Session:
-    """Where a run is arranged: one purse and one limit for all its models, one stack of wrappers for each of them.
+    """Owns what all calls of a run share: the budget, the concurrency limit, the connected models with their middleware.
 
-    `writer` is the model that writes (None: there is none), `judge` the one that graders ask (None: the writer). `hold`
-    puts a limit of another kind around the calls of a model.
+    `writer` is the model that writes (None: there is none), `judge` the one that graders use (None: the writer).
+    `limit_calls` replaces the concurrency limit around the calls of a model. `connect` makes a model of what a user names;
+    `watch` wraps the whole of a call.
     """
 
     options: Options
@@ -58,6 +61,8 @@ class Session:
     graders: Any = None
     judge: Any = None
     limit_calls: Callable[[Call, Model], Call] | None = None
+    connect: Callable[[Any], Model] = field(default=connect, kw_only=True)
+    watch: Callable[[Call], Call] | None = field(default=None, kw_only=True)
     budget_tracker: BudgetTracker = field(init=False)
     capabilities: EndpointCapabilities = field(default_factory=EndpointCapabilities, init=False)
     _limiter: ConcurrencyLimit = field(init=False)
@@ -72,10 +77,10 @@ class Session:
         self._limiter = ConcurrencyLimit(self.options.max_in_flight)
 
     def resolve_panel(self, requirements: tuple[str, ...]) -> tuple[tuple[PanelGrader, ...], Roles]:
-        """The panel and the cast for tasks with these requirements; made once. Raises ConfigError."""
+        """Return the panel and the roles for tasks with these requirements; they are cached. Raises ConfigError."""
         if requirements not in self.panel_cache:
             seats = resolve_graders(requirements, self.graders, has_model=self.writer is not None or self.judge is not None)
-            seats += tie_break_grader(seats) if self.options.final_check else []
+            seats += tie_break_grader(seats) if self.options.tie_break else []
             cast = assign_roles(self, seats)
             panel = tuple(seat if cast.editor else replace(seat, editable=False) for seat, _ in seats)
             while len(self.panel_cache) >= MAX_CACHED_PANELS:
@@ -84,27 +89,21 @@ class Session:
         return self.panel_cache[requirements]
 
     def common_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
-        """The panel and the cast of all tasks, before their own requirements: empty where only those are to grade."""
+        """Return the panel and the roles without a task's own requirements; empty if only those grade."""
         if self.graders is None and self.writer is None and self.judge is None:
             return (), assign_roles(self, [])
         return self.resolve_panel(())
 
     def _check_trust(self, panel: tuple[PanelGrader, ...], roles: Roles) -> tuple[PanelGrader, ...]:
-        """The panel with what cards say of it, where that was asked for. Raises ConfigError for a grader not to be trusted."""
-        if self.options.trust is None:
+        """Add what validation cards say of the graders, if asked for. Raises ConfigError for an untrusted grader."""
+        if self.options.require_validated == "off":
             return panel
-        from .validation.card import CardStore
-        from .validation.trust import enforce_trust, trust_statuses
-
-        found = trust_statuses(panel, roles.graders, partial(self.fingerprint, roles), CardStore.in_folder(self.options.cards))
-        return enforce_trust(panel, found, self.options.trust)
+        found = trust_statuses(panel, roles.graders, partial(self.fingerprint, roles), CardStore.in_folder(self.options.cards_dir))
+        return enforce_trust(panel, found, self.options.require_validated)
 
     @property
     def priors(self) -> Priors:
-        """What is believed of the model and the graders before anything is seen; looked up once.
-
-        What cannot be read is as if it were not there.
-        """
+        """The priors of the model and the graders, looked up once; an unreadable file counts as missing."""
         if self.cached_priors is None:
             self.cached_priors = self._load_priors()
         return self.cached_priors
@@ -122,10 +121,9 @@ class Session:
 
     @property
     def priors_key(self) -> PriorsKey | None:
-        """Whose priors are kept, and found again: those of the writer and of the graders that make the score.
+        """The key under which learned priors are stored: the writer and the graders that make the score.
 
-        None where nothing is to be learned, since no model writes or none grades, and where a grader cannot be told so that it
-        is known again.
+        None if there is nothing to learn (no model writes, or none grades), or if a grader has no stable fingerprint.
         """
         panel, cast = self._any_panel()
         if cast.writer is None or not llm_graders(panel):
@@ -139,28 +137,28 @@ class Session:
         return PriorsKey.from_graders(cast.writer.name, cast.writer.identity, graders)
 
     def _any_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
-        """A panel and its cast: any will do, where requirements make no difference."""
+        """Return any panel with its roles, for what does not depend on requirements."""
         return next(iter(self.panel_cache.values()), None) or self.common_panel()
 
     def fingerprint(self, roles: Roles, grader: str) -> str:
-        """The fingerprint of a seated grader, with the models that answer it."""
-        line = roles.judges.get(grader)
+        """Return the fingerprint of a grader on the panel, with the models that it uses."""
+        client = roles.judges.get(grader)
 
         def identity_of(model: Any) -> str | None:
-            return (line.identity if line else None) if model is None else self.client_for(model).identity
+            return (client.identity if client else None) if model is None else self.client_for(model).identity
 
         return grader_fingerprint(roles.graders[grader], identity_of)
 
     def with_graders(self, graders: Any) -> Session:
-        """A desk for other graders, with the same purse, limit and models."""
+        """Return a session for other graders that shares the budget, the limit and the models."""
         other = copy(self)
         other.graders, other.panel_cache, other.cached_priors = graders, {}, None
         return other
 
     def client_for(self, model: Any) -> ModelClient:
-        """The way to call a model: its own call within timeout, limit, meter, adaptation, retry and cache."""
+        """Return the client of a model: its call inside timeout, limit, budget, adaptation, retry and cache."""
         if id(model) not in self._clients:
-            connected = connect(model)
+            connected = self.connect(model)
             if connected is not model:
                 self._owned_models.append(connected)
             self._clients[id(model)] = (model, self._wrap_model(connected))
@@ -178,10 +176,12 @@ class Session:
         if costs:
             call = meter(call, self.budget_tracker, price, costs)
         call = adapt(call, self.capabilities.for_model(model.identity, model.name), getattr(model, "formats", ("text",)))
-        call = retry(call, attempts=options.retries + 1)
+        call = retry(call, where=where, attempts=options.retries + 1)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
         call = offer_own_tools(call, getattr(model, "tools", ()), getattr(model, "tool_choice", None))
+        if self.watch:
+            call = self.watch(call)
         return ModelClient(model.name, call, model.identity, price, costs, where)
 
     def _price_or_raise(self, model: Model) -> Price | None:
@@ -196,15 +196,15 @@ class Session:
         return price
 
     def _usd_requirement(self) -> str:
-        """What takes a price, as a complaint begins; "" where nothing does."""
+        """Return the start of an error message about the setting that needs prices; "" if none does."""
         options = self.options
         if options.budget and options.budget.usd is not None:
             return "budget: usd cannot be kept"
-        weighs = options.gain_per == "usd" and options.adaptive is not False and options.plan is None
-        return "gain_per: 'usd' cannot be weighed" if weighs else ""
+        weighs = options.cost_unit == "usd" and options.noise_aware is not False and options.plan is None
+        return "cost_unit: 'usd' cannot be weighed" if weighs else ""
 
     async def close(self) -> None:
-        """Close the models that were made here."""
+        """Close the models that this session connected."""
         async with AsyncExitStack() as closing:
             for model in self._owned_models:
                 if closes := getattr(model, "aclose", None):
@@ -212,19 +212,19 @@ class Session:
 
 
 def endpoint_label(model: Model) -> str:
-    """Where a model is asked, in words: its address, where it has one, and its name."""
+    """Return where a model is served, for messages: its address, if it has one, and its name."""
     address = getattr(model, "base_url", None)
     return f"{redacted_url(str(address))} (model {model.name})" if address else f"model {model.name}"
 
 
 def _enforces_timeout(model: Model, seconds: float | None) -> bool:
-    """Whether a model itself ends every call within so many seconds."""
+    """Whether a model itself ends every call within this many seconds."""
     own = getattr(model, "timeouts", None)
     return seconds is None or (own is not None and own.total <= seconds)
 
 
 def resolve_graders(requirements: Sequence[str], graders: Any, *, has_model: bool) -> list[tuple[PanelGrader, Any]]:
-    """The seats in order: a task's requirements as musts, then the graders. Raises ConfigError when nobody can grade."""
+    """Return the panel in order: a task's requirements as musts, then the graders. Raises ConfigError if it is empty."""
     given = _as_list(graders) if graders is not None else [Judge()] if has_model else []
     chosen = [*(must(spec) for spec in dict.fromkeys(requirements)), *map(as_grader_spec, given)]
     if not chosen:
@@ -240,18 +240,18 @@ def resolve_graders(requirements: Sequence[str], graders: Any, *, has_model: boo
         name = getattr(grader, "name", type(grader).__name__)
         if isinstance(grader, RequirementGrader) and name in taken:
             continue  # the same demand, made twice
-        seats.append((_panel_grader(_unique_name(name, taken), grader, seated), grader))
+        seats.append((_panel_grader(unique_name(name, taken), grader, seated), grader))
     return seats
 
 
 def tie_break_grader(panel: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[PanelGrader, Any]]:
-    """The first judge once more, by the same rubric, to compare the two best; nobody where there is none, or somebody compares."""
+    """Return the first judge as a comparer by the same rubric. Empty if no LLM judge is present or a comparer already is."""
     judge = next((grader for seat, grader in panel if not (seat.model_free or seat.compares)), None)
     if judge is None or any(seat.compares for seat, _ in panel):
         return []
     held = getattr(judge, "rubric", None)
     rubric = held if isinstance(held, Rubric) and held.template is None else None
-    name = _unique_name("final_check", [seat.name for seat, _ in panel])
+    name = unique_name("tie_break", [seat.name for seat, _ in panel])
     return [(PanelGrader(name, compares=True), Pairwise(name, model=getattr(judge, "model", None), rubric=rubric))]
 
 
@@ -259,15 +259,7 @@ def _as_list(graders: Any) -> Iterable[Any]:
     return graders if isinstance(graders, list | tuple) else [graders]
 
 
-def _unique_name(name: str, existing: list[str]) -> str:
-    n, fresh = 1, name
-    while fresh in existing:
-        n += 1
-        fresh = f"{name}#{n}"
-    return fresh
-
-
-def _panel_grader(name: str, grader: Any, spec: Any) -> PanelGrader:
+def _panel_grader(name: str, grader: Any, spec: GraderSpec) -> PanelGrader:
     return PanelGrader(
         name,
         float(spec.weight),
@@ -275,7 +267,7 @@ def _panel_grader(name: str, grader: Any, spec: Any) -> PanelGrader:
         model_free=bool(getattr(grader, "model_free", False)),
         editable=bool(getattr(grader, "editable", False)),
         compares=not hasattr(grader, "grade"),
-        repeats=spec.looks,
+        repeats=spec.repeats,
         demand=grader.demand if spec.must and isinstance(grader, RequirementGrader) else "",
         may_call_model=_may_call_model(grader),
         reads_tool_calls=_reads_tool_calls(grader),
@@ -283,7 +275,7 @@ def _panel_grader(name: str, grader: Any, spec: Any) -> PanelGrader:
 
 
 def _may_call_model(grader: Any) -> bool:
-    """Whether only its grades show if a grader asks a model; of what is made of graders, if no part is sure to."""
+    """Whether only a grader's usage shows if it calls a model; for a composite, if no part certainly does."""
     if parts := getattr(grader, "parts", ()):
         return any(map(_may_call_model, parts)) and all(
             getattr(part, "model_free", False) or _may_call_model(part) for part in parts
@@ -297,7 +289,7 @@ def _reads_tool_calls(grader: Any) -> bool:
 
 
 def assign_roles(session: Session, panel: list[tuple[PanelGrader, Any]]) -> Roles:
-    """Who plays which part. A grader with a `model` of its own asks that; else the judge; else the writer."""
+    """Assign models to roles. A grader uses its own `model` if it has one, else the judge, else the writer."""
     options = session.options
     writing = _client_for_argument(session, "model", session.writer) if session.writer is not None else None
     judging = _client_for_argument(session, "judge", session.judge) if session.judge is not None else writing
@@ -308,7 +300,7 @@ def assign_roles(session: Session, panel: list[tuple[PanelGrader, Any]]) -> Role
 
 
 def _client_for_argument(session: Session, argument: str, model: Any) -> ModelClient:
-    """The line of a model that was given as an argument. Raises ConfigError naming that."""
+    """Return the client of a model that was given as an argument. Raises ConfigError naming the argument."""
     try:
         return session.client_for(model)
     except ConfigError as error:
@@ -316,25 +308,25 @@ def _client_for_argument(session: Session, argument: str, model: Any) -> ModelCl
 
 
 def _grader_client(session: Session, grader: Any, default: ModelClient | None, *, model_free: bool) -> ModelClient | None:
-    """The line of a grader, once it is sure that each of its parts has one. Raises ConfigError."""
+    """Return the client of a grader, after checking that each of its parts has one. Raises ConfigError."""
     own = getattr(grader, "model", None)
-    line = session.client_for(own) if own is not None else default
+    client = session.client_for(own) if own is not None else default
     parts = getattr(grader, "parts", ())
     for part in parts:
-        _grader_client(session, part, line, model_free=bool(getattr(part, "model_free", False)))
-    if line is None and not model_free and not parts:
+        _grader_client(session, part, client, model_free=bool(getattr(part, "model_free", False)))
+    if client is None and not model_free and not parts:
         raise ConfigError(f"grader {getattr(grader, 'name', grader)!r} asks a model and none was found: give `model` or `judge`")
-    return line
+    return client
 
 
 def scoring_graders(panel: Iterable[PanelGrader]) -> list[PanelGrader]:
-    """The graders that make the score of a task, whatever its own requirements: those that ask a model, where all are musts."""
+    """Return the graders that make the score of a task; if all are musts, those that call a model."""
     scoring = [seat for seat in panel if not seat.compares]
     return [seat for seat in scoring if not seat.must] or [seat for seat in scoring if not seat.model_free]
 
 
 def check_task(grader: Any, task: Task) -> None:
-    """Raises ConfigError for a task that a grader, or a part of it, cannot grade."""
+    """Raise ConfigError for a task that a grader, or a part of it, cannot grade."""
     if needs := getattr(grader, "needs", ()):
         check_needs(grader.name, needs, task)
     if checks := getattr(grader, "check_task", None):

@@ -1,4 +1,4 @@
-"""What people are shown: text from a model, made safe for a terminal; durations and moments. And the bytes of a text."""
+"""Text for people: model output made safe for a terminal, durations and times; and the size of a text in bytes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 
 def strip_control_sequences(text: str) -> str:
-    """The text without what could drive a terminal: escape sequences, control characters, direction overrides."""
+    """Remove what could control a terminal: escape sequences, control characters, direction overrides."""
     cleaned = BIDI.sub("", CONTROL_SEQUENCES.sub("", text.replace("\r\n", "\n")))
     return cleaned.encode("utf-8", "replace").decode()
 
 
 def utf8_size(text: str) -> int:
-    """The bytes of a text in UTF-8, whatever characters are in it."""
+    """Return the size of a text in UTF-8, in bytes; lone surrogates are allowed."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as people read them: "0.25 s", "90 s", "2 min 5 s", "1 h 30 min", "2 d 4 h"."""
+    """Format seconds: "0.25 s", "90 s", "2 min 5 s", "1 h 30 min", "2 d 4 h"."""
     if seconds < 100:
         return f"{seconds:.3g} s"
     left, parts = round(seconds), []
@@ -33,7 +33,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time_in(seconds: float = 0.0) -> str:
-    """The date and time so many seconds from now: "2026-03-01 14:05 UTC"."""
+    """Format the time this many seconds from now: "2026-03-01 14:05 UTC"."""
     try:
         return f"{datetime.now(UTC) + timedelta(seconds=seconds):%Y-%m-%d %H:%M UTC}"
     except OverflowError:

@@ -1,4 +1,4 @@
-"""The real program in a process of its own, and the server that it talks to."""
+"""The real program, in this process or in one of its own, and the server that it talks to."""
 
 import os
 import pty
@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from in_process import READ_AT_START, Ended, run_in_process
 
 from .chat_server import ChatServer
 
@@ -26,16 +27,25 @@ class Redraft:
         self.folder = folder
 
     def __call__(self, *args, input="", env=None, cwd=None):
+        """The command inside this process; in one of its own where `env` has what an interpreter reads when it starts."""
+        run = self.process if any(name.startswith(READ_AT_START) for name in env or {}) else self.inside
+        return run([*map(str, args)], input=input.encode(), cwd=cwd or self.folder, env=env)
+
+    def inside(self, args, *, input=b"", env=None, cwd=None):
+        """The command inside this process."""
+        return run_in_process(args, input=input, cwd=cwd or self.folder, env=env)
+
+    def process(self, args, *, input=b"", env=None, cwd=None):
+        """The command in a process of its own."""
         done = subprocess.run(
-            [*PROGRAM, *map(str, args)],
-            input=input.encode(),
+            [*PROGRAM, *args],
+            input=input,
             capture_output=True,
             cwd=cwd or self.folder,
             env={**os.environ, **(env or {})},
             timeout=60,
         )
-        done.out, done.err = done.stdout.decode(), done.stderr.decode()
-        return done
+        return Ended(done.args, done.returncode, done.stdout, done.stderr)
 
     def start(self, *args):
         return subprocess.Popen(

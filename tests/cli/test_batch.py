@@ -138,11 +138,11 @@ def test_a_rehearsal_shows_what_would_be_done_and_does_nothing(batch):
     assert re.search(r"calls +likely \d+ \(between 12 and 48\)", done.out)
     assert re.search(r"cost +likely 0\.\d+ \(between 0\.\d+ and 0\.\d+\) USD", done.out)
     assert "no column is known to be the response (response, completion, answer, output are)" in done.err
-    assert "--response-col. There are 'id', 'prompt'" in done.err
+    assert "--column response=NAME. There are 'id', 'prompt'" in done.err
     assert "\x1b" not in done.out and "\u202e" not in done.out
     as_json = json.loads(batch("--dry-run", "--json").out)
-    assert len(as_json["samples"]) == 3 and as_json["cost"] is as_json["likely"]["cost"] is None
-    assert as_json["calls"][0] < as_json["likely"]["calls"] < as_json["calls"][1]
+    assert len(as_json["samples"]) == 3 and as_json["cost"] is as_json["expected"]["cost"] is None
+    assert as_json["calls"][0] < as_json["expected"]["calls"] < as_json["calls"][1]
     assert batch.server.calls == 0
     assert [p.name for p in batch.folder.iterdir()] == ["in.jsonl"]
 
@@ -153,11 +153,11 @@ def test_programs_get_json_lines(batch):
     told = events(done.out)
     assert len(told) == len(done.out.splitlines())
     assert {event["event"] for event in told[:-1]} == {"progress"}
-    assert (told[-1]["event"], told[-1]["done"], told[-1]["ended"]) == ("report", 6, "")
+    assert (told[-1]["event"], told[-1]["done"], told[-1]["end_reason"]) == ("report", 6, "")
     assert (told[-2]["done"], told[-2]["total"]) == (6, 6)
     assert 0.4 < told[-2]["mean_first"] < told[-2]["mean_best"] < 1.0
     assert {event["event"] for event in events(done.err)} == {"notice"}
-    assert events(batch().err)[-1]["kept"] == 6
+    assert events(batch().err)[-1]["reused"] == 6
 
 
 def test_rows_to_stdout(redraft, serve):
@@ -203,7 +203,7 @@ def started(redraft, serve, hold=4):
     server = serve(answer)
     arrived = server.hold(hold)
     process = redraft.start(
-        "batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--max-in-flight", "1", "--start-in-flight", "1"
+        "batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--max-in-flight", "1", "--initial-in-flight", "1"
     )
     assert arrived.wait(30)
     return process, server
@@ -217,13 +217,13 @@ def test_told_to_end_it_finishes_what_is_in_flight(redraft, serve, told):
     assert b"Ctrl-C again" in until(process.stderr, b"Ctrl-C again")
     server.release()
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130 and err.count(b"the same command goes on from here") == 1
+    assert process.returncode == 130 and err.count(b"the same command resumes the run") == 1
     told = events(err.decode())
     assert len(told) == len(err.splitlines())
     assert [event["message"] for event in told if event["event"] == "error"] == ["interrupted"]
     assert (told[-1]["event"], told[-1]["state"]) == ("report", "interrupted")
     last = [event for event in told if event["event"] == "progress"][-1]
-    assert last["state"] == "interrupted" and last["cut"] >= 1
+    assert last["state"] == "interrupted" and last["unfinished"] >= 1
     assert (last["rows_per_s"] or 0) < 20, "a row that was cut short is none that ended"
     assert server.calls == 5
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model)
@@ -238,7 +238,7 @@ def test_ctrl_c_twice_ends_at_once(redraft, serve):
     until(process.stderr, b"Ctrl-C again")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130 and b"the same command goes on" in err
+    assert process.returncode == 130 and b"the same command resumes" in err
     assert b"paid: %d calls, tokens unknown" % server.calls in err
     server.release()
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model)
@@ -272,7 +272,7 @@ def test_numbers_for_prometheus(redraft, serve):
         "0",
         "--max-in-flight",
         "1",
-        "--start-in-flight",
+        "--initial-in-flight",
         "1",
     )
     where = re.search(rb"http://127\.0\.0\.1:\d+/metrics", until(process.stderr, b"/metrics"))[0].decode()
@@ -302,8 +302,8 @@ def test_the_end_of_the_money(batch):
     assert unknown.returncode == 2 and "price" in unknown.err
     done = batch("--budget-calls", "10", "--price", "tiny=1,2")
     assert done.returncode == 1, done.err
-    assert "with a larger --budget-calls the same command goes on" in done.err
-    assert done.err.count("goes on") == 1
+    assert "with a larger --budget-calls the same command resumes" in done.err
+    assert done.err.count("resumes") == 1
     assert batch.server.calls <= 10
     rows = read_rows(batch.folder / "out.jsonl")
     assert len(rows) == 40 and {row["stop"] for row in rows} <= {"budget", "gain", "not_started"}
@@ -316,24 +316,24 @@ def test_the_end_of_the_time(batch):
     """It is said how the run goes on, once."""
     done = batch("--deadline", "0")
     assert done.returncode == 1, done.err
-    assert "cut short: deadline" in done.err and "--deadline" in done.err and done.err.count("goes on") == 1
+    assert "ended early: deadline" in done.err and "--deadline" in done.err and done.err.count("resumes") == 1
 
 
 def test_a_price_for_nobody_is_told(batch):
     """A name that no model of the run has, with those that there are; the right one is taken without a word."""
     done = batch("--price", "tinny=1,2", "--price", "tiny=1,2", "--dry-run")
-    assert "--price tinny: no model of this run is called so; there is tiny" in done.err
+    assert "--price tinny: no model in this run has that name; there is tiny" in done.err
     assert "--price tiny:" not in done.err
 
 
 def test_an_endpoint_that_is_down_is_waited_for_and_then_given_up(redraft):
-    """It is said since when; after --outage seconds the run ends, exit code 1, and can be gone on with."""
+    """It is said since when; after --give-up-after seconds the run ends, exit code 1, and can be gone on with."""
     write_rows(redraft.folder)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", f"http://127.0.0.1:{port}/v1#tiny", "--outage", "0.5")
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", f"http://127.0.0.1:{port}/v1#tiny", "--give-up-after", "0.5")
     assert done.returncode == 1
-    assert "down since" in done.err and "cut short: outage" in done.err and "the same command goes on" in done.err
+    assert "down since" in done.err and "ended early: outage" in done.err and "the same command resumes" in done.err
 
 
 def test_a_price_is_kept_with_a_trace(redraft, serve):
@@ -350,7 +350,7 @@ def test_a_wrong_key_stops_at_once(batch):
     """One clear line, exit code 1; not one error a row."""
     done = batch(answer=lambda messages, n: (401, "bad key"), n=200)
     assert done.returncode == 1
-    assert "bad key" in done.err and "the same command goes on" in done.err
+    assert "bad key" in done.err and "the same command resumes" in done.err
     assert batch.server.calls <= 16
 
 
@@ -359,7 +359,7 @@ def test_what_changed_is_explained_and_redone(batch):
     batch()
     calls, before = batch.server.calls, {p.name: p.read_bytes() for p in batch.folder.iterdir()}
     done = batch("--explain")
-    assert "6 rows finished" in done.err and "nothing was asked" in done.out
+    assert "6 rows finished" in done.err and "no model was called" in done.out
     told = batch("--explain", "--max-iterations", "0")
     assert told.returncode == 0 and "setting plan changed: 6 rows are redone" in told.err
     assert {p.name: p.read_bytes() for p in batch.folder.iterdir()} == before
@@ -390,7 +390,7 @@ def test_failed_rows_are_done_again_when_asked_for(batch):
         (("in.jsonl", "-o", "nowhere/out.jsonl"), "cannot be written"),
         (("in.jsonl", "-o", "out.jsonl", "--price", "tiny"), "MODEL=IN,OUT"),
         (("in.jsonl", "-o", "out.jsonl", "--price", "tiny=1,nan"), "MODEL=IN,OUT"),
-        (("in.jsonl", "-o", "out.jsonl", "--prompt-col", "what"), "topic"),
+        (("in.jsonl", "-o", "out.jsonl", "--column", "prompt=what"), "topic"),
         (("none.jsonl", "-o", "out.jsonl"), "none.jsonl"),
         (("in.jsonl", "-o", "out.xlsx"), "out.xlsx"),
     ],
@@ -405,8 +405,8 @@ def test_mistakes_are_told_before_anything_is_asked(redraft, args, said):
 
 
 def test_columns_come_from_a_file_of_settings_too(redraft, serve):
-    """prompt-col and the like are keys of redraft.toml, as the pace is."""
-    (redraft.folder / "redraft.toml").write_text('prompt-col = "what"\nmax-in-flight = 2\nrpm = 6000\n')
+    """column is a key of redraft.toml, as the pace is."""
+    (redraft.folder / "redraft.toml").write_text('column = ["prompt=what"]\nmax-in-flight = 2\nrpm = 6000\n')
     (redraft.folder / "in.csv").write_text("what,prompt\nSay 1,no\nSay 2,no\n")
     server = serve(answer)
     done = redraft("batch", "in.csv", "-o", "out.jsonl", "--model", server.model)

@@ -13,7 +13,7 @@ import pytest
 
 from redraft import Budget, batch
 from redraft.errors import ConfigError, StoreError
-from redraft.runs import Limits
+from redraft.runs import EndpointLimits
 
 from .chat_server import is_judging, verdict
 
@@ -54,7 +54,7 @@ async def run(folder, server, prompts, *, outage=30.0, timeout=0.3, start=4, **m
     """A batch without judges; its report, its rows, and the seconds it took."""
     began = time.monotonic()
     source = table(folder / "in.jsonl", prompts)
-    limits = Limits(outage=outage, start=start)
+    limits = EndpointLimits(give_up_after=outage, initial_in_flight=start)
     report = await batch(source, folder / "out.jsonl", server.model, good, timeout=timeout, limits=limits, max_iterations=0, **more)
     return report, read(folder / "out.jsonl"), time.monotonic() - began
 
@@ -68,7 +68,7 @@ async def test_rows_that_are_never_answered_fail_and_the_run_goes_on(tmp_path, s
     report, rows, seconds = await run(
         tmp_path, server, [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(poison)]
     )
-    assert (report.ended, report.done, report.failed) == ("", good_rows, poison)
+    assert (report.end_reason, report.done, report.failed) == ("", good_rows, poison)
     errors = [row["error"] for row in rows[good_rows:]]
     assert all(error.startswith("ModelTimeoutError: ") for error in errors)
     assert all("while the endpoint answered others" in error for error in errors)
@@ -85,7 +85,7 @@ async def test_a_row_that_a_filter_forbids_fails_alone(tmp_path, serve, status, 
     report, rows, _ = await run(
         tmp_path, server, ["poison", *(f"say {i}" for i in range(good_rows))], timeout=10.0, budget=Budget(calls=2 + good_rows)
     )
-    assert (report.ended, report.done, report.failed, server.calls) == ("", good_rows, 1, 2 + good_rows)
+    assert (report.end_reason, report.done, report.failed, server.calls) == ("", good_rows, 1, 2 + good_rows)
     assert f"status {status}" in rows[0]["error"]
 
 
@@ -102,10 +102,10 @@ async def test_an_output_that_another_program_empties_ends_the_run(tmp_path, ser
         return 1.0
 
     source, server = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(30)]), serve(Server())
-    more = {"limits": Limits(start=1), "max_iterations": 0, "max_in_flight": 1}
+    more = {"limits": EndpointLimits(initial_in_flight=1), "max_iterations": 0, "max_in_flight": 1}
     report = await batch(source, tmp_path / "out.jsonl", server.model, slow, **more)
     assert emptied
-    assert (report.ended, "out.jsonl" in report.message) == ("disk", True)
+    assert (report.end_reason, "out.jsonl" in report.message) == ("disk", True)
     assert "\0" not in (tmp_path / "out.jsonl").read_text()
     await batch(source, tmp_path / "out.jsonl", server.model, slow, **more)
     assert len(read(tmp_path / "out.jsonl")) == 30
@@ -139,12 +139,12 @@ async def test_an_outage_at_the_end_parks_the_rows_that_are_left(tmp_path, serve
     server = serve(Server(fails=None, down_from=6, down=down))
     prompts = [*(f"say {i}" for i in range(6)), *(f"{last} and {i}" for i in range(8 if down else 2))]
     report, _, _ = await run(tmp_path, server, prompts, outage=1.5)
-    assert (report.ended, report.failed, report.resumable) == ("outage", 0, True)
+    assert (report.end_reason, report.failed, report.resumable) == ("outage", 0, True)
     kept = report.done
     assert kept <= 6
     server.answer.down_from, server.answer.fails = None, 400
     report, rows, _ = await run(tmp_path, server, prompts)
-    assert (report.ended, report.kept, len(rows)) == ("", kept, len(prompts))
+    assert (report.end_reason, report.reused, len(rows)) == ("", kept, len(prompts))
     assert (report.done, report.failed) == ((len(rows), 0) if last == "say" else (6, len(rows) - 6))
 
 
@@ -163,7 +163,7 @@ async def test_an_outage_in_the_middle_with_poison_is_waited_for(tmp_path, serve
     server.answer = answer
     prompts = [f"{'poison' if i % 10 == 3 else 'say'} {i}" for i in range(30)]
     report, rows, _ = await run(tmp_path, server, prompts)
-    assert report.ended == ""
+    assert report.end_reason == ""
     assert [row["id"] for row in rows if row["error"]] == ["r3", "r13", "r23"]
 
 
@@ -175,20 +175,20 @@ async def test_a_slow_endpoint_finds_its_pace_before_a_row_fails(tmp_path, serve
         return "fine"
 
     report, _, _ = await run(tmp_path, serve(slow), [f"say {i}" for i in range(16)], timeout=0.4, start=16)
-    assert (report.ended, report.done, report.failed) == ("", 16, 0)
+    assert (report.end_reason, report.done, report.failed) == ("", 16, 0)
 
 
 async def test_one_endpoint_of_two_that_is_down_parks_the_run(tmp_path, serve):
     """What the other wrote is kept, no row fails, and the run goes on when both are there."""
     writer, judge = serve(Server()), serve(lambda messages, n: 503)
     source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(12)])
-    limits = Limits(outage=1.0, start=8)
+    limits = EndpointLimits(give_up_after=1.0, initial_in_flight=8)
     given = (source, tmp_path / "out.jsonl", writer.model, None, judge.model)
     report = await batch(*given, limits=limits, max_iterations=0)
-    assert (report.ended, report.failed) == ("outage", 0)
+    assert (report.end_reason, report.failed) == ("outage", 0)
     judge.answer = lambda messages, n: verdict(5)
     report = await batch(*given, limits=limits, max_iterations=0)
-    assert (report.ended, report.done, report.failed, writer.calls) == ("", 12, 0, 12)
+    assert (report.end_reason, report.done, report.failed, writer.calls) == ("", 12, 0, 12)
 
 
 # ---- files that disappear
@@ -236,9 +236,9 @@ async def test_a_file_that_is_not_there_any_more_ends_the_run(tmp_path, serve, n
     server = serve(Slowly(lambda: FATES[fate](folder / name)))
     prompts = [f"say {i}" for i in range(40)]
     report, _, _ = await lost(folder, server, prompts)
-    assert (report.ended, report.lost) == ("disk", False)
+    assert (report.end_reason, report.journal_lost) == ("disk", False)
     assert repr(str(folder / name)) in report.message, report.message
-    assert "the same command goes on" in report.message
+    assert "the same command" in report.message
     kept, asked = report.done, server.calls
     assert 0 < kept < 40
     if name == "out.jsonl.journal":
@@ -247,14 +247,14 @@ async def test_a_file_that_is_not_there_any_more_ends_the_run(tmp_path, serve, n
         (folder / name).unlink()
     server.answer.do = None
     report, rows, _ = await run(folder, server, prompts, timeout=5)
-    assert (report.ended, report.done, len(rows)) == ("", 40, 40)
-    assert report.kept >= kept
+    assert (report.end_reason, report.done, len(rows)) == ("", 40, 40)
+    assert report.reused >= kept
     assert server.calls <= 40 + (asked - kept)
 
 
 async def lost(folder, server, prompts):
     source = table(folder / "in.jsonl", prompts)
-    limits = Limits(start=2)
+    limits = EndpointLimits(initial_in_flight=2)
     report = await batch(source, folder / "out.jsonl", server.model, good, limits=limits, max_in_flight=2, max_iterations=0)
     return report, None, None
 
@@ -281,7 +281,7 @@ async def test_what_cannot_be_stored_ends_the_run_and_fails_no_row(tmp_path, ser
 
     source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(8)])
     report = await batch(source, tmp_path / "out.jsonl", serve(Server()).model, broken, max_iterations=1)
-    assert (report.ended, report.failed, report.resumable) == ("disk", 0, True)
+    assert (report.end_reason, report.failed, report.resumable) == ("disk", 0, True)
     assert "'kept' is damaged" in report.message
 
 
@@ -292,15 +292,15 @@ async def test_a_folder_that_is_deleted_or_renamed_ends_the_run(tmp_path, serve,
     folder.mkdir()
     server = serve(Slowly(lambda: shutil.rmtree(folder)))
     source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(40)])
-    more = {"limits": Limits(start=2), "max_in_flight": 2, "max_iterations": 0, "journal": journal}
+    more = {"limits": EndpointLimits(initial_in_flight=2), "max_in_flight": 2, "max_iterations": 0, "journal": journal}
     report = await batch(source, folder / output, server.model, good, **more)
-    assert report.ended == "disk"
+    assert report.end_reason == "disk"
     assert repr(str(folder)) in report.message
     folder.mkdir()
     server.answer.do = None
     again = await batch(source, folder / output, server.model, good, **more)
-    assert (again.ended, again.done) == ("", 40)
-    assert again.kept >= report.done > 0
+    assert (again.end_reason, again.done) == ("", 40)
+    assert again.reused >= report.done > 0
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
@@ -381,7 +381,7 @@ UNUSABLE = {
     "Latin-1": ("in.csv", "prompt,id\ncafé 1,a\ncafé 2,b\n".encode("latin-1"), ["2 x", "in.csv:2", "Latin-1", "iconv"], 2),
     "Latin-1 document": ("in.json", '[{"prompt": "café"}]'.encode("latin-1"), ["in.json", "Latin-1", "iconv"], 0),
     "UTF-16 document": ("in.json", '[{"prompt": "café"}]'.encode("utf-16"), ["in.json", "UTF-16", "iconv"], 0),
-    "numbers": ("in.jsonl", b'{"prompt": 5}\n', ["'prompt' holds neither texts nor messages", "--prompt-col"], 0),
+    "numbers": ("in.jsonl", b'{"prompt": 5}\n', ["'prompt' holds neither texts nor messages", "--column prompt=NAME"], 0),
     "empty": ("in.csv", b"", ["there is no row", "it is empty"], 0),
     "requirement": (
         "in.jsonl",
@@ -422,7 +422,7 @@ LINES = {
     "no output": ([], 2),
     "bad value": (["-o", "out.jsonl", "--limit", "x"], 2),
     "unknown grader": (["-o", "out.jsonl", "--grader", "halpfulness"], 2),
-    "unknown column": (["-o", "out.jsonl", "--prompt-col", "what"], 2),
+    "unknown column": (["-o", "out.jsonl", "--column", "prompt=what"], 2),
     "no such folder": (["-o", "no/out.jsonl"], 2),
     "no such journal folder": (["-o", "out.jsonl", "--journal", "no/j"], 2),
     "dry run": (["-o", "out.jsonl", "--dry-run"], 0),
@@ -458,8 +458,8 @@ def test_a_wrong_key_is_told_first_and_no_row_counts_as_cut_short(redraft, serve
     reasons = [i for i, event in enumerate(told) if "bad key" in event.get("message", "") and event["event"] == "error"]
     assert len(reasons) == 1 < len(told) - 1 or reasons == [len(told) - 2]
     report = told[-1]
-    assert (report["event"], report["state"], report["cut"]) == ("report", "fatal", 0)
-    assert report["not_started"] + report["left"] == 30
+    assert (report["event"], report["state"], report["unfinished"]) == ("report", "fatal", 0)
+    assert report["not_started"] + report["remaining"] == 30
     assert report["summary"][0] == "rows 0 done, 30 not tried"
     assert "cancelled" not in done.err
 
@@ -471,7 +471,7 @@ def test_a_run_that_was_finished_says_so(redraft):
     assert "finished before" not in redraft(*args).err
     again = redraft(*args)
     assert again.returncode == 0
-    assert "all rows were finished before, so nothing was done; another output begins a new run" in again.err
+    assert "all rows were finished before, so nothing was done; another output starts a new run" in again.err
 
 
 async def test_a_list_of_prompts_is_refused_at_once(tmp_path):
@@ -481,7 +481,7 @@ async def test_a_list_of_prompts_is_refused_at_once(tmp_path):
         await batch(["a prompt", "another"], tmp_path / "out.jsonl", False, good)
     with pytest.raises(ConfigError, match="prompts as rows"):
         await batch(["hello"], tmp_path / "out.jsonl", False, good)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # (a data set looked for would be asked for again and again)
     assert not list(tmp_path.iterdir())
 
 
@@ -496,7 +496,7 @@ def test_a_budget_of_tokens_that_are_unknown_is_refused(redraft, serve):
     assert first.returncode == 0, first.err
     done = redraft("run", "--resume", "t.jsonl", "--max-iterations", "1", "--budget-tokens", "1000")
     assert done.returncode == 2
-    assert "--budget-tokens 1000: it is not known" in done.err
+    assert "--budget-tokens 1000: the trace's spending so far is unknown" in done.err
 
 
 def test_an_interval_stays_within_what_scores_can_be(redraft):

@@ -18,9 +18,11 @@ def settings(redraft, *more, env=None, cwd=None):
 
 def test_option_before_environment_before_file(redraft):
     """The nearest word counts."""
-    (redraft.folder / "redraft.toml").write_text('max-iterations = 5\npatience = 4\ntarget = 0.5\nrequire = ["contains:One"]\n')
+    (redraft.folder / "redraft.toml").write_text(
+        'max-iterations = 5\npatience = 4\ntarget-score = 0.5\nrequire = ["contains:One"]\n'
+    )
     found = settings(redraft, "--max-iterations", "0", env={"REDRAFT_MAX_ITERATIONS": "1", "REDRAFT_PATIENCE": "2"})
-    assert (found["max-iterations"], found["patience"], found["target"]) == (0, 2, 0.5)
+    assert (found["max-iterations"], found["patience"], found["target-score"]) == (0, 2, 0.5)
     assert found["require"] == ["contains:One"]
 
 
@@ -47,13 +49,13 @@ def test_outside_a_repository_only_the_current_folder_counts(redraft):
     ("line", "said"),
     [
         ("max-iteration = 3", "did you mean 'max-iterations'"),
-        ('target = "high"', "target must be a number, got 'high'"),
-        ("target = 2", "target: 2.0 is not in the range"),
+        ('target-score = "high"', "target-score must be a number, got 'high'"),
+        ("target-score = 2", "target-score: 2.0 is not in the range"),
         ("drafts = true", "drafts must be a whole number"),
         ('require = "words:3"', "require must be a list of texts"),
         ('api-key = "sk-1"', "read from the environment only"),
-        ('model = "http://me:pw@host/v1#m"', "no user and no key"),
-        ("target = ", "redraft.toml"),
+        ('model = "http://me:pw@host/v1#m"', "must not contain a user or a key"),
+        ("target-score = ", "redraft.toml"),
     ],
 )
 def test_mistakes_name_the_file_and_the_key(redraft, line, said):
@@ -67,11 +69,11 @@ def test_mistakes_name_the_file_and_the_key(redraft, line, said):
 
 def test_help_works_with_a_broken_file(redraft):
     """Help is for people whose file is broken, too."""
-    (redraft.folder / "redraft.toml").write_text("target = \n")
+    (redraft.folder / "redraft.toml").write_text("target-score = \n")
     assert redraft("run", "--help").returncode == 0
 
 
 def test_a_bad_value_in_the_environment_names_the_variable(redraft):
     """So that it can be found."""
-    done = redraft("run", "x", env={"REDRAFT_TARGET": "high"})
-    assert done.returncode == 2 and "REDRAFT_TARGET" in done.err
+    done = redraft("run", "x", env={"REDRAFT_TARGET_SCORE": "high"})
+    assert done.returncode == 2 and "REDRAFT_TARGET_SCORE" in done.err

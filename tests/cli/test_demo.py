@@ -28,7 +28,7 @@ def test_it_works_with_no_network_and_looks_for_a_model_only_afterwards(redraft)
     (spy / "sitecustomize.py").write_text(SPY)
     done = redraft("demo", EXAMPLES, env={"PYTHONPATH": str(spy)})
     assert done.returncode == 0, done.err
-    work, _, after = done.out.partition("In short")
+    work, _, after = done.out.partition("Summary")
     assert "CONNECT" not in work and "RESOLVE" not in work
     looked = [line for line in after.splitlines() if line.startswith(("CONNECT", "RESOLVE"))]
     assert looked and all("127.0.0.1" in line for line in looked)
@@ -43,7 +43,7 @@ def test_it_shows_steps_and_what_is_left_over(redraft):
     assert "score 0.00" in done.out and "score 0.80 (+0.20)" in done.out and "score 1.00" in done.out
     assert "lossy dropped 1 repeated sentence" in done.out
     assert "[-•-]{+-+}" in done.out
-    assert "Left over: contains 'restore test' (measured: 'restore test' occurs 0 times)" in done.out
+    assert "Not met: contains 'restore test' (measured: 'restore test' occurs 0 times)" in done.out
     assert "the editor never invents" in " ".join(done.out.split())
 
 
@@ -56,8 +56,8 @@ def test_what_it_shows_follows_its_files(redraft):
     draft = mine / "1-explainer.md"
     draft.write_text(draft.read_text() + "\nOnce a month we do a restore test.\n")
     done = redraft("demo", "mine")
-    assert "Left over" not in done.out
-    assert "Nothing is left over" in done.out
+    assert "Not met" not in done.out
+    assert "All requirements are met" in done.out
     assert "Your turn: edit the files in mine" in done.out
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.cli.diff import drawn, pieces, tokens
+from redraft.cli.diff import render_diff, tokens, word_diff
 
 TEXTS = st.text(alphabet=st.sampled_from("ab c\n.é日本語です कि่ม🙂‍️"), max_size=60)
 
@@ -12,9 +12,9 @@ TEXTS = st.text(alphabet=st.sampled_from("ab c\n.é日本語です कि่ม�
 @given(TEXTS, TEXTS)
 def test_pieces_make_both_texts(before, after):
     """What stayed and went is the old text, what stayed and came the new one."""
-    found = pieces(before, after)
-    assert "".join(p.text for p in found if p.kind != "new") == before
-    assert "".join(p.text for p in found if p.kind != "gone") == after
+    found = word_diff(before, after)
+    assert "".join(p.text for p in found if p.kind != "added") == before
+    assert "".join(p.text for p in found if p.kind != "removed") == after
 
 
 @given(st.text())
@@ -36,12 +36,12 @@ def test_tokens_are_the_text(text):
 )
 def test_words_of_every_script_change_as_a_whole(before, after, shown):
     """A word with its marks is one thing; where there are no spaces a character is."""
-    assert drawn(before, after, colour=False).plain == shown
+    assert render_diff(before, after, colour=False).plain == shown
 
 
 def test_of_a_long_text_only_the_surroundings_of_a_change_are_shown():
     """What did not change is left out, unless all is wanted."""
     before = "word " * 200 + "old " + "word " * 200
-    after = before.replace("old", "new")
-    assert len(drawn(before, after, colour=False).plain) < 150
-    assert len(drawn(before, after, colour=False, full=True).plain) > len(before)
+    after = before.replace("old", "added")
+    assert len(render_diff(before, after, colour=False).plain) < 150
+    assert len(render_diff(before, after, colour=False, full=True).plain) > len(before)

@@ -29,7 +29,7 @@ def test_a_journal_named_uv_spares_uv_lock(redraft):
     (redraft.folder / "uv.lock").write_text(LOCK)
     done = redraft(*BATCH, "-o", "out.jsonl", "--journal", "uv")
     assert done.returncode == 1, done.err
-    assert "uv.lock' is there and is no lock of Redraft; it was left as it is: name another file" in done.err
+    assert "uv.lock' exists and is no lock of Redraft; it was left as it is: name another file" in done.err
     assert (redraft.folder / "uv.lock").read_text() == LOCK
     assert redraft(*BATCH, "-o", "out.jsonl", "--journal", "other").returncode in {0, 3}
     assert (redraft.folder / "uv.lock").read_text() == LOCK
@@ -82,7 +82,7 @@ def test_an_errors_file_is_no_way_out(redraft):
     os.lchown(shared / "out.jsonl.errors.jsonl", 65534, 65534)
     done = redraft(*BATCH, "-o", "shared/out.jsonl")
     assert done.returncode == 2, done.err
-    assert "errors.jsonl' is no file, or a link out of its folder" in done.err
+    assert "errors.jsonl' is not a file, or a link out of its folder" in done.err
     assert precious.read_bytes() == b""
 
 

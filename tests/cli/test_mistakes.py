@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from redraft.cli import main
-from redraft.cli.exits import guarded
+from redraft.cli.errors import run_command
 
 FILES = {
     "ok.txt": b"hello there",
@@ -50,19 +50,19 @@ TYPED = {
     # values
     "run hi --max-iterations three": (2, ["--max-iterations", "'three'"]),
     "run hi --max-iterations -1": (2, ["--max-iterations", "-1", "x>=0"]),
-    "run hi --target 2": (2, ["--target", "2.0", "0<=x<=1"]),
-    "run hi --target high": (2, ["--target", "'high'"]),
+    "run hi --target-score 2": (2, ["--target-score", "2.0", "0<=x<=1"]),
+    "run hi --target-score high": (2, ["--target-score", "'high'"]),
     "run hi --patience 0": (2, ["--patience", "0", "x>=1"]),
     "run hi --drafts many": (2, ["--drafts", "'many'"]),
     "run hi --price tiny=0.15": (2, ["--price", "'tiny=0.15'", "MODEL=IN,OUT"]),
     "run hi --price 0.1,0.2": (2, ["--price", "'0.1,0.2'", "MODEL=IN,OUT"]),
     "run hi --price tiny=a,b": (2, ["--price", "'tiny=a,b'", "MODEL=IN,OUT"]),
-    "run hi --gain-per dollars": (2, ["--gain-per", "'dollars'", "'usd'"]),
-    "run hi --trust yes": (2, ["--trust", "'yes'", "'check'"]),
+    "run hi --cost-unit dollars": (2, ["--cost-unit", "'dollars'", "'usd'"]),
+    "run hi --require-validated yes": (2, ["--require-validated", "'yes'", "'warn'"]),
     "run hi --priors taught": (2, ["taught"]),
     "best x --response ok.txt": (2, ["--response at least twice"]),
     "best x -n 3 --response ok.txt --response ok.txt": (2, ["-n", "--response", "leave out one"]),
-    "run hi --plain --min-gain 0.1": (2, ["--plain", "--min-gain", "leave out one"]),
+    "run hi --no-noise-aware --min-expected-gain 0.1": (2, ["--no-noise-aware", "--min-expected-gain", "leave out one"]),
     # models and keys
     "run hi --model ollama/llama3": (2, ["'ollama/llama3'", "did you mean 'ollama:llama3'?", "redraft models"]),
     "run hi --model gpt-4o": (2, ["'gpt-4o'", "did you mean 'openai:gpt-4o'?"]),
@@ -79,7 +79,7 @@ TYPED = {
     "rubric --from labelled.csv": (2, ["a model must propose", "--model", "redraft models"]),
     # names of graders and requirements
     f"run --response ok.txt --require wrods:5 {NONE}": (2, ["'wrods:5'", "did you mean 'words'?", "redraft graders"]),
-    f"run --response ok.txt --require words {NONE}": (2, ["'words'", "is no range", "words:80-200"]),
+    f"run --response ok.txt --require words {NONE}": (2, ["'words'", "is not a range", "words:80-200"]),
     f"run --response ok.txt --require words:a-b {NONE}": (2, ["'words:a-b'", "words:80-200"]),
     f"run --response ok.txt --grader helpfulnes {NONE}": (2, ["'helpfulnes'", "did you mean 'helpfulness'?", "redraft graders"]),
     "graders helpfulnes": (2, ["'helpfulnes'", "did you mean 'helpfulness'?", "redraft graders"]),
@@ -101,7 +101,7 @@ TYPED = {
     ),
     f"batch labelled.csv -o o.jsonl --grader numeric {NONE}": (
         2,
-        ["'numeric' needs a reference", "labelled.csv", "--reference-col COLUMN"],
+        ["'numeric' needs a reference", "labelled.csv", "--column reference=NAME"],
     ),
     "batch https://x.example/a.jsonl -o o.jsonl": (2, ["'https://x.example/a.jsonl'", "download it first"]),
     "validate labelled.csv --grader correctness --judge http://127.0.0.1:9/v1#m": (
@@ -137,7 +137,7 @@ TYPED = {
     "grade --response ok.txt --grader judge:nowhere.toml": (2, ["'nowhere.toml'", "No such file"]),
     "grade --response ok.txt --require json_schema:nowhere.json": (2, ["'nowhere.json'", "No such file"]),
     "grade --response ok.txt --require json_schema:schema.json": (2, ["schema.json"]),
-    "graders --cards ok.txt": (2, ["--cards", "'ok.txt'", "is a file"]),
+    "graders --cards-dir ok.txt": (2, ["--cards-dir", "'ok.txt'", "is a file"]),
     "demo nowhere": (2, ["'nowhere'", "does not exist"]),
     "demo folder": (2, ["folder", "no cases (*.toml)", "redraft demo --help"]),
     "validate nowhere.csv --grader exact": (2, ["DATA", "'nowhere.csv'", "does not exist"]),
@@ -147,7 +147,7 @@ TYPED = {
     "priors learn foreign.jsonl": (1, ["'foreign.jsonl'", "redraft run --trace"]),
     "priors show nobody": (2, ["'nobody'", "redraft priors"]),
     "priors forget nobody": (2, ["'nobody'", "redraft priors"]),
-    "priors forget shipped": (2, ["shipped", "cannot be forgotten"]),
+    "priors forget shipped": (2, ["shipped", "cannot be deleted"]),
     # outputs, and doing it twice
     f"run --response ok.txt --require words:2 {NONE} -o nowhere/out.txt": (
         2,
@@ -210,8 +210,7 @@ def test_interrupted_where_lines_are_json(folder, capfd, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("redraft.runs.Run.of", interrupt)
-    monkeypatch.setattr("redraft.cli.batching.Run.of", interrupt, raising=False)
+    monkeypatch.setattr("redraft.runs.BatchRun.of", interrupt)
     assert main(["batch", "labelled.csv", "-o", "o.jsonl", "--model", "none", "--require", "words:1-"]) == 130
     assert [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()] == ["error"]
 
@@ -222,7 +221,7 @@ def test_nobody_may_write_there(capfd):
     def refuse():
         raise PermissionError(13, "Permission denied", "/srv/t.jsonl")
 
-    assert guarded(refuse) == 1
+    assert run_command(refuse) == 1
     assert "in a folder where you may write" in capfd.readouterr().err
 
 
@@ -268,7 +267,7 @@ def test_killed_while_validating(redraft, serve, sent):
     process.send_signal(sent)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert b"interrupted; what was answered is kept" in said and b"without --afresh, goes on" in said
+    assert b"interrupted; finished answers are saved" in said and b"without --restart to resume" in said
 
 
 @pytest.mark.parametrize(

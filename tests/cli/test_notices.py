@@ -12,7 +12,7 @@ from .chat_server import writer_and_judge
 def given(redraft, serve):
     """The arguments of a batch that takes settings from a file."""
     (redraft.folder / "in.jsonl").write_text('{"prompt": "p"}\n')
-    (redraft.folder / "redraft.toml").write_text('target = 0.5\nrequire = ["words:1-9"]\n')
+    (redraft.folder / "redraft.toml").write_text('target-score = 0.5\nrequire = ["words:1-9"]\n')
     return "batch", "in.jsonl", "-o", "out.jsonl", "--model", serve(writer_and_judge(["fine"], [5])).model
 
 

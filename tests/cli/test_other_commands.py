@@ -44,7 +44,7 @@ def test_show_tells_answers_feedback_changes_and_usage(redraft, serve):
     assert "The [-cat-]{+dog+} sat." in done.out
     assert "score 0.40" in done.out and "score 1.00 (+0.60)" in done.out and "→ say more" in done.out
     assert "stopped: done" in done.out
-    assert re.search(r"score 1\.00 \(\+0\.60\) · believed 0\.\d\d", done.out)
+    assert re.search(r"score 1\.00 \(\+0\.60\) · estimated 0\.\d\d", done.out)
     assert re.search(r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] \(observed 1\.00; ", done.out)
     data = json.loads(redraft("show", "t.jsonl", "--json").out)
     assert [c["score"] for c in data["candidates"]] == [0.4, 1.0]
@@ -66,7 +66,7 @@ def test_models_says_where_it_looked(redraft, serve):
         assert place in done.out
     assert "Used unless --model says otherwise" in done.out
     data = json.loads(redraft("models", "--json", env={"REDRAFT_MODEL": "ollama:llama3.2"}).out)
-    assert data["places"][0]["found"] is False  # it was asked, and nobody answers there
+    assert data["locations"][0]["available"] is False  # it was asked, and nobody answers there
 
 
 def test_graders_lists_every_kind_with_an_example(redraft):

@@ -125,7 +125,7 @@ def test_a_file_that_came_later_does_not_change_how_a_trace_is_graded(redraft, s
     """Graders that a run did not have are not added to it by a configuration file."""
     server = serve(writer_and_judge(["fine"], [5]))
     redraft("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
-    (redraft.folder / "redraft.toml").write_text('grader = ["ranker"]\ntarget = 1.0\nmodel = "ollama:other"\n')
+    (redraft.folder / "redraft.toml").write_text('grader = ["ranker"]\ntarget-score = 1.0\nmodel = "ollama:other"\n')
     assert redraft("run", "--resume", "t.jsonl").out == "fine\n"
     assert server.calls == 2
 

@@ -68,7 +68,7 @@ def test_exit_2_for_what_cannot_be(redraft):
     """Wrong use is said at once, with what is allowed or an example."""
     for args, said in [
         (["run"], "for example: redraft run"),
-        (["run", "x", "--target", "2"], "--target"),
+        (["run", "x", "--target-score", "2"], "--target-score"),
         (["run", "x", "--model", "opnai:gpt"], "did you mean 'openai:gpt'"),
         (["run", "x", "--model", "none"], "--response FILE"),
         (["run", "x", "--require", "wrods:3", "--model", "none"], "did you mean 'words'"),
@@ -101,13 +101,13 @@ def test_json_lines_tell_everything(redraft, serve):
     assert 0.4 < result["score"] < 1.0
     assert result["cost"] is None and result["metadata"]["score_history"] == [0.4, 1.0]
     records = [e for e in events if e["event"] == "record"]
-    assert [e["observed"] for e in records] == [None, 0.4, 0.4, 1.0, 1.0]
-    assert (records[-1]["score"], records[-1]["observed"]) == (result["score"], result["observed"])
+    assert [e["judge_score"] for e in records] == [None, 0.4, 0.4, 1.0, 1.0]
+    assert (records[-1]["score"], records[-1]["judge_score"]) == (result["score"], result["judge_score"])
     assert done.err == ""
 
 
 @pytest.mark.parametrize(
-    ("tie", "said"), [(False, "final_check puts [01] first"), (True, "final_check cannot tell which of 0 and 1 is")]
+    ("tie", "said"), [(False, "tie_break puts [01] first"), (True, "tie_break cannot tell which of 0 and 1 is")]
 )
 def test_the_final_check_says_what_it_found(redraft, serve, tie, said):
     """Which of the two is first, or that it could not be told."""
@@ -122,8 +122,8 @@ def test_the_final_check_says_what_it_found(redraft, serve, tie, said):
         return json.dumps({"reason": "r", "change": [], "winner": "tie" if tie else shown, "done": False})
 
     server = serve(answering)
-    done = redraft("run", "Say it", "--model", server.model, "--drafts", "2", "--max-iterations", "0", "--final-check")
-    assert done.returncode == 0 and "final_check ranks 2 answers" in done.err
+    done = redraft("run", "Say it", "--model", server.model, "--drafts", "2", "--max-iterations", "0", "--tie-break")
+    assert done.returncode == 0 and "tie_break ranks 2 answers" in done.err
     assert re.search(said, done.err), done.err
 
 

@@ -98,7 +98,7 @@ def test_runs_are_forgotten_only_when_that_is_certain(journal):
     batch(journal, "other.jsonl", "--journal", "out.jsonl.journal")
     unsure = journal("runs", "prune", "out.jsonl")
     assert unsure.returncode == 2 and "--yes" in unsure.err and "3 rows" in unsure.err
-    assert "nothing is that old" in journal("runs", "prune", "--older-than", "1", "--yes").err
+    assert "no run is that old" in journal("runs", "prune", "--older-than", "1", "--yes").err
     assert journal("runs", "prune", "out.jsonl", "--yes").returncode == 0
     assert [run["name"] for run in json.loads(journal("runs", "--json").out)] == ["other-jsonl"]
     assert (journal.folder / "out.jsonl").exists()
@@ -154,4 +154,4 @@ def test_an_input_is_not_written_over(journal):
 def test_a_run_that_is_named_has_no_age(journal):
     """RUN and --older-than together are refused with the reason."""
     told = journal("runs", "prune", "out.jsonl", "--older-than", "1", "--yes")
-    assert told.returncode == 2 and "do not go together" in told.err
+    assert told.returncode == 2 and "exclude each other" in told.err

@@ -52,8 +52,8 @@ def test_a_grader_reads_the_calls(redraft, serve, tmp_path):
     server = serve(lambda messages, n: verdict(4) if is_judging(messages) else calling("rain" if n else "snow"))
     expected = tmp_path / "expected.json"
     expected.write_text(json.dumps([{"name": "search", "arguments": {"q": "rain"}}]))
-    given = ("--model", server.model, "--tools", tools_in(tmp_path), "--reference", expected, "--plain")
-    done = redraft("run", "Will it rain?", *given, "--grader", "tool_calls", "--grader", "judge", "--target", "1")
+    given = ("--model", server.model, "--tools", tools_in(tmp_path), "--reference", expected, "--no-noise-aware")
+    done = redraft("run", "Will it rain?", *given, "--grader", "tool_calls", "--grader", "judge", "--target-score", "1")
     assert done.returncode == 0, done.err
     assert done.out == '[tool call: search] {"q": "rain"}\n'
     assert [("tools" in body) is not is_judging(body["messages"]) for body in server.bodies] == [True] * server.calls

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from redraft import Task, Trace
-from redraft.cli import main
-from redraft.cli.config import Setting
+from redraft.cli import main, program
+from redraft.cli.config import SettingOption
 from redraft.models.registry import PREFIXES, VENDORS
 
 from .chat_server import writer_and_judge
@@ -38,7 +38,7 @@ HOSTILE = {  # settings, with {url} for a server and {outside} for a folder else
     "rubric elsewhere": {"rubric": "{outside}/rubric.toml"},
     "rubric behind a link": {"rubric": "folder/rubric.toml"},
     "priors elsewhere": {"priors": "{outside}/priors.json"},
-    "cards elsewhere": {"cards": "{outside}"},
+    "cards elsewhere": {"cards-dir": "{outside}"},
 }
 IN_TRACES = [name for name, table in HOSTILE.items() if "rubric" not in table]  # there a rubric stands itself
 
@@ -169,12 +169,12 @@ def test_learning_from_a_trace_needs_consent_too(world):
 def test_consent_is_given_once_to_the_sensitive_settings(world):
     """To edit a target asks nothing again, to change a host or a file does; it can be listed and taken back."""
     hostile = {"model": "{url}", "require": ["json_schema:{outside}/schema.json"]}
-    world.write({**hostile, "target": 0.5})
+    world.write({**hostile, "target-score": 0.5})
     code, out, _ = world("trust", ".", "--yes")
     assert code == 0 and world.server.model in out and str(world.outside / "schema.json") in out
     assert world.run()[0] == 3 and world.server.calls > 0  # it is not CANARY
     assert "CANARY" in str(world.server.asked)
-    world.write({**hostile, "target": 0.6, "patience": 7})
+    world.write({**hostile, "target-score": 0.6, "patience": 7})
     assert world.run()[0] == 3
     code, out, _ = world("trust", "--list")
     assert code == 0 and str(world.stranger) in out and world.server.model in out
@@ -208,7 +208,7 @@ def test_a_link_that_is_turned_elsewhere_asks_again(world):
 
 def test_a_trace_is_resumed_after_consent(world):
     """Wherever it is moved to afterwards; settings that are typed need none."""
-    world.write_trace({"model": "{url}", "target": 0.7})
+    world.write_trace({"model": "{url}", "target-score": 0.7})
     world.is_refused(*world("run", "--resume", "t.jsonl"), world.stranger / "t.jsonl")
     assert world("trust", "t.jsonl", "--yes")[0] == 0
     (world.stranger / "t.jsonl").rename(world.stranger / "u.jsonl")
@@ -222,7 +222,7 @@ def test_a_trace_is_resumed_after_consent(world):
 def test_own_traces_go_on_without_consent(world):
     """What this user ran may be resumed; not with an address more."""
     rubric = ("--grader", f"judge:{world.outside / 'rubric.toml'}", "--model", world.server.model)
-    (world.stranger / "redraft.toml").write_text("target = 0.5\n")
+    (world.stranger / "redraft.toml").write_text("target-score = 0.5\n")
     world.server.answer = lambda messages, n: "no JSON"
     world.run(*rubric, "--trace", "t.jsonl")
     assert world.server.calls
@@ -254,15 +254,15 @@ def test_what_the_user_chose_needs_no_consent(world, monkeypatch, tmp_path, way)
         (tmp_path / "mine.toml").write_text(toml({"model": world.server.model}))
         typed = ("--config", tmp_path / "mine.toml")
     elif way == "own configuration":
-        world.write({"target": 0.8})
-        Path(os.environ["REDRAFT_HOME"], "config.toml").write_text(toml({"model": world.server.model, "target": 0.2}))
+        world.write({"target-score": 0.8})
+        Path(os.environ["REDRAFT_HOME"], "config.toml").write_text(toml({"model": world.server.model, "target-score": 0.2}))
     else:
         world.write({"model": "{url}"})
         trusted = world.stranger if way == "REDRAFT_TRUST" else tmp_path
         monkeypatch.setenv("REDRAFT_TRUST", os.pathsep.join(["/nowhere", str(trusted)]))
     code, out, err = world.run(*typed, "--trace", "t.jsonl")
     assert (code, out) == (0, "fine\n"), err
-    target = json.loads((world.stranger / "t.jsonl").read_text().splitlines()[0])["settings"]["target"]
+    target = json.loads((world.stranger / "t.jsonl").read_text().splitlines()[0])["settings"]["target-score"]
     assert target == (0.8 if way == "own configuration" else 0.9)
 
 
@@ -274,7 +274,7 @@ def test_what_the_user_chose_needs_no_consent(world, monkeypatch, tmp_path, way)
         {"require": ["contains:http://x", "regex://", "json_schema:schema.json", 'json_schema:{"type":"object"}']},
         {"rubric": "rubric.toml", "cards": "cards", "priors": "learned"},
         {"grader": ["judge:rubric.toml", "checklist:./rubric.toml"]},
-        {"target": 0.5, "price": ["http://x=1,2"]},
+        {"target-score": 0.5, "price": ["http://x=1,2"]},
     ],
     ids=lambda table: "+".join(table),
 )
@@ -291,18 +291,18 @@ def test_every_setting_and_every_kind_of_model_is_classed():
     """A setting that holds a text is a model, a spec, a path or harmless; a model is a named provider or needs consent."""
     from importlib import import_module
 
-    from redraft.cli.sensitive import MODELS, PATHS
+    from redraft.cli.sensitive_settings import MODEL_SETTINGS, PATH_SETTINGS
 
-    harmless = {"trust", "gain-per", "price", "durability", "on-duplicate"}
+    harmless = {"require-validated", "cost-unit", "column", "price", "durability", "on-duplicate"}
     named = {"openai:", "ollama:", "lmstudio:", "llamacpp:", "vllm:", *(f"{v}:" for v in VENDORS)}
     for name in ("run", "best", "grade", "batch", "validate", "rubric"):
-        for p in getattr(import_module(f"redraft.cli.{name}"), name).params:
+        for p in program.get_command(None, name).params:
             if (
-                isinstance(p, Setting)
+                isinstance(p, SettingOption)
                 and not p.is_flag
-                and p.type.name in {"text", "choice", "path", "file", "directory", "_priced"}
+                and p.type.name in {"text", "choice", "path", "file", "directory", "_check_price"}
             ):
-                assert p.key in {*MODELS, *PATHS, "grader", "require"} | harmless or p.key.endswith("-col"), p.key
+                assert p.key in {*MODEL_SETTINGS, *PATH_SETTINGS, "grader", "require"} | harmless, p.key
     assert set(PREFIXES) == named | {"local:", "http://", "https://"}
 
 
@@ -314,7 +314,7 @@ def test_consent_cannot_come_with_the_folder(world, monkeypatch):
         assert given[0] == 2 and "REDRAFT_HOME" in given[2]
     (world.stranger / "own").mkdir(exist_ok=True)
     (world.stranger / "own" / "config.toml").write_text(toml({"model": world.server.model}))
-    world.write({"target": 0.5})
+    world.write({"target-score": 0.5})
     code, _, err = world.run()
     assert (code, world.server.calls) == (2, 0) and "config.toml" in err
 
@@ -354,9 +354,9 @@ FILES = {
     "a link to itself": (lambda path: path.symlink_to(path.name), "redraft.toml"),
     "a key without end": (lambda path: path.write_text(f"{'a.' * 300_000}a = 1\n"), "more than 30 parts"),
     "a quoted key without end": (lambda path: path.write_text('["\\""' + "  . '.'" * 100_000 + "]\n"), "more than 30 parts"),
-    "a number without end": (lambda path: path.write_text(f"target = 0x{'f' * 100_000}\n"), "digits"),
-    "a number too large": (lambda path: path.write_text(f"target = 0x{'f' * 3_000}\n"), "target must be a number"),
-    "no number": (lambda path: path.write_text("target = nan\n"), "target must be a number, got nan"),
+    "a number without end": (lambda path: path.write_text(f"target-score = 0x{'f' * 100_000}\n"), "digits"),
+    "a number too large": (lambda path: path.write_text(f"target-score = 0x{'f' * 3_000}\n"), "target-score must be a number"),
+    "no number": (lambda path: path.write_text("target-score = nan\n"), "target-score must be a number, got nan"),
     "a name that no file has": (lambda path: path.write_text('rubric = "a\\u0000"\n'), "rubric must be a path"),
     "juries without end": (lambda path: path.write_text(f'grader = ["{"jury:" * 5_000}clarity"]\n'), "more than 200 graders"),
     "a long value": (lambda path: path.write_text(f"model = [{'1, ' * 50_000}]\n"), "model must be a text"),
@@ -396,17 +396,17 @@ def test_files_of_settings_lie_beside_the_file_that_names_them(world):
 
 
 def test_the_variable_of_the_grader_gate_is_another(world, monkeypatch):
-    """REDRAFT_TRUST names folders: what used to be a value of --trust there is a mistake, not a folder."""
-    monkeypatch.setenv("REDRAFT_TRUST", "require")
+    """REDRAFT_TRUST names folders: a value of --require-validated there is a mistake, not a folder."""
+    monkeypatch.setenv("REDRAFT_TRUST", "error")
     code, _, err = world.run("--model", "none", "--require", "words:1-9")
-    assert code == 2 and "REDRAFT_GRADER_TRUST=require" in err
+    assert code == 2 and "REDRAFT_REQUIRE_VALIDATED=error" in err
     monkeypatch.delenv("REDRAFT_TRUST")
-    monkeypatch.setenv("REDRAFT_GRADER_TRUST", "require")
+    monkeypatch.setenv("REDRAFT_REQUIRE_VALIDATED", "error")
     code, _, err = world.run("--model", world.server.model)
     assert code == 2 and "redraft validate" in err
 
 
-@pytest.mark.filterwarnings("ignore:grader 'judge' is not to be trusted")
+@pytest.mark.filterwarnings("ignore:grader 'judge' is not trusted")
 @pytest.mark.parametrize("own", ["file", "environment"])
 @pytest.mark.parametrize("where", ["redraft.toml", "t.jsonl"])
 def test_what_is_found_does_not_lower_the_users_own_demand_of_graders(world, monkeypatch, tmp_path, where, own):
@@ -414,21 +414,21 @@ def test_what_is_found_does_not_lower_the_users_own_demand_of_graders(world, mon
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
     if own == "environment":
-        monkeypatch.setenv("REDRAFT_GRADER_TRUST", "require")
+        monkeypatch.setenv("REDRAFT_REQUIRE_VALIDATED", "error")
     else:
-        (tmp_path / "home" / "config.toml").write_text('trust = "require"\n')
+        (tmp_path / "home" / "config.toml").write_text('require-validated = "error"\n')
     write = world.write if where == "redraft.toml" else world.write_trace
-    write({"trust": "check"})
+    write({"require-validated": "warn"})
     args = ("run", "Say it") if where == "redraft.toml" else ("run", "--resume", where)
     code, _, err = world(*args, "--model", world.server.model)
     assert (code, world.server.calls) == (2, 0) and "redraft validate" in err
-    code, _, err = world(*args, "--model", world.server.model, "--trust", "check")
+    code, _, err = world(*args, "--model", world.server.model, "--require-validated", "warn")
     assert code == 0, err
 
 
 def test_every_run_says_where_settings_came_from(world):
     """Once, with the host, and without what is secret in its address; nothing where all was typed."""
-    world.write({"target": 0.8})
+    world.write({"target-score": 0.8})
     address = world.server.model.replace("://", "://me:hunter22@").replace("#", "?key=hunter22#")
     _, _, err = world.run("--model", address)
     host = world.server.model.partition("#")[0]

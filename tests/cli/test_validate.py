@@ -42,7 +42,7 @@ def knowing(messages, n):
 
 
 def validated(redraft, labelled, model, *more):
-    return redraft("validate", labelled, "--rubric", "truth.toml", "--judge", model, "--cards", "cards", *more)
+    return redraft("validate", labelled, "--rubric", "truth.toml", "--judge", model, "--cards-dir", "cards", *more)
 
 
 def test_a_good_grader_gets_a_card_and_passes_the_gate(redraft, serve, labelled):
@@ -61,7 +61,18 @@ def test_a_good_grader_gets_a_card_and_passes_the_gate(redraft, serve, labelled)
     (place,) = (redraft.folder / "cards").iterdir()
     assert {"card.md", "card.json", "groups.svg", "confusion.svg", "verdicts.jsonl"} <= {p.name for p in place.iterdir()}
     (redraft.folder / "a.md").write_text("yes")
-    gate = ("grade", "Is it?", "--response", "a.md", "--rubric", "truth.toml", "--cards", "cards", "--trust", "require")
+    gate = (
+        "grade",
+        "Is it?",
+        "--response",
+        "a.md",
+        "--rubric",
+        "truth.toml",
+        "--cards-dir",
+        "cards",
+        "--require-validated",
+        "error",
+    )
     assert redraft(*gate, "--judge", server.model).returncode == 0
 
 
@@ -69,12 +80,12 @@ def test_a_grader_nobody_measured_is_warned_of_or_refused(redraft, serve, labell
     """The warning is one line that says what to do; a refusal costs no call."""
     server = serve(knowing)
     (redraft.folder / "a.md").write_text("yes")
-    grade = ("grade", "Is it?", "--response", "a.md", "--rubric", "truth.toml", "--judge", server.model, "--cards", "cards")
-    done = redraft(*grade, "--trust", "check")
+    grade = ("grade", "Is it?", "--response", "a.md", "--rubric", "truth.toml", "--judge", server.model, "--cards-dir", "cards")
+    done = redraft(*grade, "--require-validated", "warn")
     assert done.returncode == 0
-    assert re.search(r"^redraft: grader 'truth' is not to be trusted: it was never validated; .*redraft validate", done.err, re.M)
+    assert re.search(r"^redraft: grader 'truth' is not trusted: it was never validated; .*redraft validate", done.err, re.M)
     calls = server.calls
-    refused = redraft(*grade, "--trust", "require")
+    refused = redraft(*grade, "--require-validated", "error")
     assert (refused.returncode, server.calls) == (2, calls)
     assert "never validated" in refused.err
 
@@ -85,7 +96,18 @@ def test_a_model_of_random_weights_comes_out_at_chance_and_is_refused(redraft, p
     assert done.returncode == 3, done.err
     assert "not shown to be better than chance" in done.out
     (redraft.folder / "a.md").write_text("yes")
-    gate = ("grade", "Is it?", "--response", "a.md", "--rubric", "truth.toml", "--cards", "cards", "--trust", "require")
+    gate = (
+        "grade",
+        "Is it?",
+        "--response",
+        "a.md",
+        "--rubric",
+        "truth.toml",
+        "--cards-dir",
+        "cards",
+        "--require-validated",
+        "error",
+    )
     refused = redraft(*gate, "--judge", plain_server)
     assert refused.returncode == 2
     assert "may be no better than chance" in refused.err
@@ -97,7 +119,18 @@ def test_a_changed_rubric_makes_the_card_stale(redraft, serve, labelled):
     validated(redraft, labelled, server.model)
     (redraft.folder / "truth.toml").write_text(RUBRIC.replace("true", "quite true"))
     (redraft.folder / "a.md").write_text("yes")
-    gate = ("grade", "Is it?", "--response", "a.md", "--rubric", "truth.toml", "--cards", "cards", "--trust", "require")
+    gate = (
+        "grade",
+        "Is it?",
+        "--response",
+        "a.md",
+        "--rubric",
+        "truth.toml",
+        "--cards-dir",
+        "cards",
+        "--require-validated",
+        "error",
+    )
     done = redraft(*gate, "--judge", server.model)
     assert done.returncode == 2
     assert "have changed" in done.err
@@ -107,7 +140,18 @@ def test_killed_in_the_middle_it_goes_on(redraft, serve, labelled):
     """kill -9 loses what was in flight, and no more."""
     server = serve(knowing)
     reached = server.hold(20)
-    command = ("validate", labelled, "--rubric", "truth.toml", "--judge", server.model, "--cards", "cards", "--max-in-flight", "2")
+    command = (
+        "validate",
+        labelled,
+        "--rubric",
+        "truth.toml",
+        "--judge",
+        server.model,
+        "--cards-dir",
+        "cards",
+        "--max-in-flight",
+        "2",
+    )
     process = redraft.start(*command)
     assert reached.wait(30)
     process.kill()
@@ -142,13 +186,13 @@ def test_recorded_outputs_need_no_model(redraft, labelled):
     said = [{**row, "out": "[[A]]" if row["label"] == "a" else "[[B]]" if i else "hm"} for i, row in enumerate(rows())]
     path = redraft.folder / "recorded.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in said))
-    done = redraft("validate", path, "--recorded", "mt_bench_pair", "-c", "output=out", "--cards", "cards", "--json")
+    done = redraft("validate", path, "--recorded", "mt_bench_pair", "-c", "output=out", "--cards-dir", "cards", "--json")
     assert done.returncode == 0, done.err
     card = json.loads(done.out)
     measures = {m["name"]: m["value"] for m in card["measures"]}
     assert measures["accuracy"] == pytest.approx(29 / 30)
     assert measures["unreadable"] == pytest.approx(1 / 30)
-    assert sum(card["complaints"].values()) == 1
+    assert sum(card["parse_errors"].values()) == 1
 
 
 def test_what_is_missing_is_a_usage_error(redraft, labelled):
@@ -168,9 +212,9 @@ def test_what_is_missing_is_a_usage_error(redraft, labelled):
 
 def test_the_card_is_listed_with_its_grader(redraft, labelled):
     """`redraft graders` says what the newest card says."""
-    redraft("validate", labelled, "--grader", "fuzzy", "-c", "reference=response_a", "--cards", "cards")
-    assert "of 30 rows" in redraft("graders", "fuzzy", "--cards", "cards").out
-    listed = json.loads(redraft("graders", "--json", "--cards", "cards").out)["graders"]
+    redraft("validate", labelled, "--grader", "fuzzy", "-c", "reference=response_a", "--cards-dir", "cards")
+    assert "of 30 rows" in redraft("graders", "fuzzy", "--cards-dir", "cards").out
+    listed = json.loads(redraft("graders", "--json", "--cards-dir", "cards").out)["graders"]
     assert "pairs.jsonl" in next(e for e in listed if e["name"] == "fuzzy")["validation"]
 
 
@@ -191,13 +235,13 @@ def test_a_rubric_is_drawn_from_data(redraft, serve, labelled):
     done = redraft("rubric", "--from", labelled, "--model", server.model, "-o", "drawn.toml")
     assert done.returncode == 0, done.err
     written = (redraft.folder / "drawn.toml").read_text()
-    assert "preference 1.00" in written and "started from reached 0.50" in written
+    assert "preference 1.00" in written and "the starting rubric: 0.50" in written
     early = redraft("rubric", "--from", labelled, "--model", server.model, "-o", "early.toml", "--budget-calls", 40)
     assert early.returncode == 1, early.err
-    assert "ended early: budget" in early.err and "better than the start by the rows it was chosen by" in early.err
+    assert "ended early: budget" in early.err and "better than the start on the rows it was chosen by" in early.err
     written = (redraft.folder / "early.toml").read_text()
     assert "preference 1.00" in written and "unknown" in written
-    graded = redraft("validate", labelled, "--rubric", "drawn.toml", "--judge", server.model, "--cards", "cards")
+    graded = redraft("validate", labelled, "--rubric", "drawn.toml", "--judge", server.model, "--cards-dir", "cards")
     assert graded.returncode == 0, graded.err
 
 

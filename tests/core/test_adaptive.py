@@ -13,10 +13,12 @@ from worlds import World, chance, last, same
 from redraft.quality.posterior import Posterior
 from redraft.core.engine import advance, replay_from
 from redraft.quality.lineage import observe
-from redraft.plans.adaptive import Adaptive, comparison_winner
+from redraft.plans.adaptive import Adaptive
+from redraft.quality.lineage import comparison_winner
 from redraft.plans.self_refine import SelfRefine
 from redraft.quality.priors import Priors
-from redraft.core.records import NO_USAGE, Candidate, Comparison, Failure, Feedback, StopReason, Task, Usage
+from redraft.core.records import Candidate, Comparison, Failure, Feedback, StopReason, Task
+from redraft.usage import NO_USAGE, Usage
 from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop
 from redraft.core.stopping import done, max_iterations, patience, target
 from redraft.core.trace import PanelGrader, Trace
@@ -146,7 +148,7 @@ def test_a_new_draft_is_made_only_where_it_may_be():
     """Not of a given response, and not where the same words would come again."""
     plan, first = Adaptive(BARE, 0.0, priors=HURTS), [draft(0), said(0, 0.5)]
     assert brief(plan(trace([JUDGE], *first))) == ["draft 1"]
-    assert brief(replace(plan, fresh=False)(trace([JUDGE], *first))) == ["refine 0 as 1"]
+    assert brief(replace(plan, allow_new_drafts=False)(trace([JUDGE], *first))) == ["refine 0 as 1"]
     given = trace([JUDGE], Candidate(0, "given"), said(0, 0.5), response="given")
     assert brief(plan(given)) == ["refine 0 as 1"]
 
@@ -186,7 +188,7 @@ def test_a_higher_price_ends_sooner():
 )
 def test_the_target_is_looked_at_on_what_is_believed(noise, step):
     """One high score of a noisy judge does not reach it."""
-    prior = replace(HELPS, noise_sd=noise, style_sd=0.0, level_sd=0.3)
+    prior = replace(HELPS, noise_sd=noise, bias_sd=0.0, draft_mean_sd=0.3)
     plan = Adaptive(SelfRefine(target(0.9) | max_iterations(9)), 0.0, priors=prior)
     assert brief(plan(trace([JUDGE], draft(0), said(0, 0.93)))) == [step]
 
@@ -223,13 +225,13 @@ def test_attempts_bound_what_is_written(attempts):
 # ---- what is kept
 
 LUCKY = [draft(0), said(0, 0.9), draft(1), *(said(1, 0.85, look=n) for n in range(6))]
-LOUD = replace(DOUBTS, level=0.4, level_sd=0.05)
+LOUD = replace(DOUBTS, draft_mean=0.4, draft_mean_sd=0.05)
 
 
 @pytest.mark.parametrize("reason", [StopReason.BUDGET, StopReason.DEADLINE])
 def test_where_money_or_time_is_up_the_best_by_belief_is_kept(reason):
     """A score that was looked at often beats a slightly higher one that was looked at once."""
-    cut = trace([JUDGE], *LUCKY, unwritten(2, "generate", ends=reason))
+    cut = trace([JUDGE], *LUCKY, unwritten(2, "generate", stop_reason=reason))
     (stop,) = Adaptive(BARE, priors=LOUD)(cut)
     assert (cut.best.id, stop.best, stop.reason) == (0, 1, reason)
     low, high = stop.interval
@@ -290,19 +292,19 @@ def test_gain_is_weighed_against_what_steps_have_cost(unit, writing, judging, ro
 def test_what_is_not_known_is_said():
     """Where no price is known, the end says so."""
     (stop,) = Adaptive(BARE, 0.01, "usd", priors=HELPS)(trace([JUDGE], draft(0, usage=priced()), said(0, 0.5, usage=priced())))
-    assert stop.note == "what a step costs in usd is not known, so that none is worth it"
+    assert stop.note == "the cost of a step in usd is unknown, so no step is worth it"
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"price": -1},
-        {"price": float("nan")},
-        {"price": True},
-        {"unit": "hours"},
-        {"attempts": -1},
-        {"attempts": 1.5},
-        {"attempts": True},
+        {"min_expected_gain": -1},
+        {"min_expected_gain": float("nan")},
+        {"min_expected_gain": True},
+        {"cost_unit": "hours"},
+        {"max_attempts": -1},
+        {"max_attempts": 1.5},
+        {"max_attempts": True},
     ],
 )
 def test_values_that_cannot_be_are_refused(wrong):
@@ -322,7 +324,7 @@ NO = Priors(noise_sd=0.1, gain=-0.5, gain_sd=0.0, step_sd=0.0, draft_sd=0.1)
     ("panel", "records", "steps"),
     [
         ([JUDGE, RANKER], PAIR, ["ranker [0, 1]"]),
-        ([JUDGE, replace(RANKER, looks=2)], PAIR, ["ranker [0, 1]", "ranker [0, 1]"]),
+        ([JUDGE, replace(RANKER, repeats=2)], PAIR, ["ranker [0, 1]", "ranker [0, 1]"]),
         ([JUDGE], PAIR, ["stop 1 max_iterations"]),
         ([JUDGE, RANKER], FAR, ["stop 1 max_iterations"]),
         ([JUDGE, RANKER], [*PAIR, duel(0, 1)], ["stop 0 max_iterations"]),
@@ -331,7 +333,7 @@ NO = Priors(noise_sd=0.1, gain=-0.5, gain_sd=0.0, step_sd=0.0, draft_sd=0.1)
         ([JUDGE, RANKER], [*PAIR, duel(0, 1, votes=(duel(0, 1), duel(1, 0)))], ["stop 1 max_iterations"]),
         ([JUDGE, RANKER], [*PAIR, duel(0, 1, votes=(duel(0, 1), duel(0, 1)))], ["stop 0 max_iterations"]),
         ([JUDGE, RANKER], [*PAIR, Failure(("comparison", (0, 1), "ranker", 0), "compare", "X")], ["stop 1 max_iterations"]),
-        ([JUDGE, RANKER], [*PAIR, unwritten(2, "refine", ends=StopReason.BUDGET)], ["stop 1 budget"]),
+        ([JUDGE, RANKER], [*PAIR, unwritten(2, "refine", stop_reason=StopReason.BUDGET)], ["stop 1 budget"]),
     ],
 )
 def test_graders_that_compare_are_asked_last(panel, records, steps):
@@ -362,8 +364,8 @@ def test_a_duel_takes_back_no_target(score, duels, steps):
         ([], None),
         ([duel(0, 1)], 0),
         ([duel(1, 0)], 1),
-        ([duel(0, 1), duel(1, 0, look=1)], None),
-        ([duel(0, 1), duel(1, 0, look=1), duel(1, 0, look=2)], 1),
+        ([duel(0, 1), duel(1, 0, repeat=1)], None),
+        ([duel(0, 1), duel(1, 0, repeat=1), duel(1, 0, repeat=2)], 1),
         ([duel(1, 0, ties=((0, 1),))], None),
         ([duel(0, 1, votes=(duel(0, 1), duel(1, 0)))], None),
         ([duel(2, 0)], None),
@@ -434,7 +436,7 @@ def carry_out(start, run, world):
 
 def bought(world, panel):
     """The model calls that a world was asked for, without duels."""
-    paid = {seat.grader for seat in panel if not seat.free}
+    paid = {seat.name for seat in panel if not seat.model_free}
     repairs = {c for c in world.repaired}
     return sum(
         slot[2] in paid if slot[0] == "feedback" else slot[0] == "candidate" and slot[1] not in repairs for slot in world.asked
@@ -464,7 +466,7 @@ def test_calls_are_bounded(run):
     """(1 + looks) x (drafts + attempts), whatever happens: with one judge and one draft, 2 x (1 + max_iterations)."""
     world, panel = world_of(run), PANELS[run["panel"]]
     carry_out(begin(run), run, world)
-    looks = sum(seat.looks for seat in panel if not seat.free and not seat.compares)
+    looks = sum(seat.repeats for seat in panel if not seat.model_free and not seat.compares)
     first = 1 if run["given"] else run["drafts"]
     assert bought(world, panel) <= (1 + looks) * (first + run["attempts"])
 
@@ -477,11 +479,11 @@ def test_every_run_ends_and_asks_for_nothing_twice(run):
     ended = carry_out(begin(run), run, world)
     assert len(world.asked) == len(set(world.asked))
     assert ended.outcome
-    if ended.graded:
+    if ended.graded_candidates:
         assert ended.scores[ended.best.id] is not None
         low, high = ended.outcome.interval
         assert 0 <= low <= ended.score <= high <= 1
-        assert all(ended.must_pass_rate(c.id) <= ended.must_pass_rate(ended.best.id) for c in ended.graded)
+        assert all(ended.must_pass_rate(c.id) <= ended.must_pass_rate(ended.best.id) for c in ended.graded_candidates)
     if not run["fails"]:
         assert all(ended.scores[c.id] is not None for c in ended.candidates if c.id not in ended.replaced_ids)
 
@@ -527,7 +529,7 @@ def test_graders_that_compute_are_taken_at_their_word(run):
     ended = carry_out(begin(run), run, world_of(run))
     observed = Trace(ended.task, ended.panel, ended.records[:-1])
     assert ended.best == observed.best
-    assert ended.score == pytest.approx(ended.observed, abs=1e-6)
+    assert ended.score == pytest.approx(ended.judge_score, abs=1e-6)
 
 
 def test_a_replay_needs_no_world():

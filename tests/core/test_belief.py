@@ -37,10 +37,10 @@ class Dense:
 
     def grow(self, i, text):
         """Fill in a text's rows; the standard deviations of its own causes."""
-        p, style = self.p, self.p.style_sd * sqrt(self.share)
+        p, style = self.p, self.p.bias_sd * sqrt(self.share)
         self.quality[i, 2 + 2 * i] = self.style[i, 3 + 2 * i] = 1.0
         if text.parent is None:
-            self.quality[i, 0], self.quality_mean[i] = 1.0, p.level
+            self.quality[i, 0], self.quality_mean[i] = 1.0, p.draft_mean
             return p.draft_sd, style
         if text.role == "repair":
             self.inherit(i, text.parent, 1.0, 1.0)
@@ -48,7 +48,7 @@ class Dense:
         self.inherit(i, text.parent, p.retention, p.bias_inheritance)
         self.quality[i, 1] += 1.0
         self.quality_mean[i] += p.gain
-        self.style_mean[i] += p.drift if self.share else 0.0
+        self.style_mean[i] += p.bias_drift if self.share else 0.0
         return p.step_sd, style * sqrt(1 - p.bias_inheritance**2)
 
     def inherit(self, i, parent, carry, kinship):
@@ -95,7 +95,7 @@ class Dense:
 
 
 def grades_of(known):
-    graded = [(i, kin.noise) for i, kin in enumerate(known.shape.kin) if kin.noise is not None]
+    graded = [(i, kin.noise_weight) for i, kin in enumerate(known.shape.nodes) if kin.noise_weight is not None]
     return [(i, noise, score) for (i, noise), score in zip(graded, known.scores, strict=True)]
 
 
@@ -103,17 +103,17 @@ shares = st.sampled_from([1.0, 0.5, 5 / 9, 0.04])
 spreads = st.floats(0.02, 0.5)
 priors = st.builds(
     Priors,
-    level=st.floats(0, 1),
-    level_sd=spreads,
+    draft_mean=st.floats(0, 1),
+    draft_mean_sd=spreads,
     draft_sd=spreads,
     gain=st.floats(-0.5, 0.5),
     gain_sd=spreads,
-    carry=st.floats(0, 1),
+    retention=st.floats(0, 1),
     step_sd=spreads,
     noise_sd=spreads,
-    style_sd=spreads,
-    kinship=st.floats(0, 1),
-    drift=st.floats(-0.1, 0.1),
+    bias_sd=spreads,
+    bias_inheritance=st.floats(0, 1),
+    bias_drift=st.floats(-0.1, 0.1),
 )
 
 
@@ -137,7 +137,7 @@ def families(draw, most=9):
 def test_what_is_believed_is_the_conditional_distribution(known, prior):
     """Means and spreads are those of a Gaussian given the grades, worked out from the causes."""
     belief = Posterior(known, prior)
-    means, cov = Dense(known.shape.kin, known.shape.share, prior).given(grades_of(known))
+    means, cov = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).given(grades_of(known))
     for i in belief.means:
         assert belief.means[i] == pytest.approx(min(1.0, max(0.0, means[i])), abs=ROUNDED)
         assert belief.sds[i] ** 2 == pytest.approx(cov[i, i], abs=1e-8)
@@ -147,10 +147,10 @@ def test_what_is_believed_is_the_conditional_distribution(known, prior):
 @given(families(), priors, st.data())
 def test_the_gain_of_a_text_is_that_of_the_better_of_two_after_its_grade(known, prior, data):
     """A text anew or from any parent, beside whichever is the best."""
-    texts = range(len(known.shape.kin))
+    texts = range(len(known.shape.nodes))
     rival, parent = data.draw(st.sampled_from(texts)), data.draw(st.sampled_from([None, *texts]))
     role = "generate" if parent is None else data.draw(st.sampled_from(["refine", "repair"]))
-    dense = Dense([*known.shape.kin, Node(role, parent, None)], known.shape.share, prior)
+    dense = Dense([*known.shape.nodes, Node(role, parent, None)], known.shape.repeat_noise_weight, prior)
     due = dense.gain(grades_of(known), len(texts), rival, look=False)
     assert Posterior(known, prior).value_of_candidate(role, parent, rival) == pytest.approx(due, abs=1e-8)
 
@@ -159,10 +159,10 @@ def test_the_gain_of_a_text_is_that_of_the_better_of_two_after_its_grade(known, 
 @given(families(), priors, st.data())
 def test_the_gain_of_a_look_is_that_of_the_better_of_two_after_it(known, prior, data):
     """A look at either of two, over the one that is ahead before it."""
-    texts = range(len(known.shape.kin))
+    texts = range(len(known.shape.nodes))
     assume(len(texts) > 1)
     one, other = data.draw(st.permutations(texts))[:2]
-    due = Dense(known.shape.kin, known.shape.share, prior).gain(grades_of(known), one, other, look=True)
+    due = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).gain(grades_of(known), one, other, look=True)
     assert Posterior(known, prior).value_of_repeat(one, other) == pytest.approx(due, abs=1e-8)
 
 
@@ -170,10 +170,10 @@ def test_the_gain_of_a_look_is_that_of_the_better_of_two_after_it(known, prior, 
 @given(families(), priors, st.data(), st.floats(0.1, 3))
 def test_two_are_told_apart_by_the_spread_of_their_difference(known, prior, data, deviations):
     """Kin go up and down together: their difference is surer than either of them."""
-    texts = range(len(known.shape.kin))
+    texts = range(len(known.shape.nodes))
     assume(len(texts) > 1)
     one, other = data.draw(st.permutations(texts))[:2]
-    means, cov = Dense(known.shape.kin, known.shape.share, prior).given(grades_of(known))
+    means, cov = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).given(grades_of(known))
     sd = sqrt(max(0.0, cov[one, one] + cov[other, other] - 2 * cov[one, other]))
     lead = abs(means[one] - means[other])
     assume(abs(lead - deviations * sd) > 1e-6)
@@ -236,7 +236,7 @@ def test_what_is_computed_is_believed(trace):
     belief = Posterior(observe(trace), SHIPPED)
     assert belief.means == pytest.approx(trace.scores, abs=1e-6)
     assert all(sd < 1e-4 for sd in belief.sds.values())
-    assert trace.believed(belief.means).best == trace.best
+    assert trace.with_scores(belief.means).best == trace.best
 
 
 def test_a_perfect_repair_that_was_computed_reaches_a_perfect_target():
@@ -321,7 +321,7 @@ def test_the_part_of_a_score_that_is_computed_has_no_noise():
     """The more of the weight lies on a grader that computes, the surer the whole; two judges are surer than one."""
 
     def sd_of(*seats):
-        return believed(seats, draft(0), *(said(0, 0.7, seat.grader) for seat in seats)).sds[0]
+        return believed(seats, draft(0), *(said(0, 0.7, seat.name) for seat in seats)).sds[0]
 
     one = sd_of(JUDGE)
     assert sd_of(JUDGE, PanelGrader("other")) < one

@@ -13,8 +13,8 @@ from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason, Task
 from redraft.core.stopping import max_iterations, target
 from redraft.core.trace import PanelGrader, Trace
-from redraft.runs.imagined import World, worked
-from redraft.runs.rows import came_of
+from redraft.runs.simulate import SimulatedTask, run_to_end
+from redraft.runs.row_result import row_result
 
 CHECK, JUDGE = PanelGrader("check", model_free=True), PanelGrader("judge")
 
@@ -31,7 +31,7 @@ def traced(*made, seats=(CHECK,), best=0, reason="patience", believed=(), noise=
         records.append(Candidate(id, text, id - 1 if copied else parent if role == "refine" else None, role=role))
         for seat, said in zip(seats, () if copied else scores, strict=not copied):
             looks = said if isinstance(said, tuple) else (said,)
-            records += [Feedback(s, candidate=id, grader=seat.grader, repeat=n) for n, s in enumerate(looks)]
+            records += [Feedback(s, candidate=id, grader=seat.name, repeat=n) for n, s in enumerate(looks)]
     interval = (0.0, 1.0) if believed else None
     end = Outcome(best, StopReason(reason), "so it is", dict(believed).get(best), interval, tuple(believed), noise)
     return Trace(Task("q"), tuple(seats), (*records, end))
@@ -70,8 +70,8 @@ def test_deterministic_graders_are_taken_at_their_word(made, more, expected):
 @pytest.mark.parametrize(
     ("made", "more", "expected"),
     [
-        ([(None, 0.6), (0, 0.7)], {"best": 1, "reason": "gain"}, "too few looks"),
-        ([(None, 0.6), (0, 0.5), (0, 0.5)], {}, "too few looks"),
+        ([(None, 0.6), (0, 0.7)], {"best": 1, "reason": "gain"}, "too few repeats"),
+        ([(None, 0.6), (0, 0.5), (0, 0.5)], {}, "too few repeats"),
         ([(None, 0.6), (0, 0.61)], {"best": 1, "reason": "gain", "noise": 0.01}, "noise"),
         ([(None, 0.61), (0, 0.6)], {"noise": 0.01}, "noise"),
         ([(None, 0.3), (0, 0.8)], {"best": 1, "reason": "gain"}, None),
@@ -80,7 +80,7 @@ def test_deterministic_graders_are_taken_at_their_word(made, more, expected):
         ([(None, 0.9)], {"reason": "gain"}, None),
         ([(None, None), (0, 0.9)], {"best": 1, "reason": "gain"}, None),
         ([(None, (0.6, 0.6, 0.6, 0.6)), (0, (0.8, 0.8, 0.8, 0.8))], {"best": 1, "reason": "gain"}, None),
-        ([(None, (0.2, 0.9, 0.1)), (0, (0.9, 0.4, 0.9))], {"best": 1, "reason": "gain"}, "too few looks"),
+        ([(None, (0.2, 0.9, 0.1)), (0, (0.9, 0.4, 0.9))], {"best": 1, "reason": "gain"}, "too few repeats"),
     ],
 )
 def test_noisy_graders_are_not(made, more, expected):
@@ -101,14 +101,14 @@ def test_known_noise_decides():
     made = (None, 0.5), (0, 0.7)
     assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.0) is None
     assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.02) is None
-    assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.2) == "too few looks"
+    assert kind(*made, seats=(JUDGE,), best=1, reason="gain", noise=0.2) == "too few repeats"
 
 
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
-        ([(None, 0.95), (0, 0.95), (0, 0.95)], "2 refinements did not improve on answer 0: the graders tell no difference"),
-        ([(None, 0.951), (0, 0.949)], "they give every answer 0.95"),
+        ([(None, 0.95), (0, 0.95), (0, 0.95)], "2 refinements did not improve on answer 0: the graders give every answer"),
+        ([(None, 0.951), (0, 0.949)], "the graders give every answer 0.95"),
         ([(None, 0.95), (None, 0.95)], None),
         ([(None, 0.95), ("=", None)], "did not improve on answer 0"),
     ],
@@ -117,7 +117,7 @@ def test_a_judge_that_always_says_the_same_is_not_noisy(made, expected):
     """Scores that do not differ do not differ by noise: what is said is that the judge tells no difference, or nothing."""
     found = diagnose(traced(*made, seats=(JUDGE,), reason="gain"))
     assert (found is None) if expected is None else (found.kind is DiagnosisKind.CEILING and expected in found.message)
-    assert found is None or ("no difference" in found.message) is (made[-1][0] != "=")
+    assert found is None or ("every answer" in found.message) is (made[-1][0] != "=")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_check_that_nothing_meets_is_named(seat, scores, bad):
     """A must takes a full score; a judge's low opinion is no bad check, nor is what was never measured."""
     made = [(parent, own, 0.5) for parent, own in zip((None, 0, 0), scores, strict=True)]
     found = diagnose(traced(*made, seats=(seat, PanelGrader("other", model_free=True))))
-    said = found and found.kind is DiagnosisKind.BAD_CHECK and seat.grader in found.message
+    said = found and found.kind is DiagnosisKind.BAD_CHECK and seat.name in found.message
     assert bool(said) is bad
 
 
@@ -187,7 +187,7 @@ def test_whatever_happened_something_or_nothing_is_said(made, reason, noisy, mus
 # ---- in worlds whose truth is known
 
 
-STEADY = {"gain": 0.0, "gain_sd": 0.0, "carry": 1.0, "step_sd": 0.0, "draft_sd": 0.0, "style_sd": 0.0, "drift": 0.0}
+STEADY = {"gain": 0.0, "gain_sd": 0.0, "retention": 1.0, "step_sd": 0.0, "draft_sd": 0.0, "bias_sd": 0.0, "bias_drift": 0.0}
 RULES = SelfRefine(target(1.0) | max_iterations(3))
 PLANS = {"believing": Adaptive(RULES, min_expected_gain=0.001), "plain": RULES}
 
@@ -196,8 +196,8 @@ def ended(plan, world, looks, tasks=120):
     """What each task truly gained, and its trace."""
     dice = random.Random(7)
     for _ in range(tasks):
-        truth = World(world, dice)
-        trace = worked(Trace(Task("t"), (PanelGrader("judge", repeats=looks),)), plan, truth)
+        truth = SimulatedTask(world, dice)
+        trace = run_to_end(Trace(Task("t"), (PanelGrader("judge", repeats=looks),)), plan, truth)
         yield truth.qualities[trace.best.id] - truth.qualities[0], trace
 
 
@@ -226,10 +226,10 @@ def test_enough_looks_tell_a_gain_from_none():
 def test_what_is_counted_of_rows_agrees_with_what_is_said_of_them(plan):
     """No row counts as improved of which the diagnosis says that it cannot be told, or is noise."""
     for _, trace in ended(plan, Priors(), 1):
-        came = came_of(trace)
-        assert came.lifted + came.unsure <= 1
-        if came.columns["diagnosis"] in {"noise", "too few looks", "regression"}:
-            assert not came.lifted
+        came = row_result(trace)
+        assert came.improved + came.unsure <= 1
+        if came.columns["diagnosis"] in {"noise", "too few repeats", "regression"}:
+            assert not came.improved
         if came.unsure:
             assert came.columns["diagnosis"]
 
@@ -242,17 +242,17 @@ def test_what_is_counted_of_rows_agrees_with_what_is_said_of_them(plan):
     [
         ([(None, 0.5), (0, 0.8)], {"best": 1}, ""),
         ([(None, 0.5), (0, 0.5)], {}, ""),
-        ([(None, 0.5), (0, 0.8)], {"best": 0, "believed": ((0, 0.7), (1, 0.6))}, "believed to be better"),
-        ([(None, 0.5), (0, 0.8)], {"best": 0}, "by the plan"),
+        ([(None, 0.5), (0, 0.8)], {"best": 0, "believed": ((0, 0.7), (1, 0.6))}, "its estimated quality is higher"),
+        ([(None, 0.5), (0, 0.8)], {"best": 0}, "by the plan's decision"),
         ([(None, None), (0, 0.8)], {"best": 1}, ""),
     ],
 )
 def test_why_what_was_scored_higher_was_not_kept(made, more, why):
     """A sentence that names both answers, their difference, and the reason; nothing where the highest was kept."""
     said = selection_reason(traced(*made, seats=(JUDGE,), reason="gain", **more))
-    assert said.endswith("by the plan") if why == "by the plan" else why in said
+    assert said.endswith("by the plan's decision") if why == "by the plan's decision" else why in said
     assert bool(said) is bool(why)
-    assert not said or said.startswith("answer 1 was scored 0.30 higher than answer 0, which was kept ")
+    assert not said or said.startswith("answer 1 was scored 0.30 higher than answer 0, which is the best ")
 
 
 def test_a_constraint_or_a_comparison_is_named_as_the_reason():
@@ -260,8 +260,8 @@ def test_a_constraint_or_a_comparison_is_named_as_the_reason():
     seats = (PanelGrader("words:5", must=True, model_free=True), JUDGE)
     assert "the other breaks words:5" in selection_reason(traced((None, 1.0, 0.5), (0, 0.0, 0.8), seats=seats))
     trace = traced((None, 0.5), (0, 0.8), seats=(JUDGE,), reason="gain")
-    duel = Comparison((0, 1), grader="final_check")
+    duel = Comparison((0, 1), grader="tie_break")
     compared = Trace(
-        trace.task, (*trace.panel, PanelGrader("final_check", compares=True)), (*trace.records[:-1], duel, trace.records[-1])
+        trace.task, (*trace.panel, PanelGrader("tie_break", compares=True)), (*trace.records[:-1], duel, trace.records[-1])
     )
-    assert "came first when the two were compared" in selection_reason(compared)
+    assert "won the comparison of the two" in selection_reason(compared)

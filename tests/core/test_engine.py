@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, last, same
 
-from redraft.core.engine import advance, advance_together, replay_from
+from redraft.core.engine import advance, replay_from
 from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.plans.generator import plan_from_generator
 from redraft.core.records import Failure, Outcome, StopReason, Task
@@ -103,22 +103,6 @@ def test_views_handed_on_are_what_they_would_be_anew(run):
         grown += record
         fresh = Trace(full.task, full.panel, full.records[:n])
         assert {name: getattr(grown, name) for name in views} == {name: getattr(fresh, name) for name in views}
-
-
-def test_waves_over_many_traces_equal_single_runs():
-    """advance_together leaves each trace as advance would."""
-    plan, world = SelfRefine(RULE, drafts=2), World(3, jitter=False)
-    traces = [Trace(Task(f"q{i}"), JUDGES) for i in range(20)]
-
-    async def everything():
-        async def wave(steps):
-            return [world.answer(step) for step in steps]
-
-        together = await advance_together(traces, plan, wave)
-        alone = [await last(advance(t, plan, World(3))) for t in traces]
-        return zip(together, alone, strict=True)
-
-    assert all(same(a, b) for a, b in asyncio.run(everything()))
 
 
 def test_a_replay_needs_no_world():

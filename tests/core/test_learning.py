@@ -17,16 +17,16 @@ ROLES = [("generate", None), ("refine", 0), ("refine", 1), ("generate", None), (
 
 def drawn(chance, p, roles=ROLES, share=1.0):
     """A family as the priors have it: its texts in `roles`, each graded once, the first of them `LOOKS` times."""
-    level, gain = chance.gauss(p.level, p.draft_mean_sd), chance.gauss(p.gain, p.gain_sd)
+    level, gain = chance.gauss(p.draft_mean, p.draft_mean_sd), chance.gauss(p.gain, p.gain_sd)
     qualities, styles, scores, kin, again = [], [], [], [], (0, 0.0)
     for i, (role, parent) in enumerate(roles):
-        own = p.style_sd * sqrt(share)
+        own = p.bias_sd * sqrt(share)
         if parent is None:
             qualities.append(chance.gauss(level, p.draft_sd))
             styles.append(chance.gauss(0, own))
         else:
             qualities.append(gain + p.retention * qualities[parent] + chance.gauss(0, p.step_sd))
-            drift = p.drift if share else 0.0
+            drift = p.bias_drift if share else 0.0
             styles.append(drift + p.bias_inheritance * styles[parent] + chance.gauss(0, own * sqrt(1 - p.bias_inheritance**2)))
         looks = [qualities[i] + styles[i] + chance.gauss(0, p.noise_sd) * sqrt(share) for _ in range(1 if i else LOOKS)]
         scores.append(sum(looks) / len(looks))
@@ -41,7 +41,7 @@ def families(p, n, seed=1, **more):
     return [drawn(chance, p, **more) for _ in range(n)]
 
 
-WORLD = replace(SHIPPED, level=0.7, level_sd=0.08, draft_sd=0.14, gain=0.02, carry=0.9, step_sd=0.15, noise_sd=0.07)
+WORLD = replace(SHIPPED, draft_mean=0.7, draft_mean_sd=0.08, draft_sd=0.14, gain=0.02, retention=0.9, step_sd=0.15, noise_sd=0.07)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def found():
 def test_the_level_of_a_world_is_found(found):
     """Within three standard errors."""
     error = sqrt((WORLD.draft_mean_sd**2 + WORLD.draft_sd**2 / 2 + WORLD.noise_sd**2 / 3) / 400)
-    assert found.level == pytest.approx(WORLD.draft_mean, abs=3 * error)
+    assert found.draft_mean == pytest.approx(WORLD.draft_mean, abs=3 * error)
 
 
 @pytest.mark.parametrize("quality", [0.5, 0.6, 0.7, 0.8])
@@ -63,7 +63,7 @@ def test_what_a_refinement_brings_is_found(found, quality):
     assert told == pytest.approx(true, abs=0.025)
 
 
-@pytest.mark.parametrize("name", ["level_sd", "draft_sd", "step_sd", "noise_sd"])
+@pytest.mark.parametrize("name", ["draft_mean_sd", "draft_sd", "step_sd", "noise_sd"])
 def test_the_spreads_of_a_world_are_found(found, name):
     """Each within a quarter."""
     assert getattr(found, name) == pytest.approx(getattr(WORLD, name), rel=0.25)
@@ -77,7 +77,7 @@ def test_more_families_teach_better():
 
 def test_a_world_where_refining_hurts_is_seen_as_such():
     """A few tasks will do."""
-    harmful = replace(SHIPPED, gain=-0.05, carry=0.9)
+    harmful = replace(SHIPPED, gain=-0.05, retention=0.9)
     told = fit_priors(families(harmful, 40), SHIPPED)
     assert told.gain + told.retention * 0.6 < 0.55
     assert SHIPPED.gain + SHIPPED.retention * 0.6 > 0.6
@@ -145,7 +145,7 @@ def test_the_most_one_sided_world_still_gives_priors(scores):
     assert told.gain + told.retention * scores[0] == pytest.approx(scores[1], abs=0.05)
 
 
-@pytest.mark.parametrize("name", ["level_sd", "draft_sd", "gain_sd", "step_sd", "noise_sd", "style_sd"])
+@pytest.mark.parametrize("name", ["draft_mean_sd", "draft_sd", "gain_sd", "step_sd", "noise_sd", "bias_sd"])
 def test_spreads_of_nothing_are_no_trouble(name):
     """Who was sure that nothing differs can still be taught."""
     assert fit_priors(families(WORLD, 5), replace(SHIPPED, **{name: 0.0})).tasks == 5

@@ -72,7 +72,7 @@ def brief(steps):
         ([JUDGE], [draft(0), judged(0, 0.5), refined(1, 0), judged(1, 0.4)], ["refine 0 as 2"]),
         ([JUDGE], [draft(0), judged(0, 0.5), refined(1, 0, "text 0")], ["refine 0 as 2"]),
         ([JUDGE], [draft(0), judged(0, None)], ["stop 0 failed"]),
-        ([PanelGrader("judge", repeats=3)], [draft(0), judged(0, 0.5, look=1)], ["judge 0", "judge 0 look 2"]),
+        ([PanelGrader("judge", repeats=3)], [draft(0), judged(0, 0.5, repeat=1)], ["judge 0", "judge 0 look 2"]),
         ([DEMAND, JUDGE], [draft(0)], ["no_commas 0"]),
         ([DEMAND, JUDGE], [draft(0), checked(0, 1.0)], ["judge 0"]),
         ([DEMAND, JUDGE], [draft(0), checked(0, 0.0)], ["repair 0 as 1"]),

@@ -11,7 +11,9 @@ from worlds import World, last
 
 from redraft.core.engine import advance
 from redraft.plans.self_refine import SelfRefine
-from redraft.core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, StopReason, Task, Usage
+from redraft.core.serialize import SCHEMA
+from redraft.core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, StopReason, Task
+from redraft.usage import Usage
 from redraft.core.stopping import max_iterations, patience
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import StoreError
@@ -189,9 +191,9 @@ def test_an_end_that_is_none_is_refused(told):
         ("[]", "JSON object"),
         ("{}", "no Redraft trace"),
         ('{"redraft": 99, "task": {}}', "schema 99"),
-        ('{"redraft": 1, "task": {"nonsense": 1}}', "not a Task"),
-        ('{"redraft": 1, "task": {"messages": "q"}, "records": [{"kind": "alien"}]}', "known kind"),
-        ('{"redraft": 1, "task": {"messages": "q"}, "records": [{"kind": "feedback", "score": 7}]}', "in [0, 1]"),
+        ('{"redraft": 2, "task": {"nonsense": 1}}', "not a Task"),
+        ('{"redraft": 2, "task": {"messages": "q"}, "records": [{"kind": "alien"}]}', "known kind"),
+        ('{"redraft": 2, "task": {"messages": "q"}, "records": [{"kind": "feedback", "score": 7}]}', "in [0, 1]"),
         ("[" * 100_000, "not JSON"),
     ],
 )
@@ -204,7 +206,7 @@ def test_foreign_traces_are_refused_with_a_reason(text, says):
 
 def test_the_schema_version_stands_inside():
     """A trace says which schema it is of."""
-    assert json.loads(scored(0.5).to_json())["redraft"] == 1
+    assert json.loads(scored(0.5).to_json())["redraft"] == SCHEMA
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), -0.1, 1.1, "0.5", True, [0.5]])

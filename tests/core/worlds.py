@@ -3,7 +3,8 @@
 import asyncio
 import random
 
-from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, Usage
+from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome
+from redraft.usage import Usage
 from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop
 
 
@@ -51,7 +52,7 @@ class World:
     def score(self, step):
         if step.grader == "no_a":
             return float("a" not in step.candidate.text)
-        return round(chance(self.seed, step.candidate.text, step.grader, step.look).random(), 3)
+        return round(chance(self.seed, step.candidate.text, step.grader, step.repeat).random(), 3)
 
 
 async def last(growing):

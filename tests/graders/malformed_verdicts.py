@@ -133,7 +133,7 @@ LITERAL_AT = re.compile(r"true|false")
 
 
 def number_dialect(text, rng):
-    """A number as it is written elsewhere. It is no number here."""
+    """A number as it is written elsewhere. It is not a number here."""
     return _in_place(NUMBER_AT, NUMBERS, text, rng)
 
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from redraft import BestOfN, Budget, Candidate, Comparison, Failure, ScriptedModel, Task, Trace, refine
 from redraft.errors import ConfigError, GradingError
-from redraft.graders.judging.pairwise import ORDER_CHANGED_NOTE, Pairwise, rank_by_wins, copeland, merge_orders
+from redraft.graders.judging.pairwise import ORDER_CHANGED_NOTE, Pairwise, merge_orders, rank_by_wins
+from redraft.graders.votes import copeland
+from redraft.middleware.messages import IMAGES_OMITTED_NOTE
 from redraft.graders.judging.listwise import Ranker, knockout, stable_shuffle
 from redraft.graders.rubric import Criterion, Rubric
 from redraft.perform import ModelClient, StepClient
@@ -191,15 +193,30 @@ async def test_what_was_left_out_is_said(comparer):
     """Every answer gets an equal share of the characters."""
     model = model_of(ranks() if type(comparer) is Ranker else always("first"))
     comparison = await comparer.compare(Task("q"), some("A" * 80, "B" * 10), tab(model))
-    assert "30 characters were left out" in comparison.reason
+    assert "30 characters of candidate 0 were left out" in comparison.reason
     assert "B" * 10 in model.messages[0][-1]["content"]
+
+
+@pytest.mark.parametrize("kind", [Ranker, Pairwise])
+@pytest.mark.parametrize("images", [True, False])
+async def test_images_can_be_withheld(kind, images):
+    """As with every judge: it is sent the images of the task, or told that it does not see them."""
+    content = [{"type": "text", "text": "Which?"}, {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
+    verdict = {"ranking": [1, 2]} if kind is Ranker else {"winner": "first"}
+    model = ScriptedModel([json.dumps({"reason": "", "change": [], **verdict, "done": False})] * 2)
+    await kind(images=images).compare(Task([{"role": "user", "content": content}]), some("a", "b"), tab(model))
+    prompt = model.messages[0][-1]["content"]
+    if images:
+        assert [part["type"] for part in prompt] == ["text", "image_url"]
+    else:
+        assert prompt.endswith(IMAGES_OMITTED_NOTE)
 
 
 @pytest.mark.parametrize(
     ("make", "names"),
     [
-        (lambda: Ranker(max_group_size=1), "most"),
-        (lambda: Pairwise(max_group_size=True), "most"),
+        (lambda: Ranker(max_group_size=1), "max_group_size"),
+        (lambda: Pairwise(max_group_size=True), "max_group_size"),
         (lambda: Ranker(rubric="honesty.toml"), "rubric"),
         (lambda: Pairwise(rubric={"a": "b"}), "rubric"),
     ],
@@ -364,13 +381,13 @@ def test_any_verdicts_make_a_whole_comparison(pairs):
     st.sampled_from([Ranker(), Ranker(max_group_size=2), Ranker(max_group_size=5)]),
 )
 def test_long_lists_are_ranked_by_knockout(lengths, ranker):
-    """It ends; each stands once; the best is first; no asking shows more than `most`."""
+    """It ends; each stands once; the best is first; no asking shows more than `max_group_size`."""
     candidates, model = some(*("x" * n for n in lengths)), model_of(ranks())
     comparison = asyncio.run(ranker.compare(Task("q"), candidates, tab(model)))
     check_whole(comparison, range(len(lengths)))
     assert lengths[comparison.ranking[0]] == max(lengths)
-    assert all(len(shown(messages)) <= ranker.most for messages in model.messages)
-    assert len(comparison.votes) == (model.calls if len(lengths) > ranker.most else 0)
+    assert all(len(shown(messages)) <= ranker.max_group_size for messages in model.messages)
+    assert len(comparison.votes) == (model.calls if len(lengths) > ranker.max_group_size else 0)
 
 
 @settings(max_examples=15, deadline=None)

@@ -50,10 +50,10 @@ WEAK = {
     "citations": ["I do not know.", 'It says "the moon is made of cheese".', "The moon is made of cheese [1]."],
     "citations:tolerance=0.3": ["I do not know.", 'It says "the moon is made of cheese".'],
     "repetition": ["The cat sat on the mat. " * 30, "It is so. " * 12],
-    "readability:most=6": [
+    "readability:max_grade=6": [
         "Notwithstanding multifarious considerations, jurisprudential ramifications necessitate circumspection. " * 3
     ],
-    "readability:least=8": ["The cat sat. It was hot. " * 20],
+    "readability:min_grade=8": ["The cat sat. It was hot. " * 20],
     "pii": ["My card is 4111 1111 1111 1111", "IBAN DE89 3704 0044 0532 0130 00", "Call +44 20 7946 0958", "jane@mail.example.org"],
     "secrets": ["It is sk" + "-a1B2c3D4e5F6g7H8i9J0k1", "password = tr0ub4dor3xyz9"],
 }

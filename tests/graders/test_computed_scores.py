@@ -331,7 +331,7 @@ async def test_overlaps_in_any_script(spec):
         ("citations", 'It says "the moon is made of cheese".', 0),
         ("citations", "\u201cgreen plants turn light\u201d, but \u201cthe sun is cold and wet\u201d", 0.5),
         ("citations", 'It says "so".', 0),
-        ("citations:words=1", 'It says "light".', 1),
+        ("citations:min_words=1", 'It says "light".', 1),
         ("citations", "Plants turn light into energy [1].", 1),
         ("citations", "Plants turn light into energy. [1]", 1),
         ("citations", "The treaty was signed in 1919 [Smith 2020].", 1),
@@ -357,14 +357,14 @@ async def test_citations_against_the_context(spec, text, score):
         ("repetition", "ha" * 500, 0, 0.1),
         ("repetition", "哈哈" * 200, 0, 0.1),
         ("repetition", PLANTS + " The cat sat on the mat." * 8 + " " + PLANTS[::-1], 0.2, 0.8),
-        ("readability:most=8", "The cat sat on the mat. It was a warm day.", 1, 1),
+        ("readability:max_grade=8", "The cat sat on the mat. It was a warm day.", 1, 1),
         (
-            "readability:most=8",
+            "readability:max_grade=8",
             "Notwithstanding jurisdictional ramifications, institutional accountability necessitates " * 8,
             0,
             0,
         ),
-        ("readability:least=6,most=12", ("The cat sat. " * 30), 0, 0.6),
+        ("readability:min_grade=6,max_grade=12", ("The cat sat. " * 30), 0, 0.6),
     ],
 )
 async def test_loops_and_hard_words(spec, text, low, high):
@@ -494,7 +494,7 @@ async def test_a_field_the_task_lacks_is_said(spec):
     [
         ("exact:cas=true", "case=true\\|false"),
         ("exact:case=maybe", "true or false"),
-        ("exact:case", "no option"),
+        ("exact:case", "not an option"),
         ("numeric:pick=third", "last or first or only"),
         ("numeric:relative=nan", "a number"),
         ("numeric:absolute=-1", ">= 0"),
@@ -502,7 +502,7 @@ async def test_a_field_the_task_lacks_is_said(spec):
         ("repetition:n=0", ">= 1|\\[1, 50\\]"),
         ("repetition:n=2.5", "whole number"),
         ("pii:kinds=email|face", "phone"),
-        ("readability:least=9,most=3", "most must be"),
+        ("readability:min_grade=9,max_grade=3", "max_grade must be"),
         ("math:seconds=1000", "60"),
         ("citations:tolerance=2", "0.5"),
         ("embedding", "embedding:openai:"),
@@ -534,7 +534,7 @@ def test_every_entry_makes_what_it_shows(entry, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     made = grader_from_spec(entry.example)
     assert made.name == (entry.name if entry.name == "embedding" else entry.example)
-    assert made.free
+    assert made.model_free
     assert not find_entry(entry.name).calls_model
 
 

@@ -50,7 +50,7 @@ JUDGES = {
         Rubric.from_data(
             {
                 "criteria": [{"name": "a", "description": "x"}],
-                "examples": [{"task": "<|im_end|>", "answer": "[INST]", "scores": {"a": 3}, "why": "w"}],
+                "examples": [{"task": "<|im_end|>", "answer": "[INST]", "scores": {"a": 3}, "reason": "w"}],
             },
             "r",
             "r",

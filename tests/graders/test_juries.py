@@ -13,8 +13,8 @@ from redraft.errors import BadResponseError, BudgetExhaustedError, ConfigError, 
 from redraft.graders import FunctionGrader
 from redraft.graders.composite import Cascade, Gate, Minimum, WeightedMean
 from redraft.graders.fingerprint import grader_fingerprint
-from redraft.graders.jury import RankingJury, Jury
-from redraft.core.records import Usage
+from redraft.graders.composite import RankingJury, Jury
+from redraft.usage import Usage
 from redraft.perform import StepClient
 
 JUDGE = Judge({"truth": "It is true."})
@@ -116,7 +116,7 @@ def test_a_quorum_must_be_heard(scores, quorum, heard):
     if heard:
         assert alone(Jury(jurors, quorum=quorum)).score == pytest.approx(0.5)
     else:
-        with pytest.raises(GradingError, match=r"were heard(?s:.*)(g1|g2): .*no idea"):
+        with pytest.raises(GradingError, match=r"votes are valid(?s:.*)(g1|g2): .*no idea"):
             alone(Jury(jurors, quorum=quorum))
 
 
@@ -243,18 +243,18 @@ async def test_jurors_are_asked_at_once():
     [
         (lambda: Jury([]), "at least one"),
         (lambda: Jury("nonesuch"), "nonesuch"),
-        (lambda: Jury([Ranker()]), "Council"),
-        (lambda: Jury(["words:3"], aggregation="vote"), "how"),
+        (lambda: Jury([Ranker()]), "RankingJury"),
+        (lambda: Jury(["words:3"], aggregation="vote"), "aggregation"),
         (lambda: Jury(["words:3"], quorum=2), "quorum"),
         (lambda: Jury(["words:3"], quorum=0), "quorum"),
-        (lambda: Jury(["words:3"], repeats=0), "looks"),
-        (lambda: Jury(["words:3"], repeats=True), "looks"),
-        (lambda: Jury(["words:3"], pass_threshold=0), "passes"),
+        (lambda: Jury(["words:3"], repeats=0), "repeats"),
+        (lambda: Jury(["words:3"], repeats=True), "repeats"),
+        (lambda: Jury(["words:3"], pass_threshold=0), "pass_threshold"),
         (lambda: RankingJury([JUDGE]), "Jury"),
         (lambda: RankingJury([Ranker()], quorum=2), "quorum"),
-        (lambda: Cascade("words:3", Ranker()), "Council"),
-        (lambda: Cascade("words:3", "judge", reject_below=0), "rejects"),
-        (lambda: Gate("words:3", "judge", threshold=float("nan")), "at"),
+        (lambda: Cascade("words:3", Ranker()), "RankingJury"),
+        (lambda: Cascade("words:3", "judge", reject_below=0), "reject_below"),
+        (lambda: Gate("words:3", "judge", threshold=float("nan")), "threshold"),
         (lambda: Gate("nonesuch", "judge"), "nonesuch"),
         (lambda: WeightedMean({}), "weighted"),
         (lambda: WeightedMean([JUDGE]), "pairs"),
@@ -282,7 +282,7 @@ def ranker(*order, name="r"):
             return Comparison(order, f"{name} says so", (name,))
 
     Fixed.name = name
-    Fixed.free = True
+    Fixed.model_free = True
     return Fixed()
 
 
@@ -407,8 +407,8 @@ async def test_what_is_made_of_free_graders_is_free(make):
     """It needs no model; with a judge in it, it does. Its fingerprint is that of its parts."""
     feedback, result = await graded(make(len_is_one))
     assert (feedback.score, result.usage.calls) == (1.0, 0)
-    assert make(len_is_one).free is True
-    assert make("judge").free is False
+    assert make(len_is_one).model_free is True
+    assert make("judge").model_free is False
     assert grader_fingerprint(make(len_is_one), str) != grader_fingerprint(make(len_is_two), str)
     assert grader_fingerprint(make("judge"), lambda model: "one") != grader_fingerprint(make("judge"), lambda model: "other")
 

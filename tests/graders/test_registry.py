@@ -45,7 +45,7 @@ class Kind:
     """Likes kind words."""
 
     name = "kind_words"
-    free = True
+    model_free = True
 
     async def grade(self, task, candidate, ask):
         from redraft import Feedback
@@ -59,7 +59,7 @@ def loud(text):
 class Says:
     """Looks for a word."""
 
-    free = True
+    model_free = True
 
     def __init__(self, word="thanks"):
         self.name = f"says {word}"
@@ -132,12 +132,12 @@ def test_a_name_that_two_packages_offer_is_nobodys(install, order):
     with pytest.raises(ConfigError) as refused:
         as_grader("polite")
     assert str(refused.value).startswith(
-        "grader 'polite' is offered by offers_a 1.0 (offers_a:grade) and offers_b 1.0 (offers_b:grade), and which is meant cannot be told"
+        "grader 'polite' is ambiguous: offers_a 1.0 (offers_a:grade) and offers_b 1.0 (offers_b:grade) define it"
     )
     assert {"offers_a", "offers_b"}.isdisjoint(sys.modules)
     assert as_grader("only_a") and as_grader("only_b")
     about = find_entry("polite").about
-    assert "offers_a 1.0" in about and "offers_b 1.0" in about and about.startswith("cannot be used")
+    assert "offers_a 1.0" in about and "offers_b 1.0" in about and about.startswith("ambiguous")
     assert [e.name for e in entries()].count("polite") == 1
 
 

@@ -12,7 +12,7 @@ from redraft.errors import ConfigError
 from redraft.graders import Jury, Ranker, Rubric, find_entry
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.judges import JUDGES, gallery_entries, gallery_rubric
-from redraft.graders.judging.template import FIELDS, Template
+from redraft.graders.template import FIELDS, Template
 
 GALLERY = sorted(e.name for e in gallery_entries() if not e.name.startswith("base_"))
 WANTED = """brainstorming clarity classification closed_qa code_quality completeness conciseness correctness harmlessness helpfulness
@@ -40,7 +40,7 @@ levels = ["rude", "cold", "stiff", "civil", "warm", "just right"]
 task = "Tell Ann the sum."
 answer = "You owe 12."
 scores = { facts = 0, tone = 2 }
-why = "It is 21."
+reason = "It is 21."
 
 [[examples]]
 answer = "You owe 21, dear Ann."
@@ -60,7 +60,7 @@ criteria:
     description: Friendly.
     levels: [rude, cold, stiff, civil, warm, just right]
 examples:
-  - {task: Tell Ann the sum., answer: You owe 12., scores: {facts: 0, tone: 2}, why: It is 21.}
+  - {task: Tell Ann the sum., answer: You owe 12., scores: {facts: 0, tone: 2}, reason: It is 21.}
   - {answer: "You owe 21, dear Ann.", score: 5}
 """
 
@@ -88,7 +88,7 @@ def test_toml_yaml_and_json_hold_the_same(tmp_path, letters):
     """Whatever the file is written in, and also when the rubric is written out again."""
     (tmp_path / "letters.yaml").write_text(YAML)
     assert Rubric.load(tmp_path / "letters.yaml") == letters
-    (tmp_path / "l.json").write_text(json.dumps(letters.as_data()))
+    (tmp_path / "l.json").write_text(json.dumps(letters.to_data()))
     assert Rubric.load(str(tmp_path / "l.json")) == letters
     assert letters.criteria[0].levels == ((0, "All wrong."), (3, "One is wrong."), (5, "All right."))
     assert letters.task_fields == ("context", "reference")
@@ -177,7 +177,7 @@ words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(st
     weight=st.floats(0.1, 9),
 )
 def test_a_rubric_survives_being_written_down(names, texts, levels, weight):
-    """as_data and of are each other's inverse, through JSON."""
+    """to_data and of are each other's inverse, through JSON."""
     row = {"description": texts[0], "weight": weight, "levels": {str(n): texts[n % len(texts)] for n in levels}}
     data = {"name": "r", "criteria": [{"name": n, **row} for n in names], "examples": [{"answer": texts[-1], "score": 3}]}
     rubric = Rubric.from_data(data, "r", "here")
@@ -188,13 +188,13 @@ def test_what_the_judge_is_shown_decides_the_fingerprint(letters, monkeypatch):
     """Levels, examples, names of criteria and the prompt's own words do; what the rubric is about and called does not."""
 
     def print_of(**changes):
-        return grader_fingerprint(Judge(Rubric.from_data({**letters.as_data(), **changes}, "r", "r")), str)
+        return grader_fingerprint(Judge(Rubric.from_data({**letters.to_data(), **changes}, "r", "r")), str)
 
     first = print_of()
     assert print_of(about="something else", name="other") == first
     assert print_of(examples=[]) != first
     assert print_of(uses=["tests"]) != first
-    renamed = [{**letters.as_data()["criteria"][0], "name": "data"}]
+    renamed = [{**letters.to_data()["criteria"][0], "name": "data"}]
     assert print_of(criteria=renamed, examples=[]) != print_of(criteria=[{**renamed[0], "name": "sums"}], examples=[])
     monkeypatch.setattr(Judge, "prompt_texts", (*Judge.prompt_texts, "another sentence"))
     assert print_of() != first

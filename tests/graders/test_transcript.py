@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, ScriptedModel, Task, refine, refine_many
-from redraft.middleware import EndpointCapabilities, adapt
+from redraft.middleware import EndpointCapabilities
+from redraft.middleware.adapt import adapt
 from redraft.middleware.messages import IMAGES_OMITTED_NOTE
 from redraft.protocols import Reply, Request
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError
 from redraft.graders.judging.checklist import Checklist
-from redraft.graders.judging.transcript import render_answer, build_transcript, user_message
+from redraft.graders.judging.prompt import render_answer, build_transcript, user_message
 from redraft.models import connect
 
 PIXEL = base64.b64encode(

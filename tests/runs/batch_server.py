@@ -10,7 +10,6 @@ the log "B" is a request that was submitted, "E" its answer that was read, "L" a
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 from collections import Counter
@@ -18,7 +17,7 @@ from email import message_from_bytes
 from urllib.parse import parse_qs
 
 import orjson
-from logging_server import NONCE, Book, Endpoint, completion, http, parser, said, serve
+from logging_server import Book, Endpoint, completion, http, parser, request_hash, said, serve
 
 FIELDS = re.compile(rb"\r\ncontent-type: *([^\r]*)", re.IGNORECASE)
 
@@ -37,8 +36,8 @@ class Provider(Endpoint):
             self.counts["live"] += 1
             self.book.note("L", "0" * 32)
             return self.send(completion("live"))
-        if self.given.add_refusal:
-            return self.send({"error": {"message": "no"}}, self.given.add_refusal)
+        if self.given.refuse:
+            return self.send({"error": {"message": "no"}}, self.given.refuse)
         self.counts["calls"] += 1
         if self.counts["calls"] <= self.given.busy:
             return self.transport.write(http({"error": {"message": "slow down"}}, 429, Retry_After="0.05"))
@@ -155,7 +154,7 @@ class Provider(Endpoint):
 
 
 def sha_of(line):
-    return hashlib.sha256(NONCE.sub(b"->", orjson.dumps(line["body"]))).hexdigest()[:32]
+    return request_hash(orjson.dumps(line["body"]))
 
 
 def well(body):

@@ -1,12 +1,14 @@
 """Runs that are killed: the servers and programs that it takes, and what must hold afterwards.
 
-The tests and bench/kill.py share it. A call counts as asked again without need when its answer had been sent so long before
-the kill (`GRACE`) that it must have been in the journal.
+The tests and bench/kill.py share it. A call counts as asked again without need when its answer must have been in the
+journal before the kill: its row had gone on to the next call, or it had been sent long before.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -14,17 +16,19 @@ import sys
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryFile
+from unittest.mock import patch
 from urllib.request import urlopen
 
 HERE = Path(__file__).parent
 LINE = 52  # bytes of a line of the logging server's log
 GRACE = 0.25
+COMMIT_GRACE = 2.0  # seconds that a busy machine may need to read the last answer of a row, and to commit it
 WORDS = "rivers bridges tides clocks maps lenses kilns looms sails wells".split()
 
 
@@ -99,7 +103,7 @@ def write_rows(path, n):
 def batch(source, output, model, *options):
     """The command that refines a file of rows, whatever earlier runs taught. (Model None: what the environment says.)"""
     given = [source, "-o", output, "--journal", f"{output}.journal", *(["--model", model] if model else []), *options]
-    given += [] if "--plain" in options else ["--priors", "shipped"]
+    given += [] if "--no-noise-aware" in options else ["--priors", "shipped"]
     return [sys.executable, "-m", "redraft", "batch", *map(str, given)]
 
 
@@ -128,7 +132,7 @@ class Ended:
     err: str
 
 
-def ending(process, within=100):
+def ending(process, within=280):
     """How a process ends by itself; one that does not is an error."""
     try:
         process.wait(within)
@@ -142,11 +146,24 @@ def ending(process, within=100):
     return ended
 
 
-def run(command, within=100, **env):
+def run(command, within=280, **env):
     return ending(start(command, **env), within)
 
 
-def until(holds, process=None, within=60):
+def run_here(command, **env):
+    """The same for a `redraft` command that nobody interrupts, in this process: no interpreter has to start for it."""
+    from redraft.cli import main
+
+    assert command[:3] == [sys.executable, "-m", "redraft"]
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    root = logging.getLogger()
+    with patch.dict(os.environ, env), redirect_stdout(out), redirect_stderr(err):
+        with patch.object(root, "handlers", [logging.StreamHandler(err)]):
+            code = main(command[3:])
+    return Ended(code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode())
+
+
+def until(holds, process=None, within=280):
     """Waits until something holds."""
     end = time.monotonic() + within
     while not holds():
@@ -204,10 +221,13 @@ class Figures:
         return asdict(self)
 
 
-def compare(source, output, undisturbed, entries, kills, seconds, grace=GRACE):
+def compare(source, output, undisturbed, entries, kills, seconds):
     """The figures of a run that was killed, beside an undisturbed one."""
     wanted, got = ([json.loads(line)["id"] for line in Path(path).read_text().splitlines()] for path in (source, output))
-    asks = asked(entries)
+    asks, starts = asked(entries), defaultdict(list)
+    for kind, sha, at in entries:
+        if kind == "B":
+            starts[sha[:8]].append(at)
     return Figures(
         rows=len(wanted),
         kills=len(kills),
@@ -218,7 +238,7 @@ def compare(source, output, undisturbed, entries, kills, seconds, grace=GRACE):
         calls=len(asks),
         most_in_flight=most_in_flight(entries),
         again=sum(len(times) - 1 for times in asks.values()),
-        needless=sum(needless(times, sorted(kills), grace) for times in asks.values()),
+        needless=sum(needless(times, sorted(kills), COMMIT_GRACE, starts[sha[:8]]) for sha, times in asks.items()),
         seconds=seconds,
     )
 
@@ -242,15 +262,21 @@ def asked(entries):
     return found
 
 
-def needless(times, kills, grace):
-    """How often a call was asked again though no kill can have cost its answer."""
-    return sum(not _excused(before, after[0], kills, grace) for before, after in zip(times, times[1:], strict=False))
+def needless(times, kills, grace, starts=()):
+    """How often a call was asked again though no kill can have cost its answer.
+
+    An answer that came less than `grace` before a kill need not be in the journal yet, unless the row had gone on to its next
+    call: `starts` are the times of all calls of the row, which asks one after the other.
+    """
+    return sum(not _excused(before, after[0], kills, grace, starts) for before, after in zip(times, times[1:], strict=False))
 
 
-def _excused(before, again_at, kills, grace):
+def _excused(before, again_at, kills, grace, starts):
     began, answered = before  # (as the server saw it: what was on its way at the kill came a little after it)
-    between = kills[bisect_left(kills, began - grace) : bisect_left(kills, again_at)]
-    return any(answered is None or answered > kill - grace for kill in between)
+    if answered is None:  # its client was gone
+        return any(kill < again_at for kill in kills)
+    between = kills[bisect_left(kills, began - GRACE) : bisect_left(kills, again_at)]
+    return any(answered > kill - grace and not any(answered < start < kill for start in starts) for kill in between)
 
 
 def most_in_flight(entries, settling=0.0):
@@ -264,7 +290,7 @@ def killed_run(folder, rows, kills, server, *, seed=0, options=(), say=lambda _:
 
     Calls are told apart by their words, so drafts anew and further looks, which repeat those, are left out.
     """
-    source, options = write_rows(folder / "rows.jsonl", rows), (*options, "--plain")
+    source, options = write_rows(folder / "rows.jsonl", rows), (*options, "--no-noise-aware")
     plain, disturbed = folder / "plain.jsonl", folder / "killed.jsonl"
     begun, began = server.lines(), time.monotonic()
     first = run(batch(source, plain, server.model, *options), within=3600)

@@ -7,7 +7,7 @@ today and tomorrow: a text for a writer, an instance of the schema for who asks 
 the dice that the request itself throws). What is new in every call, the nonce of a judge's envelope, counts for nothing.
 
 The log has one line of `LINE` bytes for each thing that happens: "B" a request came, "E" its answer was sent, "X" its
-client left before; the hash of the request, and the time on the monotonic clock, which all processes of a machine share.
+client left before; the hash of the request, after the number of the row that its prompt names, in 8 digits; and the time on the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from collections import Counter
 
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 AUTHORIZATION = re.compile(rb"\r\nauthorization: *([^\r]*)", re.IGNORECASE)
+ROW = re.compile(rb"in case (\d{1,8})\b")
 NONCE = re.compile(rb"-[0-9a-f]{8}>")
 LINE = 1 + 1 + 32 + 1 + 16 + 1
 WORDS = "clear short long plain first second every other river stone paper light early often never always maybe because so".split()
@@ -76,10 +77,10 @@ class Endpoint(asyncio.Protocol):
     def take(self, head, body):
         if head.startswith(b"GET"):
             return self.transport.write(http(self.book.counts if b"/stats" in head[:20] else MODELS))
-        sha = hashlib.sha256(NONCE.sub(b"->", body)).hexdigest()[:32]
+        sha = request_hash(body)
         self.book.note("B", sha)
-        if self.given.add_refusal:
-            return self.answer(sha, refusal(head, self.given.add_refusal))
+        if self.given.refuse:
+            return self.answer(sha, refusal(head, self.given.refuse))
         self.serve(sha, body)
 
     def serve(self, sha, body):
@@ -95,6 +96,12 @@ class Endpoint(asyncio.Protocol):
         self.waiting.pop(sha, None)
         self.transport.write(answer)
         self.book.note("E", sha)
+
+
+def request_hash(body):
+    """The hash of a request without its nonce, after the number of the row that its prompt names."""
+    row = int(found[1]) if (found := ROW.search(body)) else 0
+    return f"{row:08d}{hashlib.sha256(NONCE.sub(b'->', body)).hexdigest()[:24]}"
 
 
 def said(sha, body):

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, batch, batch_sync, must
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.protocols import Reply
 from redraft.errors import AuthenticationError, ConfigError, ContextLengthError, StoreError
-from redraft.runs import Run
+from redraft.runs import BatchRun
 from redraft.storage.journal import Journal
 
 COLUMNS = [
@@ -34,10 +34,10 @@ class Writer:
     async def complete(self, request):
         await asyncio.sleep(0)
         text = json.dumps([dict(m) for m in request.messages])
-        self.asked.append((text, request.look))
+        self.asked.append((text, request.sample_index))
         if error := self.fails(text):
             raise error
-        return Reply(sha256(f"{text}{request.look}".encode()).hexdigest(), Usage(1, len(text), 64, cost=0.001))
+        return Reply(sha256(f"{text}{request.sample_index}".encode()).hexdigest(), Usage(1, len(text), 64, cost=0.001))
 
 
 def digit(text):
@@ -80,7 +80,7 @@ async def test_rows_keep_their_columns_and_get_what_came_of_them(tmp_path):
         assert (row["diagnosis"] == "reached") is (row["stop"] == "target")
         assert row["calls"] == row["iterations"] + 1
         assert row["error"] is None
-    assert (report.done, report.failed, report.ended, report.resumable) == (12, 0, "", False)
+    assert (report.done, report.failed, report.end_reason, report.resumable) == (12, 0, "", False)
     assert report.usage.calls == sum(row["calls"] for row in rows)
     assert report.uplift == pytest.approx(sum(r["best_score"] - r["initial_score"] for r in rows) / 12)
     assert report.improved + report.unchanged + report.regressed == 12
@@ -90,7 +90,7 @@ async def test_rows_keep_their_columns_and_get_what_came_of_them(tmp_path):
 
 async def test_rows_of_noisy_graders_are_told_by_what_is_believed(tmp_path):
     """First and best are set against each other as believed, so that a row that kept its first answer has gained nothing."""
-    report = await run(tmp_path, Writer(), graders=asking, n=40, min_gain=0.02)
+    report = await run(tmp_path, Writer(), graders=asking, n=40, min_expected_gain=0.02)
     rows = lines(tmp_path / "out.jsonl")
     for row in rows:
         assert 0 <= row["score_low"] <= row["best_score"] <= row["score_high"] <= 1
@@ -102,13 +102,13 @@ async def test_rows_of_noisy_graders_are_told_by_what_is_believed(tmp_path):
     assert report.uplift == pytest.approx(sum(r["best_score"] - r["initial_score"] for r in rows) / 40)
     assert report.mean_best == pytest.approx(sum(r["best_score"] for r in rows) / 40)
     assert dict(report.diagnoses) == Counter(sorted(r["diagnosis"] for r in rows if r["diagnosis"]))
-    assert set(report.diagnoses) >= {"ceiling", "too few looks"}
+    assert set(report.diagnoses) >= {"ceiling", "too few repeats"}
     assert report.improved + report.unsure + report.unchanged + report.regressed == 40
     assert report.improved and report.unsure
-    assert any("too few looks to tell row by row" in line for line in report.summary())
+    assert any("too few grades to tell row by row" in line for line in report.summary())
     assert any(line.startswith("diagnosis: ") for line in report.summary())
     before = (tmp_path / "out.jsonl").read_bytes()
-    await run(tmp_path, Writer(), graders=asking, n=40, min_gain=0.02)
+    await run(tmp_path, Writer(), graders=asking, n=40, min_expected_gain=0.02)
     assert (tmp_path / "out.jsonl").read_bytes() == before
 
 
@@ -118,7 +118,7 @@ async def test_the_same_call_again_asks_nothing(tmp_path):
     before = (tmp_path / "out.jsonl").read_bytes()
     model = Writer()
     report = await run(tmp_path, model)
-    assert (model.asked, report.kept, report.done, report.usage.calls) == ([], 12, 12, 0)
+    assert (model.asked, report.reused, report.done, report.usage.calls) == ([], 12, 12, 0)
     assert (tmp_path / "out.jsonl").read_bytes() == before
     (tmp_path / "out.jsonl").unlink()
     await run(tmp_path, model)
@@ -135,12 +135,12 @@ async def test_only_what_a_change_affects_is_redone(tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = Writer()
     report = await run(tmp_path, model, max_iterations=1)
-    assert report.kept == 11
+    assert report.reused == 11
     assert all("another question" in text for text, _ in model.asked)
     assert [row["id"] for row in lines(tmp_path / "out.jsonl")] == [row["id"] for row in rows]
     again = Writer()
     report = await run(tmp_path, again, max_iterations=2)
-    assert report.kept == 0
+    assert report.reused == 0
     assert not {*again.asked} & {*first.asked}
     assert report.usage.cached_calls >= 12
 
@@ -151,7 +151,7 @@ async def test_what_changed_can_be_told_before(tmp_path):
     table(tmp_path / "in.jsonl", 12, reference="the truth")
     before = (tmp_path / "out.jsonl.journal").read_bytes()
     model = Writer()
-    told = await Run.of(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare(explain=True)
+    told = await BatchRun.of(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare(explain=True)
     assert model.asked == []
     assert (tmp_path / "out.jsonl.journal").read_bytes() == before
     assert "12 rows changed" in told.changes[0]
@@ -163,7 +163,7 @@ async def test_a_preview_of_a_new_run(tmp_path):
     """Rows, samples, and calls as a range that the run then keeps to."""
     source = table(tmp_path / "in.jsonl", 5)
     model = Writer()
-    told = await Run.of(source, tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare()
+    told = await BatchRun.of(source, tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare()
     assert (told.rows, told.known, told.calls) == (5, 0, (5, 15))
     assert [m[0]["content"] for m in told.samples] == ["question 0", "question 1", "question 2"]
     assert list(tmp_path.iterdir()) == [source]
@@ -184,7 +184,7 @@ async def test_a_row_that_fails_stops_no_other(tmp_path):
     model = Writer()
     assert (await run(tmp_path, model)).usage.calls == 0
     report = await run(tmp_path, model, retry=["failed"])
-    assert (report.kept, report.done, report.failed) == (11, 12, 0)
+    assert (report.reused, report.done, report.failed) == (11, 12, 0)
     assert all("question 4" in text for text, _ in model.asked)
 
 
@@ -192,11 +192,11 @@ async def test_a_wrong_key_ends_the_run_at_once(tmp_path):
     """Not a million errors: few calls, no row marked as failed, and the same call goes on with the right key."""
     wrong = Writer(lambda text: AuthenticationError("the key is wrong", status=401))
     report = await run(tmp_path, wrong, n=200)
-    assert (report.ended, report.failed, report.resumable) == ("fatal", 0, True)
+    assert (report.end_reason, report.failed, report.resumable) == ("fatal", 0, True)
     assert "the key is wrong" in report.message
     assert len(wrong.asked) <= 16
     report = await run(tmp_path, Writer())
-    assert (report.done, report.ended) == (200, "")
+    assert (report.done, report.end_reason) == (200, "")
 
 
 async def test_the_budget_is_the_whole_runs(tmp_path):
@@ -204,16 +204,16 @@ async def test_the_budget_is_the_whole_runs(tmp_path):
     model = Writer()
     report = await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)
     rows = lines(tmp_path / "out.jsonl")
-    assert (report.ended, len(rows), len(model.asked)) == ("budget", 12, 10)
+    assert (report.end_reason, len(rows), len(model.asked)) == ("budget", 12, 10)
     assert {row["stop"] for row in rows} >= {"not_started"}
     assert all((row["best"] is None) == (row["stop"] == "not_started") or row["stop"] == "budget" for row in rows)
-    assert report.not_started + report.cut + report.done == 12
+    assert report.not_started + report.unfinished + report.done == 12
     before = (tmp_path / "out.jsonl").read_bytes()
-    assert (await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)).ended == "budget"
+    assert (await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)).end_reason == "budget"
     assert len(model.asked) == 10
     assert (tmp_path / "out.jsonl").read_bytes() == before
     report = await run(tmp_path, model, budget=Budget(calls=200))
-    assert (report.done, report.ended) == (12, "")
+    assert (report.done, report.end_reason) == (12, "")
     assert len(model.asked) == len(set(model.asked))
 
 
@@ -221,7 +221,7 @@ async def test_the_budget_is_the_whole_runs(tmp_path):
 async def test_a_budget_too_small_for_any_row_is_why_the_run_ended(tmp_path, budget):
     """Nothing was begun: the report says so and why, not only the rows."""
     report = await run(tmp_path, Writer(), graders=asking, budget=budget)
-    assert (report.ended, report.not_started, report.usage.calls) == ("budget", 12, 0)
+    assert (report.end_reason, report.not_started, report.usage.calls) == ("budget", 12, 0)
     assert "is too small: 0 spent, the next step, with the grades of its text, may take" in report.message
 
 
@@ -237,7 +237,7 @@ async def test_identical_rows_are_paid_for_once(tmp_path):
     assert len({row["id"] for row in rows}) == 8
     assert len({json.dumps({k: row[k] for k in COLUMNS}) for row in rows}) == 1
     assert rows[0]["cost"] == pytest.approx(0.001 * rows[0]["calls"])
-    assert report.saved == pytest.approx(7 * report.usage.cost)
+    assert report.cache_savings == pytest.approx(7 * report.usage.cost)
 
 
 async def test_ids_that_come_twice(tmp_path):
@@ -245,7 +245,7 @@ async def test_ids_that_come_twice(tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text('{"id": 1, "prompt": "a"}\n{"id": 2, "prompt": "b"}\n{"id": 1, "prompt": "c"}\n')
     model = Writer()
-    with pytest.raises(ConfigError, match=r"'1' stands twice: .*in.jsonl:1 and .*in.jsonl:3"):
+    with pytest.raises(ConfigError, match=r"'1' occurs twice: .*in.jsonl:1 and .*in.jsonl:3"):
         await run(tmp_path, model)
     assert model.asked == []
     for choice, prompts in {"first": "ab", "last": "bc", "rename": "abc"}.items():
@@ -268,12 +268,12 @@ async def test_a_file_that_it_did_not_write_is_left_alone(tmp_path):
     source = table(tmp_path / "in.jsonl", 3)
     before = source.read_bytes()
     model = Writer()
-    with pytest.raises(ConfigError, match="is one of the files that are read"):
+    with pytest.raises(ConfigError, match="is one of the input files: name another"):
         await batch(source, source, model, digit)
-    with pytest.raises(ConfigError, match="is one of the files that are read"):
+    with pytest.raises(ConfigError, match="is one of the input files: name another"):
         await batch(source, tmp_path / "out.jsonl", model, digit, errors=source)
     other = table(tmp_path / "other.jsonl", 3)
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         await batch(source, other, model, digit)
     await batch(source, tmp_path / "out.jsonl", model, digit, journal=tmp_path / "all.journal", name="one")
     with pytest.raises(ConfigError, match="another name"):
@@ -324,15 +324,15 @@ async def test_however_often_it_is_interrupted(tmp_path_factory, interruptions):
     asked = []
     for answers, now in interruptions:
         model = Writer()
-        going = Run.of(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, target_score=0.9, max_in_flight=3)
+        going = BatchRun.of(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, target_score=0.9, max_in_flight=3)
         model.fails = Impatient(going, answers, now=now)
         report = await going.go()
-        assert report.ended in {"interrupted", ""}
+        assert report.end_reason in {"interrupted", ""}
         asked.append(model.asked)
     model = Writer()
     report = await run(tmp_path, model)
     asked.append(model.asked)
-    assert (report.ended, report.done) == ("", 10)
+    assert (report.end_reason, report.done) == ("", 10)
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "calm.jsonl").read_bytes()
     everything = [call for calls in asked for call in calls]
     lost = sum(3 for _, now in interruptions if now)
@@ -367,11 +367,11 @@ async def test_rows_without_an_id_among_others_get_one(tmp_path):
 async def test_a_budget_is_no_judge(tmp_path):
     """Cut short by money again and again, and given more, a run comes to what an undisturbed one does."""
     calm = tmp_path / "calm.jsonl"
-    given = {"graders": [asking], "n": 8, "adaptive": False}  # (which the price of a call, and so the budget, does not steer)
+    given = {"graders": [asking], "n": 8, "noise_aware": False}  # (which the price of a call, and so the budget, does not steer)
     await run(tmp_path, Writer(), out="calm.jsonl", judge=None, **given)
     for calls in (3, 9, 10, 17, 25, 40, 500):
         report = await run(tmp_path, Writer(), budget=Budget(calls=calls), max_in_flight=3, **given)
-    assert report.ended == ""
+    assert report.end_reason == ""
     assert (tmp_path / "out.jsonl").read_bytes() == calm.read_bytes()
 
 
@@ -381,7 +381,7 @@ async def test_one_row_too_dear_is_not_everybodys_end(tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     report = await run(tmp_path, Writer(), budget=Budget(tokens=50_000))
     assert [row["stop"] for row in lines(tmp_path / "out.jsonl")][1] == "not_started"
-    assert (report.done, report.ended) == (3, "")
+    assert (report.done, report.end_reason) == (3, "")
 
 
 async def test_an_end_after_the_end_of_money_is_an_end(tmp_path):
@@ -396,13 +396,15 @@ async def test_an_end_after_the_end_of_money_is_an_end(tmp_path):
     source = tmp_path / "in.jsonl"
     rows = [{"id": n, "prompt": f"question {n}" + "x" * (10_500 if n == 5 else 0)} for n in range(9)]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    going = Run.of(source, tmp_path / "out.jsonl", Silent(), digit, target_score=1, budget=Budget(tokens=5000), max_in_flight=4)
+    going = BatchRun.of(
+        source, tmp_path / "out.jsonl", Silent(), digit, target_score=1, budget=Budget(tokens=5000), max_in_flight=4
+    )
     work = asyncio.ensure_future(going.go())
     while going.progress.state != "stopping":
         await asyncio.sleep(0)
     going.stop(now=True)
-    report = await asyncio.wait_for(work, 10)
-    assert report.ended == "interrupted"
+    report = await asyncio.wait_for(work, 60)
+    assert report.end_reason == "interrupted"
 
 
 @pytest.mark.parametrize("limit", ["output_tokens", "tokens", "usd"])
@@ -425,10 +427,10 @@ async def test_a_budget_is_kept_over_interruptions(tmp_path, limit, stops):
     model, most = Long(), {"output_tokens": 40_000, "tokens": 40_000, "usd": 0.4}[limit]
     source, given = table(tmp_path / "in.jsonl", 80), {"prices": {"writer": (1.0, 10.0)}, "target_score": 1, "max_in_flight": 64}
     for stop in (*stops, None):
-        going = Run.of(source, tmp_path / "out.jsonl", model, digit, budget=Budget(**{limit: most}), **given)
+        going = BatchRun.of(source, tmp_path / "out.jsonl", model, digit, budget=Budget(**{limit: most}), **given)
         model.fails = Impatient(going, stop, now=True) if stop else lambda text: None
         report = await asyncio.wait_for(going.go(), 60)
-    assert report.ended == "budget"
+    assert report.end_reason == "budget"
     assert most / 4 < served[limit] <= most
     with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
         assert journal.run("out-jsonl").metadata["spent"][limit] >= served[limit] * (1 - 1e-9)
@@ -451,7 +453,7 @@ async def test_what_was_never_sent_is_not_paid_for(tmp_path):
     model = Writer()
     source = table(tmp_path / "in.jsonl", 40)
     for stop in (5, 9):
-        going = Run.of(source, tmp_path / "out.jsonl", model, digit, budget=Budget(calls=100), max_in_flight=2, target_score=1)
+        going = BatchRun.of(source, tmp_path / "out.jsonl", model, digit, budget=Budget(calls=100), max_in_flight=2, target_score=1)
         model.fails = Impatient(going, stop, now=False)
         await going.go()
         with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
@@ -469,7 +471,7 @@ async def test_what_arrived_before_the_end_is_kept(tmp_path):
             return Reply(reply.text, reply.usage, finish_reason="length")
 
     model = Curt()
-    going = Run.of(table(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", model, digit, drafts=3, max_iterations=0)
+    going = BatchRun.of(table(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", model, digit, drafts=3, max_iterations=0)
     await going.go()
     again = Curt()
     await batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", again, digit, drafts=3, max_iterations=0)
@@ -553,4 +555,4 @@ def test_the_report_says_what_the_errors_were(tmp_path):
     report = batch_sync([{"prompt": "a"}, {"prompt": "b"}], None, broken, lambda text: 0.5, journal=tmp_path / "j")
     assert report.errors == {"ModelError": 2}
     assert "the tape is torn" in report.reasons["ModelError"]
-    assert "ModelError, for one: broken raised ValueError: the tape is torn" in "\n".join(report.summary())
+    assert "ModelError, for example: broken raised ValueError: the tape is torn" in "\n".join(report.summary())

@@ -9,13 +9,14 @@ from .killing import batch, run, write_rows
 NAMED = ("Error", "content_filter", "refus")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_every_row_ends_in_a_result_or_in_a_named_error(tmp_path, serve):
     """200 rows, an eighth of the calls gone wrong in 17 ways: none hangs, none is lost, and what failed can be done again."""
     source, output = write_rows(tmp_path / "rows.jsonl", 200), tmp_path / "out.jsonl"
     chaos = serve("--share", 0.12, "--latency", 0.01, script="chaos_server.py")
     command = batch(source, output, chaos.model, "--timeout", 1, "--max-iterations", 1)
-    ended = run(command, within=120)
+    ended = run(command)
     injected = chaos.counts()
     rows = list(map(json.loads, output.read_text().splitlines()))
     assert [row["id"] for row in rows] == [f"row-{i}" for i in range(200)]

@@ -9,14 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from redraft.core.records import Candidate, Feedback, Outcome, StopReason, Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError, RedraftError
-from redraft.runs.export import Provenance, export
-from redraft.runs.pairs import FORMATS, Lesson, LeftOut, Recipe, types_of
+from redraft.export.result import Provenance
+from redraft.export.writer import export
+from redraft.export.formats import FORMATS, TraceExamples, NotExportable, ExportConfig, types_of
 
 JUDGE = (PanelGrader("judge"),)
 GATED = (PanelGrader("words:<9", must=True), PanelGrader("judge"))
@@ -31,7 +32,7 @@ def trace(*answers, task="Why is the sky blue?", panel=JUDGE):
         grown += Candidate(i, text, **{"parent": i - 1 if i else None, "by": "m", "role": "refine", **more})
         for seat, score in zip(panel, scores if isinstance(scores, tuple) else (scores,) * len(panel), strict=True):
             if score is not None:
-                grown += Feedback(score, "so so", ("be brief",), candidate=i, grader=seat.grader)
+                grown += Feedback(score, "so so", ("be brief",), candidate=i, grader=seat.name)
     return grown + Outcome(grown.best.id if grown.best else None, StopReason.PATIENCE)
 
 
@@ -46,7 +47,7 @@ def lines(path):
 def exported(tmp_path, traces, **recipe):
     """The examples of a single file, and the numbers."""
     path = tmp_path / "out.jsonl"
-    numbers = export(numbered(traces), path, Recipe(**recipe), RUN, overwrite=True)
+    numbers = export(numbered(traces), path, ExportConfig(**recipe), RUN, overwrite=True)
     return lines(path), numbers
 
 
@@ -67,7 +68,7 @@ ORIGIN = {
     ("recipe", "columns"),
     [
         (
-            Recipe("preference"),
+            ExportConfig("preference"),
             {
                 "prompt": SKY,
                 "chosen": said("answer 1")[0],
@@ -80,16 +81,16 @@ ORIGIN = {
             },
         ),
         (
-            Recipe("unpaired"),
+            ExportConfig("unpaired"),
             {"prompt": SKY, "completion": said("answer 1")[0], "label": True, "redraft_by": "m", "redraft_score": 0.9},
         ),
         (
-            Recipe("prompt-completion", style="standard"),
+            ExportConfig("prompt-completion", style="standard"),
             {"prompt": "Why is the sky blue?", "completion": "answer 1", "redraft_by": "m", "redraft_score": 0.9},
         ),
-        (Recipe("messages"), {"messages": SKY + said("answer 1")[0], "redraft_by": "m", "redraft_score": 0.9}),
+        (ExportConfig("messages"), {"messages": SKY + said("answer 1")[0], "redraft_by": "m", "redraft_score": 0.9}),
         (
-            Recipe("stepwise"),
+            ExportConfig("stepwise"),
             {
                 "prompt": "Why is the sky blue?",
                 "completions": ["answer 0", "answer 1", "answer 2"],
@@ -99,7 +100,7 @@ ORIGIN = {
             },
         ),
     ],
-    ids=lambda x: x.format if isinstance(x, Recipe) else "",
+    ids=lambda x: x.format if isinstance(x, ExportConfig) else "",
 )
 def test_what_a_refinement_gives(tmp_path, recipe, columns):
     """The columns of the first example are the trainers' own, then ours; the card tells the type of each."""
@@ -120,7 +121,7 @@ def test_a_trajectory_is_the_whole_refinement(tmp_path):
         (2, 1, "answer 2", 0.9, False),
     ]
     assert (row["best"], row["stop"], row["prompt"]) == (2, "patience", SKY)
-    view = {"grader": "judge", "look": 0, "score": 0.9, "reason": "so so", "actions": ["be brief"], "done": None}
+    view = {"grader": "judge", "repeat": 0, "score": 0.9, "reason": "so so", "actions": ["be brief"], "done": None}
     assert row["candidates"][2]["feedback"] == [view]
     assert numbers.means == {"first": 0.3, "best": 0.9}
 
@@ -253,12 +254,13 @@ runs = st.lists(
 
 def any_examples(traces, **recipe):
     for one in traces:
-        with suppress(LeftOut):
-            if Lesson(one, Recipe(**recipe)).examples():
+        with suppress(NotExportable):
+            if TraceExamples(one, ExportConfig(**recipe)).examples():
                 return True
     return False
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # many runs have no pair
 @given(runs, st.sampled_from([0.0, 0.1, 0.25]), st.sampled_from(["best-first", "best-worst", "all"]))
 def test_every_pair_is_a_pair(tmp_path_factory, traces, margin, pairs):
     """Chosen scored more by the margin, is another text, whole and without a broken must; no pair twice; every row is counted."""
@@ -296,7 +298,7 @@ def test_nothing_stands_twice(tmp_path_factory, traces, format):
 def test_a_prompt_stays_on_its_side(tmp_path):
     """Whatever else is in the run, in whatever order, in whatever run; and the share is about what was asked for."""
     traces = [trace(0.1, 0.9, task=f"Question {i}") for i in range(400)]
-    recipe = Recipe(test_size=0.25, salt="s")
+    recipe = ExportConfig(test_size=0.25, salt="s")
 
     def sides(rows, name):
         done = export(rows, tmp_path / f"{name}.jsonl", recipe, Provenance(name))
@@ -313,7 +315,7 @@ def test_a_prompt_stays_on_its_side(tmp_path):
     assert part["test"] == whole["test"] & {t.task.prompt for t in some}
     spaced = [trace(0.1, 0.9, task=f" Question  {i}\n") for i in range(400)]
     assert {" ".join(q.split()) for q in sides(numbered(spaced), "spaced")["test"]} == whole["test"]
-    recipe = Recipe(test_size=0.25, salt="another")
+    recipe = ExportConfig(test_size=0.25, salt="another")
     assert sides(numbered(traces), "salted")["test"] != whole["test"]
 
 
@@ -322,14 +324,14 @@ def test_an_empty_side_leaves_no_file(tmp_path, side):
     """Not even that of an earlier export: `datasets` would not load it, and old examples would look like new ones."""
     salt = next(s for s in map(str, range(99)) if _in_test(s) == (side == "train"))
     (tmp_path / f"out.{side}.jsonl").write_text('{"old": 1}\n')
-    done = export(numbered([trace(0.1, 0.9)]), tmp_path / "out.jsonl", Recipe(test_size=0.5, salt=salt), RUN, overwrite=True)
+    done = export(numbered([trace(0.1, 0.9)]), tmp_path / "out.jsonl", ExportConfig(test_size=0.5, salt=salt), RUN, overwrite=True)
     assert [str(p) for p in tmp_path.iterdir()] == list(done.files)
     assert len(lines(tmp_path / done.files[0])) == 1
 
 
 def _in_test(salt):
-    recipe = Recipe(test_size=0.5, salt=salt)
-    return Lesson(trace(0.1), recipe).prompt.in_test(recipe)
+    recipe = ExportConfig(test_size=0.5, salt=salt)
+    return TraceExamples(trace(0.1), recipe).prompt.in_test(recipe)
 
 
 # What other libraries make of it
@@ -357,7 +359,7 @@ HARD = [
 @pytest.mark.parametrize("files", ["jsonl", "parquet"])
 def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):
     """Both splits, by the name of the folder alone, every value as it was: texts that look like dates stay texts."""
-    recipe = Recipe(format, test_size=0.4, files=files)
+    recipe = ExportConfig(format, test_size=0.4, files=files)
     more = [trace(0.1, 0.9, task=f"Question {i}") for i in range(20)]
     done = export(numbered([*HARD, *more]), tmp_path / "data", recipe, Provenance("r"))
     loaded = load(str(tmp_path / "data"))
@@ -373,9 +375,9 @@ def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):
 def test_a_file_loads(tmp_path, load, format, ending):
     """A single file, as the kind that its name says."""
     path = tmp_path / f"out.{ending}"
-    done = export(numbered(trace(0.1, 0.9, task=f"Question {i}") for i in range(3)), path, Recipe(format), RUN)
+    done = export(numbered(trace(0.1, 0.9, task=f"Question {i}") for i in range(3)), path, ExportConfig(format), RUN)
     loaded = load("parquet" if ending == "parquet" else "json", data_files=str(path))["train"]
-    assert (len(loaded), loaded.column_names) == (done.train, list(types_of(Recipe(format))))
+    assert (len(loaded), loaded.column_names) == (done.train, list(types_of(ExportConfig(format))))
 
 
 def test_trl_takes_the_columns_for_its_own(tmp_path, load):
@@ -389,7 +391,7 @@ def test_trl_takes_the_columns_for_its_own(tmp_path, load):
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
     )
     for format in ("preference", "unpaired", "prompt-completion", "messages"):
-        export(numbered([trace(0.1, 0.9)]), tmp_path / format, Recipe(format), RUN)
+        export(numbered([trace(0.1, 0.9)]), tmp_path / format, ExportConfig(format), RUN)
         dataset = load(str(tmp_path / format))["train"]
         assert trl.is_conversational(dataset[0])
         templated = trl.apply_chat_template(dataset[0], tokenizer)
@@ -411,7 +413,7 @@ def test_the_card_tells_how_it_was_made(tmp_path):
     card = {"status": "trusted", "words": "preference 0.81 [0.76, 0.85] of 300 rows"}
     panel = (PanelGrader("helpful", card=card), PanelGrader("words:<9"))
     traces = [trace(0.2, 0.8, panel=panel), trace(0.5, 0.5, task="b"), trace(0.1, 0.2, task="c", panel=panel)]
-    done = export(numbered(traces), tmp_path / "data", Recipe(min_margin=0.05), RUN)
+    done = export(numbered(traces), tmp_path / "data", ExportConfig(min_margin=0.05), RUN)
     text = (tmp_path / "data" / "README.md").read_text()
     header = yaml.safe_load(text.split("---\n")[1])
     assert (header["license"], header["pretty_name"], header["size_categories"]) == ("unknown", "nightly", ["n<1K"])
@@ -440,7 +442,7 @@ def test_hostile_names_stay_names(tmp_path):
     seat = PanelGrader(HOSTILE, card={"status": HOSTILE, "words": HOSTILE})
     panel = (seat, PanelGrader("second", card="no mapping"))
     rows = [trace(0.2, (HOSTILE, 0.8, {"by": HOSTILE}), panel=panel, task=HOSTILE)]
-    export(numbered(rows), tmp_path / "data", Recipe(), Provenance(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}))
+    export(numbered(rows), tmp_path / "data", ExportConfig(), Provenance(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}))
     text = (tmp_path / "data" / "README.md").read_text()
     assert list(yaml.safe_load_all(text.split("\n---\n")[0])) == [yaml.safe_load(text.split("\n---\n")[0])]
     header = yaml.safe_load(text.split("\n---\n")[0])
@@ -454,7 +456,7 @@ def test_hostile_names_stay_names(tmp_path):
 def test_a_thousand_graders_do_not_fill_the_card(tmp_path):
     """Specs may come from the data, one a row: the card names fifty and counts the rest together."""
     traces = [trace(0.2, ("b", 0.9, {"by": f"m{i}"}), task=str(i), panel=(PanelGrader(f"words:<{i}"),)) for i in range(120)]
-    done = export(numbered(traces), tmp_path / "data", Recipe(), RUN)
+    done = export(numbered(traces), tmp_path / "data", ExportConfig(), RUN)
     assert len(done.graders) == len(done.writers) == 51
     assert done.writers["others"] == 120 - 49
 
@@ -464,7 +466,7 @@ def test_a_second_export_replaces_the_first(tmp_path):
     path, traces = tmp_path / "data", [trace(0.1, 0.9, task=str(i)) for i in range(9)]
     told = []
     for _ in range(2):
-        export(numbered(traces), path, Recipe(test_size=0.5), RUN)
+        export(numbered(traces), path, ExportConfig(test_size=0.5), RUN)
         told.append({p.name: p.read_bytes() for p in sorted(path.iterdir())})
     assert told[0] == told[1]
     assert list(told[0]) == ["README.md", "test.jsonl", "train.jsonl"]
@@ -474,7 +476,7 @@ def test_a_foreign_readme_is_never_replaced(tmp_path):
     """A folder with a README.md that no export wrote is refused before anything is written."""
     (tmp_path / "README.md").write_text("# My project\n")
     with pytest.raises(ConfigError, match=r"README\.md of its own"):
-        export([], tmp_path, Recipe(), RUN)
+        export([], tmp_path, ExportConfig(), RUN)
     assert [p.name for p in tmp_path.iterdir()] == ["README.md"]
 
 
@@ -490,7 +492,7 @@ def test_a_foreign_readme_is_never_replaced(tmp_path):
         ({"test_size": 1.0}, r"test_size must be a number in \[0, 1\), got 1.0"),
         ({"test_size": True}, "test_size must be a number"),
         ({"good": 2, "format": "messages"}, "good must be a number"),
-        ({"good": 0.5}, "good is for unpaired, prompt-completion, messages; format 'preference' has no use for 0.5"),
+        ({"good": 0.5}, "good is for unpaired, prompt-completion, messages; format 'preference' does not use 0.5"),
         ({"min_margin": 0.1, "format": "messages"}, "min_margin is for preference"),
         ({"pairs": "all", "format": "messages"}, "pairs is for preference, unpaired"),
         ({"style": "standard", "format": "messages"}, "style is for"),
@@ -499,10 +501,12 @@ def test_a_foreign_readme_is_never_replaced(tmp_path):
 def test_a_recipe_that_cannot_be(settings, words):
     """Refused with the name, the value and what is allowed."""
     with pytest.raises(ConfigError, match=words):
-        Recipe(**settings)
+        ExportConfig(**settings)
 
 
-@pytest.mark.parametrize(("name", "recipe"), [("out.csv", Recipe()), ("out.txt", Recipe()), ("-", Recipe(test_size=0.5))])
+@pytest.mark.parametrize(
+    ("name", "recipe"), [("out.csv", ExportConfig()), ("out.txt", ExportConfig()), ("-", ExportConfig(test_size=0.5))]
+)
 def test_a_path_that_cannot_be(tmp_path, name, recipe):
     """Cells hold no messages, and stdout no two files."""
     with pytest.raises(ConfigError, match="path must"):
@@ -513,16 +517,16 @@ def test_a_run_that_gives_nothing_says_so(tmp_path):
     """No file, nor a folder, and the reasons with their counts: an empty file is one that nobody can load."""
     for name in ("out.jsonl", "data"):
         with pytest.raises(RedraftError, match=r"none of the 2 rows of run .* gives an example: 2 x no better answer"):
-            export(numbered([trace(0.5, 0.5)] * 2), tmp_path / name, Recipe(), RUN)
+            export(numbered([trace(0.5, 0.5)] * 2), tmp_path / name, ExportConfig(), RUN)
     assert not list(tmp_path.glob("*.jsonl"))
     assert not list(tmp_path.glob("*/*"))
 
 
 def test_an_example_is_made_or_left_out():
     """Whoever makes examples of one trace gets at least one, or the reason."""
-    assert len(Lesson(trace(0.1, 0.9), Recipe()).examples()) == 1
-    with pytest.raises(LeftOut, match="only one"):
-        Lesson(trace(0.1), Recipe()).examples()
+    assert len(TraceExamples(trace(0.1, 0.9), ExportConfig()).examples()) == 1
+    with pytest.raises(NotExportable, match="only one"):
+        TraceExamples(trace(0.1), ExportConfig()).examples()
 
 
 def test_it_goes_from_a_journal_to_a_file(tmp_path):
@@ -539,7 +543,7 @@ def test_it_goes_from_a_journal_to_a_file(tmp_path):
             journal.append_records("nightly", f"id {n}", 0, [record_to_json(r) for r in told.records])
             journal.finish_row("nightly", f"id {n}", "done" if n else "open", {})
     with Journal(path, read_only=True) as journal:
-        done = export(journal.traces("nightly"), tmp_path / "out.jsonl", Recipe(), RUN)
+        done = export(journal.traces("nightly"), tmp_path / "out.jsonl", ExportConfig(), RUN)
     assert (done.rows, done.train) == (2, 2)
     assert [r["redraft_row"] for r in lines(tmp_path / "out.jsonl")] == ["id 0", "id 1"]
 
@@ -552,13 +556,13 @@ def test_a_run_that_breaks_off_leaves_no_half_file(tmp_path):
         raise OSError("the journal is gone")
 
     with pytest.raises(OSError, match="the journal is gone"):
-        export(broken(), tmp_path / "data", Recipe(), RUN)
+        export(broken(), tmp_path / "data", ExportConfig(), RUN)
     assert not list((tmp_path / "data").iterdir())
 
 
 def test_stdout_takes_json_lines(capfdbinary):
     """ "-" is stdout."""
-    done = export(numbered([trace(0.1, 0.9)]), "-", Recipe(), RUN)
+    done = export(numbered([trace(0.1, 0.9)]), "-", ExportConfig(), RUN)
     assert (json.loads(capfdbinary.readouterr().out)["redraft_margin"], done.files) == (0.8, ("-",))
 
 
@@ -566,26 +570,26 @@ def test_a_file_that_is_there_is_not_replaced_unasked(tmp_path):
     """It is named, with what allows it; an empty one is nothing to lose."""
     path = tmp_path / "out.jsonl"
     path.write_text("precious\n")
-    with pytest.raises(ConfigError, match=r"out\.jsonl' is there already.*--overwrite"):
-        export(numbered([trace(0.2, 0.8)]), path, Recipe(), RUN)
+    with pytest.raises(ConfigError, match=r"out\.jsonl' exists already.*--overwrite"):
+        export(numbered([trace(0.2, 0.8)]), path, ExportConfig(), RUN)
     assert path.read_text() == "precious\n"
-    export(numbered([trace(0.2, 0.8)]), path, Recipe(), RUN, overwrite=True)
+    export(numbered([trace(0.2, 0.8)]), path, ExportConfig(), RUN, overwrite=True)
     assert len(lines(path)) == 1
     path.write_text("")
-    export(numbered([trace(0.2, 0.8)]), path, Recipe(), RUN)
+    export(numbered([trace(0.2, 0.8)]), path, ExportConfig(), RUN)
     assert len(lines(path)) == 1
 
 
 def test_a_folder_gives_up_only_what_an_export_has_written(tmp_path):
     """What its card names is renewed; a file that it does not name is refused, and all stays as it was."""
     folder = tmp_path / "set"
-    export(numbered([trace(0.2, 0.8)]), folder, Recipe(), RUN)
-    export(numbered([trace(0.2, 0.8), trace(0.1, 0.7, task="Why?")]), folder, Recipe(), RUN)
+    export(numbered([trace(0.2, 0.8)]), folder, ExportConfig(), RUN)
+    export(numbered([trace(0.2, 0.8), trace(0.1, 0.7, task="Why?")]), folder, ExportConfig(), RUN)
     assert len(lines(folder / "train.jsonl")) == 2
     (folder / "test.jsonl").write_text("precious\n")
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
-    with pytest.raises(ConfigError, match=r"test\.jsonl' is there already"):
-        export(numbered([trace(0.2, 0.8)]), folder, Recipe(test_size=0.5), RUN)
+    with pytest.raises(ConfigError, match=r"test\.jsonl' exists already"):
+        export(numbered([trace(0.2, 0.8)]), folder, ExportConfig(test_size=0.5), RUN)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
 
 
@@ -593,21 +597,22 @@ FULL = """
 import resource, sys
 from types import SimpleNamespace
 from redraft.core.records import Candidate, Feedback
-from redraft.core.trace import Seat, Trace
+from redraft.core.trace import PanelGrader, Trace
 from redraft.core.records import Task
-from redraft.runs.export import Provenance, export
-from redraft.runs.pairs import Recipe
+from redraft.export.result import Provenance
+from redraft.export.writer import export
+from redraft.export.formats import ExportConfig
 
 def rows():
     for n in range(3000):
-        grown = Trace(Task(f"q{n}"), (Seat("judge"),))
+        grown = Trace(Task(f"q{n}"), (PanelGrader("judge"),))
         for i in range(2):
             grown += Candidate(i, f"{n} {i} " + "a" * 1000)
             grown += Feedback(0.2 + i / 2, "so so", candidate=i, grader="judge")
         yield SimpleNamespace(id=str(n)), grown
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
-export(rows(), sys.argv[1], Recipe(), Provenance("r"), overwrite=True)
+export(rows(), sys.argv[1], ExportConfig(), Provenance("r"), overwrite=True)
 """
 
 
@@ -617,11 +622,11 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, name, there):
     """No half file and no empty one; the error names the file and says so."""
     path = tmp_path / name
     if there:
-        export(numbered([trace(0.2, 0.8)]), path, Recipe(), RUN)
+        export(numbered([trace(0.2, 0.8)]), path, ExportConfig(), RUN)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     ended = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60)
     assert ended.returncode and name in ended.stderr and "cannot be written: File too large" in ended.stderr, ended.stderr
-    assert "what was there before is as it was" in ended.stderr
+    assert "earlier files are unchanged" in ended.stderr
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
@@ -636,10 +641,10 @@ def test_prompts_are_the_users_own_unless_demands_are_asked_for(tmp_path):
         assert "Why 0?\\n\\nThe answer must meet this:\\n- at most 8 words" in json.dumps(told)
     sides = []
     for with_demands in (False, True):
-        recipe = Recipe(test_size=0.5, with_demands=with_demands)
+        recipe = ExportConfig(test_size=0.5, with_demands=with_demands)
         export(numbered(traces), tmp_path / "split", recipe, RUN, overwrite=True)
         sides.append([row["redraft_row"] for row in lines(tmp_path / "split" / "test.jsonl")])
         card = (tmp_path / "split" / "README.md").read_text()
-        assert ("with the demands, as the writer was told them" in card) is with_demands
+        assert ("with the requirements, as the model was given them" in card) is with_demands
     assert sides[0] == sides[1]
     assert 0 < len(sides[0]) < 20

@@ -22,4 +22,4 @@ async def test_a_script_that_forbids_ends_the_run(tmp_path):
     source.write_text(json.dumps({"prompt": "Say it"}) + "\n")
     model = ScriptedModel([AuthenticationError("status 403", status=403), "fine"])
     report = await batch(source, tmp_path / "out.jsonl", model, lambda text: 1.0, max_iterations=0)
-    assert (report.ended, report.done, len(model.messages)) == ("fatal", 0, 1)
+    assert (report.end_reason, report.done, len(model.messages)) == ("fatal", 0, 1)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from .killing import batch, ending, run, start, until, write_rows
+from .killing import batch, ending, run_here, start, until, write_rows
 
 KEY = "sk-canary-5f2d9c81e7a6"
 
@@ -35,7 +35,7 @@ def test_a_key_from_the_environment(tmp_path, rows, serve):
     """The key of OPENAI_API_KEY, in a run that goes well."""
     server = serve("--latency", 0.01)
     env = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{server.url}/v1", "REDRAFT_MODEL": "openai:m"}
-    ended = run(batch(rows, tmp_path / "out.jsonl", None), **env)
+    ended = run_here(batch(rows, tmp_path / "out.jsonl", None), **env)
     assert ended.code == 3, ended.err
     found = everywhere(tmp_path, ended)
     assert {"out.jsonl", "out.jsonl.journal", "out.jsonl.errors.jsonl"} <= found.keys()
@@ -51,7 +51,7 @@ def test_a_key_in_the_url_of_a_run_that_is_killed(tmp_path, rows, serve):
     killed = ending(process)
     assert (tmp_path / "out.jsonl.journal-wal").exists()
     shown = [
-        run([sys.executable, "-m", "redraft", "runs", *args, "--journal", str(tmp_path / "out.jsonl.journal")])
+        run_here([sys.executable, "-m", "redraft", "runs", *args, "--journal", str(tmp_path / "out.jsonl.journal")])
         for args in (["list", "--json"], ["show", "out-jsonl"])
     ]
     assert all(each.code == 0 for each in shown), shown
@@ -62,7 +62,7 @@ def test_a_key_in_the_url_of_a_run_that_is_killed(tmp_path, rows, serve):
 def test_a_server_that_repeats_the_key_in_its_errors(tmp_path, rows, serve, status, code):
     """What a server says is kept for people to read, without the key in it."""
     server = serve("--refuse", status)
-    ended = run(batch(rows, tmp_path / "out.jsonl", keyed(server), "--json"))
+    ended = run_here(batch(rows, tmp_path / "out.jsonl", keyed(server), "--json"))
     assert ended.code == code, ended.err
     assert "you came with" in ended.err + ended.out + (tmp_path / "out.jsonl").read_text()
     assert_nowhere(everywhere(tmp_path, ended))
@@ -73,7 +73,7 @@ def test_a_key_in_the_query_of_a_url(tmp_path, rows, serve, status, code):
     """As gateways and Azure want it: sent with every request, and kept nowhere."""
     server = serve("--refuse", status)
     url, _, name = server.model.partition("#")
-    ended = run(batch(rows, tmp_path / "out.jsonl", f"{url}?code={KEY}#{name}", "--json"))
+    ended = run_here(batch(rows, tmp_path / "out.jsonl", f"{url}?code={KEY}#{name}", "--json"))
     assert ended.code == code, ended.err
     assert_nowhere(everywhere(tmp_path, ended))
 
@@ -85,7 +85,7 @@ def test_a_trace_keeps_the_address_without_its_secrets(tmp_path, serve):
     secret = f"{url.replace('://', f'://u:{KEY}@')}?sig={KEY}#{name}"
     trace = tmp_path / "run.json"
     command = [sys.executable, "-m", "redraft", "run", "Say hello."]
-    first = run([*command, "--model", secret, "--judge", secret, "--trace", str(trace), "--json", "--max-iterations", "0"])
+    first = run_here([*command, "--model", secret, "--judge", secret, "--trace", str(trace), "--json", "--max-iterations", "0"])
     assert first.code == 0, first.err
     assert url.split("?")[0] in trace.read_text()
     assert_nowhere(everywhere(tmp_path, first))
@@ -98,5 +98,5 @@ def test_what_is_looked_for_shows_no_key(tmp_path, model):
     """`redraft models` shows where, and not with what."""
     for name in ("REDRAFT_MODEL", "OPENAI_BASE_URL"):
         for more in ([], ["--json"]):
-            ended = run([sys.executable, "-m", "redraft", "models", *more], **{name: model.format(key=KEY)})
+            ended = run_here([sys.executable, "-m", "redraft", "models", *more], **{name: model.format(key=KEY)})
             assert_nowhere(everywhere(tmp_path, ended))

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from redraft import Budget, Feedback
 from redraft.middleware import EndpointLimiter
 from redraft.protocols import Reply
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.errors import ConfigError, StoreError
-from redraft.runs import Limits, Run
-from redraft.runs import run as doors
-from redraft.runs.part import Shard
-from redraft.runs.shards import gather
-from redraft.runs.shares import Share, Shares, Use
+from redraft.runs import EndpointLimits, BatchRun
+from redraft.runs import api
+from redraft.runs.executors.shard_worker import ShardWorker
+from redraft.runs.executors.sharded import merge_shards
+from redraft.runs.executors.quotas import Quota, QuotaSplitter, QuotaUse
 from redraft.storage.journal import Journal
 from redraft.storage.shard_merge import shard_journals
 
@@ -83,17 +83,17 @@ class Here:
     def check(self, **_):
         pass
 
-    async def keep(self, rows):
+    async def store(self, rows):
         return lambda: rows
 
-    def hire(self):
-        return Shard()
+    def start_worker(self):
+        return ShardWorker()
 
 
 class Mortal(Here):
     """A crew whose shards die with every trade, and come again."""
 
-    def hire(self):
+    def start_worker(self):
         return Dying()
 
 
@@ -101,17 +101,17 @@ class Dying:
     async def run(self, errand):
         self.gone = asyncio.Event()
         await self.gone.wait()
-        return await Shard().trade(Share())
+        return await ShardWorker().exchange_quota(Quota())
 
-    async def trade(self, share, order):
+    async def exchange_quota(self, share, order):
         if order:
             self.gone.set()
-        return await Shard().trade(share, order)
+        return await ShardWorker().exchange_quota(share, order)
 
 
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr(doors, "Cluster", Here)
+    monkeypatch.setattr(api, "RayPool", Here)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def rows(tmp_path):
 
 
 def go(rows, output, model, **given):
-    return asyncio.run(Run.of(rows, output, model, length, **{"engine": "ray", "shards": 3, **given}).go())
+    return asyncio.run(BatchRun.of(rows, output, model, length, **{"engine": "ray", "shards": 3, **given}).go())
 
 
 def known(journal, run):
@@ -140,7 +140,7 @@ def test_shards_come_to_what_one_process_comes_to(tmp_path, rows, here):
     assert [row for row, _ in known(tmp_path / "b.jsonl.journal", "b-jsonl")] == [
         row for row, _ in known(tmp_path / "a.jsonl.journal", "a-jsonl")
     ]
-    assert (many.done, many.kept, many.usage, many.uplift) == (one.done, 0, one.usage, pytest.approx(one.uplift))
+    assert (many.done, many.reused, many.usage, many.uplift) == (one.done, 0, one.usage, pytest.approx(one.uplift))
     assert shard_journals(tmp_path / "b.jsonl.journal") == []
 
 
@@ -151,7 +151,7 @@ def test_a_finished_run_asks_nobody(tmp_path, rows, here):
     written, asked = (tmp_path / "a.jsonl").read_bytes(), len(model.asked)
     for how in [dict(), dict(shards=5), dict(engine="local", shards=None)]:
         report = go(rows, tmp_path / "a.jsonl", model, **how)
-        assert (report.kept, len(model.asked), (tmp_path / "a.jsonl").read_bytes()) == (ROWS, asked, written)
+        assert (report.reused, len(model.asked), (tmp_path / "a.jsonl").read_bytes()) == (ROWS, asked, written)
 
 
 @pytest.mark.parametrize("after", [dict(shards=2), dict(shards=5), dict(engine="local", shards=None)])
@@ -161,7 +161,7 @@ def test_an_interrupted_run_goes_on_however_it_is_divided_then(tmp_path, rows, h
     go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
 
     async def stopped():
-        run = Run.of(rows, tmp_path / "a.jsonl", model, length, engine="ray", shards=3, max_in_flight=3)
+        run = BatchRun.of(rows, tmp_path / "a.jsonl", model, length, engine="ray", shards=3, max_in_flight=3)
         going = asyncio.ensure_future(run.go())
         while len(model.asked) < 20 and not going.done():
             await asyncio.sleep(0.005)
@@ -170,9 +170,9 @@ def test_an_interrupted_run_goes_on_however_it_is_divided_then(tmp_path, rows, h
         return await going
 
     report = asyncio.run(stopped())
-    assert (report.ended, report.resumable) == ("interrupted", True), report.message
+    assert (report.end_reason, report.resumable) == ("interrupted", True), report.message
     assert 0 < len((tmp_path / "a.jsonl").read_text().splitlines()) == report.done < ROWS
-    assert go(rows, tmp_path / "a.jsonl", model, **after).ended == ""
+    assert go(rows, tmp_path / "a.jsonl", model, **after).end_reason == ""
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert sorted(model.asked) == sorted(whole.asked)
 
@@ -196,7 +196,7 @@ def test_a_budget_of_tokens_is_kept_however_it_is_divided(tmp_path, rows, here, 
     """Answers are as long as they may be; nothing is written beyond the limit, and what was is told."""
     model = Long()
     report = go(rows, tmp_path / "a.jsonl", model, shards=shards, budget=Budget(**{limit: 20_000}), max_in_flight=24)
-    assert report.ended == "budget"
+    assert report.end_reason == "budget"
     assert 10_000 < model.written + model.read * (limit == "tokens") <= 20_000
     assert report.usage.tokens == model.written + model.read
     assert not report.excess
@@ -208,20 +208,20 @@ def test_a_budget_is_that_of_all_shards(tmp_path, rows, here):
     go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
     most = len(whole.asked) // 2
     report = go(rows, tmp_path / "a.jsonl", model, budget=Budget(calls=most), max_in_flight=6)
-    assert (report.ended, len(model.asked)) == ("budget", most)
+    assert (report.end_reason, len(model.asked)) == ("budget", most)
     assert report.message.startswith(f"the budget of {most} calls is used up")
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == ROWS
     assert report.done > 0
     assert report.not_started > 0
     report = go(rows, tmp_path / "a.jsonl", model, budget=Budget(calls=len(whole.asked)))
-    assert (report.ended, len(model.asked)) == ("", len(whole.asked))
+    assert (report.end_reason, len(model.asked)) == ("", len(whole.asked))
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_a_deadline_is_that_of_all_shards(tmp_path, rows, here):
     """Every row is in the output when the time is up."""
     report = go(rows, tmp_path / "a.jsonl", Asked(0.4), deadline=1.0, max_in_flight=6)
-    assert report.ended == "deadline"
+    assert report.end_reason == "deadline"
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == ROWS
 
 
@@ -229,15 +229,15 @@ def test_a_journal_that_a_worker_cannot_reach_is_named(tmp_path, rows, monkeypat
     """Where the machines share no file system, it is said so; nothing is asked."""
 
     class Elsewhere(Here):
-        def hire(self):
-            shard, run = Shard(), Shard.run
+        def start_worker(self):
+            shard, run = ShardWorker(), ShardWorker.run
             shard.run = lambda errand: run(shard, replace(errand, journal=tmp_path / "nowhere" / "j.1-of-3"))
             return shard
 
-    monkeypatch.setattr(doors, "Cluster", Elsewhere)
+    monkeypatch.setattr(api, "RayPool", Elsewhere)
     model = Asked()
     report = go(rows, tmp_path / "a.jsonl", model)
-    assert (report.ended, model.asked) == ("disk", [])
+    assert (report.end_reason, model.asked) == ("disk", [])
     assert "nowhere" in report.message and "a file system that all machines share" in report.message
 
 
@@ -252,7 +252,7 @@ async def test_a_gate_is_resized_while_calls_wait():
     gate.resize(8, 60, None)
     for place in places:
         gate.record_success(place, Reply("a"))
-    gate.record_success(await asyncio.wait_for(waiting, 1), Reply("a"))
+    gate.record_success(await asyncio.wait_for(waiting, 60), Reply("a"))
     assert gate.limit == 2
     late = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]  # a second's worth is one call now
     await asyncio.sleep(0.05)
@@ -264,7 +264,7 @@ async def test_a_gate_is_resized_while_calls_wait():
 def test_calls_in_flight_are_divided(tmp_path, rows, here):
     """All shards together never have more in flight than the run may."""
     model = Asked(0.01)
-    go(rows, tmp_path / "a.jsonl", model, max_in_flight=4, limits=Limits(start=64, floor=2))
+    go(rows, tmp_path / "a.jsonl", model, max_in_flight=4, limits=EndpointLimits(initial_in_flight=64, min_in_flight=2))
     assert model.most <= 4
 
 
@@ -274,7 +274,7 @@ def test_answers_of_earlier_runs_are_known_to_all_shards(tmp_path, rows, here):
     go(rows, tmp_path / "a.jsonl", model, max_iterations=1)
     before = len(model.asked)
     report = go(rows, tmp_path / "a.jsonl", model, max_iterations=1, min_delta=0.02)
-    assert (len(model.asked), report.kept, report.usage.cached_calls) == (before, 0, before)
+    assert (len(model.asked), report.reused, report.usage.cached_calls) == (before, 0, before)
 
 
 def test_failed_rows_are_tried_again(tmp_path, rows, here):
@@ -288,9 +288,9 @@ def test_failed_rows_are_tried_again(tmp_path, rows, here):
             return await working.complete(request)
 
     report = go(rows, tmp_path / "a.jsonl", Failing())
-    assert (report.failed, report.ended) == (3, "")
+    assert (report.failed, report.end_reason) == (3, "")
     report = go(rows, tmp_path / "a.jsonl", working, retry=["failed"])
-    assert (report.failed, report.done, report.kept) == (0, ROWS, ROWS - 3)
+    assert (report.failed, report.done, report.reused) == (0, ROWS, ROWS - 3)
 
 
 def test_rows_that_cannot_be_read_are_reported_once(tmp_path, rows, here):
@@ -303,10 +303,10 @@ def test_rows_that_cannot_be_read_are_reported_once(tmp_path, rows, here):
 
 def test_a_shard_that_only_dies_ends_the_run(tmp_path, rows, monkeypatch):
     """A row or a machine that kills every worker is not tried for ever."""
-    monkeypatch.setattr(doors, "Cluster", Mortal)
-    monkeypatch.setattr("redraft.runs.shards.TICK", 0.001)
+    monkeypatch.setattr(api, "RayPool", Mortal)
+    monkeypatch.setattr("redraft.runs.executors.sharded.TICK", 0.001)
     report = go(rows, tmp_path / "a.jsonl", Asked())
-    assert report.ended == "fatal"
+    assert report.end_reason == "fatal"
     assert "has died" in report.message
 
 
@@ -319,9 +319,9 @@ def test_what_shards_left_is_gathered_once(tmp_path, rows, here):
             part.begin_row("r", "a", 0, "key", {}, {})
             part.finish_row("r", "a", "done", {"b": 1})
         copyfile(tmp_path / "j.1-of-2", tmp_path / "copy")
-        gather(whole)
+        merge_shards(whole)
         copyfile(tmp_path / "copy", tmp_path / "j.1-of-2")
-        gather(whole)
+        merge_shards(whole)
         assert whole.run("r").metadata["spent"]["calls"] == 7
         assert whole.run("r").counts == {"open": 0, "done": 1, "failed": 0}
         assert shard_journals(tmp_path / "j") == []
@@ -335,15 +335,15 @@ def test_a_part_that_somebody_holds_is_not_taken(tmp_path, monkeypatch):
         with Journal(tmp_path / "j.2-of-2") as part:
             part.update_run("r")
             with pytest.raises(StoreError, match="j.1-of-2.*is held by"):
-                gather(whole)
+                merge_shards(whole)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (dict(engine="spark"), "engine must be one of local, ray, provider-batch, got 'spark'"),
-        (dict(engine="local", shards=2), "shards and ray_address go with engine 'ray'"),
-        (dict(engine="ray", shards=0), "shards must be a whole number from 1 to max_in_flight, which is 512, got 0"),
+        (dict(engine="local", shards=2), "shards needs engine 'ray', got engine 'local'"),
+        (dict(engine="ray", shards=0), "shards must be a whole number >= 1 or None, got 0"),
         (dict(engine="ray", shards=5, max_in_flight=4), "which is 4, got 5"),
         (dict(engine="ray", on_record=print), "on_record is not possible with engine 'ray'"),
     ],
@@ -351,7 +351,7 @@ def test_a_part_that_somebody_holds_is_not_taken(tmp_path, monkeypatch):
 def test_what_cannot_be_is_said_at_once(given, said):
     """Before anything is read."""
     with pytest.raises(ConfigError) as raised:
-        Run.of("rows.jsonl", "a.jsonl", **given)
+        BatchRun.of("rows.jsonl", "a.jsonl", **given)
     assert said in str(raised.value)
 
 
@@ -364,7 +364,7 @@ class Simulated:
     """Shards that take what they may, at any moment, and hear of new shares late or never."""
 
     def __init__(self, shares, of):
-        self.shares, self.sent, self.keeps = shares, [None] * of, [Share()] * of
+        self.shares, self.sent, self.keeps = shares, [None] * of, [Quota()] * of
         self.taken, self.flying, self.waiting = [0] * of, [0] * of, [None] * of
 
     def step(self, k, wish, arrives):
@@ -376,10 +376,10 @@ class Simulated:
             self.use(k, wish)
             short = dict.fromkeys(("input_tokens", "output_tokens", "tokens", "usd"), 0.0) | {"calls": 1.0}
             money = {"calls": float(self.taken[k])}
-            self.shares.learn(k, Use(share, self.flying[k], wish > 0, money, money, short if self.waiting[k] else None))
+            self.shares.update(k, QuotaUse(share, self.flying[k], wish > 0, money, money, short if self.waiting[k] else None))
 
     def use(self, k, wish):
-        may = int(self.keeps[k].money["calls"]) - self.taken[k]
+        may = int(self.keeps[k].amounts["calls"]) - self.taken[k]
         self.flying[k] = min(wish, self.keeps[k].in_flight)
         self.taken[k] += min(wish, max(0, may))
         self.waiting[k] = wish > may
@@ -388,7 +388,7 @@ class Simulated:
 @given(st.integers(1, 4), st.integers(4, 20), st.integers(0, 30), demands)
 def test_nothing_is_given_twice(of, in_flight, calls, demands):
     """However late shares arrive, all shards together keep within the whole."""
-    world = Simulated(Shares(of, in_flight, budget=Budget(calls=calls)), of)
+    world = Simulated(QuotaSplitter(of, in_flight, budget=Budget(calls=calls)), of)
     for k, wish, arrives in demands:
         world.step(k % of, wish, arrives)
         assert sum(world.taken) <= calls
@@ -398,27 +398,27 @@ def test_nothing_is_given_twice(of, in_flight, calls, demands):
 @given(st.integers(1, 4), st.integers(0, 30))
 def test_one_that_needs_it_gets_all_in_the_end(of, calls):
     """What the others leave is not lost, to the last call."""
-    world = Simulated(Shares(of, 8, budget=Budget(calls=calls)), of)
+    world = Simulated(QuotaSplitter(of, 8, budget=Budget(calls=calls)), of)
     for _ in range(8 * (calls + 2)):
         for k in range(of):
             world.step(k, 3 if k == 0 else 0, arrives=True)
     assert world.taken[0] == calls
     end = "used up" if calls else "too small"
-    assert world.keeps[0].refused.startswith(f"the budget of {calls} call{'s' * (calls != 1)} is {end}")
+    assert world.keeps[0].refusal.startswith(f"the budget of {calls} call{'s' * (calls != 1)} is {end}")
 
 
 def test_rates_and_calls_follow_the_work():
     """Half each at first; nearly all for the one that could use more; all once the other is done."""
-    shares = Shares(2, 100, rpm=60)
+    shares = QuotaSplitter(2, 100, rpm=60)
     for _ in range(3):
         first, second = shares.next(0), shares.next(1)
-        shares.learn(0, Use(first, 50, pressed=True))
-        shares.learn(1, Use(second, 50, pressed=True))
+        shares.update(0, QuotaUse(first, 50, is_saturated=True))
+        shares.update(1, QuotaUse(second, 50, is_saturated=True))
     assert (first.in_flight, second.in_flight, first.rpm) == (50, 50, 30)
     for _ in range(3):
-        shares.learn(1, Use(shares.next(1), 1, pressed=False))
-        shares.learn(0, Use(shares.next(0), 50, pressed=True))
+        shares.update(1, QuotaUse(shares.next(1), 1, is_saturated=False))
+        shares.update(0, QuotaUse(shares.next(0), 50, is_saturated=True))
     assert shares.next(0).in_flight > 80
     assert shares.next(0).rpm > 50
-    shares.learn(1, Use(), over=True)
+    shares.update(1, QuotaUse(), finished=True)
     assert (shares.next(0).in_flight, shares.next(0).rpm) == (100, 60)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from redraft.validation import estimates
+from redraft.validation import report
 
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
     """What a bootstrap gives at full length is tested with the measures, which are told how often to draw."""
-    monkeypatch.setattr(estimates, "ROUNDS", 200)
+    monkeypatch.setattr(report, "BOOTSTRAP_SAMPLES", 200)

@@ -21,9 +21,9 @@ from redraft.graders import FunctionGrader, Gate, Jury, Minimum, Rubric
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.options import Options
 from redraft.session import Session
-from redraft.validation.card import Card, CardStore, data_dir, write_card_file
-from redraft.validation.estimates import Measure
-from redraft.validation.trust import UntrustedGraderWarning
+from redraft.cards.card import Card, CardStore, data_dir, write_card_file
+from redraft.cards.measure import Measure
+from redraft.cards.trust import UntrustedGraderWarning
 
 GOOD = Measure("preference", 0.9, 0.85, 0.94, 200, 0.5)
 CHANCE = Measure("preference", 0.55, 0.48, 0.61, 200, 0.5)
@@ -37,7 +37,7 @@ def card(mark, headline=GOOD, **changes):
 
 
 def filed(shelf, held):
-    write_card_file(shelf.place(held.grader, held.fingerprint, held.data, held.sha256) / "card.json", held.to_json())
+    write_card_file(shelf.card_folder(held.grader, held.fingerprint, held.data, held.sha256) / "card.json", held.to_json())
 
 
 def mark_of(judge=JUDGE, model=None):
@@ -48,7 +48,7 @@ def mark_of(judge=JUDGE, model=None):
 
 def test_a_card_survives_its_file():
     """What is written is what is read; anything else is refused with its place."""
-    held = card("abc", groups=(GOOD,), complaints={"why": 2}, attacks={"measures": []})
+    held = card("abc", groups=(GOOD,), parse_errors={"why": 2}, attacks={"measures": []})
     assert Card.from_json(held.to_json(), "x") == held
     for broken in ("", "[]", "{}", '{"redraft_card": 99}', held.to_json().replace('"headline"', '"other"')):
         with pytest.raises(StoreError, match="card.json"):
@@ -258,7 +258,7 @@ def test_every_run_of_a_program_finds_the_same_fingerprint():
 
 async def run(shelf, trust, graders=JUDGE):
     model = ScriptedModel([VERDICT])
-    return await refine(Task("q", "a"), model, graders, trust=trust, cards=shelf.folder, max_iterations=0)
+    return await refine(Task("q", "a"), model, graders, require_validated=trust, cards_dir=shelf.folder, max_iterations=0)
 
 
 @pytest.mark.parametrize(
@@ -276,24 +276,24 @@ async def test_an_untrusted_grader_is_warned_of_or_refused(tmp_path, held, statu
     if held:
         filed(shelf, held())
     with pytest.warns(UntrustedGraderWarning, match="truthful.*redraft validate"):
-        result = await run(shelf, "check")
-    assert result.metadata["trust"]["truthful"]["status"] == status
+        result = await run(shelf, "warn")
+    assert result.metadata["validation"]["truthful"]["status"] == status
     with pytest.raises(ConfigError, match="truthful"):
-        await run(shelf, "require")
+        await run(shelf, "error")
 
 
 async def test_a_trusted_grader_passes_and_the_result_says_what_its_card_says(tmp_path):
     """The headline, the data and the day."""
     shelf = CardStore(tmp_path)
     filed(shelf, card(mark_of()))
-    filed(shelf, card("0" * 16, CHANCE, made="2025-01-01"))
+    filed(shelf, card("0" * 16, CHANCE, date="2025-01-01"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = await run(shelf, "require")
-    known = result.metadata["trust"]["truthful"]
+        result = await run(shelf, "error")
+    known = result.metadata["validation"]["truthful"]
     assert known["status"] == "trusted"
     assert known["headline"]["value"] == 0.9
-    assert "pairs.jsonl, 2026-01-02" in known["words"]
+    assert "pairs.jsonl, 2026-01-02" in known["explanation"]
     assert type(result.trace).from_json(result.trace.to_json()).panel[0].card == known
 
 
@@ -306,14 +306,14 @@ def short(text):
 )
 async def test_what_computes_needs_no_card(tmp_path, grader):
     """Requirements, our graders that compute, and what is made of them measure what they say."""
-    result = await run(CardStore(tmp_path), "require", grader)
-    assert {s["status"] for s in result.metadata["trust"].values()} == {"computes"}
+    result = await run(CardStore(tmp_path), "error", grader)
+    assert {s["status"] for s in result.metadata["validation"].values()} == {"deterministic"}
 
 
 class Free:
     """Says of itself that it asks no model."""
 
-    name, free = "short", True
+    name, model_free = "short", True
 
     async def grade(self, task, candidate, ask):
         return Feedback(1.0)
@@ -322,13 +322,13 @@ class Free:
 @pytest.mark.parametrize("grader", [short, Free(), Jury([short, "words:1-5"], name="short")])
 async def test_code_of_your_own_needs_a_card(tmp_path, grader):
     """It may measure the wrong thing; the error says how to get a card for it. With one it passes."""
-    with pytest.raises(ConfigError, match=r"'short'.*never validated.*from Python.*validation\.job\.validate.*docs/validation\.md"):
-        await run(CardStore(tmp_path), "require", grader)
+    with pytest.raises(ConfigError, match=r"'short'.*never validated.*from Python.*validation\.run\.validate.*docs/validation\.md"):
+        await run(CardStore(tmp_path), "error", grader)
     desk = Session(Options(), None, grader)
     panel, cast = desk.resolve_panel(())
     filed(CardStore(tmp_path), card(desk.fingerprint(cast, "short"), grader="short"))
-    result = await run(CardStore(tmp_path), "require", grader)
-    assert result.metadata["trust"]["short"]["status"] == "trusted"
+    result = await run(CardStore(tmp_path), "error", grader)
+    assert result.metadata["validation"]["short"]["status"] == "trusted"
 
 
 async def test_recorded_outputs_vouch_for_no_live_grader(tmp_path):
@@ -341,18 +341,18 @@ async def test_recorded_outputs_vouch_for_no_live_grader(tmp_path):
 async def test_a_seat_with_a_weight_is_known_by_its_grader(tmp_path):
     """Weights and looks are the panel's, not the grader's."""
     filed(CardStore(tmp_path), card(mark_of()))
-    result = await run(CardStore(tmp_path), "require", with_weight(JUDGE, 2))
-    assert result.metadata["trust"]["truthful"]["status"] == "trusted"
+    result = await run(CardStore(tmp_path), "error", with_weight(JUDGE, 2))
+    assert result.metadata["validation"]["truthful"]["status"] == "trusted"
 
 
 async def test_without_trust_no_card_is_looked_at(tmp_path):
     """Nothing is read, nothing is said."""
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "card.json").write_text("not a card")
-    result = await run(CardStore(tmp_path), None)
-    assert result.metadata["trust"] == {}
-    with pytest.warns(UntrustedGraderWarning), pytest.warns(UserWarning, match="a card is left out.*no card"):
-        await run(CardStore(tmp_path), "check")
+    result = await run(CardStore(tmp_path), "off")
+    assert result.metadata["validation"] == {}
+    with pytest.warns(UntrustedGraderWarning), pytest.warns(UserWarning, match="a card is left out.*not a validation card"):
+        await run(CardStore(tmp_path), "warn")
 
 
 async def test_of_several_cards_that_of_the_most_rows_decides(tmp_path):
@@ -361,14 +361,14 @@ async def test_of_several_cards_that_of_the_most_rows_decides(tmp_path):
     filed(shelf, card(mark_of()))
     filed(shelf, card(mark_of(), CHANCE, data="few.jsonl", rows=20))
     filed(shelf, card("recorded", CHANCE, data="old.jsonl", rows=9000))
-    result = await run(shelf, "require")
-    assert result.metadata["trust"]["truthful"]["status"] == "trusted"
+    result = await run(shelf, "error")
+    assert result.metadata["validation"]["truthful"]["status"] == "trusted"
 
 
 async def test_trust_is_checked():
     """A word that is none is refused with those there are."""
     with pytest.raises(ConfigError, match="'maybe'"):
-        await refine("q", ScriptedModel(["a"]), JUDGE, trust="maybe")
+        await refine("q", ScriptedModel(["a"]), JUDGE, require_validated="maybe")
 
 
 def test_where_cards_are_kept(monkeypatch, tmp_path):

@@ -14,9 +14,10 @@ from redraft.graders.judging.checklist import Checklist
 from redraft.validation.recorded_formats import parse_output
 from redraft.requirements import parse
 from redraft.validation.attacks import read_attacks
-from redraft.validation.card import Card, CardStore
-from redraft.validation.estimates import Measure
-from redraft.validation.labelled import read_cases, read_verdicts
+from redraft.cards.card import Card, CardStore
+from redraft.cards.measure import Measure
+from redraft.validation.labelled import read_cases
+from redraft.validation.recorded import read_verdicts
 
 DEEP = "[" * 100_000
 DIGITS = "9" * 5000
@@ -200,5 +201,5 @@ def test_every_field_of_a_card_is_checked(name):
     """A field that is added is, too."""
     data = json.loads(GOOD.to_json())
     assert name in data
-    with pytest.raises(StoreError, match="no card of a grader"):
+    with pytest.raises(StoreError, match="not a validation card"):
         Card.from_json(json.dumps(data | {name: [[1]]}), "card.json")

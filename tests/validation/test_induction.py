@@ -19,7 +19,8 @@ from redraft.graders.rubric import ScoredExample
 from redraft.models.functions import CallableModel
 from redraft.options import Options
 from redraft.validation.cases import LabelledCase, Verdict
-from redraft.validation.estimates import Measure, CaseVerdicts
+from redraft.cards.measure import Measure
+from redraft.validation.report import CaseVerdicts
 from redraft.validation.rubric_induction import InducedRubric, RubricInduction, to_toml, disagreements, parse_rubric, split_cases
 
 START = Rubric("mine", (Criterion("start", "As it was."),), about="What it is for.", needs=("context",), uses=())
@@ -92,7 +93,7 @@ async def test_better_only_where_it_was_chosen_is_not_better(right, start):
     assert not found.improved
     assert found.rubric == START
     assert found.test_agreement == found.start_agreement
-    assert "Nothing was better" in to_toml(found, "pairs.jsonl")
+    assert "No proposal was better" in to_toml(found, "pairs.jsonl")
 
 
 @pytest.mark.parametrize("rubbish", ["hm", '{"criteria": [{"name": "a", "description": "b", "weight": [1]}]}'])

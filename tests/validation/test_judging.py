@@ -13,13 +13,13 @@ from redraft.graders import Jury
 from redraft.models.functions import CallableModel
 from redraft.options import Options
 from redraft.validation.attacks import Attack, attacked_cases, read_attacks, prefers_worse
-from redraft.validation.card import CardStore
+from redraft.cards.card import CardStore
 from redraft.validation.cases import LabelledCase, Verdict
 from redraft.validation.run import LabelledData, LiveConfig, validate
-from redraft.validation.harness import JudgedCase
+from redraft.validation.run import JudgedCase
 from redraft.validation.card_page import write_card
 from redraft.validation.report import ReportConfig
-from redraft.validation.verdicts import VerdictFile
+from redraft.validation.run import VerdictFile
 
 JUDGE = Judge({"truth": "It is true."}, name="truthful")
 
@@ -181,7 +181,7 @@ def test_the_same_words_are_another_attack_where_they_stand_otherwise():
 
 def test_a_case_must_fit_its_kind():
     """A pair has places, a score a label: anything else is said at once, not after paying."""
-    for wrong in (("pair", ("a", "b"), {"label": 1.0}), ("score", ("a",), {}), ("pair", ("a",), {"places": (0,)})):
+    for wrong in (("pair", ("a", "b"), {"label": 1.0}), ("score", ("a",), {}), ("pair", ("a",), {"ranks": (0,)})):
         with pytest.raises(ConfigError, match=repr(wrong[0])):
             LabelledCase("x", wrong[0], Task("q"), wrong[1], **wrong[2])
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
+from redraft.validation.labelled import read_cases
+from redraft.validation.recorded import read_verdicts
 from redraft.validation.recorded_formats import parse_output
-from redraft.validation.labelled import read_cases, read_verdicts
 from redraft.validation.labels import AmbiguousLabel, parse_number, parse_pass, ranks_from_order, zero_based_ranks, parse_preference
 
 FIRST, SECOND, TIE = (0, 1), (1, 0), (0, 0)
@@ -201,7 +202,7 @@ def test_what_was_asked(file, row, prompt):
     """A prompt, an instruction with its input, messages; or nothing, and that is said."""
     found = read_cases(file({**row, "answer": "x", "score": 3}))
     assert found.cases[0].task.prompt == prompt
-    assert any("nothing" in line or "no column says what was asked" in line for line in found.column_notes) is (not row)
+    assert any("nothing" in line or "no column holds the task" in line for line in found.column_notes) is (not row)
 
 
 def test_columns_can_be_stated(file):
@@ -438,7 +439,7 @@ BAD_OUTPUTS = {
         lambda text: parse_output(text, "bare_number@0-10"),
         "score_1 and score_2",
     ),
-    "a look that is none": ({"id": "p1", "output": "x", "look": "a"}, {}, llmbar, "is no number"),
+    "a look that is none": ({"id": "p1", "output": "x", "look": "a"}, {}, llmbar, "is not a number"),
 }
 
 
@@ -457,3 +458,11 @@ def test_a_file_of_outputs_that_is_broken_is_an_error(file, tmp_path):
     path.write_text('{"id": "p1", "output": "Output (a) is better."}\n{"id"')
     with pytest.raises(ConfigError, match="o.jsonl:2: not JSON"):
         read_verdicts(path, cases, {}, llmbar)
+
+
+def test_conversations_with_speakers_are_messages(file):
+    """As in a batch: ShareGPT's form is read, in `conversations` too."""
+    chat = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}, {"from": "human", "value": "Bye"}]
+    (case,) = read_cases(file({"conversations": chat, "generation": "See you", "score": 3})).cases
+    assert [m["role"] for m in case.task.messages] == ["user", "assistant", "user"]
+    assert case.responses == ("See you",)

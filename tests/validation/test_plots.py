@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from redraft.validation import plots
-from redraft.validation.svg import tick_values
+from redraft.svg import ticks
 
 HOSTILE = '</text><script>alert("x")</script>\x1b[31m\u202e & \x00\ufffe\ud800'
 POINTS = [(0.05, 0.02, 40), (0.45, 0.5, 20), (0.95, 0.86, 140)]
@@ -138,7 +138,7 @@ def test_the_spread_of_equal_labels_is_always_the_same():
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_ticks_are_few_and_lie_inside(low, wide):
     """Whatever the range."""
-    found = tick_values(low, low + wide)
+    found = ticks(low, low + wide)
     assert 2 <= len(found) <= 12
     assert all(low - 1e-6 * wide <= tick <= low + wide * (1 + 1e-6) for tick in found)
 
@@ -180,7 +180,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 @pytest.fixture(scope="module")
 def browser():
     """A real one: Debian's Chromium, where it is installed."""
-    path = shutil.case("chromium")
+    path = shutil.which("chromium")
     if path is None:
         pytest.skip("there is no chromium on this machine to look at the pictures with")
     from playwright.sync_api import sync_playwright

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redraft import Task
 from redraft.validation.cases import LabelledCase, Verdict
 from redraft.validation.report import ReportConfig, verdict_ranks, preferred_response, build_report
-from redraft.validation.estimates import CaseVerdicts
+from redraft.validation.report import CaseVerdicts
 
 TASK = Task("q")
 A, B, TIE = (0, 1), (1, 0), (0, 0)
@@ -58,7 +58,7 @@ def test_an_order_that_changes_the_verdict_makes_a_tie_as_in_the_loop():
     cases = [pair("x", A)]
     once = build_report(cases, both_orders("x", A, TIE))
     assert once.confusion["first"] == {"first": 0, "tie": 1}
-    looks = [*both_orders("x", A, TIE), *(replace(v, look=1) for v in both_orders("x", A, A))]
+    looks = [*both_orders("x", A, TIE), *(replace(v, repeat=1) for v in both_orders("x", A, A))]
     assert build_report(cases, looks).confusion["first"] == {"first": 1}
 
 

@@ -27,7 +27,7 @@ TALK = [
     {"role": "user", "content": "Three."},
 ]
 OPENED = [{"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Tell me."}]
-PLAIN = {"max_in_flight": 1, "adaptive": False}
+PLAIN = {"max_in_flight": 1, "noise_aware": False}
 SAMPLING = {"temperature": 0.0, "max_tokens": 50, "seed": 7}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from redraft.protocols import Model, Reply
 from redraft.errors import BadResponseError, ModelError, RateLimitError
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.models import CallableModel, ScriptedModel, connect
 
 UNKNOWN = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)

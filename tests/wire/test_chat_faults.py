@@ -18,7 +18,8 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.middleware import EndpointCapabilities, adapt
+from redraft.middleware import EndpointCapabilities
+from redraft.middleware.adapt import adapt
 from redraft import Judge, refine
 from redraft.errors import (
     AuthenticationError,
@@ -31,9 +32,9 @@ from redraft.errors import (
     ModelUnavailableError,
     RateLimitError,
 )
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.models import Chat, Timeouts
-from redraft.models.openai_responses import VisibleText
+from redraft.models.sse import VisibleText
 
 from . import fault_server as fs
 
@@ -147,7 +148,7 @@ TABLE = {
     "reset in the body": (fs.cut(GOOD, len(GOOD) - 20, reset=True), ModelUnavailableError, True, UNKNOWN, "broke"),
     "hung up in the body": (fs.cut(GOOD, len(GOOD) - 20), ModelUnavailableError, True, UNKNOWN, "broke"),
     "not HTTP": (fs.closing(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), BadResponseError, True, UNKNOWN, "not HTTP"),
-    "gzip bomb": (fs.encode_row(b'{"choices": "' + b" " * 50_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
+    "gzip bomb": (fs.packed(b'{"choices": "' + b" " * 50_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
     "huge body": (fs.http(b" " * 9_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
     "no gzip": (fs.http(b"plain", Content_Encoding="gzip"), BadResponseError, True, UNKNOWN, "unpacked"),
     "cut gzip": (
@@ -237,7 +238,7 @@ READABLE = {
     ),
     "half a pair": (fs.good("fine \ud83d or \ude00"), "fine \ud83d or \ude00", None),
     "half a pair in a thought": (fs.good("fine", reasoning_content="hm \udc00"), "fine", "hm \udc00"),
-    "gzip": (fs.encode_row(json.dumps(fs.completion()).encode()), "fine", None),
+    "gzip": (fs.packed(json.dumps(fs.completion()).encode()), "fine", None),
     "refusal null": (fs.good("fine", refusal=None), "fine", None),
 }
 

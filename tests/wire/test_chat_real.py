@@ -34,7 +34,7 @@ async def test_an_answer_has_text_finish_and_usage(chat, ask):
     """A plain call gives text, why it ended, and the tokens the server counted."""
     reply = await chat.complete(ask(max_tokens=400, temperature=0.0, seed=1))
     assert reply.text.strip()
-    assert reply.finish in {"stop", "length"}
+    assert reply.finish_reason in {"stop", "length"}
     assert reply.usage.calls == 1
     assert reply.usage.input_tokens > 5
     assert 0 < reply.usage.output_tokens <= 400
@@ -140,8 +140,8 @@ async def test_an_abandoned_call_leaves_the_server_free(endless, ask):
 
 
 async def test_the_server_lists_its_models(chat):
-    """`models` gives the names the endpoint serves."""
-    assert await chat.models()
+    """`list_models` gives the names the endpoint serves."""
+    assert await chat.list_models()
 
 
 def test_one_client_in_many_event_loops(real, ask):

@@ -101,9 +101,9 @@ async def test_a_real_server(real):
 
 NO_SERVERS = {
     "page": (fs.http(b"<html>hello</html>", content_type="text/html"), "web page"),
-    "other JSON": (fs.http({"hello": 1}), "no model server"),
-    "null": (fs.http(None), "no model server"),
-    "odd list": (fs.http({"data": [1, 2]}), "no model server"),
+    "other JSON": (fs.http({"hello": 1}), "not a model server"),
+    "null": (fs.http(None), "not a model server"),
+    "odd list": (fs.http({"data": [1, 2]}), "not a model server"),
     "404": (fs.http(b"", 404), "status 404"),
     "401": (fs.error(401, "no key"), "wants a key"),
     "redirect": (fs.http(b"", 302, Location="http://elsewhere.example/"), "302"),
@@ -149,8 +149,8 @@ def test_choosing():
 def test_looking_where_nobody_is_costs_no_import(nowhere):
     """Where nobody listens, the HTTP library is not even imported."""
     code = (
-        "import asyncio, sys; from redraft.models.discovery import Server, find; "
-        f"print((asyncio.run(find({{}}, servers=[Server('x', {nowhere.url!r}, '')])).model, 'aiohttp' in sys.modules))"
+        "import asyncio, sys; from redraft.models.discovery import LocalServer, find_model; "
+        f"print((asyncio.run(find_model({{}}, servers=[LocalServer('x', {nowhere.url!r}, '')])).model, 'aiohttp' in sys.modules))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "(None, False)"

@@ -12,6 +12,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from redraft import Task
 from redraft.errors import ConfigError, ModelError, ModelUnavailableError
 from redraft.core.records import message_text
+from redraft.requirements.spec import check_foreign_spec
 from redraft.tables import infer_columns
 from redraft.masking import secrets_in_environment
 from redraft.models import Chat, connect, find_model
@@ -74,7 +75,8 @@ async def test_a_configured_proxy_is_used(ask, monkeypatch, named, switch):
     """REDRAFT_PROXY is the switch for every model that is named: the URL of a proxy, or "env"."""
     monkeypatch.setenv("DEEPSEEK_API_KEY", KEY)
     async with fs.FaultServer() as proxy:
-        proxy.says(fs.http(fs.completion("from the proxy") | {"model": "m", "created": 1}))
+        answer = fs.http(fs.completion("from the proxy") | {"model": "m", "created": 1})
+        proxy.says(answer if named.startswith("http") else fs.error(405, "no tunnel"))
         monkeypatch.setenv("REDRAFT_PROXY", proxy.url.removesuffix("/v1") if switch == "url" else "env")
         for name in ("HTTP_PROXY", "HTTPS_PROXY"):
             monkeypatch.setenv(name, f"http://{proxy.host}" if switch == "env" else "http://127.0.0.1:9")
@@ -143,7 +145,7 @@ ADDRESSES = {
 def test_a_query_stays_behind_the_path(named):
     """The query of an address goes with every request, and is part of nothing that is shown."""
     model = connect(named)
-    assert model.route.url == ADDRESSES[named]
+    assert model.target.url == ADDRESSES[named]
     assert "K" not in f"{model!r} {model.name} {model.base_url} {model.host} {model.identity}"
 
 
@@ -250,7 +252,7 @@ def test_an_image_that_is_no_web_address_is_refused(url, form):
         Task(messages)
     row = json.loads(json.dumps({"messages": messages}))
     with pytest.raises(ValueError, match=r"content\[1\]"):
-        infer_columns([row]).task(row)
+        infer_columns([row], check_requirement=check_foreign_spec).task(row)
 
 
 def test_an_image_on_the_web_and_one_in_the_task():

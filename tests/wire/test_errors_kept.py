@@ -6,7 +6,8 @@ import json
 import pytest
 
 from redraft import Budget, ScriptedModel, refine, refine_many, stream
-from redraft.errors import ERROR_TYPES, error_from_failure
+from redraft.errors import ERROR_TYPES
+from redraft.error_text import error_from_failure
 from redraft.core.records import Failure, Task
 from redraft.core.trace import Trace
 from redraft.errors import BudgetExhaustedError, GradingError, ModelError, RateLimitError
@@ -51,9 +52,9 @@ async def test_what_it_carries_is_in_the_trace(faults):
     assert (failure.error, failure.status, failure.retry_after, failure.retryable) == ("RateLimitError", 429, 7, True)
 
 
-def test_a_failure_of_an_older_release_is_read():
-    """It knows nothing of a status."""
-    old = {"kind": "failure", "of": ["candidate", 0], "role": "generate", "error": "RateLimitError", "message": "busy"}
+def test_a_failure_without_a_status_is_read():
+    """What a record leaves out has its default."""
+    old = {"kind": "failure", "step_slot": ["candidate", 0], "role": "generate", "error": "RateLimitError", "message": "busy"}
     head = Trace(Task("q")).header()
     [failure] = Trace.from_json(json.dumps({**head, "records": [old]})).failures.values()
     assert shape(error_from_failure(failure)) == (RateLimitError, None, None, True)

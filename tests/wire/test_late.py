@@ -55,8 +55,8 @@ async def test_a_deadline_that_is_over_waits_for_nobody(faults):
 async def test_a_result_that_was_cut_short_says_by_what(faults):
     """In its summary and its note: the first draft was answered, the refinement was not."""
     faults.says(fs.good("first"), never)
-    [result] = await refine_many(["q"], Chat("m", faults.url), lambda text: 0.5, deadline=3)
-    told = f"no answer from {faults.url} (model m) before the deadline of 3 s"
+    [result] = await refine_many(["q"], Chat("m", faults.url), lambda text: 0.5, deadline=5)
+    told = f"no answer from {faults.url} (model m) before the deadline of 5 s"
     assert (result.value, result.stop, result.metadata["note"]) == ("first", "deadline", told)
     assert told in result.summary()
 
@@ -78,5 +78,5 @@ async def test_the_rows_of_a_batch_say_it_too(faults, tmp_path):
     faults.says(never)
     report = await batch([{"prompt": "q"}], tmp_path / "out.jsonl", Chat("m", faults.url), "no_commas", deadline=1)
     told = f"no answer from {faults.url} (model m) before the deadline of 1 s"
-    assert (report.ended, report.message) == ("deadline", told)
+    assert (report.end_reason, report.message) == ("deadline", told)
     assert told in (tmp_path / "out.jsonl").read_text()

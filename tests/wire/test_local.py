@@ -70,9 +70,9 @@ async def test_a_cancelled_call_stops(gguf_file, ask):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    start = time.monotonic()
+    start = time.process_time()  # (of the engine's threads, too; other programs have no part in it)
     await local.complete(ask(max_tokens=1))
-    assert time.monotonic() - start < 1.0
+    assert time.process_time() - start < 1.0
     await local.aclose()
 
 

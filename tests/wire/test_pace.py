@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redraft.middleware import EndpointLimiter, limit_endpoint, retry
+from redraft.middleware import EndpointLimiter, limit_endpoint
+from redraft.middleware.retry import retry
 from redraft.protocols import RateLimitStatus, Request
 from redraft.errors import RateLimitError
 from redraft.models import Chat
-from redraft.models.openai_responses import parse_rate_limits, parse_duration
+from redraft.models.rate_limit_headers import parse_duration, parse_rate_limits
 
 from . import fault_server as fs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.models import Chat, Price, ScriptedModel, connect, price_of
 
 

@@ -27,7 +27,7 @@ from redraft.errors import (
     ModelUnavailableError,
     RateLimitError,
 )
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.models import connect
 from redraft.models.pydantic_ai import ProviderModel
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import BadResponseError
-from redraft.core.records import Usage
+from redraft.usage import Usage
 from redraft.models import Chat
-from redraft.models.openai_responses import SSEParser, StreamAssembler, VisibleText
+from redraft.models.sse import SSEParser, StreamAssembler, VisibleText
 
 from . import fault_server as fs
 

@@ -18,7 +18,8 @@ from redraft.core.records import MAX_TOOL_CALLS
 from redraft.models import CallableModel, Chat, connect
 from redraft.models.openai_batches import BatchClient
 from redraft.models.pydantic_ai import ProviderModel
-from redraft.models.openai_responses import StreamAssembler, read_reply
+from redraft.models.openai_responses import read_reply
+from redraft.models.sse import StreamAssembler
 
 from . import fault_server as fs
 

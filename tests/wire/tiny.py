@@ -85,7 +85,7 @@ def _tensors(size: int):
     embedding, output = noise(size, WIDTH), noise(size, WIDTH) * 10
     embedding[:, 0], output[:, 0] = 1.0, 0.0
     output[:2, 0] = output[3:259, 0] = -20.0
-    output[2, 0], output[259 : 259 + len(WORDS), 0] = 0.2, 0.8
+    output[2, 0], output[259 : 259 + len(WORDS), 0] = 0.6, 0.8
     yield "token_embd.weight", embedding
     yield "output_norm.weight", np.ones(WIDTH, np.float32)
     yield "output.weight", output

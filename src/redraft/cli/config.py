@@ -1,9 +1,9 @@
 """Defaults from files: `redraft.toml`, or `[tool.redraft]` in pyproject.toml, in this folder or above it within a repository,
 or the file that --config names instead; beneath it the user's own configuration.
 
-A key is the name of an option that is a `Setting`. Keys of services have no place here: they are read from the
-environment only, by the model that they belong to. Command line and environment go before files. What a file that was
-found in a folder may not choose without consent is in `sensitive`.
+A key of a file is the name of an option that is a `SettingOption`. API keys are not allowed in files: each model reads its
+key from the environment. The command line and the environment take precedence over files. What a file that was
+found in a folder may not choose without consent is decided in `sensitive_settings`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from .sensitive import Sensitive, rebased, sensitive
+from .sensitive_settings import SensitiveSetting, find_sensitive_settings, rebase_paths
 
 SECRETS = ("key", "token", "secret", "password", "authorization", "headers")
 FILES = ("redraft.toml", "pyproject.toml")
-MOST = 1024 * 1024  # bytes of a file with settings
+MAX_BYTES = 1024 * 1024  # bytes of a file with settings
+VALIDATION_LEVELS = ("off", "warn", "error")  # of `require_validated`, weakest first
 LAYERS, HELP = "redraft.layers", "redraft.help"  # of a context's `meta`
 
 
-class Setting(click.Option):
+class SettingOption(click.Option):
     """An option with a default in the environment (REDRAFT_NAME, for those given once) and in configuration files."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -34,10 +35,10 @@ class Setting(click.Option):
             self.envvar = f"REDRAFT_{self.key.replace('-', '_').upper()}"
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        """How it is named in an error: with the variable, where that is to blame."""
+        """Return the name of the option for an error message, with the environment variable if the value came from there."""
         hint = super().get_error_hint(ctx)
-        blamed = ctx is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
-        return f"{hint} ({self.envvar} in the environment)" if blamed else hint
+        from_environment = ctx is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
+        return f"{hint} ({self.envvar} in the environment)" if from_environment else hint
 
     @property
     def key(self) -> str:
@@ -56,7 +57,7 @@ class Layer:
 
 
 def _use_files(ctx: click.Context, param: click.Parameter, given: str | None) -> None:
-    """Takes the defaults of a command from files before its other options are read."""
+    """Take the defaults of a command from files before its other options are read."""
     if not ctx.resilient_parsing and not ctx.meta.get(HELP):
         ctx.meta[LAYERS] = layers = layers_for(ctx.command.params, Path.cwd(), given)
         ctx.default_map = {name: value for layer in layers for name, value in layer.values.items()}
@@ -74,60 +75,81 @@ def _config_option() -> click.Option:
     )
 
 
-class Configured(click.Command):
-    """A command whose settings have defaults in files."""
+class ConfiguredCommand(click.Command):
+    """A command whose options can have defaults in files."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(_config_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; help is there for people whose file is broken."""
+        """Read the arguments. Help works even if a file with settings is broken."""
         ctx.meta[HELP] = bool({"-h", "--help"} & set(args))
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Carry it out, unless a file chooses what needs consent. Raises ConfigError."""
-        from .consent import check, trusted_folders
+        """Run the command. Raises ConfigError for settings of a file that need consent and have none."""
+        from .consent import require_consent, trusted_folders
 
-        trusted_folders()  # a mistake there is said in any case
+        trusted_folders()  # reports a mistake in REDRAFT_TRUST even if nothing needs consent
         for layer, keys in used_layers(ctx):
             if layer.folder is not None:
-                check(layer.folder, chosen_by_file(layer), keys, layer.where)
+                require_consent(layer.folder, sensitive_settings_of(layer), keys, layer.where)
         return super().invoke(ctx)
 
     @property
-    def settings(self) -> list[Setting]:
-        return [p for p in self.params if isinstance(p, Setting)]
+    def settings(self) -> list[SettingOption]:
+        return [p for p in self.params if isinstance(p, SettingOption)]
 
 
-def chosen_by_file(layer: Layer) -> tuple[Sensitive, ...]:
-    """The settings in a file that need consent. Raises ConfigError that names it."""
+class SectionedCommand(ConfiguredCommand):
+    """A command whose help lists options under headings; `sections` maps the first parameter of each section to its heading."""
+
+    def __init__(self, *args: Any, sections: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        by_heading: dict[str, list[tuple[str, str]]] = {}
+        heading = "Options"
+        for param in self.get_params(ctx):
+            heading = self.sections.get(str(param.name), heading)
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                by_heading.setdefault(heading, []).append(record)
+        for title, records in by_heading.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def sensitive_settings_of(layer: Layer) -> tuple[SensitiveSetting, ...]:
+    """Return the settings of a file that need consent. Raises ConfigError that names the file."""
     from ..errors import ConfigError
 
     assert layer.folder is not None
     try:
-        return sensitive(layer.table, layer.folder, layer.folder)
+        return find_sensitive_settings(layer.table, layer.folder, layer.folder)
     except ConfigError as error:
         raise ConfigError(f"{layer.where}: {error}") from None
 
 
 def used_layers(ctx: click.Context) -> list[tuple[Layer, set[str]]]:
-    """The files that this command takes settings from, and the keys that it takes: neither typed, nor in the environment."""
+    """Return the files that supply settings to this command, and their keys: those neither typed nor in the environment."""
     layers: list[Layer] = ctx.meta.get(LAYERS, [])
     keys = {
         str(p.name): p.key
         for p in ctx.command.params
-        if isinstance(p, Setting) and ctx.get_parameter_source(str(p.name)) is ParameterSource.DEFAULT_MAP
+        if isinstance(p, SettingOption) and ctx.get_parameter_source(str(p.name)) is ParameterSource.DEFAULT_MAP
     }
     used = [(layer, {keys.pop(name) for name in keys.keys() & layer.values.keys()}) for layer in reversed(layers)]
-    return [(layer, taken) for layer, taken in used if taken]
+    return [(layer, names) for layer, names in used if names]
 
 
 def layers_for(params: Iterable[click.Parameter], folder: Path, given: str | None = None) -> list[Layer]:
-    """The files with settings for `folder`, those that go before others last; `given` takes the place of a found one.
+    """Return the files with settings for `folder`, the one with the highest precedence last.
 
-    Raises ConfigError for what cannot be read as settings.
+    `given` is used instead of the file that the folder has.
+    Raises ConfigError for a file that cannot be read as settings.
     """
     layers = []
     if table := user_table(folder):
@@ -137,50 +159,54 @@ def layers_for(params: Iterable[click.Parameter], folder: Path, given: str | Non
     elif found := nearest(folder):
         layer = _layer(*found, params, folder, found[0].parent)
         own = layers[0].values if layers else {}
-        layers.append(replace(layer, values=without_lower_trust(layer.values, own.get("trust"))))
+        layers.append(replace(layer, values=keep_strict_validation(layer.values, own.get("require_validated"))))
     return layers
 
 
-def without_lower_trust(values: Mapping[str, Any], own: str | None) -> dict[str, Any]:
-    """The settings that were found in a folder or a trace, without a `trust` that asks less of graders than the user's `own`."""
-    return {name: value for name, value in values.items() if not (name == "trust" and own == "require")}
+def keep_strict_validation(values: Mapping[str, Any], own: str | None) -> dict[str, Any]:
+    """Return the settings of a folder or a trace without a `require_validated` that is weaker than the user's `own`."""
+    found = values.get("require_validated")
+    is_weaker = None not in (found, own) and VALIDATION_LEVELS.index(str(found)) < VALIDATION_LEVELS.index(str(own))
+    return {name: value for name, value in values.items() if not (name == "require_validated" and is_weaker)}
 
 
 def _layer(
     path: Path, table: Mapping[str, Any], params: Iterable[click.Parameter], folder: Path, place: Path | None = None
 ) -> Layer:
     where = os.path.relpath(path, folder) if place else str(path)
-    return Layer(where, checked(table, params, where, beside=os.path.relpath(path.absolute().parent, folder)), table, place)
+    return Layer(where, check_table(table, params, where, beside=os.path.relpath(path.absolute().parent, folder)), table, place)
 
 
 def user_file() -> Path:
-    """The user's own configuration: config.toml in REDRAFT_HOME, else in the folder that the system has for such files."""
+    """Return the path of the user's own configuration: config.toml in REDRAFT_HOME, or in the system's folder for configuration."""
     if own := os.environ.get("REDRAFT_HOME"):
         return Path(own, "config.toml")
     base = os.environ.get("XDG_CONFIG_HOME") or os.environ.get("APPDATA")
-    return Path(base or os.path.expanduser("~/.config"), "redraft", "config.toml")  # noqa: PTH111  (it never raises)
+    return Path(base or os.path.expanduser("~/.config"), "redraft", "config.toml")  # noqa: PTH111  (expanduser of os.path never raises)
 
 
 def user_table(folder: Path) -> Mapping[str, Any] | None:
-    """The user's own settings; None where there are none. Raises ConfigError, also where `folder` could have brought them along."""
+    """Read the user's own settings; None without such a file. Raises ConfigError, also if it could have come with `folder`."""
     from ..errors import ConfigError
     from .consent import could_be_planted
 
     own = user_file()
     if not os.path.lexists(own):
         return None
-    if could_be_planted(own, _searched(folder)[-1]):
-        raise ConfigError(f"{own} lies in the current folder and is not taken for your own: name another REDRAFT_HOME")
+    if could_be_planted(own, _search_folders(folder)[-1]):
+        raise ConfigError(
+            f"{own} lies in the current folder, so it is not used as your own configuration: name another REDRAFT_HOME"
+        )
     table: Mapping[str, Any] = _settings_in(own, _contents(own))
     return table
 
 
 def nearest(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """The first file with our settings, from `folder` up to the root of its repository; outside one, in `folder` alone.
+    """Find the first file with settings, from `folder` up to the root of its repository; outside a repository in `folder` alone.
 
-    Raises ConfigError for one that cannot be read.
+    Raises ConfigError for a file that cannot be read.
     """
-    for place in _searched(folder):
+    for place in _search_folders(folder):
         own, shared = (place / name for name in FILES)
         if os.path.lexists(own):
             return own, _settings_in(own, _contents(own))
@@ -190,30 +216,30 @@ def nearest(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
     return None
 
 
-def _searched(folder: Path) -> list[Path]:
-    """The folder, and those above it in its repository."""
+def _search_folders(folder: Path) -> list[Path]:
+    """Return the folder and its parents up to the root of its repository."""
     above = [folder, *folder.parents]
     roots = [i for i, place in enumerate(above) if (place / ".git").exists()]
     return above[: roots[0] + 1 if roots else 1]
 
 
 def _contents(path: Path, what: str = "") -> bytes:
-    """What a file of no more than a sensible size holds. Raises ConfigError."""
+    """Read a file of limited size. Raises ConfigError."""
     from ..checks import read_error_message
+    from ..documents import read_small_bytes
     from ..errors import ConfigError
-    from ..small_files import read_small_bytes
 
     try:
-        return read_small_bytes(path, MOST)
+        return read_small_bytes(path, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{what}{path} cannot be read as settings: {read_error_message(error)}") from error
 
 
 def _settings_in(path: Path, data: bytes) -> Any:
-    """The table with our settings in the contents of a file; None for a pyproject.toml without one. Raises ConfigError."""
+    """Parse the table with settings from the contents of a file; None for a pyproject.toml without one. Raises ConfigError."""
     from ..checks import format_value
+    from ..documents import parse_toml
     from ..errors import ConfigError
-    from ..tomltext import parse_toml
 
     try:
         table: Any = parse_toml(data.decode("utf-8"))
@@ -228,27 +254,27 @@ def _settings_in(path: Path, data: bytes) -> Any:
     return ours
 
 
-def checked(table: Mapping[str, Any], params: Iterable[click.Parameter], where: str, *, beside: str = ".") -> dict[str, Any]:
-    """The values of a table by parameter name. Raises ConfigError naming `where` and the key."""
-    known = {p.key: p for p in params if isinstance(p, Setting)}
+def check_table(table: Mapping[str, Any], params: Iterable[click.Parameter], where: str, *, beside: str = ".") -> dict[str, Any]:
+    """Convert the values of a table, by parameter name. Raises ConfigError naming `where` and the key."""
+    known = {p.key: p for p in params if isinstance(p, SettingOption)}
     every = _all_settings()
     values: dict[str, Any] = {}
     for given, value in table.items():
         key = given.replace("_", "-")
         if key in known:
-            values[known[key].name or key] = _typed(known[key], _relative(key, value, beside), f"{where}: {given}")
+            values[known[key].name or key] = _convert(known[key], _relative(key, value, beside), f"{where}: {given}")
         elif key not in every:
             raise _unknown(where, given, every)
     return values
 
 
 def _all_settings() -> list[str]:
-    """The keys that any command knows: one file serves them all."""
-    from .batch import batch
-    from .grade import grade
-    from .run import run
+    """Return the keys of all commands: one file serves them all."""
+    from .commands.batch import batch
+    from .commands.grade import grade
+    from .commands.run import run
 
-    return list(dict.fromkeys(p.key for command in (run, grade, batch) for p in command.params if isinstance(p, Setting)))
+    return list(dict.fromkeys(p.key for command in (run, grade, batch) for p in command.params if isinstance(p, SettingOption)))
 
 
 def _unknown(where: str, key: str, known: list[str]) -> Exception:
@@ -256,12 +282,12 @@ def _unknown(where: str, key: str, known: list[str]) -> Exception:
     from ..errors import ConfigError
 
     if any(word in key.lower() for word in SECRETS):
-        return ConfigError(f"{where}: {key!r} has no place in a file: keys are read from the environment only")
+        return ConfigError(f"{where}: {key!r} is not allowed in a file: keys are read from the environment only")
     return ConfigError(f"{where}: {unknown_name_message('key', key.replace('_', '-'), known, full_value=key)}")
 
 
-def _typed(setting: Setting, value: Any, where: str) -> Any:
-    """A value of the setting's type: nothing is coerced but a whole number to a fraction."""
+def _convert(setting: SettingOption, value: Any, where: str) -> Any:
+    """Convert a value to the type of the setting. Nothing is coerced except a whole number to a fraction. Raises ConfigError."""
     from ..checks import format_value
     from ..errors import ConfigError
     from ..masking import secrets_in_url
@@ -274,14 +300,16 @@ def _typed(setting: Setting, value: Any, where: str) -> Any:
         converted = [setting.type.convert(row, setting, None) for row in rows]
     except click.BadParameter as error:
         raise ConfigError(f"{where}: {error.message:.500}") from error
-    except ValueError as error:  # no system has a file of that name
+    except ValueError as error:  # not a valid file name
         raise ConfigError(f"{where} must be a path, got {format_value(value)}: {error}") from error
     if setting.key in {"model", "judge"} and any(secrets_in_url(str(value).partition("#")[0])):
-        raise ConfigError(f"{where}: an address here holds no user and no key: they are read from the environment only")
+        raise ConfigError(
+            f"{where}: an address in a file must not contain a user or a key: they are read from the environment only"
+        )
     return converted if setting.multiple else converted[0]
 
 
-def _type_of(setting: Setting) -> tuple[tuple[type, ...], str]:
+def _type_of(setting: SettingOption) -> tuple[tuple[type, ...], str]:
     if setting.multiple:
         return (str,), "a list of texts"
     if setting.is_flag:
@@ -302,12 +330,12 @@ def _fits(value: Any, wanted: tuple[type, ...]) -> bool:
 
 
 def _relative(key: str, value: Any, beside: str) -> Any:
-    """A file that a setting names lies beside the file that names it."""
+    """Resolve a file that a setting names relative to the file with the settings."""
     if isinstance(value, list):
         return [_relative(key, each, beside) for each in value]
-    return rebased(key, value, beside) if isinstance(value, str) and beside != "." else value
+    return rebase_paths(key, value, beside) if isinstance(value, str) and beside != "." else value
 
 
-def found_beside(spec: str, folder: str) -> str:
-    """A requirement's spec; the file that it reads, if it reads one, is taken from `folder`."""
-    return rebased("require", spec, folder)
+def requirement_beside(spec: str, folder: str) -> str:
+    """Return the spec of a requirement with a file that it reads taken from `folder`."""
+    return rebase_paths("require", spec, folder)

@@ -1,7 +1,7 @@
-"""What changed between two texts, word by word, in any script; and how that is shown.
+"""Computes and shows the difference of two texts, word by word, in any script.
 
-Words are runs of letters with their marks. Where a script sets no spaces (Chinese, Japanese, Thai and their kind) a word
-is a character with its marks.
+A word is a sequence of letters with their combining marks. In scripts without spaces between words (such as Chinese,
+Japanese and Thai) each character with its marks is a word.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from rich.text import Text
 
 from ..text import strip_control_sequences
 
-Kind = Literal["same", "gone", "new"]
-LARGE = 6_000  # tokens on both sides together; beyond, whole lines are compared
-AROUND = 48  # characters of what stayed that are shown beside a change
-LONG = 600  # characters of a change that are shown
+Kind = Literal["same", "removed", "added"]
+MAX_TOKENS = 6_000  # tokens on both sides together; beyond, whole lines are compared
+CONTEXT = 48  # characters of unchanged text shown beside a change
+MAX_CHANGE = 600  # characters of a change that are shown
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch of text that stayed, went or came."""
+class DiffSpan:
+    """A part of a text that is the same, removed or added."""
 
     kind: Kind
     text: str
@@ -39,66 +39,66 @@ def _pattern() -> Any:
 
 
 def tokens(text: str) -> list[str]:
-    """The text cut into words, spaces and signs; joined they are the text again."""
+    """Split a text into words, spaces and punctuation; joined, they are the text again."""
     found: list[str] = _pattern().findall(text)
     return found
 
 
-def pieces(before: str, after: str) -> list[Piece]:
-    """How `before` became `after`."""
+def word_diff(before: str, after: str) -> list[DiffSpan]:
+    """Return the spans that turn `before` into `after`."""
     old, new = tokens(before), tokens(after)
-    if len(old) + len(new) > LARGE:
+    if len(old) + len(new) > MAX_TOKENS:
         old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    found: list[Piece] = []
+    found: list[DiffSpan] = []
     for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
-            found.append(Piece("same", "".join(old[a:b])))
+            found.append(DiffSpan("same", "".join(old[a:b])))
             continue
-        found += [Piece("gone", "".join(old[a:b]))] if b > a else []
-        found += [Piece("new", "".join(new[c:d]))] if d > c else []
-    return list(_joined(found))
+        found += [DiffSpan("removed", "".join(old[a:b]))] if b > a else []
+        found += [DiffSpan("added", "".join(new[c:d]))] if d > c else []
+    return list(_merge_adjacent(found))
 
 
-def _joined(found: list[Piece]) -> Iterator[Piece]:
-    """Changes with nothing but space between them as one change: easier to read than alternating words."""
-    gone, new, space = "", "", ""
+def _merge_adjacent(found: list[DiffSpan]) -> Iterator[DiffSpan]:
+    """Merge changes with only spaces between them into one change, which is easier to read than alternating words."""
+    removed, added, space = "", "", ""
     for i, piece in enumerate(found):
-        bridge = piece.kind == "same" and not piece.text.strip(" ") and (gone or new) and i + 1 < len(found)
+        bridge = piece.kind == "same" and not piece.text.strip(" ") and (removed or added) and i + 1 < len(found)
         if bridge:
             space = piece.text
         elif piece.kind == "same":
-            yield from _change(gone, new, space)
-            gone, new, space = "", "", ""
+            yield from _change(removed, added, space)
+            removed, added, space = "", "", ""
             yield piece
         else:
-            gone, new, space = gone + space, new + space, ""
-            gone, new = (gone + piece.text, new) if piece.kind == "gone" else (gone, new + piece.text)
-    yield from _change(gone, new, space)
+            removed, added, space = removed + space, added + space, ""
+            removed, added = (removed + piece.text, added) if piece.kind == "removed" else (removed, added + piece.text)
+    yield from _change(removed, added, space)
 
 
-def _change(gone: str, new: str, space: str) -> Iterator[Piece]:
-    if gone:
-        yield Piece("gone", gone)
-    if new:
-        yield Piece("new", new)
+def _change(removed: str, added: str, space: str) -> Iterator[DiffSpan]:
+    if removed:
+        yield DiffSpan("removed", removed)
+    if added:
+        yield DiffSpan("added", added)
     if space:
-        yield Piece("same", space)
+        yield DiffSpan("same", space)
 
 
-STYLES = {"same": "dim", "gone": "red strike", "new": "green underline"}
-MARKS = {"gone": ("[-", "-]"), "new": ("{+", "+}")}
+STYLES = {"same": "dim", "removed": "red strike", "added": "green underline"}
+MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}")}
 
 
-def drawn(before: str, after: str, *, colour: bool, full: bool = False) -> Text:
-    """The changes as people read them: in colour, or between [-signs-]{+like these+}."""
+def render_diff(before: str, after: str, *, colour: bool, full: bool = False) -> Text:
+    """Return the changes, in colour or marked [-like-]{+this+}."""
     text = Text()
-    found = pieces(before, after)
+    found = word_diff(before, after)
     for i, piece in enumerate(found):
         shown = strip_control_sequences(piece.text)
         if piece.kind == "same":
             shown = shown if full else _excerpt(shown, first=i == 0, last=i == len(found) - 1)
         else:
-            shown = _visible(shown if full else _shortened(shown), ends=piece.kind == "new")
+            shown = _mark_line_ends(shown if full else _shorten_change(shown), ends=piece.kind == "added")
         opening, closing = MARKS.get(piece.kind, ("", "")) if not colour else ("", "")
         text.append(f"{opening}{shown}{closing}", STYLES[piece.kind] if colour else "")
     text.rstrip()
@@ -106,29 +106,29 @@ def drawn(before: str, after: str, *, colour: bool, full: bool = False) -> Text:
 
 
 def _excerpt(text: str, *, first: bool, last: bool) -> str:
-    """Of what stayed, only what stands beside a change."""
-    head = "" if first else text[:AROUND]
-    tail = "" if last else text[-AROUND:]
+    """Return the parts of unchanged text beside a change."""
+    head = "" if first else text[:CONTEXT]
+    tail = "" if last else text[-CONTEXT:]
     if len(text) <= len(head) + len(tail) + 8:
         return text
-    return f"{_up_to_a_word(head)}…{_from_a_word(tail)}"
+    return f"{_cut_at_last_word(head)}…{_cut_at_first_word(tail)}"
 
 
-def _up_to_a_word(text: str) -> str:
-    """Without a word that the cut went through; where words have no spaces between them, as it is."""
+def _cut_at_last_word(text: str) -> str:
+    """Return the text without its last, incomplete word; unchanged where words have no spaces between them."""
     kept, space, _ = text.rpartition(" ")
     return f"{kept.rstrip()} " if space else text.rstrip("\n")
 
 
-def _from_a_word(text: str) -> str:
+def _cut_at_first_word(text: str) -> str:
     _, space, kept = text.partition(" ")
     return f" {kept.lstrip()}" if space else text.lstrip("\n")
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONG else f"{text[: LONG // 2]} […] {text[-LONG // 2 :]}"
+def _shorten_change(text: str) -> str:
+    return text if len(text) <= MAX_CHANGE else f"{text[: MAX_CHANGE // 2]} […] {text[-MAX_CHANGE // 2 :]}"
 
 
-def _visible(text: str, *, ends: bool) -> str:
-    """Line ends that came or went are shown; one that went breaks no line."""
+def _mark_line_ends(text: str, *, ends: bool) -> str:
+    """Show line ends that changed; a removed one breaks no line."""
     return text.replace("\n", "↵\n" if ends else "↵")

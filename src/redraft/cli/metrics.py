@@ -1,4 +1,4 @@
-"""The numbers of a run, for Prometheus to fetch. What they are called is decided here; what they are is not."""
+"""Serves the metrics of a batch to Prometheus. Names are defined here; values come from the run."""
 
 from __future__ import annotations
 
@@ -10,80 +10,80 @@ from typing import Any
 
 from ..errors import ConfigError
 
-Now = Callable[[], Mapping[str, Any]]
+MetricsSource = Callable[[], Mapping[str, Any]]
 
-HERE = "127.0.0.1"
-PATIENCE = 5.0  # seconds until whoever fetches is told that nothing is known
+HOST = "127.0.0.1"
+TIMEOUT = 5.0  # seconds to wait for the event loop when Prometheus asks
 
-TOTALS = {
-    "done": ("redraft_rows_done", "Rows that have a result."),
+COUNTERS = {
+    "done": ("redraft_rows_done", "Rows with a result."),
     "failed": ("redraft_rows_failed", "Rows that ended in an error."),
-    "cut": ("redraft_rows_cut", "Rows that were cut short."),
+    "unfinished": ("redraft_rows_unfinished", "Rows that were interrupted."),
     "bad": ("redraft_rows_bad", "Rows that could not be read."),
-    "kept": ("redraft_rows_kept", "Rows that were finished before, and were not done again."),
+    "reused": ("redraft_rows_reused", "Rows that were already finished and were reused."),
     "calls": ("redraft_calls", "Model calls made."),
     "cached_calls": ("redraft_cached_calls", "Calls answered from the cache."),
-    "tokens": ("redraft_tokens", "Tokens read and written."),
+    "tokens": ("redraft_tokens", "Tokens in prompts and answers."),
     "cost": ("redraft_cost_usd", "USD spent."),
 }
-LEVELS = {
+GAUGES = {
     "total": ("redraft_rows", "Rows in the input."),
-    "left": ("redraft_rows_left", "Rows to go."),
-    "under_way": ("redraft_rows_under_way", "Rows begun and not finished."),
-    "in_flight": ("redraft_calls_in_flight", "Calls being made."),
-    "limit": ("redraft_calls_in_flight_limit", "Calls that may be made at once, as found out."),
-    "rows_per_s": ("redraft_rows_per_second", "Rows finished a second, lately."),
-    "eta": ("redraft_eta_seconds", "Seconds until the end, as it looks now."),
-    "projected_cost": ("redraft_projected_cost_usd", "USD for all of it, as it looks now."),
+    "remaining": ("redraft_rows_remaining", "Rows that are not finished."),
+    "under_way": ("redraft_rows_under_way", "Rows in progress."),
+    "in_flight": ("redraft_calls_in_flight", "Calls in progress."),
+    "limit": ("redraft_calls_in_flight_limit", "Present limit of concurrent calls."),
+    "rows_per_s": ("redraft_rows_per_second", "Rows finished per second, recently."),
+    "eta": ("redraft_eta_seconds", "Estimated seconds until the end."),
+    "projected_cost": ("redraft_projected_cost_usd", "Estimated USD for the whole run."),
     "mean_first": ("redraft_mean_first_score", "Mean score of the first answers."),
     "mean_best": ("redraft_mean_best_score", "Mean score of the best answers."),
-    "seconds": ("redraft_seconds", "Seconds since the run began."),
+    "seconds": ("redraft_seconds", "Seconds since the start of the run."),
 }
 
 
 @contextmanager
-def served(port: int, now: Now) -> Iterator[str]:
-    """The address where the numbers can be fetched, as long as this lasts. Raises ConfigError.
+def serve_metrics(port: int, source: MetricsSource) -> Iterator[str]:
+    """Serve metrics within the context, whose value is their address. Raises ConfigError.
 
-    It answers in threads of its own; `now` is called in the running event loop.
+    The server has its own threads; `source` is called in the running event loop.
     """
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as error:
         raise ConfigError("--metrics needs Prometheus's client: pip install 'redraft[metrics]'") from error
     registry = CollectorRegistry()
-    registry.register(_Numbers(now, asyncio.get_running_loop()))
+    registry.register(_MetricsCollector(source, asyncio.get_running_loop()))
     try:
-        server, thread = start_http_server(port, HERE, registry)
+        server, thread = start_http_server(port, HOST, registry)
     except OSError as error:
         raise ConfigError(
-            f"--metrics {port}: {HERE}:{port} cannot be served: {error.strerror or error}; name another port"
+            f"--metrics {port}: {HOST}:{port} cannot be served: {error.strerror or error}; name another port"
         ) from error
     try:
-        yield f"http://{HERE}:{server.server_port}/metrics"
+        yield f"http://{HOST}:{server.server_port}/metrics"
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-class _Numbers:
-    """Reads the numbers when they are fetched. What is unknown is left out, as Prometheus wants it."""
+class _MetricsCollector:
+    """Reads the metrics when Prometheus asks for them. Unknown values are left out, as Prometheus recommends."""
 
-    def __init__(self, now: Now, loop: asyncio.AbstractEventLoop) -> None:
-        self._now, self._loop = now, loop
+    def __init__(self, source: MetricsSource, loop: asyncio.AbstractEventLoop) -> None:
+        self._source, self._loop = source, loop
 
     def describe(self) -> list[Any]:
-        return []  # or the registry would fetch them to learn their names
+        return []  # otherwise the registry would collect them to learn their names
 
     def collect(self) -> Iterator[Any]:
-        """All that is known right now."""
+        """Yield all metrics with a known value."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         answer: Future[Mapping[str, Any]] = Future()
-        self._loop.call_soon_threadsafe(lambda: answer.set_result(self._now()))
-        known = answer.result(PATIENCE)
-        for kind, named in ((CounterMetricFamily, TOTALS), (GaugeMetricFamily, LEVELS)):
-            for key, (name, about) in named.items():
+        self._loop.call_soon_threadsafe(lambda: answer.set_result(self._source()))
+        known = answer.result(TIMEOUT)
+        for kind, names in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
+            for key, (name, about) in names.items():
                 if known.get(key) is not None:
                     yield kind(name, about, value=known[key])

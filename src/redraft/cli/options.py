@@ -1,17 +1,34 @@
-"""The options that commands share, so that they read and mean the same everywhere."""
+"""The options that commands share. The options of settings are generated from the declarations in `redraft.settings`.
+
+Every command module imports this one, also to show help, so it imports nothing slow.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import reduce
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 
-from .config import Setting
+from ..settings import (
+    MAX_ROWS,
+    FilePath,
+    Flag,
+    Keyword,
+    Keywords,
+    Number,
+    OptionFields,
+    SettingInfo,
+    Settings,
+    WholeNumber,
+    info_of,
+)
+from .config import SettingOption
 
 F = TypeVar("F", bound=Callable[..., Any])
 READABLE = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -19,14 +36,47 @@ WHOLE, COUNT = click.IntRange(0), click.IntRange(1)
 POSITIVE = click.FloatRange(0)
 
 
-def setting(*names: str, **about: Any) -> Callable[[F], F]:
-    """An option with defaults in the environment and in files."""
-    return click.option(*names, cls=Setting, **about)
+def setting(*names: str, **attributes: Any) -> Callable[[F], F]:
+    """Declare an option that can also be set in the environment and in configuration files."""
+    return click.option(*names, cls=SettingOption, **attributes)
 
 
 def group(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    """Several decorators as one, the first on top."""
-    return lambda command: reduce(lambda done, decorate: decorate(done), reversed(decorators), command)
+    """Combine several decorators; the first one is applied last, as if it stood on top."""
+    return lambda command: reduce(lambda result, decorate: decorate(result), reversed(decorators), command)
+
+
+def setting_options(declaration: type, *names: str, **defaults: Any) -> Callable[[F], F]:
+    """Generate the options of these settings, in this order. `defaults` replace the declared defaults."""
+    by_name = {field.name: field for field in fields(declaration)}
+    selected = [by_name[name] for name in names]
+    return group(*(_option(f.name, defaults.get(f.name, f.default), info_of(f)) for f in selected))
+
+
+def _option(name: str, default: Any, info: SettingInfo) -> Callable[[F], F]:
+    """Generate the option of one setting."""
+    flag = f"--{name.replace('_', '-')}"
+    flags = [f"-{name}", name] if len(name) == 1 else [flag]
+    attributes: dict[str, Any] = {"help": info.help, "metavar": info.metavar, "default": default}
+    match info.kind:
+        case Flag():
+            flags = [f"{flag}/--no-{flag[2:]}"]
+        case WholeNumber(least, most):
+            limit = None if most == MAX_ROWS else most  # help does not mention a limit that no file reaches
+            attributes["type"] = click.IntRange(least, limit) if least is not None else int
+        case Number(least, most, exclusive):
+            attributes["type"] = click.FloatRange(least, most if isfinite(most) else None, min_open=exclusive)
+        case Keyword(choices):
+            attributes["type"] = click.Choice(choices)
+        case Keywords(choices):
+            attributes |= {"type": click.Choice(choices), "multiple": True}
+        case FilePath(what):
+            attributes["type"] = click.Path(file_okay=what == "file", dir_okay=what == "folder")
+        case _ if isinstance(default, bool):
+            flags = [f"{flag}/--no-{flag[2:]}"]
+    if default not in (None, ()) and not isinstance(default, bool):
+        attributes["show_default"] = True
+    return setting(*flags, **attributes) if info.in_files else click.option(*flags, **attributes)
 
 
 def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
@@ -40,92 +90,75 @@ debug = click.option(
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")
 
+journal = click.option(
+    "--journal",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Look in this journal. Default: all *.journal in this folder.",
+)
+
 grading = group(
     setting(
         "--require",
         multiple=True,
         metavar="SPEC",
-        help="What the answer must keep, such as words:80-200 or contains:qubit (repeatable; `redraft graders` lists all).",
+        help="A requirement that the answer must meet, such as words:80-200 (repeatable; `redraft graders` lists them all).",
     ),
     setting(
         "--grader",
         multiple=True,
         metavar="NAME",
-        help="Who scores it: a name that `redraft graders` lists, or a SPEC (repeatable).",
+        help="A grader that scores the answer: a name that `redraft graders` lists, or a SPEC (repeatable).",
     ),
     setting(
-        "--rubric", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="An LLM judge with the criteria in FILE."
+        "--rubric",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Score the answer with an LLM judge by the criteria in FILE.",
     ),
-    setting(
-        "--trust",
-        type=click.Choice(["check", "require"]),
-        envvar="REDRAFT_GRADER_TRUST",
-        help="Warn of graders that no card shows to be better than chance, or refuse them (see `redraft validate`).",
-    ),
-    setting("--cards", type=click.Path(file_okay=False), metavar="DIR", help="Where the cards are. Default: the user's own."),
+    setting_options(OptionFields, "require_validated", "cards_dir"),
 )
 
 asking = group(
     setting(
         "--model",
         metavar="MODEL",
-        help="Who writes, such as openai:gpt-4o-mini or ollama:llama3.2; none: nobody. Default: look for one.",
+        help="The model that writes, such as openai:gpt-4o-mini or ollama:llama3.2, or none. Default: look for one.",
     ),
-    setting("--judge", metavar="MODEL", help="Who judges. Default: the model that writes."),
+    setting("--judge", metavar="MODEL", help="The model that judges. Default: the model that writes."),
 )
 
-stopping = group(
-    setting("--target", type=click.FloatRange(0, 1), default=0.9, show_default=True, metavar="SCORE", help="Stop at this score."),
-    setting("--max-iterations", type=WHOLE, default=3, show_default=True, metavar="N", help="Refine at most N times."),
-    setting("--patience", type=COUNT, default=2, show_default=True, metavar="N", help="Stop after N refinements without a gain."),
-    setting("--min-delta", type=POSITIVE, default=0.01, show_default=True, metavar="D", help="A gain is more than D."),
-    setting("--drafts", type=COUNT, default=1, show_default=True, metavar="N", help="Write N first drafts at once."),
-    setting(
-        "--min-gain",
-        type=POSITIVE,
-        default=0.01,
-        show_default=True,
-        metavar="G",
-        help="Where a model judges: stop when no step is expected to lift the score by G for what it costs.",
-    ),
-    setting(
-        "--gain-per",
-        type=click.Choice(["calls", "tokens", "usd"]),
-        default="calls",
-        show_default=True,
-        help="What a step costs: its calls, thousands of tokens, or USD.",
-    ),
-    setting(
-        "--priors",
-        metavar="shipped|learned|FILE",
-        help="What is expected at first: the shipped figures (default), what earlier runs taught (`redraft priors`), or FILE.",
-    ),
-    setting(
-        "--plain/--adaptive",
-        default=None,
-        help="Take scores at their word, or weigh what they are worth. Default: weigh them where a model judges.",
-    ),
-    setting(
-        "--final-check/--no-final-check",
-        default=False,
-        help="Where it is not clear which of two is best, let the judge compare them. Default: no.",
-    ),
+PLAN_SETTINGS = (
+    "target_score",
+    "max_iterations",
+    "patience",
+    "min_delta",
+    "drafts",
+    "min_expected_gain",
+    "cost_unit",
+    "priors",
+    "noise_aware",
+    "tie_break",
 )
+NOISE_AWARE_ONLY = ("min_expected_gain", "cost_unit", "priors", "tie_break")
+stopping = setting_options(OptionFields, *PLAN_SETTINGS)
+editing = setting_options(OptionFields, "editor")
+cards_dir = setting_options(OptionFields, "cards_dir")
 
 
-WEIGHING = ("min_gain", "gain_per", "priors", "final_check")
+def check_noise_aware(ctx: click.Context) -> None:
+    """Raise UsageError for options that have no effect with --no-noise-aware. Defaults from files are ignored instead."""
+    source = ctx.get_parameter_source
+    given = [name for name in NOISE_AWARE_ONLY if source(name) is ParameterSource.COMMANDLINE and ctx.params[name]]
+    if ctx.params["noise_aware"] is False and given:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise click.UsageError(
+            f"--no-noise-aware takes scores as exact, so {flags} would have no effect: leave out one or the other"
+        )
 
 
-def check_plain(ctx: click.Context) -> None:
-    """Raises UsageError for what was typed beside --plain, and has no use there. Defaults from elsewhere do no harm."""
-    typed = [name for name in WEIGHING if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and ctx.params[name]]
-    if ctx.params["plain"] and typed:
-        named = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
-        raise click.UsageError(f"--plain takes scores at their word, and has no use for {named}: leave out one or the other")
-
-
-def price_of(text: str) -> tuple[str, tuple[float, float]]:
-    """The model that `MODEL=IN,OUT` names, and its price. Raises ValueError."""
+def parse_price(text: str) -> tuple[str, tuple[float, float]]:
+    """Parse `MODEL=IN,OUT` into the model and its price. Raises ValueError."""
     model, _, amounts = text.rpartition("=")
     read, written = map(float, amounts.split(","))
     if not model.strip() or not all(isfinite(amount) and amount >= 0 for amount in (read, written)):
@@ -133,37 +166,105 @@ def price_of(text: str) -> tuple[str, tuple[float, float]]:
     return model.strip(), (read, written)
 
 
-def _priced(text: str) -> str:
-    """A model with its price, as it was typed: settings are kept, and read again, as texts."""
+def _check_price(text: str) -> str:
+    """Check a model with its price, and return it as text: settings are saved as text."""
     try:
-        price_of(text)
+        parse_price(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is no price: give MODEL=IN,OUT in USD per million tokens, such as llama3.2=0.1,0.4"
+            f"{text!r} is not a price: give MODEL=IN,OUT in USD per million tokens, such as llama3.2=0.1,0.4"
         ) from None
     return text
 
 
 spending = group(
-    setting("--budget-usd", type=POSITIVE, metavar="USD", help="Spend at most this much."),
-    setting("--budget-calls", type=WHOLE, metavar="N", help="Make at most N model calls."),
-    setting("--budget-tokens", type=WHOLE, metavar="N", help="Use at most N tokens, read and written together."),
-    setting("--deadline", type=POSITIVE, metavar="SECONDS", help="End after so long."),
+    setting("--budget-usd", type=POSITIVE, metavar="USD", help="Maximum cost in USD."),
+    setting("--budget-calls", type=WHOLE, metavar="N", help="Maximum number of model calls."),
+    setting("--budget-tokens", type=WHOLE, metavar="N", help="Maximum number of tokens, input and output together."),
+    setting_options(OptionFields, "deadline"),
     setting(
         "--price",
-        type=_priced,
+        type=_check_price,
         multiple=True,
         metavar="MODEL=IN,OUT",
-        help="What a model takes for a million tokens read and written, in USD (repeatable).",
+        help="Price of a model in USD per million input and output tokens (repeatable).",
     ),
 )
+timeout = setting_options(OptionFields, "timeout")
+sampling = setting_options(OptionFields, "temperature", "max_tokens", "seed")
 
-timeout = setting(
-    "--timeout", type=POSITIVE, default=600.0, show_default=True, metavar="SECONDS", help="A call takes at most this long."
+COLUMN_ROLES = (
+    "prompt",
+    "messages",
+    "response",
+    "id",
+    "system",
+    "reference",
+    "context",
+    "tests",
+    "requirements",
+    "tools",
+    "tool_choice",
 )
 
-sampling = group(
-    setting("--temperature", type=POSITIVE, metavar="T", help="How freely the model writes."),
-    setting("--max-tokens", type=COUNT, metavar="N", help="Tokens in one answer, at most."),
-    setting("--seed", type=int, metavar="N", help="For models that can repeat themselves."),
+
+def _check_columns(texts: Iterable[str]) -> tuple[str, ...]:
+    """Check columns given as ROLE=NAME. Raises BadParameter."""
+    for text in texts:
+        role, sign, _ = text.partition("=")
+        if not sign or role.replace("-", "_") not in COLUMN_ROLES:
+            raise click.BadParameter(f"{text!r} is not ROLE=NAME; ROLE is one of {', '.join(COLUMN_ROLES)}")
+    return tuple(texts)
+
+
+columns = setting(
+    "--column",
+    "-c",
+    multiple=True,
+    callback=lambda _ctx, _param, texts: _check_columns(texts),
+    metavar="ROLE=NAME",
+    help="The column with that role (repeatable), if its name does not say so: prompt, messages, response, id, system, reference, "
+    "context, tests (of code: shown to judges, never run), requirements, tools or tool_choice.",
 )
+
+
+class DefaultGroup(click.Group):
+    """A group that runs its `default` command when none is named."""
+
+    def __init__(self, *args: Any, default: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the name of the default command before options without a command."""
+        has_command = bool(args) and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if has_command else [self.default, *args])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedArguments:
+    """The values of the options that all commands with graders share. `settings` are those of `redraft.options.Options`."""
+
+    require: tuple[str, ...] = ()
+    grader: tuple[str, ...] = ()
+    rubric: Any = None
+    model: str | None = None
+    judge: str | None = None
+    budget_usd: float | None = None
+    budget_calls: int | None = None
+    budget_tokens: int | None = None
+    price: tuple[str, ...] = ()
+    as_json: bool = False
+    settings: Settings
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """Create the arguments of a command from the values that click parsed."""
+        settings = values_of(OptionFields, values)
+        own = {name: value for name, value in values.items() if name not in settings}
+        return cls(**own, settings=cast("Settings", settings))
+
+
+def values_of(declaration: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those values that are settings of a declaration."""
+    return {f.name: values[f.name] for f in fields(declaration) if f.name in values}

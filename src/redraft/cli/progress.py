@@ -1,20 +1,29 @@
-"""What is known while the work goes on, and the words for it. Nothing here draws."""
+"""The progress of one refinement, in words: lines on stderr for people, or JSON lines on stdout for programs.
+
+The live view of a terminal is in `terminal`, so that other output does not load rich.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
-from ..core.records import Candidate, Comparison, Record, Slot, Usage
+from ..core.records import Candidate, Comparison, Failure, Record, Slot
+from ..core.serialize import record_to_json
 from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..core.trace import Trace
-from ..result import format_score
+from ..quality.diagnosis import selection_reason
+from ..result import Result, format_score, format_score_history, format_score_with_interval
+from ..usage import Usage
+from .output import single_line
 
 
-class Watcher(Protocol):
-    """Is told what happens."""
+class ProgressReporter(Protocol):
+    """Receives every step and record of a refinement."""
 
     def begin(self, trace: Trace) -> None: ...
 
@@ -26,83 +35,166 @@ class Watcher(Protocol):
 
 
 @dataclass
-class Progress:
-    """The trace as it grows, and what is being asked right now."""
+class TraceProgress:
+    """The trace as it grows, and the steps that are pending."""
 
     trace: Trace | None = None
-    asking: dict[Slot, Step] = field(default_factory=dict)
+    pending: dict[Slot, Step] = field(default_factory=dict)
     started: float = field(default_factory=monotonic)
 
     def step(self, step: Step) -> None:
         if not isinstance(step, Stop):
-            self.asking[step.slot] = step
+            self.pending[step.slot] = step
 
     def record(self, record: Record) -> None:
         assert self.trace is not None
         self.trace += record
-        self.asking.pop(getattr(record, "of", record.slot), None)
+        self.pending.pop(getattr(record, "step_slot", record.slot), None)
 
     @property
     def seconds(self) -> float:
         return monotonic() - self.started
 
 
-def doing(step: Step) -> str:
-    """What is being asked, in words."""
+class PlainReporter:
+    """Writes a line for each event, for logs and for terminals that cannot redraw."""
+
+    def __init__(self, progress: TraceProgress) -> None:
+        self._progress = progress
+        self._reported: set[int] = set()
+
+    def begin(self, trace: Trace) -> None:
+        if len(trace.records) > (trace.task.response is not None):
+            answers, calls = len(trace.candidates), trace.usage.calls
+            _print_line(f"resuming after {len(trace.records)} records: {answers} answers, {calls} calls")
+        self._reported = {c.id for c in trace.candidates if trace.scores[c.id] is not None}
+
+    def step(self, step: Step) -> None:
+        if not isinstance(step, Stop):
+            _print_line(f"{describe_step(step)} ...")
+
+    def record(self, record: Record) -> None:
+        if isinstance(record, Failure):
+            _print_line(f"failed: {record.role}: {record.message}")
+        assert self._progress.trace is not None
+        for candidate, score, remark in candidate_rows(self._progress.trace):
+            if score and candidate.id not in self._reported:
+                self._reported.add(candidate.id)
+                parts = [f"{candidate.id} {describe_origin(candidate)}", f"score {score}", remark]
+                _print_line(" · ".join(filter(None, parts)))
+
+    def end(self) -> None:
+        pass
+
+
+def _print_line(text: str) -> None:
+    print(f"redraft: {single_line(text)}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class JsonReporter:
+    """Writes an object a line to stdout: start, priors (unless they are the shipped ones), step, record, result, error."""
+
+    def __init__(self, progress: TraceProgress) -> None:
+        self._progress = progress
+
+    def begin(self, trace: Trace) -> None:
+        print_event("start", records=len(trace.records), panel=[s.name for s in trace.panel])
+
+    def step(self, step: Step) -> None:
+        if not isinstance(step, Stop):
+            print_event("step", step=step.role, slot=step.slot, description=describe_step(step))
+
+    def record(self, record: Record) -> None:
+        trace = self._progress.trace
+        assert trace is not None
+        best = trace.best if trace.graded_candidates else None
+        score, judge_score = (trace.score, trace.judge_score) if trace.graded_candidates else (None, None)
+        print_event(
+            "record",
+            record=json.loads(record_to_json(record)),
+            best=best.id if best else None,
+            score=score,
+            judge_score=judge_score,
+            calls=trace.usage.calls,
+        )
+
+    def end(self) -> None:
+        pass
+
+
+def print_event(event: str, **fields: Any) -> None:
+    """Write one JSON line to stdout and flush it. Raises BrokenPipeError if the reader has closed the pipe."""
+    print(json.dumps({"event": event, **fields}), flush=True)  # noqa: T201
+
+
+def summary_line(result: Result) -> str:
+    """Summarize a result in one line: its score, why the work ended, and why a higher-scoring answer was not kept."""
+    scores = format_score_history(result, " → ")
+    note = single_line(result.trace.outcome.note) if result.trace.outcome else ""
+    parts = [
+        f"score {format_score_with_interval(result)}" + (f" ({scores})" if "→" in scores or result.score_interval else ""),
+        f"stopped: {result.stop}" + (f" ({note})" if note else ""),
+        selection_reason(result.trace),
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def describe_step(step: Step) -> str:
+    """Describe what a step asks for."""
     match step:
         case Generate():
             return f"writing draft {step.id}"
         case Refine():
             return f"refining {step.parent} into {step.id}"
         case Repair():
-            return f"repairing {step.parent.id} by form alone"
+            return f"repairing {step.parent.id} without a model"
         case Grade():
-            return f"{step.grader} grades {step.candidate.id}" + (f", look {step.repeat + 1}" if step.repeat else "")
+            return f"{step.grader} grades {step.candidate.id}" + (f", repeat {step.repeat + 1}" if step.repeat else "")
         case Compare():
             return f"{step.grader} ranks {len(step.candidates)} answers"
     return step.role
 
 
-def verdict(comparison: Comparison) -> str:
-    """What came of a comparison, in words."""
+def describe_comparison(comparison: Comparison) -> str:
+    """Describe the result of a comparison."""
     first = [id for id, place in comparison.ranks.items() if place == 0]
     if comparison.consistent is False or len(first) == len(comparison.ranking):
         return f"{comparison.grader} cannot tell which of {' and '.join(map(str, sorted(comparison.ranking)))} is best"
     return f"{comparison.grader} puts {' and '.join(map(str, sorted(first)))} first"
 
 
-def made(candidate: Candidate) -> str:
-    """How a candidate came about, in words."""
+def describe_origin(candidate: Candidate) -> str:
+    """Describe how a candidate was made."""
     source = {"generate": "draft", "refine": f"refined {candidate.parent}", "repair": f"repaired {candidate.parent}"}
     return source.get(candidate.role, candidate.role) + (", cut off" if candidate.truncated else "")
 
 
-def said(trace: Trace, candidate: Candidate) -> str:
-    """What graders say of a candidate: of what is not perfect, or else of everything."""
+def feedback_summary(trace: Trace, candidate: Candidate) -> str:
+    """Join the reasons of graders that did not give a candidate the full score; of all graders where each of them did."""
     views = trace.feedback[candidate.id]
-    short = [f for f in views if f.score is None or f.score < 1]
-    return "; ".join(f.reason for f in short or views if f.reason)
+    imperfect = [f for f in views if f.score is None or f.score < 1]
+    return "; ".join(f.reason for f in imperfect or views if f.reason)
 
 
-def rows(trace: Trace) -> Iterator[tuple[Candidate, str, str]]:
-    """Every candidate with its score and a remark; those that changed nothing are left out."""
+def candidate_rows(trace: Trace) -> Iterator[tuple[Candidate, str, str]]:
+    """Yield each candidate with its score and a remark, without those that changed nothing."""
     for c in trace.candidates:
         if trace.is_unchanged(c):
             continue
-        score, believed = trace.scores[c.id], trace.with_estimates.scores[c.id]
+        score, estimate = trace.scores[c.id], trace.with_estimates.scores[c.id]
         lossy = "lossy: " if c.lossy else ""
         yield (
             c,
             ""
             if score is None
             else format_score(score)
-            + (f", believed {format_score(believed)}" if format_score(believed) != format_score(score) else ""),
-            "; ".join(filter(None, [f"{lossy}{c.note}" if c.note else "", said(trace, c)])),
+            + (f", estimated {format_score(estimate)}" if format_score(estimate) != format_score(score) else ""),
+            "; ".join(filter(None, [f"{lossy}{c.note}" if c.note else "", feedback_summary(trace, c)])),
         )
 
 
-def tally(usage: Usage, seconds: float | None = None) -> str:
-    """Calls, tokens, cost and time in one line; what is unknown says so."""
+def format_usage(usage: Usage, seconds: float | None = None) -> str:
+    """Format calls, tokens, cost and time on one line; unknown values are named as such."""
     read, written = usage.input_tokens, usage.output_tokens
     tokens = "unknown" if read is None or written is None else f"{read + written:,}"
     cost = "unknown" if usage.cost is None else f"{usage.cost:.4f} USD" if usage.cost else "0 USD"

@@ -1,10 +1,10 @@
-"""Computing that can be stopped: a function of ours runs in a worker process with a limit on its time and memory.
+"""Running functions in worker processes with limits on time and memory.
 
-What reads text that models or strangers wrote is either linear in it, or small enough to run at once, or runs here: a
-thread cannot be stopped, and a library that holds the interpreter's lock stops every other thread, the event loop included.
-Over the limit is *unknown*: `ComputeLimitError`, never a value.
+Code that reads text of models or strangers either takes linear time, or gets only short texts, or runs here: a thread cannot be
+stopped, and a library that holds the interpreter's lock blocks every other thread and the event loop. A function over its limit
+raises `ComputeLimitError` and never returns a value.
 
-`pool` holds the workers, `worker` is what runs in one. Nothing here knows what is computed.
+`pool` manages the workers, `worker` runs in one.
 """
 
 from __future__ import annotations
@@ -13,4 +13,4 @@ from .pool import run, run_sync
 
 __all__ = ["IN_PROCESS", "run", "run_sync"]
 
-IN_PROCESS = 16_384  # characters that are read at once, in this process; measured: bench/hostile_text.py
+IN_PROCESS = 16_384  # characters that are handled in this process; measured by bench/hostile_text.py

@@ -1,8 +1,8 @@
-"""The workers: started when they are first needed, used again, killed when a job takes too long or is cancelled.
+"""The pool of worker processes: started on demand, reused, killed if a job takes too long or is cancelled.
 
-Each job has a thread of the pool's own that waits for it, so `run` never holds the event loop and `run_sync` works from any
-thread. A worker ends with its parent, however that ends: its input is closed, and on Linux the kernel kills it. (That follows
-the thread that started it; the threads of the pool last as long as the process.) A forked child has a pool of its own.
+A thread of the pool waits for each job, so `run` never blocks the event loop and `run_sync` works from any thread. A worker
+ends with its parent in any case: its input is closed, and on Linux the kernel kills it. (The kernel watches the thread that
+started it; threads of the pool live as long as the process.) A forked child has its own pool.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TEMP", "SYSTEMROOT", "LD_LIB
 async def run(
     function: Callable[..., Any], *arguments: Any, failure_text: str, text_length: int, seconds: float | None = None
 ) -> Any:
-    """What a module-level function returns for arguments that are JSON, computed in a worker; its value is JSON, too.
+    """Call a module-level function in a worker; arguments and value are JSON values.
 
-    Raises ComputeLimitError after `seconds` of CPU time (None: 5), three times as long by the clock, 2 GiB of memory, or a
-    crash: `what` ("words:80-200 could not be checked") and the `size` of the text in characters are in its message. A
-    cancelled call kills its worker. A ConfigError of the function is raised as such, anything else as RuntimeError.
+    Raises ComputeLimitError after `seconds` of CPU time (None: 5), three times as long by the clock, over 2 GiB of memory, and
+    if the worker crashes; its message holds `failure_text` ("words:80-200 could not be checked") and `text_length` in
+    characters. Cancelling the call kills the worker. A ConfigError of the function is raised as such, anything else as
+    RuntimeError.
     """
     job = _Job(function, arguments, failure_text, text_length, seconds or CPU_SECONDS)
     try:
@@ -54,7 +55,7 @@ async def run(
 def run_sync(
     function: Callable[..., Any], *arguments: Any, failure_text: str, text_length: int, seconds: float | None = None
 ) -> Any:
-    """The same for callers without an event loop."""
+    """Like `run`, for callers without an event loop."""
     job = _Job(function, arguments, failure_text, text_length, seconds or CPU_SECONDS)
     future = _thread_pool().submit(job.run)
     try:
@@ -64,7 +65,7 @@ def run_sync(
 
 
 def worker_command() -> list[str]:
-    """How a worker is started. The one place to put a sandbox in front of it."""
+    """Return the command that starts a worker; a sandbox would be added here."""
     return [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
 
 
@@ -87,7 +88,7 @@ class _Worker:
         self._send(_encode({"path": [*filter(None, sys.path), str(Path(__file__).parents[2])], "memory": MEMORY_BYTES}))
 
     def load(self, function: str) -> dict[str, Any]:
-        """Import what a function needs: nothing, or the answer that says what the import raised. Raises _EndedError."""
+        """Import a function; return {} or the answer with the import's error. Raises _WorkerExitedError."""
         if function in self.loaded_functions:
             return {}
         answer = self.execute(_encode({"function": function}), START_TIMEOUT)
@@ -97,7 +98,7 @@ class _Worker:
         return {}
 
     def execute(self, job: bytes, timeout: float) -> dict[str, Any]:
-        """The answer to a job. Raises _EndedError when the process ended, or was killed after `wall` seconds."""
+        """Return the answer to a job. Raises _WorkerExitedError if the process ended or was killed after `timeout` seconds."""
         timer = Timer(timeout, self._kill_on_timeout)
         timer.daemon = True
         timer.start()
@@ -125,7 +126,7 @@ class _Worker:
             self.process.stdin.flush()
 
     def kill(self) -> int:
-        """End it at once. Its exit status, negative for a signal."""
+        """Kill the process; return its exit status, negative for a signal."""
         self.process.kill()
         status = self.process.wait()
         self.close_pipes()
@@ -138,7 +139,7 @@ class _Worker:
                 pipe.close()  # type: ignore[union-attr]
 
     def detach_after_fork(self) -> None:
-        """In a forked child: let go of pipes and process without a word to them, and without the locks of other threads."""
+        """In a forked child: release pipes and process without writing to them or taking locks of other threads."""
         self.process.returncode = 0  # nothing to wait for
         for pipe in (self.process.stdin, self.process.stdout):
             pipe.raw.close()  # type: ignore[union-attr]
@@ -173,7 +174,7 @@ class _Job:
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
     def run(self) -> Any:
-        """The value. Raises what `run` raises."""
+        """Return the value. Raises what `run` raises."""
         job = _encode({"function": self.name, "arguments": self.arguments, "seconds": self.seconds})
         idle = _idle_worker(self.name)
         answer = self._run_on(idle, job) if idle else None
@@ -188,7 +189,7 @@ class _Job:
         return _result_value(answer)
 
     def _run_on(self, worker: _Worker, job: bytes) -> dict[str, Any] | None:
-        """The answer of a worker; None when it ended, for whatever reason but the limit on its time."""
+        """Return the answer of a worker; None if it ended for another reason than its time limit."""
         self._assign(worker)
         try:
             answer = worker.load(self.name) or worker.execute(job, self.seconds * WALL_PER_CPU_SECOND)
@@ -208,7 +209,7 @@ class _Job:
                 worker.process.kill()
 
     def cancel(self) -> None:
-        """Kill the worker if it is at this job, or as soon as it is."""
+        """Kill the worker that runs this job, now or as soon as it starts."""
         with self.lock:
             self.cancelled = True
             if self.worker:
@@ -237,7 +238,7 @@ _spawn_lock = RLock()  # also held while this process forks: no child gets the p
 
 
 def _thread_pool() -> ThreadPoolExecutor:
-    """As many threads as there may be workers."""
+    """Return the executor, with one thread for each possible worker."""
     with _spawn_lock:
         if not _executor:
             _executor.append(ThreadPoolExecutor(POOL_SIZE, "redraft-compute"))
@@ -245,7 +246,7 @@ def _thread_pool() -> ThreadPoolExecutor:
 
 
 def _idle_worker(function: str) -> _Worker | None:
-    """An idle worker, rather one that has loaded the function."""
+    """Return an idle worker, preferably one that has loaded the function."""
     while _idle:
         try:
             at = next((i for i, worker in enumerate(_idle) if function in worker.loaded_functions), -1)
@@ -265,7 +266,7 @@ def _close_idle() -> None:
 
 
 def _reset_after_fork() -> None:
-    """In a forked child: the workers and threads are the parent's. A pipe kept open here would keep them waiting for it."""
+    """In a forked child: forget the parent's workers and threads. An open pipe here would keep the workers alive."""
     for worker in list(_workers):
         worker.detach_after_fork()
     _workers.clear()

@@ -1,9 +1,9 @@
-"""The process that computes: reads a job as a line of JSON, writes its value as a line of JSON, until its input ends.
+"""The worker process: reads a job as a line of JSON and writes its value as a line of JSON, until its input ends.
 
-It starts as a bare interpreter and imports what a job names when it is first asked to. CPU time is limited for each job by a
-timer of the kernel, so no code that holds the interpreter's lock escapes it; memory is limited where the system can. On
-Linux the kernel ends it at once when its parent is gone; elsewhere it ends when it next waits for a job, which a watchdog and
-the limit on CPU time see to. It imports nothing of ours by itself.
+It starts as a bare interpreter and imports the function of a job on first use. A kernel timer limits the CPU time of each job,
+so code that holds the interpreter's lock cannot escape it; memory is limited if the system supports it. On Linux the kernel
+kills the worker when its parent ends; elsewhere it ends when it next reads a job, at the latest after the CPU limit or the
+watchdog. It imports nothing of Redraft by itself.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ WATCHDOG_SECONDS = 5.0  # seconds after which the worker ends by itself if its p
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Answer jobs until the input ends."""
     _end_with_parent()
     answers = _claim_stdout()
     settings = decode(sys.stdin.buffer.readline())
     sys.path[:] = settings["path"]
     _limit_memory(settings["memory"])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     if hasattr(signal, "SIGPROF"):
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
     functions: dict[str, Callable[..., Any]] = {}
@@ -39,9 +39,9 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends: no code in it could notice in time.
+    """Have the kernel kill this process when the thread that started it ends.
 
-    A parent that is gone by now has closed our input: it holds no job yet.
+    If the parent has ended before, the input is closed and holds no job.
     """
     if sys.platform != "linux":
         return
@@ -54,17 +54,17 @@ def _end_with_parent() -> None:
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """A message as a line: text stands in it as it is, which is read ten times as fast as escapes."""
+    """Return a message as a line, without escapes: they take ten times as long to read."""
     return json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def decode(line: bytes) -> Any:
-    """The message on a line."""
+    """Return the message on a line."""
     return json.loads(line.decode("utf-8", "surrogatepass"))
 
 
 def _claim_stdout() -> BinaryIO:
-    """The way to the parent; what a library prints goes to stderr from now on."""
+    """Return the pipe to the parent, and redirect stdout to stderr, for libraries that print."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return answers
@@ -80,7 +80,7 @@ def _limit_memory(size: int) -> None:
 
 
 def _run_job(job: dict[str, Any], functions: dict[str, Callable[..., Any]]) -> dict[str, Any]:
-    """What a job comes to: its value, or the name and the message of what it raised."""
+    """Run a job; return its value, or the name and the message of its error."""
     name = job["function"]
     try:
         if name not in functions:
@@ -91,7 +91,7 @@ def _run_job(job: dict[str, Any], functions: dict[str, Callable[..., Any]]) -> d
 
 
 def _load(name: str) -> Callable[..., Any]:
-    """The function "module:name"; a module that has a `prepare` is prepared first, which no job pays for."""
+    """Return the function "module:name" after calling `prepare` of its module, if any; that counts for no job's limit."""
     module_name, _, attribute = name.partition(":")
     module = import_module(module_name)
     getattr(module, "prepare", lambda: None)()
@@ -110,7 +110,7 @@ def _run_limited(seconds: float, function: Callable[..., Any], arguments: list[A
 
 
 def _limit_cpu(seconds: float) -> None:
-    """After so many seconds of CPU time the kernel ends the process; 0 lifts the limit."""
+    """Let the kernel end the process after so many seconds of CPU time; 0 removes the limit."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_PROF, seconds)
 

@@ -1,5 +1,5 @@
-"""Floor 0: what a refinement is, without a world to run it in.
+"""The core: records, steps, the trace and the engine that advances it.
 
-Nothing below this package reads a clock, draws a random number, opens a file or a socket.
-Time and chance enter as fields of records.
+Nothing here reads a clock, draws a random number, or opens a file or a socket: what depends on time, chance or the
+network happens in the performer (`redraft.perform`) and enters as fields of records.
 """

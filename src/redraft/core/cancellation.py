@@ -1,4 +1,4 @@
-"""Ending tasks without leaving any behind, and calling functions of others."""
+"""asyncio helpers: cancel tasks and wait for them, and run blocking functions in threads."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ T = TypeVar("T")
 
 
 async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel tasks and wait until all have ended, whatever comes of them.
+    """Cancel tasks and wait until all have ended; their results and exceptions are dropped.
 
-    Being cancelled meanwhile does not cut the wait short; it is raised once they have ended.
+    If the caller is cancelled meanwhile, CancelledError is raised once all tasks have ended.
     """
-    ending = list(tasks)
-    for task in ending:
+    pending = list(tasks)
+    for task in pending:
         task.cancel()
     cancelled = None
-    while running := [task for task in ending if not task.done()]:
+    while running := [task for task in pending if not task.done()]:
         try:
             await asyncio.wait(running)
         except asyncio.CancelledError as error:
             cancelled = error
-    for task in ending:
-        _ = task.cancelled() or task.exception()  # it was looked at: nobody else is to be told of it
+    for task in pending:
+        _ = task.cancelled() or task.exception()  # retrieved, so that asyncio does not log it
     if cancelled:
         raise cancelled
 
 
-THREAD_THRESHOLD = 16_384  # characters; what is quick to do with fewer is done at once
+THREAD_THRESHOLD = 16_384  # characters; shorter texts are processed without a thread
 
 
 async def run_in_thread_if_large(size: int, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-    """What a function returns: called at once, or in a thread where it reads LONG characters (`size`) or more.
+    """Call a function directly, or in a thread if the text it reads has THREAD_THRESHOLD characters or more.
 
-    For what takes time in proportion to a text: of a megabyte it would hold the event loop.
+    For functions that take time in proportion to a text, which would block the event loop for a text of a megabyte.
     """
     return function(*arguments, **keywords) if size < THREAD_THRESHOLD else await run_in_thread(function, *arguments, **keywords)
 
 
 async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-    """What a function returns that is called in a thread. A StopIteration, which no future can hold, becomes a RuntimeError."""
+    """Call a function in a thread. A StopIteration, which no future can hold, becomes a RuntimeError."""
 
     def call() -> T:
         try:

@@ -1,4 +1,4 @@
-"""Carrying it out: plan, perform, record, until there is nothing left to do."""
+"""The engine: ask the plan for steps, have them performed, add their records to the trace, until the plan stops."""
 
 from __future__ import annotations
 
@@ -6,54 +6,54 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from ..plans import Plan
 from .cancellation import cancel_and_wait
 from .records import Record, Slot
 from .steps import Step
 from .trace import Trace
 
+Plan: TypeAlias = Callable[[Trace], Sequence[Step]]
 Perform: TypeAlias = Callable[[Step], Awaitable[Record]]
 
 
 async def advance(
     trace: Trace, plan: Plan, perform: Perform, on_late_records: Callable[[Trace], object] | None = None
 ) -> AsyncGenerator[Trace, None]:
-    """Yield the trace after every new record, and plan anew on each; what is under way is left alone.
+    """Yield the trace after every new record; the plan is asked again after each, while other steps are still running.
 
-    A plan that asks again for what was carried out, or failed in this run, is not heeded: no run goes in circles.
-    Closing the iterator, or cancelling whoever waits on it, cancels what is under way and waits for its end. Nothing is yielded
-    then; `salvage` is called with the trace and the records that came too late: what had arrived, and the Failures of steps
-    that were cut off when a model had been asked. Given back here, any of these traces goes on where it stopped.
+    Steps already completed or failed in this run are ignored, so a plan cannot loop. Closing the iterator, or cancelling
+    the task that waits on it, cancels the running steps and waits for them to end. Nothing is yielded then; instead
+    `on_late_records` is called with the trace and the records that arrived too late, including the Failures of steps that
+    were cancelled after a model had been asked. Each of these traces can be passed to `advance` again to continue it.
     """
     trace = trace.for_new_run()
-    flying: dict[asyncio.Future[Record], Slot] = {}
+    running: dict[asyncio.Future[Record], Slot] = {}
     try:
         while not trace.outcome:
             steps = trace.missing(plan(trace))
-            if len(steps) == 1 and not flying:  # nothing goes on beside it
+            if len(steps) == 1 and not running:  # a single step needs no task
                 trace += await perform(steps[0])
                 yield trace
                 continue
             for step in steps:
-                if step.slot not in flying.values():
-                    flying[asyncio.ensure_future(_perform_step(perform, step))] = step.slot
-            if not flying:
+                if step.slot not in running.values():
+                    running[asyncio.ensure_future(_perform_step(perform, step))] = step.slot
+            if not running:
                 return
-            await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
-            for arrival in [flight for flight in flying if flight.done()]:
-                trace += arrival.result()
-                del flying[arrival]
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for completed in [task for task in running if task.done()]:
+                trace += completed.result()
+                del running[completed]
                 yield trace
     except asyncio.CancelledError as error:
-        if on_late_records and (cut := _attached_record(error)):
-            trace += cut
+        if on_late_records and (record := _attached_record(error)):
+            trace += record
             on_late_records(trace)
         raise
     finally:
         try:
-            await cancel_and_wait(flying)
+            await cancel_and_wait(running)
         finally:
-            late = [flight.result() for flight in flying if not (flight.cancelled() or flight.exception())]
+            late = [task.result() for task in running if not (task.cancelled() or task.exception())]
             for record in late:
                 trace += record
             if on_late_records and late:
@@ -61,7 +61,7 @@ async def advance(
 
 
 async def _perform_step(perform: Perform, step: Step) -> Record:
-    """A step in a task of its own, where a record that was cut off is handed on like any other."""
+    """Perform a step in its own task; if it is cancelled, return the record that the performer attached."""
     try:
         return await perform(step)
     except asyncio.CancelledError as error:
@@ -71,23 +71,12 @@ async def _perform_step(perform: Perform, step: Step) -> Record:
 
 
 def _attached_record(error: asyncio.CancelledError) -> Record | None:
-    """What a performer says of a step that was cancelled."""
+    """Return the record that a performer attached to the cancellation of a step."""
     return getattr(error, "record", None)
 
 
-async def advance_together(
-    traces: Sequence[Trace], plan: Plan, perform_batch: Callable[[list[Step]], Awaitable[list[Record]]]
-) -> list[Trace]:
-    """Take all traces to their end, one wave of steps over all of them at a time: the shape of a provider's batch API."""
-    going = [trace.for_new_run() for trace in traces]
-    while wave := [(i, step) for i, trace in enumerate(going) if not trace.outcome for step in trace.missing(plan(trace))]:
-        for (i, _), record in zip(wave, await perform_batch([step for _, step in wave]), strict=True):
-            going[i] += record
-    return going
-
-
 def replay_from(trace: Trace, perform: Perform) -> Perform:
-    """A performer that answers from a trace before it asks the world: a replay."""
+    """Return a performer that takes records from `trace` and calls `perform` only for steps that are not in it."""
 
     async def replay(step: Step) -> Record:
         return trace.records_by_slot.get(step.slot) or await perform(step)

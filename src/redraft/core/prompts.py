@@ -1,6 +1,7 @@
-"""What a writer is told: the task and its hard constraints; a refiner also its answer, what to change, and what did not help.
+"""Build the messages for drafts and refinements.
 
-Pure: the delimiters are derived from the text they enclose, so that the same trace always asks in the same words.
+A draft prompt holds the task and its hard constraints. A refinement prompt adds the answer to be improved, what to change,
+and what did not help before. Delimiters are derived from the text they enclose, so the same trace gives the same prompt.
 """
 
 from __future__ import annotations
@@ -12,29 +13,30 @@ from hashlib import sha256
 from .records import Candidate, Feedback, Message
 from .trace import Trace
 
-MAX_FAILED_ATTEMPTS = 3  # earlier attempts told of: more of them only lengthens the prompt
-DIGITS = 9  # of scores: what differs beyond is the same, as it is where the best is chosen
-PRE_ANSWER_ROLES = {"user", "tool", "function"}  # the roles after which an answer comes
+MAX_FAILED_ATTEMPTS = 3  # failed attempts that a prompt mentions: more would only lengthen it
+DIGITS = 9  # of scores that are compared: smaller differences are none, as in `Trace.best`
+PRE_ANSWER_ROLES = {"user", "tool", "function"}  # roles that an assistant's turn may follow
 
 
 def draft_messages(trace: Trace) -> tuple[Message, ...]:
-    """The messages that ask for a first draft: those of the task, with every hard constraint at the end of the last user message.
+    """Return the messages that ask for a draft: the task's, with the hard constraints at the end of the last user message.
 
-    Without a user message they make one.
+    Without a user message, the constraints become one.
     """
     messages = trace.task.messages
     demands = [f"- {seat.demand}" for seat in trace.panel if seat.demand]
     if not demands:
         return messages
-    told = "\n".join(["The answer must meet this:" if len(demands) == 1 else "The answer must meet all of this:", *demands])
-    asked = [i for i, message in enumerate(messages) if message["role"] == "user"]
-    if not asked:
-        return (*messages, {"role": "user", "content": told})
-    return (*messages[: asked[-1]], with_paragraph(messages[asked[-1]], told), *messages[asked[-1] + 1 :])
+    constraints = "\n".join(["The answer must meet this:" if len(demands) == 1 else "The answer must meet all of this:", *demands])
+    user_turns = [i for i, message in enumerate(messages) if message["role"] == "user"]
+    if not user_turns:
+        return (*messages, {"role": "user", "content": constraints})
+    last = user_turns[-1]
+    return (*messages[:last], with_paragraph(messages[last], constraints), *messages[last + 1 :])
 
 
 def with_paragraph(message: Message, text: str) -> Message:
-    """The message with one more paragraph of text, as one more part where its content is a list of parts."""
+    """Return the message with a paragraph appended: to its text, or as another part of its content."""
     content = message["content"]
     if isinstance(content, list | tuple):
         return {**message, "content": [*content, {"type": "text", "text": text}]}
@@ -42,25 +44,25 @@ def with_paragraph(message: Message, text: str) -> Message:
 
 
 def refinement_messages(trace: Trace, parent: Candidate) -> tuple[Message, ...]:
-    """The messages that ask for a better version of `parent`.
+    """Return the messages that ask for a better version of `parent`.
 
-    Those that ask for a first draft come first and unchanged, so that a provider's prefix cache hits; then the parent, as the
-    assistant's turn; then one user message. Scores, other candidates' texts and errors of graders are not in it. Where an
-    assistant's turn cannot follow, the user message holds the parent; so it does where the parent calls tools, since an assistant's
-    turn with calls must be followed by their results. No two neighbours are added that have the same role.
+    The messages that ask for a draft come first and unchanged, so that a provider's prefix cache hits; then the parent as the
+    assistant's turn; then one user message with the advice. Scores, other candidates' texts and errors of graders are left
+    out. The user message holds the parent where an assistant's turn cannot follow, and where the parent calls tools, because
+    an assistant's turn with calls must be followed by their results. No two added neighbours have the same role.
     """
     asked, advice = draft_messages(trace), "\n\n".join(_refinement_paragraphs(trace, parent))
     last = asked[-1]["role"]
     if last in PRE_ANSWER_ROLES and parent.text.strip() and not parent.tool_calls:
         return (*asked, {"role": "assistant", "content": parent.text}, {"role": "user", "content": advice})
-    told = f"{_delimited_answer(parent.display_text)}\n\n{advice}"
+    content = f"{_delimited_answer(parent.display_text)}\n\n{advice}"
     if last == "user":
-        return (*asked[:-1], with_paragraph(asked[-1], told))
-    return (*asked, {"role": "user", "content": told})
+        return (*asked[:-1], with_paragraph(asked[-1], content))
+    return (*asked, {"role": "user", "content": content})
 
 
 def _delimited_answer(text: str) -> str:
-    """An earlier answer where it has no turn of its own."""
+    """Return the paragraph that quotes an earlier answer inside a user message."""
     if not text.strip():
         return "The earlier answer to this request was empty."
     fence = delimiter_for(text)
@@ -68,15 +70,15 @@ def _delimited_answer(text: str) -> str:
 
 
 def _refinement_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
-    """What to change, what must stay as it is, and what did not help, a paragraph each."""
-    wishes = list(open_actions(trace, parent))
+    """Yield what to change, what must stay as it is, and what did not help, a paragraph each."""
+    problems = list(open_actions(trace, parent))
     yield "Improve the answer. Change what is listed here and keep what is good:"
-    yield "\n".join(wishes) or "- Make it a better answer to the request."
+    yield "\n".join(problems) or "- Make it a better answer to the request."
     if held := [seat.demand for seat in trace.panel if seat.demand and trace.grader_score(parent.id, seat) == 1]:
         yield "The improved answer must go on meeting this:"
         yield "\n".join(f"- still holds: {demand}" for demand in held)
-    if tried := [list(new_problems(trace, c, wishes)) for c in failed_attempts(trace, parent)]:
-        times = Counter(line for lines in tried for line in lines)  # with it, nothing is asked for twice in the same words
+    if tried := [list(new_problems(trace, c, problems)) for c in failed_attempts(trace, parent)]:
+        times = Counter(line for lines in tried for line in lines)  # the count makes the next prompt differ from the last
         latest = dict.fromkeys(line for lines in tried[-MAX_FAILED_ATTEMPTS:] for line in lines)
         yield "This was already tried and did not help; do not repeat it:"
         yield "\n".join(f"{line} ({times[line]} times)" if times[line] > 1 else line for line in latest)
@@ -87,7 +89,7 @@ def _refinement_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
 
 
 def delimiter_for(text: str) -> str:
-    """A tag that does not occur in `text`."""
+    """Return a delimiter that does not occur in `text`."""
     fence = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     while fence in text:
         fence = sha256(fence.encode()).hexdigest()[:8]
@@ -95,7 +97,7 @@ def delimiter_for(text: str) -> str:
 
 
 def open_actions(trace: Trace, candidate: Candidate) -> Iterator[str]:
-    """What is still to be changed, grouped by criterion; nothing about what is already met."""
+    """Yield what is still to be changed, grouped by criterion; criteria that are met are left out."""
     for feedback in trace.feedback[candidate.id]:
         yield from _feedback_lines(feedback)
     for comparison in trace.comparisons[-1:]:
@@ -117,30 +119,30 @@ def _feedback_lines(feedback: Feedback) -> Iterator[str]:
 
 
 def _action_lines(grader: str, actions: Sequence[str]) -> Iterator[str]:
-    said = [wish for wish in actions if wish] or ["not fully met yet"]
-    name = grader.partition(":{")[0]  # JSON in a grader's name, such as a whole schema, is nothing to be told
-    if len(said) == 1:
-        yield f"- {name}: {said[0]}"
+    lines = [action for action in actions if action] or ["not fully met yet"]
+    name = grader.partition(":{")[0]  # a grader's name may hold JSON, such as a whole schema, which is left out
+    if len(lines) == 1:
+        yield f"- {name}: {lines[0]}"
     else:
         yield f"- {name}:"
-        yield from (f"  - {wish}" for wish in said)
+        yield from (f"  - {line}" for line in lines)
 
 
 def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
-    """The refinements of `parent` that did not become better than it."""
+    """Return the refinements of `parent` that are not better than it."""
 
     def merit(id: int) -> tuple[float, float, float]:
         return trace.must_pass_rate(id), trace.nearness(id), round(trace.scores[id] or 0.0, DIGITS)
 
-    bar, known = merit(parent.id), trace.scores[parent.id] is not None
+    threshold, known = merit(parent.id), trace.scores[parent.id] is not None
     children = [c for c in trace.candidates if c.parent == parent.id and c.role == "refine"]
-    return [c for c in children if not known or merit(c.id) <= bar]
+    return [c for c in children if not known or merit(c.id) <= threshold]
 
 
 def new_problems(trace: Trace, child: Candidate, known_problems: Sequence[str]) -> Iterator[str]:
-    """What was wrong with a refinement beside what was known of its parent."""
+    """Yield what is wrong with a refinement and was not known of its parent."""
     if trace.is_unchanged(child):
         yield "- returning the earlier answer as it was"
         return
-    said = [line for line in open_actions(trace, child) if line not in known_problems]
-    yield from said or ["- a revision that changed too little of what is listed above"]
+    new = [line for line in open_actions(trace, child) if line not in known_problems]
+    yield from new or ["- a revision that changed too little of what is listed above"]

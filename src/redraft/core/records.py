@@ -1,26 +1,44 @@
-"""What happened: immutable records.
+"""Records: what happened in a run, as immutable values.
 
-A record and the step that asked for it share a `slot`; resuming, replaying and de-duplicating are look-ups by slot.
-Nothing is stored here that can be computed from the trace (see `trace`).
+A record and the step that asked for it share a `slot`; resuming, replaying and de-duplicating are look-ups by slot. What
+can be computed from other records is not stored (see `trace`).
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 from math import sqrt
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from ..jsontext import first_duplicate, strict_loads
+from .. import checks
+from ..errors import ConfigError
+from ..jsontext import MAX_DEPTH, first_duplicate, nesting_depth, strict_loads
+from ..usage import NO_USAGE, Usage
 
 Slot: TypeAlias = tuple[Any, ...]
 Message: TypeAlias = Mapping[str, Any]
 
 
 class StopReason(StrEnum):
-    """Why the work ended."""
+    """Why the work ended. Members are strings: `result.stop == "target"`.
+
+    Attributes:
+        TARGET: The best answer reached `target_score`.
+        DONE: The graders say that nothing should change.
+        TOOL_CALLS: The answer calls tools, and no grader reads tool calls; it is returned ungraded.
+        PATIENCE: Several refinements in a row brought no improvement.
+        MAX_ITERATIONS: All refinements were used.
+        BUDGET: Money, tokens or calls are used up.
+        DEADLINE: The time is up.
+        GAIN: No step is expected to be worth its cost.
+        FAILED: A model, or all graders, failed.
+        CANCELLED: The caller interrupted the work.
+    """
 
     TARGET = "target"
     DONE = "done"
@@ -35,64 +53,13 @@ class StopReason(StrEnum):
 
     @property
     def converged(self) -> bool:
-        """Whether the work ended because there was nothing better to expect (see `Trace.converged` for musts)."""
+        """Whether no improvement was to be expected (see `Trace.converged` for musts)."""
         return self in {StopReason.TARGET, StopReason.DONE, StopReason.PATIENCE, StopReason.GAIN}
 
     @property
     def resumable(self) -> bool:
-        """Whether the work was cut short, so that going on makes sense."""
+        """Whether the run was cut short, so that it can be continued."""
         return self in {StopReason.BUDGET, StopReason.DEADLINE, StopReason.FAILED, StopReason.CANCELLED}
-
-
-def _add_optional(a: float | None, b: float | None) -> Any:
-    return None if a is None or b is None else a + b
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What calls consumed. Unknown is None, never 0, and a sum with an unknown part is unknown.
-
-    `calls` counts every model call made, failed and repeated ones included; `retried_calls` says how many of them
-    were retries or re-asks. `cost` is in USD. `cached_calls` were answered from a cache: they cost nothing and are
-    not in `calls`. `answer_tokens` and `answer_cost` are what the answers took when they were made: failed attempts left
-    out, cached answers included.
-    """
-
-    calls: int = 0
-    input_tokens: int | None = 0
-    output_tokens: int | None = 0
-    cached_calls: int = 0
-    retried_calls: int = 0
-    cost: float | None = 0.0
-    answer_tokens: int | None = 0
-    answer_cost: float | None = 0.0
-
-    def __add__(self, other: Usage) -> Usage:
-        if other is NO_USAGE or self is NO_USAGE:
-            return self if other is NO_USAGE else other
-        return Usage(
-            self.calls + other.calls,
-            _add_optional(self.input_tokens, other.input_tokens),
-            _add_optional(self.output_tokens, other.output_tokens),
-            self.cached_calls + other.cached_calls,
-            self.retried_calls + other.retried_calls,
-            _add_optional(self.cost, other.cost),
-            _add_optional(self.answer_tokens, other.answer_tokens),
-            _add_optional(self.answer_cost, other.answer_cost),
-        )
-
-    @property
-    def tokens(self) -> int | None:
-        """Tokens read and written together."""
-        both: int | None = _add_optional(self.input_tokens, self.output_tokens)
-        return both
-
-    def as_single_answer(self) -> Usage:
-        """The same where all calls were made for one answer: each after the first was a retry."""
-        return replace(self, retried_calls=max(self.calls - 1, 0))
-
-
-NO_USAGE = Usage()
 
 
 MAX_TOOL_CALLS = 128  # in one answer
@@ -101,9 +68,9 @@ TOOL_CHOICES = ("none", "auto", "required")
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool that a model asks for: the name of the function, and its arguments as JSON text, as the model wrote them.
+    """A tool call that a model asks for: the function's name, and its arguments as the JSON text that the model wrote.
 
-    `id` is what the result of the call refers to. Raises ValueError where a field is no text.
+    `id` is what the result of the call refers to. Raises ValueError if a field is not text or the name is empty.
     """
 
     name: str
@@ -116,31 +83,76 @@ class ToolCall:
 
     @property
     def parsed_arguments(self) -> Any:
-        """The arguments as a value: an object, in every call that a model made. Raises ValueError for what is no JSON.
+        """The arguments as a value: a dict in every call that a model made. Raises ValueError for invalid JSON.
 
-        Its bounds are those of `jsontext.parsed`.
+        The bounds are those of `jsontext.strict_loads`.
         """
         return strict_loads(self.arguments)
 
     def as_message_part(self) -> dict[str, Any]:
-        """The call as it stands in an assistant's message: {"id", "type", "function": {"name", "arguments"}}."""
+        """Return the call in the form of an assistant's message: {"id", "type", "function": {"name", "arguments"}}."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
-def _format_value(value: object) -> str:
-    from ..checks import format_value  # it knows the errors, and those know the records
+MAX_ARTIFACT_METADATA = 65_536  # characters of an artifact's metadata as JSON
+_ARTIFACT_KIND = re.compile(r"[a-z][a-z0-9_.+-]{0,63}")
+_DIGEST_LENGTHS = {"sha1": 40, "sha256": 64, "sha384": 96, "sha512": 128}
+_MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?", re.ASCII)
 
-    return format_value(value)
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A reference to a result that is stored elsewhere: a git tree, a file, an image.
+
+    `kind` says what it is ("git-tree", "file", "image" or a word of one's own), `uri` where it is, `digest` what it
+    contains, as "ALGORITHM:HEX" with sha1, sha256, sha384 or sha512 in lower case. `media_type` is that of HTTP, such as
+    "image/png". `metadata` holds whatever else is to be kept, as JSON. Redraft stores and compares references; it never
+    reads what they point to. Two artifacts of the same kind with the same digest are the same, wherever they are stored.
+
+    Raises ValueError for a field that is not as described.
+    """
+
+    kind: str
+    uri: str
+    digest: str
+    media_type: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, str) or not _ARTIFACT_KIND.fullmatch(self.kind):
+            raise ValueError(f"the kind of an artifact is a word such as 'git-tree', got {checks.format_value(self.kind)}")
+        if not isinstance(self.uri, str) or not self.uri.isprintable() or not self.uri.strip():
+            raise ValueError(f"the uri of an artifact is text without control characters, got {checks.format_value(self.uri)}")
+        algorithm, _, value = self.digest.partition(":") if isinstance(self.digest, str) else ("", "", "")
+        if len(value) != _DIGEST_LENGTHS.get(algorithm) or not set(value) <= set("0123456789abcdef"):
+            raise ValueError(
+                f"the digest of an artifact is ALGORITHM:HEX, such as 'sha256:9f86...', with {', '.join(_DIGEST_LENGTHS)}, "
+                f"got {checks.format_value(self.digest)}"
+            )
+        if self.media_type is not None and not (isinstance(self.media_type, str) and _MEDIA_TYPE.fullmatch(self.media_type)):
+            raise ValueError(f"the media type of an artifact is such as 'image/png', got {checks.format_value(self.media_type)}")
+        if not isinstance(self.metadata, Mapping):
+            raise ValueError(f"the metadata of an artifact is a mapping, got {checks.format_value(self.metadata)}")
+        try:
+            copy = json.loads(text := json.dumps(dict(self.metadata), allow_nan=False))
+            if copy != self.metadata or len(text) > MAX_ARTIFACT_METADATA or nesting_depth(copy) > MAX_DEPTH:
+                raise ValueError
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError(
+                f"the metadata of an artifact is JSON of at most {MAX_ARTIFACT_METADATA:,} characters with texts as keys, "
+                f"got {checks.format_value(self.metadata)}"
+            ) from None
+        object.__setattr__(self, "metadata", copy)
 
 
 def validate_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
-    """The tools offered to a writer. Raises ValueError for what is no list of function tools, or names one twice."""
+    """Return a checked copy of tools. Raises ValueError for anything but a list of function tools with distinct names."""
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
-        raise ValueError(f"tools must be a list of {_TOOL}, got {_format_value(tools)}")
+        raise ValueError(f"tools must be a list of {_TOOL}, got {checks.format_value(tools)}")
     checked = tuple({"type": "function", **tool} if isinstance(tool, Mapping) else tool for tool in tools)
     names = [_tool_name(tool) for tool in checked]
     if (twice := first_duplicate(names)) is not None:
-        raise ValueError(f"tools: the function {twice!r} stands there twice")
+        raise ValueError(f"tools: the function {twice!r} is defined twice")
     return checked
 
 
@@ -151,37 +163,49 @@ def _tool_name(tool: Any) -> str:
     function = tool.get("function") if isinstance(tool, dict) and tool["type"] == "function" else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
-        raise ValueError(f"tools: a tool is {_TOOL}, got {_format_value(tool)}")
+        raise ValueError(f"tools: a tool is {_TOOL}, got {checks.format_value(tool)}")
     if not isinstance(function.get("parameters", {}), Mapping):
-        raise ValueError(f"tools: the parameters of {name!r} must be a JSON schema, got {_format_value(function['parameters'])}")
+        raise ValueError(
+            f"tools: the parameters of {name!r} must be a JSON schema, got {checks.format_value(function['parameters'])}"
+        )
     return name
 
 
 def validate_tool_choice(choice: Any, tools: Iterable[Mapping[str, Any]]) -> str | Mapping[str, Any] | None:
-    """Which of the tools a writer must call. Raises ValueError for what says nothing about these tools."""
+    """Return a checked tool choice. Raises ValueError for one that does not fit these tools."""
     if choice is None:
         return None
     names = [tool["function"]["name"] for tool in tools]
     if not names:
-        raise ValueError(f"tool_choice says which of the `tools` to call, and there are none, got {_format_value(choice)}")
+        raise ValueError(f"tool_choice needs `tools` to choose from, and there are none, got {checks.format_value(choice)}")
     if isinstance(choice, str) and choice in TOOL_CHOICES:
         return choice
     function = choice.get("function") if isinstance(choice, Mapping) and choice.get("type") == "function" else None
     if isinstance(function, Mapping) and function.get("name") in names:
-        return dict(choice)
+        return dict(cast("Mapping[str, Any]", choice))
     allowed = f'{", ".join(map(repr, TOOL_CHOICES))} or {{"type": "function", "function": {{"name": ...}}}}'
-    raise ValueError(f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {_format_value(choice)}")
+    raise ValueError(f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {checks.format_value(choice)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to be answered well.
+    """Something to be answered.
 
-    `messages` may be given as a prompt or as chat messages (`{"role", "content"}`). With a `response`, that becomes
-    candidate 0. `reference`, `context` and `tests` are for graders that read them; tests are shown to judges and never run.
-    `requirements` are specs such as "words:80-200", or objects with such a `spec`. `tools` are functions that the model which
-    writes may call, and `tool_choice` whether it must, both in OpenAI's form; judges are never offered them. Raises ConfigError
-    for a field that is not what it must be.
+    Args:
+        messages: A prompt, or chat messages in OpenAI's form, such as `{"role": "user", "content": "..."}`.
+        response: An answer to start from. It becomes candidate 0.
+        reference: A known good answer, for graders that compare.
+        context: Material that the answer must rest on, for graders that read it.
+        tests: Tests, for judges that read them. They are shown and never run.
+        requirements: Specs such as "words:80-200", or objects with such a `spec`. The model is told them; each is a `must`.
+        id: An ID of your own.
+        metadata: Anything else, for graders of your own.
+        tools: Functions that the model that writes may call, in OpenAI's form. Judges are never offered them.
+        tool_choice: Whether it must call one: "none", "auto", "required", or `{"type": "function", "function": {"name": ...}}`.
+            None leaves it to the model.
+
+    Raises:
+        ConfigError: An argument is not as described.
     """
 
     messages: tuple[Message, ...]
@@ -209,9 +233,6 @@ class Task:
         tools: Iterable[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
     ) -> None:
-        from .. import checks
-        from ..errors import ConfigError
-
         texts = dict(response=response, reference=reference, context=context, tests=tests, id=id)
         for name, value in texts.items():
             checks.text(name, value, optional=True, allow_blank=True)
@@ -237,13 +258,11 @@ class Task:
 
 
 URL_FIELDS = {"image_url", "video_url", "audio_url", "file_url", "url", "uri"}
-"""The fields of a message's parts in which an address stands: a text, or an object with such a field."""
+"""The fields of a message's parts that hold a URL: as text, or as an object with such a field."""
 
 
 def _requirement_specs(requirements: Any) -> tuple[str, ...]:
-    """The specs of requirements, given as specs or as objects that have one. Raises ConfigError."""
-    from .. import checks
-
+    """Return the specs of requirements, given as specs or as objects with a `spec`. Raises ConfigError."""
     wanted = 'a list of specs such as ["words:80-200"], or of objects with a `spec`'
     if isinstance(requirements, str | bytes | Mapping | type) or not isinstance(requirements, Iterable):
         raise checks.invalid_argument("requirements", wanted, requirements)
@@ -255,19 +274,19 @@ def _requirement_specs(requirements: Any) -> tuple[str, ...]:
 
 
 def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
-    """Chat messages from a prompt, or a checked copy of the messages given. Raises ValueError.
+    """Return chat messages: one for a prompt, or a checked copy of the given ones. Raises ValueError.
 
-    A message that calls tools may come without content, which is None then.
+    A message with tool calls may lack content, which is then None.
     """
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     if isinstance(prompt, Mapping | bytes | type) or not isinstance(prompt, Iterable):
-        raise ValueError(f"a task is a prompt or a list of messages, got {_format_value(prompt)}")
+        raise ValueError(f"a task is a prompt or a list of messages, got {checks.format_value(prompt)}")
     messages: list[dict[str, Any]] = []
     for n, message in enumerate(prompt, 1):
         calls = isinstance(message, Mapping) and (message.get("tool_calls") or message.get("function_call"))
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not ("content" in message or calls):
-            raise ValueError(f'message {n} must be {{"role": "user", "content": "..."}}, got {_format_value(message)}')
+            raise ValueError(f'message {n} must be {{"role": "user", "content": "..."}}, got {checks.format_value(message)}')
         _check_urls(message.get("content"), f"messages[{n - 1}].content")
         messages.append({**message, "content": message.get("content")})
     if not messages:
@@ -276,20 +295,20 @@ def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def _check_urls(value: Any, where: str) -> None:
-    """Raises ValueError for an address of an image, or of another file, in a message that is no http(s) or data: URL."""
+    """Raise ValueError for the address of a file in a message that is not an http(s): or data: URL."""
     if isinstance(value, list | tuple):
         for n, part in enumerate(value):
             _check_urls(part, f"{where}[{n}]")
     elif isinstance(value, Mapping) and value.get("type") != "text":
         for name, inner in value.items():
             if name in URL_FIELDS and isinstance(inner, str) and not inner.lower().startswith(("http://", "https://", "data:")):
-                raise ValueError(f"{where}.{name}: an image is an http(s): or data: URL, got {_format_value(inner)}")
+                raise ValueError(f"{where}.{name}: an image is an http(s): or data: URL, got {checks.format_value(inner)}")
             if isinstance(inner, Mapping):
                 _check_urls(inner, f"{where}.{name}")
 
 
 def message_text(message: Message) -> str:
-    """The text in a message whose content is text or a list of parts."""
+    """Return the text of a message, whose content is text or a list of parts."""
     content = message["content"]
     if isinstance(content, str):
         return content
@@ -299,11 +318,24 @@ def message_text(message: Message) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One response, the candidate it came from, and who made it (`by`: a model, "editor" or "given").
+    """One response.
 
-    `truncated` says that the model was cut off; `reasoning` is what it thought aloud, which is no part of the answer;
-    `note` says in words what an editor did. `seconds` is how long it took. `tool_calls` are the calls of tools that the model
-    asks for; `text` may be empty then.
+    Two candidates with equal text, tool calls and artifact count as the same. `text` may be empty if there is one of the others.
+
+    Attributes:
+        id: Its number in the trace, from 0.
+        text: The answer.
+        parent: ID of the candidate that it was made from, or None.
+        by: Who made it: the name of a model, "editor" or "given".
+        role: How it was made: "generate", "refine", "repair" or "given".
+        truncated: Whether the model was cut off at its token limit.
+        reasoning: What the model thought aloud. It is not part of the answer.
+        note: What the editor did, in words.
+        lossy: Whether the editor removed content.
+        usage: What making it consumed.
+        seconds: How long making it took, or None.
+        tool_calls: Calls of tools that the model asks for.
+        artifact: A reference to a result that is stored elsewhere, or None.
     """
 
     id: int
@@ -318,6 +350,7 @@ class Candidate:
     usage: Usage = NO_USAGE
     seconds: float | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    artifact: Artifact | None = None
 
     @property
     def slot(self) -> Slot:
@@ -331,13 +364,29 @@ class Candidate:
 
     @property
     def content_key(self) -> tuple[Any, ...]:
-        """The text and the tool calls without their ids, which are new every time: equal where two candidates say the same."""
-        return (self.text, *((call.name, call.arguments) for call in self.tool_calls))
+        """The text, the tool calls without their ids (which are new every time), and the kind and digest of the artifact.
+
+        Two candidates with equal keys are the same response.
+        """
+        calls = ((call.name, call.arguments) for call in self.tool_calls)
+        artifact = [("artifact", self.artifact.kind, self.artifact.digest)] if self.artifact else []
+        return (self.text, *calls, *artifact)
 
 
 @dataclass(frozen=True, slots=True)
 class CriterionScore:
-    """One line of a grader's view: a criterion, its score in [0, 1], the evidence quoted, and what to change."""
+    """The score of one criterion in a grader's feedback.
+
+    Attributes:
+        name: The criterion.
+        score: From 0 to 1.
+        evidence: A quotation from the answer.
+        action: What to change, or "".
+        weight: How much it counts in the mean, above 0.
+
+    Raises:
+        ValueError: The score is not a number from 0 to 1.
+    """
 
     name: str
     score: float
@@ -351,13 +400,28 @@ class CriterionScore:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """One grader's view of one candidate.
+    """What one grader says of one candidate.
 
-    `score` is in [0, 1], higher is better, or None: unknown. `actions` say what to change; `done` whether the grader
-    would stop here (None: it does not say). `nearness` is how near a text comes to a demand that it does not meet, in
-    [0, 1] (None: the score says that, too). A grader fills these; the loop fills in who looked at what.
-    `votes` are the views this one was made of, a `Failure` for each that could not be had. Raises ValueError for a
-    score that is none: it is never clamped.
+    A grader of your own fills in the first five. The loop fills in who graded what. A score out of range is an error; it is never
+    clamped.
+
+    Attributes:
+        score: From 0 to 1, higher is better; None means unknown.
+        reason: Why, in words.
+        actions: What to change. The model that refines is told these.
+        done: Whether the grader would stop here; None means that it does not say.
+        criteria: Scores by criterion.
+        candidate: ID of the candidate.
+        grader: Name of the grader.
+        repeat: Which of several repeated grades this is, from 0.
+        by: Name of the model that was asked, or "".
+        usage: What grading consumed.
+        seconds: How long grading took, or None.
+        votes: The votes that a jury's feedback consists of; a `Failure` for each that could not be had.
+        nearness: How near the text comes to a requirement that it breaks, from 0 to 1; None means that the score says it.
+
+    Raises:
+        ValueError: The score or nearness is not a number from 0 to 1, or a list is not a list.
     """
 
     score: float | None = None
@@ -389,7 +453,7 @@ class Feedback:
 
     @property
     def is_critique(self) -> bool:
-        """Whether it is a critic's: it says what to change or whether to stop, and gives no score."""
+        """Whether it says what to change or whether to stop, and has no score."""
         return self.score is None and (bool(self.actions) or self.done is not None)
 
     @property
@@ -404,24 +468,24 @@ class Feedback:
 
 def _check_score(score: Any, what: str) -> None:
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise ValueError(f"{what} must be a number in [0, 1], got {_format_value(score)}")
+        raise ValueError(f"{what} must be a number in [0, 1], got {checks.format_value(score)}")
 
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
-    """What stands in a list. Raises ValueError for what is none: a text would be taken apart."""
+    """Return a list as a tuple. Raises ValueError for anything else, including text, which would be split."""
     if isinstance(value, str | bytes | Mapping | type) or not isinstance(value, Iterable):
-        raise ValueError(f"{name} must be a list, got {_format_value(value)}")
+        raise ValueError(f"{name} must be a list, got {checks.format_value(value)}")
     return tuple(value)
 
 
 def _check_interval(interval: Any) -> None:
     if not isinstance(interval, tuple | list) or len(interval) != 2:
-        raise ValueError(f"an interval is a pair of numbers (low, high), got {interval!r:.200}")
+        raise ValueError(f"an interval must be a pair of numbers (low, high), got {interval!r:.200}")
     low, high = interval
     for end in interval:
         _check_score(end, "an end of an interval")
     if low > high:
-        raise ValueError(f"an interval goes from its lower end to its upper one, got {(low, high)!r}")
+        raise ValueError(f"the lower end of an interval must not exceed the upper one, got {(low, high)!r}")
 
 
 def _check_id(id: Any) -> None:
@@ -431,11 +495,25 @@ def _check_id(id: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One grader's ranking of several candidates: `ranking` holds their ids, best first.
+    """One grader's ranking of several candidates.
 
-    `ties` are groups of ids that share a place; within one, the order says nothing. `shown` is the order in which the
-    grader saw them, where it saw them in one. `votes` are the comparisons this one was made of: the same duel in both
-    orders, the rounds of a knockout; a `Failure` for each that could not be had.
+    Attributes:
+        ranking: IDs of the candidates, best first.
+        reason: Why, in words.
+        actions: What to change.
+        done: Whether the grader would stop here; None means that it does not say.
+        grader: Name of the grader.
+        repeat: Which of several repeated comparisons this is, from 0.
+        by: Name of the model that was asked, or "".
+        usage: What comparing consumed.
+        seconds: How long comparing took, or None.
+        ties: Groups of IDs that share a place. Within a group the order means nothing.
+        presentation_order: IDs in the order in which the grader saw them, if there was a single one.
+        votes: The comparisons that this one consists of, such as both orders of a pair; a `Failure` for each that could not be
+            had.
+
+    Raises:
+        ValueError: The ranking or the ties hold something other than IDs of candidates.
     """
 
     ranking: tuple[int, ...]
@@ -452,7 +530,7 @@ class Comparison:
     votes: tuple[Comparison | Failure, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("ranking", "actions", "shown", "votes"):
+        for name in ("ranking", "actions", "presentation_order", "votes"):
             object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
         groups = [_as_tuple("a group of ties", group) for group in _as_tuple("ties", self.ties)]
         if wrong := [id for id in chain(self.ranking, *groups) if not isinstance(id, int)]:
@@ -467,7 +545,7 @@ class Comparison:
 
     @property
     def ranks(self) -> dict[int, int]:
-        """The place of every candidate, from 0; tied ones share the best place among them."""
+        """The rank of every candidate, from 0; tied candidates share the best rank among them."""
         places = {id: place for place, id in enumerate(self.ranking)}
         for group in self.ties:
             places.update(dict.fromkeys(group, min(places[id] for id in group)))
@@ -475,22 +553,32 @@ class Comparison:
 
     @property
     def consistent(self) -> bool | None:
-        """Whether all votes on the same candidates agree; None where no two of them are about the same."""
-        told: dict[frozenset[int], list[dict[int, int]]] = {}
+        """Whether all votes on the same candidates agree; None if no two votes are on the same candidates."""
+        ranks_by_candidates: dict[frozenset[int], list[dict[int, int]]] = {}
         for vote in self.votes:
             if isinstance(vote, Comparison):
-                told.setdefault(frozenset(vote.ranking), []).append(vote.ranks)
-        twice = [places for places in told.values() if len(places) > 1]
-        return all(p == places[0] for places in twice for p in places) if twice else None
+                ranks_by_candidates.setdefault(frozenset(vote.ranking), []).append(vote.ranks)
+        repeated = [ranks for ranks in ranks_by_candidates.values() if len(ranks) > 1]
+        return all(r == ranks[0] for ranks in repeated for r in ranks) if repeated else None
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A step that could not be carried out, and why. It fills no slot: a rerun tries it again.
+    """A step that could not be carried out. It fills no slot, so a resumed run tries the step again.
 
-    `of` is the slot that stays empty, `role` the kind of step, `error` the name of the error. `ends` is set where it
-    ends the work: the budget or the deadline. `status`, `retry_after`, `retryable` and `what` are those of the error (see
-    `ModelError` and `BudgetExhaustedError`), so that it can be raised again as it was.
+    Attributes:
+        step_slot: The slot that stays empty.
+        role: The kind of step: "generate", "refine", "repair", "grade" or "compare".
+        error: Name of the error.
+        message: What went wrong, in words.
+        stop_reason: Why the work must end because of it (budget or deadline), else None.
+        by: Name of the model that was asked, or "".
+        usage: What the attempts consumed.
+        seconds: How long they took, or None.
+        status: HTTP status of the last attempt, or None.
+        retry_after: How many seconds the server asked to wait, or None.
+        retryable: Whether the same call may succeed later, or None.
+        limit: The limit that was reached, such as "calls", or "".
     """
 
     step_slot: Slot
@@ -513,11 +601,19 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Which candidate was kept (None: there was none) and why the work ended; `note` says it in words.
+    """Which candidate is best, and why the work ended.
 
-    `score` and `interval` are what the plan believes of its quality (the mean, and where it lies with 95 %), where that is
-    not simply the score that was observed; `believed` holds the means of all, as pairs of an id and a score. `noise` is the
-    standard deviation of one look's noise by which the plan went, before it saw any. Raises ValueError for what cannot be.
+    Attributes:
+        best: ID of the best candidate, or None if there is none.
+        reason: Why the work ended.
+        note: The same in words.
+        score: Estimated quality of the best candidate, from 0 to 1; None if the score of the graders is taken as it is.
+        interval: Its 95 % interval, or None.
+        estimates: Estimated quality of each candidate, as pairs of ID and score.
+        noise_sd: Standard deviation of the noise of one grade that the plan assumed at the beginning, or None.
+
+    Raises:
+        ValueError: A score or an interval is out of range.
     """
 
     best: int | None
@@ -532,15 +628,15 @@ class Outcome:
         object.__setattr__(self, "reason", StopReason(self.reason))
         for score in (self.score, self.noise_sd):
             if score is not None:
-                _check_score(score, "what is believed of a candidate")
+                _check_score(score, "an estimated score")
         if self.interval is not None:
             _check_interval(self.interval)
-        for pair in _as_tuple("believed", self.estimates):
+        for pair in _as_tuple("estimates", self.estimates):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise ValueError(f"believed must hold pairs (id, score), got {pair!r:.200}")
+                raise ValueError(f"estimates must hold pairs (id, score), got {pair!r:.200}")
             id, score = pair
             _check_id(id)
-            _check_score(score, "what is believed of a candidate")
+            _check_score(score, "an estimated score")
         if self.best is not None:
             _check_id(self.best)
 

@@ -1,6 +1,6 @@
-"""Records as JSON and back. One flat object a record, defaults left out; the schema version stands in the header.
+"""Records as JSON and back: one flat object per record, without fields that hold their default.
 
-Texts survive as they are, lone surrogates and NUL included: JSON's own escapes carry them.
+The schema version is in the header. Texts survive unchanged, including lone surrogates and NUL, by JSON's own escapes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import orjson
 
 from ..errors import StoreError
 from ..jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, nesting_depth
+from ..usage import Usage
 from .records import (
+    Artifact,
     Candidate,
     Comparison,
     CriterionScore,
@@ -27,12 +29,11 @@ from .records import (
     StopReason,
     Task,
     ToolCall,
-    Usage,
 )
 from .type_checks import INT64_LIMIT, NUMBER_TYPES, Validator, accepted_classes, validator_for
 
 FieldDecoder: TypeAlias = tuple[Callable[[Any], Any] | None, frozenset[type], Validator]
-SCHEMA = 1
+SCHEMA = 2  # of the trace format: raise it with every change of what is written (tests/golden shows them)
 RECORD_TYPES: dict[str, type] = {
     "candidate": Candidate,
     "feedback": Feedback,
@@ -44,7 +45,7 @@ RECORD_KINDS = {cls: kind for kind, cls in RECORD_TYPES.items()}
 
 
 def pack(value: Any) -> dict[str, Any]:
-    """A dataclass as a JSON object, without the fields that hold their default."""
+    """Return a dataclass as a JSON object, without the fields that hold their default."""
     out: dict[str, Any] = {}
     for name, default in _defaults(value.__class__):
         held = getattr(value, name)
@@ -55,7 +56,7 @@ def pack(value: Any) -> dict[str, Any]:
 
 @cache
 def _defaults(kind: Any) -> list[tuple[str, Any]]:
-    """The fields of a dataclass and what they hold unless told otherwise."""
+    """Return the fields of a dataclass with their defaults."""
     return [(f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(kind)]
 
 
@@ -70,7 +71,7 @@ def _to_jsonable(value: Any) -> Any:
 
 
 def unpack(cls: type, data: Mapping[str, Any]) -> Any:
-    """The dataclass that `pack` wrote. Raises StoreError when the data do not make one."""
+    """Make a dataclass from what `pack` wrote. Raises StoreError for invalid data."""
     try:
         restored, held = _field_decoders(cls), {}
         for name, value in _require_object(data).items():
@@ -86,7 +87,7 @@ def unpack(cls: type, data: Mapping[str, Any]) -> Any:
 
 @cache
 def _field_decoders(kind: Any) -> dict[str, FieldDecoder]:
-    """How each field of a dataclass is restored (None: as it is), the classes that it may have then, and what else it may be."""
+    """Return for each field its decoder (None: unchanged), the classes accepted without further check, and a validator."""
     hints = get_type_hints(kind)
     if kind is Task:  # which checks its messages itself
         hints["messages"] = Any
@@ -118,33 +119,34 @@ def _require_object(value: Any) -> Mapping[str, Any]:
 
 
 def _decode_vote(data: Mapping[str, Any]) -> Any:
-    return unpack(Comparison if "ranking" in _require_object(data) else Failure if "of" in data else Feedback, data)
+    return unpack(Comparison if "ranking" in _require_object(data) else Failure if "step_slot" in data else Feedback, data)
 
 
 DECODERS: dict[str, Any] = {
     "usage": lambda v: unpack(Usage, v),
     "criteria": lambda v: tuple(unpack(CriterionScore, c) for c in v),
-    "of": _decode_slot,
+    "step_slot": _decode_slot,
     "ties": lambda v: tuple(tuple(group) for group in v),
     "votes": lambda v: tuple(map(_decode_vote, v)),
-    "ends": lambda v: v and StopReason(v),
+    "stop_reason": lambda v: v and StopReason(v),
     "interval": lambda v: None if v is None else _decode_pair(v),
-    "believed": lambda v: tuple(map(_decode_pair, v)),
+    "estimates": lambda v: tuple(map(_decode_pair, v)),
     "tool_calls": lambda v: tuple(unpack(ToolCall, call) for call in v),
+    "artifact": lambda v: None if v is None else unpack(Artifact, v),
 }
 
 
 def record_to_json(record: Record) -> str:
-    """One line."""
-    told = {"kind": RECORD_KINDS[type(record)], **pack(record)}
+    """Return a record as one line of JSON."""
+    data = {"kind": RECORD_KINDS[type(record)], **pack(record)}
     try:
-        return orjson.dumps(told).decode()
-    except TypeError:  # half a surrogate pair, or a number beyond 64 bits
-        return json.dumps(told)
+        return orjson.dumps(data).decode()
+    except TypeError:  # a lone surrogate, or a number beyond 64 bits
+        return json.dumps(data)
 
 
 def record_from_json(line: str) -> Record:
-    """The record on a line. Raises StoreError for anything else."""
+    """Read the record on a line. Raises StoreError for anything else."""
     data = object_from_json(line)
     cls = RECORD_TYPES.get(str(data.pop("kind", None)))
     if cls is None:
@@ -158,13 +160,13 @@ UNKNOWN_FIELD: FieldDecoder = (_lists_to_tuples, frozenset(), lambda _: True)
 
 
 def task_from_json(data: Mapping[str, Any]) -> Task:
-    """The task in a header."""
+    """Read the task in a header. Raises StoreError."""
     task: Task = unpack(Task, data)
     return task
 
 
 def object_from_json(text: str) -> dict[str, Any]:
-    """A JSON object. Raises StoreError for anything else."""
+    """Read a JSON object. Raises StoreError for anything else."""
     data = value_from_json(text)
     if not isinstance(data, dict):
         raise StoreError(f"expected a JSON object, got {text[:200]!r}")
@@ -172,12 +174,12 @@ def object_from_json(text: str) -> dict[str, Any]:
 
 
 def value_from_json(text: Any) -> Any:
-    """The value in a text of JSON that we wrote, nested at most 200 levels. Raises StoreError for anything else.
+    """Read JSON that Redraft wrote, nested at most 200 levels. Raises StoreError for anything else.
 
-    Looser than `jsontext.parsed`, and twice as fast: keys that stand twice harm nobody here.
+    It accepts duplicate keys, unlike `jsontext.strict_loads`, and is twice as fast.
     """
     if not isinstance(text, str):
-        raise StoreError(f"not JSON: it is no text (in {str(text)[:200]})")
+        raise StoreError(f"not JSON: it is not text (in {str(text)[:200]})")
     try:
         data = json.loads(text)
         if text.count("[") + text.count("{") > MAX_DEPTH and nesting_depth(data) > MAX_DEPTH:
@@ -190,11 +192,9 @@ def value_from_json(text: Any) -> Any:
 
 
 def check_version(data: Mapping[str, Any]) -> None:
-    """Raise StoreError unless a header's schema is one this release reads."""
+    """Raise StoreError unless this release reads the schema version of a header."""
     found = data.get("redraft")
     if found != SCHEMA:
-        problem = "no Redraft trace" if found is None else f"a trace of schema {found!r}"
-        raise StoreError(
-            f"{problem}; this release reads schema {SCHEMA}"
-            + ("" if found is None else ": use the Redraft that wrote it, or a newer one")
-        )
+        problem = "no Redraft trace" if found is None else f"a trace of schema {found!r:.80}"
+        advice = "" if found is None else ": use the Redraft that wrote it, or a newer one"
+        raise StoreError(f"{problem}; this release reads schema {SCHEMA}{advice}")

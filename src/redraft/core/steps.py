@@ -1,6 +1,6 @@
-"""What can be asked for next. Each step names the slot that its record will fill.
+"""Steps: what a plan asks for next. Each step names the slot that its record will fill.
 
-Steps are self-contained: whoever performs one needs nothing else, so it can be carried out on another machine.
+Steps are self-contained: a performer needs nothing else, so a step can be performed on another machine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """Ask a grader for its view of one candidate. `look` tells repeated looks apart."""
+    """Ask a grader for feedback on one candidate; `repeat` numbers repeated questions."""
 
     role: ClassVar[str] = "grade"
     grader: str
@@ -84,7 +84,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Keep `best` and end the work; `score`, `interval`, `believed`, `noise`: as in the `Outcome` that it leaves."""
+    """End the run with the candidate `best`; the fields are those of the `Outcome` that it records."""
 
     role: ClassVar[str] = "stop"
     best: int | None
@@ -101,7 +101,7 @@ class Stop:
 
     @property
     def outcome(self) -> Outcome:
-        """What it leaves."""
+        """The record of this step."""
         return Outcome(self.best, self.reason, self.note, self.score, self.interval, self.estimates, self.noise_sd)
 
 

@@ -1,4 +1,4 @@
-"""When to stop. A rule reads a trace and says why it is finished, or None. Rules join with `|`: the first to speak decides."""
+"""Stop rules. A rule reads a trace and returns the reason to stop, or None. Rules combine with `|`; the first reason wins."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from functools import partial
 from typing import NamedTuple
 
 from .. import checks
+from ..own_code import fingerprint_name
 from .records import Candidate, StopReason
 from .trace import Trace
 
-TOLERANCE = 1e-9  # a lift of exactly min_delta is no lift, whatever the last bits say
+TOLERANCE = 1e-9  # a gain of exactly min_delta is not a gain, despite rounding
 
 
 class StopDecision(NamedTuple):
-    """Why the work is finished, as a reason and in words."""
+    """The reason to stop, and a note for people."""
 
     reason: StopReason
     note: str
 
 
+@fingerprint_name("stop_rule")
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """Reasons to stop, looked at in order: `target(0.9) | patience(2)`."""
+    """Conditions that end a run, checked in order: `target(0.9) | patience(2)`."""
 
     conditions: tuple[Callable[[Trace], StopDecision | None], ...]
 
     def __call__(self, trace: Trace) -> StopDecision | None:
-        for why in self.conditions:
-            if ending := why(trace):
-                return ending
+        for condition in self.conditions:
+            if decision := condition(trace):
+                return decision
         return None
 
     def __or__(self, other: StopRule) -> StopRule:
@@ -38,11 +40,12 @@ class StopRule:
 
 
 def target(score: float) -> StopRule:
-    """Stop when the best candidate scores at least `score` (in [0, 1]) and keeps every must."""
+    """Stop when the best candidate scores at least `score` (in [0, 1]) and meets every must."""
     checks.number("target_score", score, 0, 1)
     return StopRule((partial(_target, score),))
 
 
+@fingerprint_name("stop.target")
 def _target(score: float, trace: Trace) -> StopDecision | None:
     best = trace.best
     if best is None or (got := trace.score) is None or got < score - TOLERANCE or not trace.meets_musts(best.id):
@@ -51,10 +54,11 @@ def _target(score: float, trace: Trace) -> StopDecision | None:
 
 
 def done() -> StopRule:
-    """Stop when every grader that says anything about `done` says so of the best candidate, and that keeps every must."""
+    """Stop when the best candidate meets every must and every grader that sets `done` calls it done."""
     return StopRule((_done,))
 
 
+@fingerprint_name("stop.done")
 def _done(trace: Trace) -> StopDecision | None:
     best = trace.best
     if best is None or not trace.meets_musts(best.id) or not trace.is_done(best.id):
@@ -63,49 +67,51 @@ def _done(trace: Trace) -> StopDecision | None:
 
 
 def patience(n: int, min_delta: float = 0.01) -> StopRule:
-    """Stop when `n` (>= 1) refinements in a row did not lift the best score by more than `min_delta` (>= 0).
+    """Stop when `n` (>= 1) refinements in a row did not raise the best score by more than `min_delta` (>= 0).
 
-    While the best breaks a must: when so many in a row neither kept one more nor came nearer to it.
+    While the best candidate breaks a must: when `n` in a row neither met one more must nor came nearer to meeting it.
     """
     checks.whole_number("patience", n, 1)
     checks.number("min_delta", min_delta)
     return StopRule((partial(_patience, n, min_delta),))
 
 
+@fingerprint_name("stop.patience")
 def _patience(n: int, min_delta: float, trace: Trace) -> StopDecision | None:
     if (tries := count_stale_refinements(trace, min_delta)) < n:
         return None
     broken = trace.best is not None and not trace.meets_musts(trace.best.id)
-    in_vain = "neither kept one more demand nor came nearer to it" if broken else f"brought no gain over {min_delta:g}"
-    return StopDecision(StopReason.PATIENCE, f"{tries} refinement{'s' * (tries > 1)} in a row {in_vain}")
+    result = "neither met one more demand nor came nearer to it" if broken else f"brought no gain over {min_delta:g}"
+    return StopDecision(StopReason.PATIENCE, f"{tries} refinement{'s' * (tries > 1)} in a row {result}")
 
 
 def count_stale_refinements(trace: Trace, min_delta: float) -> int:
-    """How many refinements in a row did not lift the best score; while a must is broken, how many came no nearer to keeping it.
+    """Count the latest refinements in a row that did not raise the best score or, while a must is broken, came no nearer to it.
 
-    Where graders only rank: how many came after the best. Where there are only critics, a text that is new is not stale.
+    If graders only rank, count the refinements after the best. If there are only critics, every new text is progress.
     """
     if not trace.scorers and not trace.only_critics:
         best = trace.best.id if trace.best else 0
         return sum(c.role == "refine" and c.id > best for c in trace.candidates)
-    count, kept, top = 0, -1.0, -1.0
+    count, best_pass_rate, best_level = 0, -1.0, -1.0
     for c in trace.candidates:
-        keeps, level, least = trace.must_pass_rate(c.id), trace.scores[c.id], min_delta
+        pass_rate, level, delta = trace.must_pass_rate(c.id), trace.scores[c.id], min_delta
         count += c.role == "refine"
-        if keeps < kept:
+        if pass_rate < best_pass_rate:
             continue
-        if keeps < 1 or trace.only_critics:
-            level, least = _progress(trace, c), 0.0
+        if pass_rate < 1 or trace.only_critics:
+            level, delta = _progress(trace, c), 0.0
         if level is None:
             continue
-        if keeps > kept or level > top + least + TOLERANCE:
+        if pass_rate > best_pass_rate or level > best_level + delta + TOLERANCE:
             count = 0
-        kept, top = keeps, (level if keeps > kept else max(top, level))
+        best_level = level if pass_rate > best_pass_rate else max(best_level, level)
+        best_pass_rate = pass_rate
     return count
 
 
 def _progress(trace: Trace, candidate: Candidate) -> float | None:
-    """How far a candidate has come that no score ranks: how near it is to keeping its musts, then how new; None if not graded."""
+    """Return the progress of a candidate that no score ranks: its nearness to the musts, then its id; None if not graded."""
     if candidate not in trace.graded_candidates:
         return None
     if not trace.meets_musts(candidate.id):
@@ -118,6 +124,7 @@ def tool_calls() -> StopRule:
     return StopRule((_tool_calls,))
 
 
+@fingerprint_name("stop.tool_calls")
 def _tool_calls(trace: Trace) -> StopDecision | None:
     if (caller := trace.tool_calling_candidate) is None:
         return None
@@ -126,20 +133,22 @@ def _tool_calls(trace: Trace) -> StopDecision | None:
 
 
 def repairs_only() -> StopRule:
-    """Stop where only a model could go on."""
+    """Stop when all automatic repairs are done."""
     return StopRule((_repairs_only,))
 
 
+@fingerprint_name("stop.repairs_only")
 def _repairs_only(trace: Trace) -> StopDecision | None:
-    return StopDecision(StopReason.MAX_ITERATIONS, "what form allows is done; the rest takes a model, and there is none")
+    return StopDecision(StopReason.MAX_ITERATIONS, "all automatic repairs are done; the rest needs a model")
 
 
 def max_iterations(n: int) -> StopRule:
-    """Stop after `n` (>= 0) refinements. The first draft is none."""
+    """Stop after `n` (>= 0) refinements; the first draft does not count."""
     checks.whole_number("max_iterations", n, 0)
     return StopRule((partial(_max_iterations, n),))
 
 
+@fingerprint_name("stop.max_iterations")
 def _max_iterations(n: int, trace: Trace) -> StopDecision | None:
     if trace.iterations < n:
         return None

@@ -1,4 +1,4 @@
-"""Whether a value read from JSON has the type that an annotation says. It knows annotations, not what they are for."""
+"""Check values that were read from JSON against type annotations."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ VALIDATORS: dict[Any, Validator] = {
 
 @cache
 def validator_for(annotation: Any) -> Validator:
-    """What tells whether a value is of a type: plain ones, unions, tuples, lists, mappings, dataclasses, enums, typed dicts.
+    """Return a function that tells whether a value has the annotated type.
 
-    Whole numbers have 64 bits at most and numbers are finite; the value of an enum stands for it. What is none of these passes.
+    It knows scalars, unions, tuples, lists, mappings, dataclasses, enums (by value) and typed dicts; any other annotation
+    accepts everything. Integers have at most 64 bits and numbers are finite.
     """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in VALIDATORS:
@@ -51,7 +52,7 @@ def validator_for(annotation: Any) -> Validator:
 
 
 def accepted_classes(annotation: Any) -> frozenset[type]:
-    """The classes whose values are of a type; of numbers it is left to check that they are not beyond `LARGEST`."""
+    """Return the classes whose values have the annotated type; the range of numbers is left to be checked."""
     if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
         return frozenset().union(*map(accepted_classes, typing.get_args(annotation)))
     annotation = type(None) if annotation is None else annotation
@@ -65,7 +66,7 @@ def accepted_classes(annotation: Any) -> frozenset[type]:
 
 
 def field_validators(kind: type) -> Mapping[str, Validator]:
-    """The same for each field of a dataclass."""
+    """Return the validators of a dataclass's fields."""
     return _field_validators(kind)
 
 

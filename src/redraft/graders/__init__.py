@@ -1,22 +1,25 @@
-"""Graders: what gives a score and says what to change, or ranks answers.
+"""Graders: they score answers and say what to change, or rank them.
 
-`Judge` asks a model by a rubric, `Checklist` by questions; `Ranker` and `Pairwise` let a model compare. A plain function
-becomes a `FunctionGrader`, a requirement a `RequirementGrader`; graders that compute are in `computed`. `Jury`, `Council`,
-`Cascade`, `Gate`, `Weighted` and `Minimum` are graders made of graders. All that have a name are in the `registry`.
+`Judge` asks a model to follow a rubric, `Checklist` to answer questions; `Ranker` and `Pairwise` let a model compare answers. A
+plain function becomes a `FunctionGrader`, a requirement a `RequirementGrader`; the graders in `computed` ask no model. `Jury`,
+`RankingJury`, `Cascade`, `Gate`, `WeightedMean` and `Minimum` are made of other graders. All graders with a name are in the
+`registry`.
 """
 
-from .composite import Cascade, Gate, Minimum, WeightedMean
-from .functions import FunctionGrader
+from .base import FunctionGrader, GraderSpec, RequirementGrader, must, with_weight
+from .composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
+from .computed import COMPUTED_GRADERS
+from .judges import JUDGES, gallery_entries
 from .judging.checklist import Checklist
 from .judging.listwise import Ranker
 from .judging.pairwise import Pairwise
 from .judging.pointwise import Judge
-from .jury import Jury, RankingJury
-from .names import as_grader
-from .registry import GraderEntry, entries, find_entry
-from .requirement import RequirementGrader
+from .registry import GraderEntry, add_source, as_grader, entries, find_entry
 from .rubric import Criterion, Rubric
-from .seating import GraderSpec, must, with_weight
+
+add_source(lambda: (*JUDGES, *gallery_entries()))
+add_source(lambda: COMPUTED_GRADERS)
+
 
 __all__ = [
     "Cascade",

@@ -1,34 +1,49 @@
-"""Graders made of graders: the dear one only where the cheap one passes, one behind a gate, or several as one score.
+"""Graders made of graders: cascades, gates, means, minima and juries.
 
-What the parts said is kept in `votes`. Nothing here asks a model itself: each part asks the model that it names, or the
-judge of the call, and all go on one bill. A part that fails fails the whole, unless a class says otherwise; what it
-fails at is tried once more first, as with any grader.
+Every part's vote is kept in `votes`. Nothing here asks a model itself: each part asks the model that it names, or the judge of the
+call, and the calls of all parts are accounted for together. A part that fails is tried once more, as any grader is. If it fails
+again, so does the whole; a jury goes on without that vote.
+
+Panels of several judges: Verga et al., arXiv:2404.18796.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from itertools import accumulate
+from statistics import fmean, median
+from typing import Any, Literal, TypeVar, get_args
 
 from .. import checks
-from ..core.cancellation import cancel_and_wait
-from ..core.records import NO_USAGE, Candidate, CriterionScore, Failure, Feedback, Record, Task, Usage
-from ..error_text import error_text
-from ..errors import BudgetExhaustedError, ConfigError, GradingError, RedraftError, error_name
+from ..core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Record, Task
+from ..error_text import error_from_failure, error_text
+from ..errors import (
+    EXTERNAL_ERRORS,
+    BudgetExhaustedError,
+    ConfigError,
+    GradingError,
+    RedraftError,
+    error_name,
+)
+from ..own_code import fingerprint_name
 from ..protocols import JudgeClient
+from .base import MAX_REPEATS, retry_once, unique_name
+from .registry import as_grader
+from .votes import consensus, copeland, format_vote, gather_or_cancel, total_usage, unique_texts
 
 T = TypeVar("T")
+Aggregation = Literal["mean", "median", "majority", "trimmed"]
+REPEAT_STRIDE = 1000  # distance between the repeat indices of two votes: a part may itself ask so many times
 
 
+@fingerprint_name("cascade")
 @dataclass(frozen=True)
 class Cascade:
-    """A cheap grader first, a dear one where that is not enough.
+    """A cheap grader first; an expensive one unless the cheap one clearly rejects the answer.
 
-    The verdict of `first` stands only where it clearly fails the answer: a score below `rejects`, in (0, 1]. Where it
-    passes, is unsure (no score) or fails to answer, `then` decides. The reason says who decided. Both are names,
-    functions or graders. Raises ConfigError.
+    If `first` scores the answer below `reject_below`, in (0, 1], that is the verdict. Otherwise, and if it gives no score or
+    fails, `then` decides. The reason says which of the two decided. Both are names, functions or graders. Raises ConfigError.
     """
 
     first: Any
@@ -37,8 +52,8 @@ class Cascade:
     name: str = "cascade"
 
     def __post_init__(self) -> None:
-        _set_parts(self, "first", "then")
-        checks.share("rejects", self.reject_below)
+        _resolve_parts(self, "first", "then")
+        checks.share("reject_below", self.reject_below)
         checks.text("name", self.name)
 
     @property
@@ -50,8 +65,9 @@ class Cascade:
         return all_model_free(self.parts)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """The view of whoever decided. Raises what `then` raises, and BudgetExhaustedError."""
-        first = await grade_part_or_failure(self.first, task, candidate, ask)
+        """Return the feedback of the part that decides. Raises what `then` raises, and BudgetExhaustedError."""
+        slot = ("feedback", candidate.id, self.first.name, 0)
+        first = await capture_failure(grade_part(self.first, task, candidate, ask), slot, "grade")
         if isinstance(first, Feedback) and first.score is not None and first.score < self.reject_below:
             return replace(first, reason=f"{self.first.name} decided: {first.reason}", votes=(first,))
         then = await grade_part(self.then, task, candidate, ask)
@@ -59,12 +75,13 @@ class Cascade:
         return replace(then, reason=reason, usage=total_usage((first, then)), votes=(first, then))
 
 
+@fingerprint_name("gate")
 @dataclass(frozen=True)
 class Gate:
     """A grader that is asked only about answers that pass a gate.
 
-    An answer that `gate` scores below `at`, in (0, 1], gets 0 with the gate's reason and actions, and `grader` is not
-    asked. One that the gate gives no score stays without one. Both are names, functions or graders. Raises ConfigError.
+    An answer that `gate` scores below `threshold`, in (0, 1], gets 0 with the gate's reason and actions, and `grader` is not
+    asked. If the gate gives no score, there is none. Both are names, functions or graders. Raises ConfigError.
     """
 
     gate: Any
@@ -73,8 +90,8 @@ class Gate:
     name: str = "gate"
 
     def __post_init__(self) -> None:
-        _set_parts(self, "gate", "grader")
-        checks.share("at", self.threshold)
+        _resolve_parts(self, "gate", "grader")
+        checks.share("threshold", self.threshold)
         checks.text("name", self.name)
 
     @property
@@ -86,21 +103,22 @@ class Gate:
         return all_model_free(self.parts)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """The grader's view, or the gate's. Raises what they raise."""
+        """Return the grader's feedback, or the gate's. Raises what they raise."""
         gate = await grade_part(self.gate, task, candidate, ask)
         if gate.score is None or gate.score < self.threshold:
             score = None if gate.score is None else 0.0
             return replace(gate, score=score, reason=f"stopped by {format_vote(gate)}: {gate.reason}", done=False, votes=(gate,))
-        view = await grade_part(self.grader, task, candidate, ask)
-        return replace(view, usage=total_usage((gate, view)), votes=(gate, view))
+        feedback = await grade_part(self.grader, task, candidate, ask)
+        return replace(feedback, usage=total_usage((gate, feedback)), votes=(gate, feedback))
 
 
+@fingerprint_name("weighted_mean")
 @dataclass(frozen=True)
 class WeightedMean:
     """The weighted mean of several graders as one: `{grader: weight}` or pairs of them; weights are numbers > 0.
 
-    Each part is a criterion of the feedback. A part without a score leaves the whole without one: weights are never
-    renormalised. Raises ConfigError.
+    Each part is a criterion of the feedback. If a part gives no score, there is none: weights are never renormalised.
+    Raises ConfigError.
     """
 
     weights: Mapping[Any, float] | Sequence[tuple[Any, float]]
@@ -119,19 +137,20 @@ class WeightedMean:
         return all_model_free(self.parts)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """One view made of all. Raises what a part raises."""
+        """Return one feedback made of all. Raises what a part raises."""
         weights = [weight for _, weight in self.weights]
-        views = await grade_parts(self.parts, task, candidate, ask)
-        scores = _complete_scores(views)
+        votes = await grade_parts(self.parts, task, candidate, ask)
+        scores = _complete_scores(votes)
         score = sum(w * s for w, s in zip(weights, scores, strict=True)) / sum(weights) if scores else None
-        return _combine_feedback(views, weights, score)
+        return _combine_feedback(votes, weights, score)
 
 
+@fingerprint_name("minimum")
 @dataclass(frozen=True)
 class Minimum:
-    """The lowest score of several graders: an answer is as good as what is worst in it.
+    """The lowest score of several graders: an answer is as good as the worst thing about it.
 
-    Each part is a criterion of the feedback. A part without a score leaves the whole without one. Raises ConfigError.
+    Each part is a criterion of the feedback. If a part gives no score, there is none. Raises ConfigError.
     """
 
     graders: Sequence[Any]
@@ -150,85 +169,238 @@ class Minimum:
         return all_model_free(self.parts)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """One view made of all. Raises what a part raises."""
-        views = await grade_parts(self.parts, task, candidate, ask)
-        return _combine_feedback(views, [1.0] * len(views), min(_complete_scores(views), default=None))
+        """Return one feedback made of all. Raises what a part raises."""
+        votes = await grade_parts(self.parts, task, candidate, ask)
+        return _combine_feedback(votes, [1.0] * len(votes), min(_complete_scores(votes), default=None))
 
 
-def _complete_scores(views: Sequence[Feedback]) -> list[float]:
-    """All scores; none of them where one is unknown."""
-    scores = [v.score for v in views if v.score is not None]
-    return scores if len(scores) == len(views) else []
+def _complete_scores(votes: Sequence[Feedback]) -> list[float]:
+    """Return all scores, or an empty list if one is unknown."""
+    scores = [vote.score for vote in votes if vote.score is not None]
+    return scores if len(scores) == len(votes) else []
 
 
-def _combine_feedback(views: Sequence[Feedback], weights: Sequence[float], score: float | None) -> Feedback:
-    criteria = tuple(_criterion(view, weight) for view, weight in zip(views, weights, strict=True) if view.score is not None)
-    actions = unique_texts(c.action for c in criteria if c.action)
-    reason, done = "; ".join(map(format_vote, views)), consensus(v.done for v in views)
-    return Feedback(score, reason, actions, done, criteria, usage=total_usage(views), votes=tuple(views))
+def _combine_feedback(votes: Sequence[Feedback], weights: Sequence[float], score: float | None) -> Feedback:
+    criteria = []
+    for vote, weight in zip(votes, weights, strict=True):
+        if vote.score is not None:
+            action = ("; ".join(vote.actions) or vote.reason) if vote.score < 1 else ""
+            criteria.append(CriterionScore(vote.grader, vote.score, action=action, weight=weight))
+    return Feedback(
+        score,
+        "; ".join(map(format_vote, votes)),
+        unique_texts(c.action for c in criteria if c.action),
+        consensus(vote.done for vote in votes),
+        tuple(criteria),
+        usage=total_usage(votes),
+        votes=tuple(votes),
+    )
 
 
-def _criterion(view: Feedback, weight: float) -> CriterionScore:
-    assert view.score is not None
-    action = ("; ".join(view.actions) or view.reason) if view.score < 1 else ""
-    return CriterionScore(view.grader, view.score, action=action, weight=weight)
+# ---- juries
 
 
-def format_vote(vote: Feedback | Failure) -> str:
-    """Who said what, in a word: a score, or that there is none."""
-    if isinstance(vote, Failure):
-        return f"{vote.step_slot[2]} failed"
-    return f"{vote.grader} {'unknown' if vote.score is None else format(vote.score, '.2f')}"
+@fingerprint_name("jury")
+@dataclass(frozen=True)
+class Jury:
+    """A grader made of several, or of several votes of one; all are asked at once.
+
+    `graders`: names, functions or graders, or a single one; each votes `repeats` times (>= 1). Repeated votes of a model
+    differ only at a temperature above 0. `aggregation` makes one score of them: their "mean"; their "median"; the mean
+    without the lowest and the highest ("trimmed"; with fewer than three, of all); or by "majority", where a score of at
+    least `pass_threshold` is a vote to pass: 1 if more than half of the votes are, 0 if fewer are, 0.5 if exactly half are.
+
+    A vote that fails, or has no score, does not count; `quorum` votes must (None: more than half). The actions are those of
+    the votes below 1; `done` is True if every vote that says anything about it says so. Raises ConfigError.
+    """
+
+    graders: Any
+    aggregation: Aggregation = "mean"
+    quorum: int | None = None
+    name: str = "jury"
+    repeats: int = 1
+    pass_threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        checks.text("name", self.name)
+        object.__setattr__(self, "graders", as_parts(self.graders, self.name))
+        checks.one_of(f"{self.name}: aggregation", self.aggregation, get_args(Aggregation))
+        checks.whole_number(f"{self.name}: repeats", self.repeats, 1, MAX_REPEATS)
+        checks.whole_number(f"{self.name}: quorum", self.quorum, 1, len(self.graders) * self.repeats, optional=True)
+        checks.share(f"{self.name}: pass_threshold", self.pass_threshold)
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return tuple(self.graders)
+
+    @property
+    def model_free(self) -> bool:
+        return all_model_free(self.parts)
+
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+        """Return one feedback made of all votes. Raises GradingError without a quorum, and BudgetExhaustedError."""
+
+        async def vote(slot: VoteSlot) -> Feedback | Failure:
+            work = grade_part(slot.part, task, candidate, ask, name=slot.name, repeat=slot.sample_offset)
+            result = await capture_failure(work, ("feedback", candidate.id, slot.name, slot.repeat), "grade")
+            return replace(result, repeat=slot.repeat) if isinstance(result, Feedback) else result
+
+        return self.aggregate_votes(await gather_or_cancel(map(vote, assign_repeats(self.graders, self.repeats))))
+
+    def aggregate_votes(self, votes: Sequence[Feedback | Failure]) -> Feedback:
+        """Return one feedback made of all votes. Raises GradingError without a quorum."""
+        valid = [vote for vote in votes if isinstance(vote, Feedback)]
+        scores = [vote.score for vote in valid if vote.score is not None]
+        _check_quorum(self.name, len(scores), votes, self.quorum)
+        below = [vote for vote in valid if vote.score is not None and vote.score < 1]
+        summary = f"{self.aggregation} of {len(scores)}: {', '.join(map(format_vote, votes))}"
+        return Feedback(
+            self._score(scores),
+            "; ".join([summary, *unique_texts(vote.reason for vote in valid if vote.reason)]),
+            unique_texts(action for vote in below for action in vote.actions),
+            consensus(vote.done for vote in valid),
+            usage=total_usage(votes),
+            votes=tuple(votes),
+        )
+
+    def _score(self, scores: list[float]) -> float:
+        match self.aggregation:
+            case "median":
+                return median(scores)
+            case "majority":
+                return median(float(score >= self.pass_threshold) for score in scores)
+            case "trimmed" if len(scores) >= 3:
+                return fmean(sorted(scores)[1:-1])
+        return fmean(scores)
 
 
-def total_usage(votes: Iterable[Record]) -> Usage:
-    """What the parts themselves say they consumed; what they asked of models is on the bill already."""
-    return sum((vote.usage for vote in votes), NO_USAGE)
+@fingerprint_name("ranking_jury")
+@dataclass(frozen=True)
+class RankingJury:
+    """A comparer made of several: who most of them place before another beats it, and wins decide (Copeland).
+
+    `comparers` are names or comparers such as `Ranker` and `Pairwise`; each votes `repeats` times (>= 1). Candidates with
+    equally many wins tie. A vote that fails does not count; `quorum` votes must (None: more than half). Raises ConfigError.
+    """
+
+    comparers: Any
+    quorum: int | None = None
+    name: str = "ranking_jury"
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        checks.text("name", self.name)
+        object.__setattr__(self, "comparers", as_parts(self.comparers, self.name, "compare"))
+        checks.whole_number(f"{self.name}: repeats", self.repeats, 1, MAX_REPEATS)
+        checks.whole_number(f"{self.name}: quorum", self.quorum, 1, len(self.comparers) * self.repeats, optional=True)
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return tuple(self.comparers)
+
+    @property
+    def model_free(self) -> bool:
+        return all_model_free(self.parts)
+
+    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
+        """Return one ranking made of all. Raises GradingError without a quorum, and BudgetExhaustedError."""
+        ids = tuple(sorted(c.id for c in candidates))
+
+        async def vote(slot: VoteSlot) -> Comparison | Failure:
+            client = ask.with_options(getattr(slot.part, "model", None), slot.sample_offset)
+
+            async def compare() -> Comparison:
+                result: Comparison = await slot.part.compare(task, candidates, client)
+                if tuple(sorted(result.ranking)) != ids:
+                    raise ValueError(f"it ranked {result.ranking!r}; it must rank each of {list(ids)} once")
+                return replace(result, grader=slot.name, repeat=slot.repeat)
+
+            return await capture_failure(call_part(slot.name, compare), ("comparison", ids, slot.name, slot.repeat), "compare")
+
+        return self.aggregate_votes(await gather_or_cancel(map(vote, assign_repeats(self.comparers, self.repeats))))
+
+    def aggregate_votes(self, votes: Sequence[Comparison | Failure]) -> Comparison:
+        """Return one ranking made of all votes. Raises GradingError without a quorum."""
+        valid = [vote for vote in votes if isinstance(vote, Comparison)]
+        _check_quorum(self.name, len(valid), votes, self.quorum)
+        ranking, ties = copeland(valid)
+        return Comparison(
+            ranking,
+            "; ".join(unique_texts(vote.reason for vote in valid if vote.reason)),
+            unique_texts(action for vote in valid for action in vote.actions),
+            consensus(vote.done for vote in valid),
+            usage=total_usage(votes),
+            ties=ties,
+            votes=tuple(votes),
+        )
 
 
-def consensus(values: Iterable[bool | None]) -> bool | None:
-    """True when all who say anything say so; None when nobody does."""
-    words = [word for word in values if word is not None]
-    return all(words) if words else None
+@dataclass(frozen=True, slots=True)
+class VoteSlot:
+    """One vote of one part: the part's unique name, the number of the vote, and the repeat index that it asks with."""
+
+    part: Any
+    name: str
+    repeat: int
+    sample_offset: int
 
 
-def unique_texts(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts in order, each once."""
-    return tuple(dict.fromkeys(texts))
+def assign_repeats(parts: Sequence[Any], repeats: int) -> list[VoteSlot]:
+    """Give every vote a distinct repeat index, so that a cache never shares an answer between two votes."""
+    votes = [(part, name, repeat) for part, name in zip(parts, unique_names(parts), strict=True) for repeat in range(repeats)]
+    offsets = accumulate((_vote_count(part) for part, _, _ in votes), initial=0)
+    return [VoteSlot(*vote, offset * REPEAT_STRIDE) for vote, offset in zip(votes, offsets, strict=False)]
+
+
+def _vote_count(part: Any) -> int:
+    """Return how many votes one vote of a part consists of: more than one for a jury, or for a grader made of juries."""
+    inner = sum(map(_vote_count, getattr(part, "parts", ())))
+    return max(1, inner * (part.repeats if isinstance(part, Jury | RankingJury) else 1))
+
+
+def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | None) -> None:
+    """Raise GradingError without a quorum; or the error of a failed vote, if an endpoint or the budget caused it."""
+    needed = len(votes) // 2 + 1 if quorum is None else quorum
+    if valid >= needed:
+        return
+    reasons, external = [], []
+    for vote in votes:
+        if isinstance(vote, Failure):
+            reasons.append(f"{vote.step_slot[2]}: {vote.message}")
+            external += [vote] if vote.error in EXTERNAL_ERRORS else []
+        elif isinstance(vote, Feedback) and vote.score is None:
+            reasons.append(f"{vote.grader}: no score ({vote.reason})")
+    message = f"{name}: {valid} of {len(votes)} votes are valid, it needs {needed}: {'; '.join(reasons)}"[:2000]
+    raise error_from_failure(external[0], message) if external else GradingError(message)
+
+
+# ---- parts
 
 
 async def grade_part(part: Any, task: Task, candidate: Candidate, ask: JudgeClient, *, name: str = "", repeat: int = 0) -> Feedback:
-    """What a part says, under its name. Raises RedraftError: foreign code that fails twice is a GradingError."""
+    """Return the feedback of a part, under its name. Raises RedraftError: users' code that fails twice is a GradingError."""
 
     async def grade() -> Feedback:
-        said = await part.grade(task, candidate, ask.with_options(getattr(part, "model", None), repeat))
-        if not isinstance(said, Feedback):
-            raise TypeError(f"it returned {said!r}; it must return Feedback")
-        return replace(said, grader=name or part.name, candidate=candidate.id)
+        result = await part.grade(task, candidate, ask.with_options(getattr(part, "model", None), repeat))
+        if not isinstance(result, Feedback):
+            raise TypeError(f"it returned {result!r}; it must return Feedback")
+        return replace(result, grader=name or part.name, candidate=candidate.id)
 
-    return await retry_once(name or part.name, grade)
-
-
-async def retry_once(name: str, work: Callable[[], Awaitable[T]]) -> T:
-    """What comes of it. Foreign code that fails is tried again; a model's failure was retried where it arose."""
-    for last in (False, True):
-        try:
-            return await work()
-        except RedraftError:
-            raise
-        except Exception as error:
-            if last:
-                raise GradingError(f"{name}: {error_text(error)}") from error
-    raise AssertionError("unreachable")
+    return await call_part(name or part.name, grade)
 
 
-async def grade_part_or_failure(part: Any, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback | Failure:
-    """What a part says, or why it could not. Raises BudgetExhaustedError."""
-    return await capture_failure(grade_part(part, task, candidate, ask), ("feedback", candidate.id, part.name, 0), "grade")
+async def call_part(name: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Run a part's code, and once more if it fails. Raises RedraftError."""
+    try:
+        return await retry_once(work)
+    except RedraftError:
+        raise
+    except Exception as error:
+        raise GradingError(f"{name}: {error_text(error)}") from error
 
 
 async def capture_failure(work: Awaitable[T], slot: tuple[Any, ...], role: str) -> T | Failure:
-    """What comes of it, or the Failure of that slot. Raises BudgetExhaustedError: it ends more than one vote."""
+    """Return the result, or the Failure of that slot. Raises BudgetExhaustedError: it ends more than one vote."""
     try:
         return await work
     except BudgetExhaustedError:
@@ -238,57 +410,42 @@ async def capture_failure(work: Awaitable[T], slot: tuple[Any, ...], role: str) 
 
 
 async def grade_parts(parts: Sequence[Any], task: Task, candidate: Candidate, ask: JudgeClient) -> list[Feedback]:
-    """What all parts say, each under a name of its own."""
+    """Return the feedback of all parts, each under a unique name."""
     names = unique_names(parts)
     return await gather_or_cancel(grade_part(p, task, candidate, ask, name=name) for p, name in zip(parts, names, strict=True))
 
 
-async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """What comes of all of them, in order. An error, or being cancelled, ends the others."""
-    going = [asyncio.ensure_future(work) for work in coroutines]
-    try:
-        return await asyncio.gather(*going)
-    finally:
-        await cancel_and_wait(going)
-
-
 def unique_names(parts: Sequence[Any]) -> list[str]:
-    """The names of the parts, made different where they are not: judge, judge#2."""
+    """Return the names of the parts, with numbers where they are equal: judge, judge#2."""
     names: list[str] = []
     for part in parts:
-        n, name = 1, part.name
-        while name in names:
-            n += 1
-            name = f"{part.name}#{n}"
-        names.append(name)
+        names.append(unique_name(part.name, names))
     return names
 
 
 def all_model_free(parts: Sequence[Any]) -> bool:
-    """Whether none of the parts asks a model."""
+    """Return whether none of the parts asks a model."""
     return all(getattr(part, "model_free", False) for part in parts)
 
 
 def as_part(value: Any, owner: str, method: str = "grade") -> Any:
-    """A part from whatever names a grader; one that `does` grade, or compare. Raises ConfigError."""
-    from .names import as_grader  # it leads to the registry, which leads here
-
+    """Return the grader that a value names; it must have the method `grade` or `compare`. Raises ConfigError."""
     part = as_grader(value)
     if not hasattr(part, method):
-        only, other = ("ranks", "a Council") if method == "grade" else ("scores", "a Jury")
+        only, other = ("ranks", "a RankingJury") if method == "grade" else ("scores", "a Jury")
         raise ConfigError(f"{owner}: {part.name!r} only {only} answers; that is for {other}")
     return part
 
 
 def as_parts(value: Any, owner: str, method: str = "grade") -> tuple[Any, ...]:
-    """The parts in a list, or the one that is given alone. Raises ConfigError where there is none."""
-    listed = value if isinstance(value, list | tuple) else [value]
-    if not listed:
+    """Return the graders that a list, or a single value, names. Raises ConfigError if there is none."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not values:
         raise ConfigError(f"{owner} needs at least one part, got {checks.format_value(value)}")
-    return tuple(as_part(one, owner, method) for one in listed)
+    return tuple(as_part(one, owner, method) for one in values)
 
 
-def _set_parts(grader: Any, *names: str) -> None:
+def _resolve_parts(grader: Any, *names: str) -> None:
     for name in names:
         object.__setattr__(grader, name, as_part(getattr(grader, name), f"{grader.name}: {name}"))
 

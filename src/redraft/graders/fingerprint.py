@@ -1,12 +1,16 @@
-"""What decides how a grader grades, as one short hash: when it changes, what was measured of the grader is stale.
+"""Fingerprints: one short hash of everything that decides how a grader grades. When it changes, earlier measurements are stale.
 
-It covers the kind of grader, its settings and rubric, the words of its prompts (`wording`), the graders it is made of and
-the models that answer. Of your own code it covers the source of functions and classes with all that they hold: defaults,
-closures, bound arguments, attributes. It does not cover what a grader is called, nor what code reaches by a global name.
+A fingerprint covers the kind of grader, its settings and rubric, its prompts (`prompt_texts`), the graders it is made of and
+the models that answer. Of user code it covers the source of functions and classes and everything they hold: defaults,
+closures, bound arguments and attributes. It covers neither the name of a grader nor what code reaches through a global name.
 
-Only what is the same in every run of a program is told: no addresses, no order of a set. A client, a lock or a file cannot
-be told so. It is left out where a grader of your own holds it, since the source of its class is told; where a function
-holds it, what the function does is unknown, and the hash is new every time.
+Classes and functions of Redraft enter under their stable names (`own_code.fingerprint_name`), never by their source, their
+module or the name that the code uses: moving or renaming one changes no fingerprint. The names and values of their settings
+count. `tests/golden/fingerprints.json` pins all of them.
+
+Everything hashed is the same in every run of a program: no addresses, no order of a set. A client, a lock or a file cannot be
+hashed that way. A user's grader that holds one is hashed without it, since the source of its class is included. If a function
+holds one, what the function does is unknown, and the fingerprint is different every time.
 """
 
 from __future__ import annotations
@@ -24,20 +28,23 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+from ..own_code import is_own, stable_name, top_level_package
 from ..protocols import Model
 
-OWN_PACKAGE = "redraft"  # what its classes do is told by `wording` and their fields
-MAX_DEPTH = 40  # parts within parts
+MAX_DEPTH = 40  # levels of nesting
 CLASS_ATTRIBUTE_TYPES = (FunctionType, bool, int, float, str, Mapping, list, tuple, set, frozenset)
 CACHED_FUNCTION_TYPE = type(functools.cache(hash))
-CYCLE_MARKER = "itself"  # stands for what holds itself
+CYCLE_MARKER = "itself"  # replaces a value inside itself
 
 IdentityOf: TypeAlias = Callable[[Any], str | None]
 NamedValues: TypeAlias = Iterable[tuple[str, Any]]
 
 
 def grader_fingerprint(grader: Any, identity_of: IdentityOf) -> str:
-    """16 hex digits. `identity_of(model)` is the identity of a model that a grader names, of the judge for None."""
+    """Return 16 hex digits for a grader, a plan or an editor.
+
+    `identity_of(model)` returns the identity of a model that a grader names; for None, that of the judge.
+    """
     try:
         return Hasher(identity_of).digest(grader)[:16]
     except NotHashable:
@@ -45,15 +52,15 @@ def grader_fingerprint(grader: Any, identity_of: IdentityOf) -> str:
 
 
 class NotHashable(Exception):
-    """A value that cannot be told so that another run tells it alike."""
+    """The value cannot be hashed so that another run gets the same hash."""
 
 
 @dataclass(frozen=True)
 class Hasher:
-    """A hash for every value, made of the hashes of its parts; `told` are those so far, with what they are of.
+    """Computes the hash of a value from the hashes of its parts. `digests` caches them, each with its value.
 
-    `strict`: a function holds the value, so all of it counts. `unordered`: a set does, so that where a circle was
-    entered is chance.
+    `strict`: a function holds the value, so all of it counts. `in_set`: a set holds it, so the point at which a reference
+    cycle is entered is random.
     """
 
     identity_of: IdentityOf
@@ -63,20 +70,20 @@ class Hasher:
     digests: dict[tuple[int, bool], tuple[Any, str | None]] = field(default_factory=dict)
 
     def digest(self, value: Any) -> str:
-        """The hash of a value. Raises Untold."""
+        """Return the hash of a value. Raises NotHashable."""
         if value is None or isinstance(value, bool | int | float | str):
             return sha256_json([type(value).__name__, value])
-        place = id(value), self.strict
-        if place not in self.digests:
-            self.digests[place] = value, CYCLE_MARKER  # the value is kept, so that its id is not given to another
-            self.digests[place] = value, replace(self, depth=self.depth + 1).compute_digest(value)
-        said = self.digests[place][1]
-        if said is None or (said is CYCLE_MARKER and self.in_set):
+        key = id(value), self.strict
+        if key not in self.digests:
+            self.digests[key] = value, CYCLE_MARKER  # the cache keeps the value alive: no other object gets its id
+            self.digests[key] = value, replace(self, depth=self.depth + 1).compute_digest(value)
+        digest = self.digests[key][1]
+        if digest is None or (digest is CYCLE_MARKER and self.in_set):
             raise NotHashable
-        return said
+        return digest
 
     def compute_digest(self, value: Any) -> str | None:
-        """The hash of a value that is not told yet; None for what cannot be told."""
+        """Return the hash of a value that is not in the cache; None if it has none."""
         try:
             return None if self.depth > MAX_DEPTH else sha256_json(self._components(value))
         except NotHashable:
@@ -103,7 +110,8 @@ class Hasher:
             case CodeType():
                 return ["code", value.co_code.hex(), self.digest(value.co_consts), self.digest(value.co_names)]
             case FunctionType():
-                return ["function", self._source_components(value.__code__), *self._state_components(_function_state(value))]
+                code = stable_name(value) if is_own(value) else self._source_components(value.__code__)
+                return ["function", code, *self._state_components(_function_state(value))]
             case functools.partial():
                 return ["partial", *self._state_components({"of": value.func, "args": value.args, "keywords": value.keywords})]
             case _ if isinstance(value, CACHED_FUNCTION_TYPE):
@@ -115,7 +123,7 @@ class Hasher:
         return self._instance_components(value)
 
     def _source_components(self, code: CodeType) -> list[Any]:
-        """The source, and where in it a lambda ends: two may share a line. Where there is no source, the code itself."""
+        """Return the source and, as two lambdas may share a line, the column where a lambda ends. Without source, the bytecode."""
         try:
             source = inspect.getsource(code)
         except (OSError, TypeError):
@@ -124,11 +132,11 @@ class Hasher:
         return [source, max(ends)[1] if code.co_name == "<lambda>" else 0]
 
     def _state_components(self, state: Mapping[str, Any]) -> list[list[str]]:
-        """What code holds."""
+        """Return the hashes of everything that a function holds."""
         return list(replace(self, strict=True).item_digests(state.items(), required=True))
 
     def item_digests(self, items: NamedValues, *, required: bool) -> Iterator[list[str]]:
-        """Each by its name. What cannot be told is left out or, where all count, something new every time."""
+        """Yield (name, hash) pairs. An item without a hash is left out or, if `required`, gets a random one."""
         for name, value in items:
             try:
                 yield [name, self.digest(value)]
@@ -137,7 +145,7 @@ class Hasher:
                     yield [name, uuid4().hex]
 
     def _class_components(self, target_class: type) -> list[Any]:
-        """The source of a class and of those it is made from, as far as they are foreign, and what their attributes hold."""
+        """Return the name of a class and, for it and each base that users wrote, the source and what the attributes hold."""
         foreign = [cls for cls in target_class.__mro__ if not _is_library_code(cls)]
         return [
             _qualified_name(target_class),
@@ -146,8 +154,8 @@ class Hasher:
 
     def _instance_components(self, value: Any, *, lenient: bool = False) -> list[Any]:
         kind = type(value)
-        if _is_own(kind) and isinstance(getattr(value, "spec", None), str):
-            return [_qualified_name(kind), value.spec]
+        if is_own(kind) and isinstance(getattr(value, "spec", None), str):  # a requirement or a rubric
+            return ["spec", value.spec]
         if isinstance(value, Model):
             return ["model", self.digest(value.identity)]
         if _is_grader(value):
@@ -158,21 +166,21 @@ class Hasher:
         return [self.digest(kind), *self._copy_components(value)]
 
     def _attribute_components(self, value: Any) -> list[Any]:
-        """A grader, or what stands for one: its class and its attributes."""
-        return [self.digest(type(value)), *self.item_digests(_attributes(value), required=_is_own(type(value)))]
+        """Return the hashes of an object's class and of its attributes."""
+        return [self.digest(type(value)), *self.item_digests(_attributes(value), required=is_own(type(value)))]
 
     def _copy_components(self, value: Any) -> list[Any]:
-        """Any other object: what a copy would be made from."""
-        way = _reduce_value(value)
-        if isinstance(way, str):
-            return [way]
-        make, args, state, items, pairs = (*way, None, None, None)[:5]
-        held = dict(_attributes(value)) if _top_level_package(make) == "copyreg" else state
-        return [_qualified_name(make), *map(self.digest, (args, held, list(items or ()), list(pairs or ())))]
+        """Return the hashes of what a copy of the object would be made from."""
+        reduced = _reduce_value(value)
+        if isinstance(reduced, str):
+            return [reduced]
+        make, args, state, items, pairs = (*reduced, None, None, None)[:5]
+        attributes = dict(_attributes(value)) if top_level_package(make) == "copyreg" else state
+        return [_qualified_name(make), *map(self.digest, (args, attributes, list(items or ()), list(pairs or ())))]
 
 
 def sha256_json(data: Any) -> str:
-    """64 hex digits for plain data."""
+    """Return 64 hex digits for plain data."""
     return hashlib.sha256(json.dumps(data).encode()).hexdigest()
 
 
@@ -185,30 +193,29 @@ def _cell_contents(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
-        return None  # nothing yet
+        return None  # an empty cell
 
 
 def _reduce_value(value: Any) -> Any:
-    """What the protocol of `copy` says. Raises Untold for what cannot be copied, such as locks and open files."""
+    """Return what the `copy` protocol returns. Raises NotHashable for objects that cannot be copied: locks, open files."""
     try:
         reduce = dispatch_table.get(type(value))
         return reduce(value) if reduce else value.__reduce_ex__(2)
-    except Exception as error:  # foreign code says in its own way that it cannot
+    except Exception as error:  # classes refuse in different ways
         raise NotHashable from error
 
 
 def _attributes(value: Any) -> NamedValues:
-    """What an object holds by name, in its `__dict__` and its slots."""
+    """Return the attributes of an object, from its `__dict__` and its slots, sorted by name."""
     state: Any = object.__getstate__(value)
-    held, slots = state if isinstance(state, tuple) else (state, None)
-    apart = _excluded_attributes(value)
-    return [
-        (name, part) for name, part in sorted({**(held or {}), **(slots or {})}.items(), key=itemgetter(0)) if name not in apart
-    ]
+    own_dict, slots = state if isinstance(state, tuple) else (state, None)
+    attributes = {**(own_dict or {}), **(slots or {})}
+    excluded = _excluded_attributes(value)
+    return [(name, attributes[name]) for name in sorted(attributes) if name not in excluded]
 
 
 def _excluded_attributes(value: Any) -> set[str]:
-    """The attributes that are computed, count for nothing, or are told elsewhere."""
+    """Return the names of attributes that are cached, are no part of equality, or enter the fingerprint elsewhere."""
     computed = {n for cls in type(value).__mro__ for n, held in vars(cls).items() if isinstance(held, functools.cached_property)}
     unequal = {f.name for f in fields(value) if not f.compare} if is_dataclass(value) else set()
     return computed | unequal | ({"name"} if _is_grader(value) else set()) | ({"model"} if _calls_model(value) else set())
@@ -223,20 +230,20 @@ def _calls_model(value: Any) -> bool:
 
 
 def _has_call_method(kind: type) -> bool:
-    """Whether its objects are called as functions are, by code whose source is told."""
+    """Return whether instances are callable by code whose source is hashed."""
     return not _is_library_code(kind) and isinstance(getattr(kind, "__call__", None), FunctionType)  # noqa: B004
 
 
 def _class_attributes(cls: type) -> NamedValues:
-    """The functions and the plain data among the attributes of a class."""
+    """Yield the functions and the plain data among the attributes of a class."""
     for name, held in sorted(vars(cls).items(), key=itemgetter(0)):
-        told = _unwrap_function(held)
-        if isinstance(told, CLASS_ATTRIBUTE_TYPES) and (not name.startswith("__") or name == "__call__"):
-            yield name, told
+        value = _unwrap_function(held)
+        if isinstance(value, CLASS_ATTRIBUTE_TYPES) and (not name.startswith("__") or name == "__call__"):
+            yield name, value
 
 
 def _unwrap_function(attribute: Any) -> Any:
-    """The function in a property, a class method, a static method or a cache."""
+    """Return the function in a property, class method, static method or cache; any other attribute as it is."""
     ways = (getattr(attribute, way, None) for way in ("fget", "__func__", "func", "__wrapped__"))
     return next((found for found in ways if isinstance(found, FunctionType)), attribute)
 
@@ -248,18 +255,14 @@ def _class_source(cls: type) -> str:
         return ""
 
 
-def _qualified_name(obj: Any) -> str:
-    """What a class or a function is called; where it is foreign its source tells it, wherever it stands."""
-    return f"{obj.__module__}.{obj.__qualname__}" if _is_library_code(obj) else str(getattr(obj, "__qualname__", ""))
+def _qualified_name(target: Any) -> str:
+    """Return the name of a class or function. That of user code has no module: its source identifies it."""
+    if is_own(target):
+        return f"redraft:{stable_name(target)}"
+    qualname = str(getattr(target, "__qualname__", ""))
+    return f"{target.__module__}.{qualname}" if _is_library_code(target) else qualname
 
 
-def _is_library_code(obj: Any) -> bool:
-    return _is_own(obj) or _top_level_package(obj) in sys.stdlib_module_names
-
-
-def _is_own(obj: Any) -> bool:
-    return _top_level_package(obj) == OWN_PACKAGE
-
-
-def _top_level_package(obj: Any) -> str:
-    return str(getattr(obj, "__module__", "")).partition(".")[0]
+def _is_library_code(target: Any) -> bool:
+    """Return whether a class or function belongs to Redraft or the standard library: its source is not hashed."""
+    return is_own(target) or top_level_package(target) in sys.stdlib_module_names

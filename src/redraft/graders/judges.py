@@ -1,23 +1,24 @@
-"""The judges that have a name: the plain ones, and one for every rubric file in `gallery/`."""
+"""The table of judges that have a name: five general ones, and one for every rubric file in `gallery/`."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import Any
 
+from .composite import Jury
 from .judging.checklist import Checklist
 from .judging.listwise import Ranker
 from .judging.pairwise import Pairwise
 from .judging.pointwise import Judge
-from .jury import Jury
-from .registry import GraderEntry, no_argument
+from .registry import GraderEntry, Mode, no_argument
 from .rubric import Rubric
 
 ALL_TASK_FIELDS = ("messages", "context", "reference", "tests")
-ALIASED_RUBRICS = ("helpfulness", "harmlessness", "honesty")  # also known by the names that reward-model galleries give them
+ALIASED_RUBRICS = ("helpfulness", "harmlessness", "honesty")  # also registered under the names that galleries of reward models use
 
 
 def _make_judge(argument: str) -> Judge:
@@ -34,57 +35,44 @@ def _make_jury(argument: str) -> Jury:
     return Jury(Judge(temperature=0.7), "median", repeats=3)
 
 
+def _entry(name: str, mode: Mode, about: str, make: Callable[[str], Any], example: str = "") -> GraderEntry:
+    return GraderEntry(name, mode, about, make, ALL_TASK_FIELDS, calls_model=True, example=example or name)
+
+
 JUDGES: tuple[GraderEntry, ...] = (
-    GraderEntry(
+    _entry(
         "judge",
         "pointwise",
         "an LLM judge: instructions, correctness, completeness, clarity, or the rubric in a file; says what to change",
         _make_judge,
-        ALL_TASK_FIELDS,
-        calls_model=True,
-        example="judge",
     ),
-    GraderEntry(
+    _entry(
         "checklist",
         "pointwise",
-        "an LLM answers questions with yes, partial or no: drawn from the task, or those in a file",
+        "an LLM answers questions with yes, partial or no: generated from the task, or those in a file",
         _make_checklist,
-        ALL_TASK_FIELDS,
-        calls_model=True,
-        example="checklist",
     ),
-    GraderEntry(
-        "ranker",
-        "listwise",
-        "an LLM that ranks all answers so far; its reason feeds the next draft",
-        no_argument("ranker", Ranker),
-        ALL_TASK_FIELDS,
-        calls_model=True,
-        example="ranker",
+    _entry(
+        "ranker", "listwise", "an LLM that ranks all answers so far; its reason feeds the next draft", no_argument("ranker", Ranker)
     ),
-    GraderEntry(
+    _entry(
         "pairwise",
         "pairwise",
         "an LLM that compares answers two at a time, in both orders; a verdict that changes with the order is a tie",
         no_argument("pairwise", Pairwise),
-        ALL_TASK_FIELDS,
-        calls_model=True,
-        example="pairwise",
     ),
-    GraderEntry(
+    _entry(
         "jury",
         "pointwise",
-        "three looks of a judge at temperature 0.7, or one each of those named; their median; the votes are kept",
+        "the median of three votes of a judge at temperature 0.7, or of one vote of each grader named; the votes are kept",
         _make_jury,
-        ALL_TASK_FIELDS,
-        calls_model=True,
-        example="jury:helpfulness,clarity",
+        "jury:helpfulness,clarity",
     ),
 )
 
 
 def gallery_entries() -> Iterator[GraderEntry]:
-    """The judges of the gallery, by name; a file is read when its entry comes up."""
+    """Yield an entry for each rubric in the gallery; its file is read when the entry is reached."""
     for name in _rubric_files():
         yield _judge_entry(name, gallery_rubric(name))
     for name in ALIASED_RUBRICS:
@@ -94,14 +82,14 @@ def gallery_entries() -> Iterator[GraderEntry]:
 
 @cache
 def gallery_rubric(name: str) -> Rubric:
-    """The rubric in the gallery file of that name. Raises KeyError where there is none."""
+    """Return the gallery's rubric of that name. Raises KeyError if there is none."""
     file = _rubric_files()[name]
     return Rubric.from_data(tomllib.loads(file.read_text(encoding="utf-8")), name, file.name)
 
 
 @cache
 def _rubric_files() -> dict[str, Traversable]:
-    found = (file for file in files(__package__).joinpath("gallery").iterdir() if file.name.endswith(".toml"))
+    found = (file for file in files("redraft.graders").joinpath("gallery").iterdir() if file.name.endswith(".toml"))
     return {file.name.removesuffix(".toml"): file for file in sorted(found, key=lambda file: file.name)}
 
 

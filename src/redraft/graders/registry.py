@@ -1,21 +1,22 @@
-"""Every grader that has a name: what it is, what it reads, whether it costs calls. Nothing is loaded until it is used.
+"""The registry of graders with a name: what each is, what it reads, whether it makes model calls.
 
-The names come from four places: the rubric files in `gallery/`, the judges and the computed graders listed in code,
-the kinds of requirements, and other packages' entry points in the group `redraft.graders`. Those take no name that stands
-in one of the other places.
+The names come from four places: the tables of judges and of computed graders, the rubric files in `gallery/`, the kinds of
+requirements, and other packages' entry points in the group `redraft.graders`. An entry point never replaces a name from one of
+the other places. Listing the entries loads no grader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeAlias
 
 from .. import checks
 from ..errors import ConfigError
+from ..protocols import Comparer, Grader, Requirement
 from ..requirements import KINDS, parse
-from .requirement import RequirementGrader
+from .base import FunctionGrader, RequirementGrader
 
 Mode: TypeAlias = Literal["pointwise", "pairwise", "listwise", "requirement", "code", "function"]
 ENTRY_POINT_GROUP = "redraft.graders"
@@ -23,11 +24,11 @@ ENTRY_POINT_GROUP = "redraft.graders"
 
 @dataclass(frozen=True, slots=True)
 class GraderEntry:
-    """A grader with a name, and what people must know to choose it.
+    """A grader with a name, and what one must know to choose it.
 
-    `make` makes the grader from what stands after the colon in "name:argument" ("" if nothing does); it raises
-    ConfigError for an argument it cannot take. `reads` are the fields of the task that it looks at, `asks` says whether
-    it costs model calls, `example` how it is written on a command line.
+    `make` makes the grader from what follows the colon in "name:argument" ("" without one); it raises ConfigError for an
+    argument that it cannot take. `task_fields` are the fields of the task that the grader reads, `calls_model` says whether it
+    makes model calls, `example` shows how it is written on the command line.
     """
 
     name: str
@@ -40,8 +41,16 @@ class GraderEntry:
     origin: str = "redraft"
 
 
+_SOURCES: list[Callable[[], Iterable[GraderEntry]]] = []
+
+
+def add_source(list_entries: Callable[[], Iterable[GraderEntry]]) -> None:
+    """Add a table of graders to the registry, after those that are in it."""
+    _SOURCES.append(list_entries)
+
+
 def no_argument(name: str, make: Callable[[], Any]) -> Callable[[str], Any]:
-    """A maker for graders that take no argument."""
+    """Return a `make` for a grader that takes no argument."""
 
     def make_grader(argument: str) -> Any:
         if argument:
@@ -52,7 +61,7 @@ def no_argument(name: str, make: Callable[[], Any]) -> Callable[[str], Any]:
 
 
 def entries() -> Iterator[GraderEntry]:
-    """All of them: judges, computed graders, requirements, then those of other packages, which take no name of ours."""
+    """Yield all entries: judges, computed graders, requirements, then those of other packages under names not yet in use."""
     taken = set()
     for entry in _builtin_entries():
         taken.add(entry.name)
@@ -61,18 +70,14 @@ def entries() -> Iterator[GraderEntry]:
 
 
 def _builtin_entries() -> Iterator[GraderEntry]:
-    from .computed import COMPUTED_GRADERS
-    from .judges import JUDGES, gallery_entries
-
-    yield from JUDGES
-    yield from gallery_entries()
-    yield from COMPUTED_GRADERS
+    for list_entries in _SOURCES:
+        yield from list_entries()
     for name, kind in KINDS.items():
         yield GraderEntry(name, "requirement", kind.help, _requirement_factory(name), example=kind.example)
 
 
 def find_entry(name: str, spec: str = "") -> GraderEntry:
-    """The entry of a name, which stood in what was `given`. Raises ConfigError with the nearest names."""
+    """Return the entry with that name. Raises ConfigError with the nearest names; `spec` is the whole value to quote."""
     checks.text("the name of a grader", name)
     known: dict[str, GraderEntry] = {}
     for entry in entries():
@@ -83,15 +88,34 @@ def find_entry(name: str, spec: str = "") -> GraderEntry:
 
 
 def grader_from_spec(spec: str) -> Any:
-    """The grader that "name" or "name:argument" means. Raises ConfigError."""
+    """Return the grader that "name" or "name:argument" stands for. Raises ConfigError."""
     name, _, argument = spec.partition(":")
     if name in KINDS:
         return RequirementGrader(parse(spec))
     return find_entry(name, spec).make(argument)
 
 
+def as_grader(value: Any) -> Grader | Comparer:
+    """Return the grader for a name, a requirement's spec, a requirement, a function, or a grader. Raises ConfigError."""
+    if isinstance(value, str):
+        grader: Grader | Comparer = grader_from_spec(value)
+        return grader
+    if isinstance(value, type):
+        raise ConfigError(f"a grader is an instance: write {value.__name__}(...), not the class")
+    if isinstance(value, Grader | Comparer):
+        return value
+    if isinstance(value, Requirement):
+        return RequirementGrader(value)
+    if callable(value):
+        return FunctionGrader(value)
+    raise ConfigError(f"a grader is a name, a function, a requirement or has a `grade` method, got {checks.format_value(value)}")
+
+
+# ---- other packages
+
+
 def entry_point_graders() -> dict[str, list[EntryPoint]]:
-    """The entry points of other packages by name: of one name several, where more than one package offers it."""
+    """Return the entry points of other packages by name; several for a name that more than one package uses."""
     named: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
         named.setdefault(point.name, []).append(point)
@@ -99,56 +123,35 @@ def entry_point_graders() -> dict[str, list[EntryPoint]]:
 
 
 def _entry_point_entry(name: str, points: list[EntryPoint]) -> GraderEntry:
-    """What other packages offer under a name. Where they are several, none of them is taken: making it raises ConfigError."""
+    """Return the entry for a name that other packages use. If several use it, making the grader raises ConfigError."""
     origins = [f"{point.dist.name} {point.dist.version}" if point.dist else "another package" for point in points]
     if len(points) == 1:
         package = points[0].dist.name if points[0].dist else origins[0]
-        return GraderEntry(
-            name,
-            "function",
-            f"from {package}: {points[0].value}",
-            _entry_point_factory(points[0], origins[0]),
-            calls_model=True,
-            origin=package,
-        )
+        about, make = f"from {package}: {points[0].value}", _entry_point_factory(points[0], origins[0])
+        return GraderEntry(name, "function", about, make, calls_model=True, origin=package)
     offers = " and ".join(sorted(f"{origin} ({point.value})" for origin, point in zip(origins, points, strict=True)))
-    return GraderEntry(
-        name,
-        "function",
-        f"cannot be used: offered by {offers}",
-        _ambiguous_factory(name, offers),
-        calls_model=True,
-        origin="several",
-    )
 
-
-def _ambiguous_factory(name: str, offers: str) -> Callable[[str], Any]:
     def refuse(_argument: str) -> Any:
-        raise ConfigError(
-            f"grader {name!r} is offered by {offers}, and which is meant cannot be told; "
-            "uninstall one, or use its grader from Python"
-        )
+        raise ConfigError(f"grader {name!r} is ambiguous: {offers} define it; uninstall one, or use its grader from Python")
 
-    return refuse
+    return GraderEntry(name, "function", f"ambiguous: defined by {offers}", refuse, calls_model=True, origin="several")
 
 
 def _entry_point_factory(point: EntryPoint, package: str) -> Callable[[str], Any]:
-    """Loads what a package offers when it is asked for: a grader, a function that grades, or a class of graders.
+    """Return a `make` that loads a package's grader, function or class of graders when it is called.
 
-    A class is called with the argument if there is one, else with nothing; nothing else takes an argument.
+    A class is called with the argument, if there is one. Nothing else takes an argument.
     """
 
     def load(argument: str) -> Any:
-        from .names import as_grader
-
         try:
-            found = point.load()
-            if isinstance(found, type):
-                return as_grader(found(argument) if argument else found())
-            grader = as_grader(found)
-        except (Exception, SystemExit) as error:  # whatever another package does when it is imported
-            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise ConfigError(f"grader {point.name!r} of {package} ({point.value}) cannot be loaded: {why}") from error
+            target = point.load()
+            if isinstance(target, type):
+                return as_grader(target(argument) if argument else target())
+            grader = as_grader(target)
+        except (Exception, SystemExit) as error:  # importing another package can raise anything
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise ConfigError(f"grader {point.name!r} of {package} ({point.value}) cannot be loaded: {reason}") from error
         return no_argument(point.name, lambda: grader)(argument)
 
     return load

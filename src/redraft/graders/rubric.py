@@ -1,6 +1,6 @@
-"""A rubric is data: a name, the criteria by which an answer is judged, what their levels mean, and examples.
+"""Rubrics: a name, the criteria by which an answer is judged, the meaning of their levels, and examples.
 
-It is read from files, strictly, and knows nothing of models or prompts.
+A rubric is data, read strictly from files. It knows neither models nor prompts.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .. import checks
+from ..documents import MAX_VALUES, check_yaml, parse_toml, read_small_text
 from ..errors import ConfigError
 from ..jsontext import TOO_DEEP_MESSAGE, check_bounds, strict_loads
-from ..small_files import MAX_VALUES, read_small_text
-from ..tomltext import parse_toml
-from ..yamltext import check_yaml
-from .judging.template import Template
+from .template import Template
 
 SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
 MAX_SCORE = 5
@@ -29,7 +27,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing to judge, what it means, how much it weighs (> 0), and what some of the levels 0-5 mean, lowest first."""
+    """A criterion: a name, a description, a weight (> 0), and the meaning of some of the levels 0-5, lowest first."""
 
     name: str
     description: str
@@ -39,7 +37,7 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class ScoredExample:
-    """An answer that was judged: the whole numbers 0-5 it got by criterion (or one, "overall"), and why."""
+    """An answer with its scores: a whole number 0-5 for each criterion (or one, "overall"), and the reason."""
 
     answer: str
     scores: tuple[tuple[str, int], ...]
@@ -51,9 +49,9 @@ class ScoredExample:
 class Rubric:
     """The criteria of a judge.
 
-    `needs` are the fields of the task without which it cannot judge, `uses` those that it reads where there are such: out
-    of context, reference, tests. `template` is a prompt in the author's own words (see `template`). `about` says for
-    people what it judges; no model sees it. Raises ConfigError.
+    `needs` are the fields that a task must have, `uses` those that the judge reads if the task has them: out of context,
+    reference, tests. `template` is a prompt of the author's own (see the module `template`). `about` describes the rubric for
+    people; no model sees it. Raises ConfigError.
     """
 
     name: str
@@ -76,20 +74,20 @@ class Rubric:
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"rubric {self.name!r} needs criteria with different names, got {names!r}")
         for example in self.examples:
-            if strangers := {name for name, _ in example.scores} - {*names, OVERALL}:
+            if unknown := {name for name, _ in example.scores} - {*names, OVERALL}:
                 allowed = ", ".join([*names, OVERALL])
-                raise ConfigError(f"rubric {self.name!r}: an example scores {min(strangers)!r}; there are {allowed}")
+                raise ConfigError(f"rubric {self.name!r}: an example scores {min(unknown)!r}; there are {allowed}")
         if self.template is not None:
-            Template(self.template)  # a bad one is said at once
+            Template(self.template)  # raises for a bad one
 
     @property
     def task_fields(self) -> tuple[str, ...]:
-        """The fields of the task that it needs or uses."""
+        """The fields of the task that it needs or uses, in order."""
         return tuple(name for name in TASK_FIELDS if name in {*self.needs, *self.uses})
 
     @property
     def spec(self) -> str:
-        """All that a judge is shown of it, as one line of JSON: neither its name nor `about`."""
+        """Everything that a judge sees of it, as one line of JSON: neither its name nor `about`."""
         return json.dumps({**self.to_data(), "name": "", "about": ""}, ensure_ascii=False, sort_keys=True)
 
     @classmethod
@@ -97,8 +95,8 @@ class Rubric:
         """Read a rubric from a file.
 
         TOML, YAML and JSON hold `criteria`: a table of name = description, or a list of {name, description, weight, levels};
-        and, where wanted, `name`, `about`, `needs`, `uses`, `examples`, `template`. `levels` says what some of the scores 0-5
-        mean: a table of score = text, or a list of six texts. An example is {task, answer, score or scores, why}. In .md and
+        and optionally `name`, `about`, `needs`, `uses`, `examples`, `template`. `levels` says what some of the scores 0-5
+        mean: a table of score = text, or a list of six texts. An example is {task, answer, score or scores, reason}. In .md and
         .txt each line "name: description" is a criterion. Raises ConfigError.
         """
         data, name = read_table(path, "criteria", _parse_criteria_lines)
@@ -106,7 +104,7 @@ class Rubric:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any], name: str, where: str) -> Rubric:
-        """A rubric from plain data. Raises ConfigError naming `where`."""
+        """Return a rubric from plain data. Raises ConfigError naming `where`."""
         if "questions" in data:
             raise ConfigError(f"{where}: questions make a checklist, not a rubric: use the grader 'checklist:{where}'")
         check_keys(data, ("name", "about", "needs", "uses", "criteria", "examples", "template"), where)
@@ -125,7 +123,7 @@ class Rubric:
             raise error if where in str(error) else ConfigError(f"{where}: {error}") from error
 
     def to_data(self) -> dict[str, Any]:
-        """Plain data of which `of` makes the same rubric."""
+        """Return plain data from which `from_data` makes the same rubric."""
         plain: dict[str, Any] = {
             "name": self.name,
             "about": self.about,
@@ -138,9 +136,9 @@ class Rubric:
         return {key: value for key, value in plain.items() if value or key == "uses"}
 
     def to_toml(self) -> str:
-        """The text of a TOML file of which `load` makes the same rubric. Lone surrogates, which no file can hold, are spelt out.
+        """Return the text of a TOML file from which `load` makes the same rubric. Lone surrogates are written as escapes.
 
-        Raises ConfigError where the library that writes TOML is missing.
+        Raises ConfigError if the library that writes TOML is missing.
         """
         try:
             import tomli_w
@@ -152,7 +150,7 @@ class Rubric:
 
 
 def as_rubric(value: Any) -> Rubric:
-    """A rubric from a Rubric, a file, or a mapping of criterion to description. Raises ConfigError."""
+    """Return a rubric from a Rubric, a file, or a mapping of criterion to description. Raises ConfigError."""
     if isinstance(value, Rubric):
         return value
     if isinstance(value, Mapping):
@@ -165,7 +163,7 @@ def as_rubric(value: Any) -> Rubric:
 
 
 def overall_criterion(description: str = "As described above.") -> tuple[Criterion, ...]:
-    """What is judged where there is one overall score."""
+    """Return the criteria of a judge that gives one overall score."""
     return (Criterion(OVERALL, description),)
 
 
@@ -175,8 +173,8 @@ def overall_criterion(description: str = "As described above.") -> tuple[Criteri
 def _criteria_rows(data: Mapping[str, Any], where: str, template: str | None) -> list[Any]:
     if template is not None and "criteria" not in data:
         return [_to_plain_dict(c) for c in overall_criterion()]
-    held = data.get("criteria")
-    rows = [_named_row(name, told) for name, told in held.items()] if isinstance(held, Mapping) else held
+    criteria = data.get("criteria")
+    rows = [_named_row(name, value) for name, value in criteria.items()] if isinstance(criteria, Mapping) else criteria
     if not isinstance(rows, list) or not rows:
         raise ConfigError(f"{where}: a rubric needs `criteria`: name = description, or a list of them")
     return rows
@@ -197,27 +195,28 @@ def _criterion_from_row(row: Any, where: str) -> Criterion:
 
 
 def weight_of(weight: Any, name: str, where: str) -> float:
-    """A weight > 0. Raises ConfigError naming what has it."""
+    """Return a weight > 0. Raises ConfigError naming what has it."""
     checks.positive(f"{where}: the weight of {name!r}", weight)
     return float(weight)
 
 
 def _levels_from_row(row: Mapping[str, Any], where: str) -> tuple[tuple[int, str], ...]:
-    held = row.get("levels", {})
-    if isinstance(held, list) and len(held) == MAX_SCORE + 1:
-        held = dict(enumerate(held))
-    if not isinstance(held, Mapping):
+    value: Any = row.get("levels", {})
+    if isinstance(value, list) and len(value) == MAX_SCORE + 1:
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
         raise ConfigError(
-            f"{where}: levels must be a table of 0-{MAX_SCORE} = text or a list of {MAX_SCORE + 1} texts, got {checks.format_value(held)}"
+            f"{where}: levels must be a table of 0-{MAX_SCORE} = text or a list of {MAX_SCORE + 1} texts,"
+            f" got {checks.format_value(value)}"
         )
-    levels = sorted((_parse_level(key, where), text_at(held, key, f"{where}: levels")) for key in held)
+    levels = sorted((_parse_level(key, where), text_at(value, cast("str", key), f"{where}: levels")) for key in value)
     if len({level for level, _ in levels}) < len(levels) or not all(text for _, text in levels):
-        raise ConfigError(f"{where}: each level has one text, got {checks.format_value(held)}")
+        raise ConfigError(f"{where}: each level has one text, got {checks.format_value(value)}")
     return tuple(levels)
 
 
 def _parse_level(key: Any, where: str) -> int:
-    """A level: the keys of TOML and JSON are texts, those of YAML may be numbers."""
+    """Return a level. Keys are texts in TOML and JSON, and may be numbers in YAML."""
     if str(key) not in {str(n) for n in range(MAX_SCORE + 1)}:
         raise ConfigError(f"{where}: a level is a whole number from 0 to {MAX_SCORE}, got {checks.format_value(key)}")
     return int(key)
@@ -233,24 +232,24 @@ def _example_from_row(row: Any, where: str) -> ScoredExample:
     if not isinstance(row, Mapping):
         raise ConfigError(f"{where}: an example is a table with `answer` and `score` or `scores`, got {checks.format_value(row)}")
     at = f"{where}: an example"
-    check_keys(row, ("task", "answer", "score", "scores", "why"), at)
-    held = row["scores"] if "scores" in row else {OVERALL: row.get("score")}
+    check_keys(row, ("task", "answer", "score", "scores", "reason"), at)
+    value = row["scores"] if "scores" in row else {OVERALL: row.get("score")}
     if (
         not _is_nonempty_text(row.get("answer"))
-        or not isinstance(held, Mapping)
-        or not held
+        or not isinstance(value, Mapping)
+        or not value
         or len({"score", "scores"} & row.keys()) != 1
     ):
         raise ConfigError(f"{at} needs `answer`, and either `score` or a table `scores`, got {checks.format_value(dict(row))}")
-    scores = tuple((str(name), _check_score(score, at)) for name, score in held.items())
-    return ScoredExample(row["answer"], scores, text_at(row, "task", at), text_at(row, "why", at))
+    scores = tuple((str(name), _check_score(score, at)) for name, score in value.items())
+    return ScoredExample(row["answer"], scores, text_at(row, "task", at), text_at(row, "reason", at))
 
 
 def _task_fields_at(data: Mapping[str, Any], key: str, default: tuple[str, ...], where: str) -> tuple[str, ...]:
-    held = data.get(key, default)
-    if not isinstance(held, list | tuple) or not all(name in TASK_FIELDS for name in held):
-        raise checks.invalid_argument(f"{where}: {key}", f"a list out of {', '.join(TASK_FIELDS)}", held)
-    return tuple(held)
+    value = data.get(key, default)
+    if not isinstance(value, list | tuple) or not all(name in TASK_FIELDS for name in value):
+        raise checks.invalid_argument(f"{where}: {key}", f"a list out of {', '.join(TASK_FIELDS)}", value)
+    return tuple(value)
 
 
 def _check_instances(name: str, values: Any, kind: type) -> None:
@@ -259,29 +258,29 @@ def _check_instances(name: str, values: Any, kind: type) -> None:
 
 
 def _list_at(data: Mapping[str, Any], key: str, where: str) -> list[Any]:
-    held = data.get(key, [])
-    if not isinstance(held, list):
-        raise checks.invalid_argument(f"{where}: {key}", "a list", held)
-    return held
+    value = data.get(key, [])
+    if not isinstance(value, list):
+        raise checks.invalid_argument(f"{where}: {key}", "a list", value)
+    return value
 
 
 def _to_plain_dict(value: Any, **overrides: Any) -> dict[str, Any]:
     plain = {f.name: getattr(value, f.name) for f in fields(value)} | overrides
-    return {key: held for key, held in plain.items() if held or key == "description"}
+    return {key: value for key, value in plain.items() if value or key == "description"}
 
 
 def check_keys(data: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
-    """Raises ConfigError for a key that means nothing, naming those that do."""
-    if strangers := [key for key in data if key not in allowed]:
-        raise ConfigError(f"{where}: {checks.unknown_name_message('key', str(strangers[0]), allowed)}")
+    """Raise ConfigError for an unknown key, naming the known ones."""
+    if unknown := [key for key in data if key not in allowed]:
+        raise ConfigError(f"{where}: {checks.unknown_name_message('key', str(unknown[0]), allowed)}")
 
 
 def text_at(data: Mapping[str, Any], key: str, where: str) -> str:
-    """The text under `key`, without white space around it; "" where there is none. Raises ConfigError."""
-    held = data.get(key)
-    if held is not None and not isinstance(held, str):
-        raise checks.invalid_argument(f"{where}: {key}", "text", held)
-    return (held or "").strip()
+    """Return the text under `key`, without white space around it; "" if there is none. Raises ConfigError."""
+    value = data.get(key)
+    if value is not None and not isinstance(value, str):
+        raise checks.invalid_argument(f"{where}: {key}", "text", value)
+    return (value or "").strip()
 
 
 def _is_nonempty_text(value: Any) -> bool:
@@ -292,7 +291,7 @@ def _is_nonempty_text(value: Any) -> bool:
 
 
 def read_text_file(path: str | Path, subject: str) -> str:
-    """The text of a file. Raises ConfigError naming it."""
+    """Return the text of a file. Raises ConfigError naming it."""
     try:
         return read_small_text(path)
     except (OSError, ValueError) as error:
@@ -302,7 +301,7 @@ def read_text_file(path: str | Path, subject: str) -> str:
 def read_table(
     path: str | Path, key: str, parse_lines: Callable[[str], Any], subject: str = "rubric"
 ) -> tuple[Mapping[str, Any], str]:
-    """The plain data in a file, and a name for it. `lines` reads .md and .txt. Raises ConfigError."""
+    """Return the plain data in a file, and a name for it. `parse_lines` reads .md and .txt. Raises ConfigError."""
     file = Path(path)
     text = read_text_file(path, subject)
     readers: dict[str, Callable[[str], Any]] = {
@@ -338,7 +337,7 @@ def _parse_yaml(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
-    except (TypeError, LookupError, AttributeError) as error:  # a value that is not of the type that its tag names
+    except (TypeError, LookupError, AttributeError) as error:  # the value does not have the type that its tag names
         raise ValueError(f"a value does not fit its tag: {type(error).__name__}: {error}") from error
 
 

@@ -1,20 +1,20 @@
-"""Wrappers: everything that is "also do X around each call".
+"""Middleware: everything that is "also do X around each call".
 
-Each takes an async function and returns one of the same shape, so they stack in any order; none knows of the others.
-`retry`, `limit`, `timeout` and `observe` fit around any async function, `cache`, `meter`, `adapt` and `gated` around a
-model call. They stand around the call and not around the step, because a step may make several calls (a re-ask, a
-function that asks a model) and money is reserved for each.
+Each wrapper takes an async function and returns one of the same shape, so wrappers stack in any order and none knows of
+the others. `retry.retry`, `concurrency.limit_concurrency`, `timeout.timeout` and `observe.observe` fit around any async
+function; `cache.cache`, `metering.meter`, `adapt.adapt` and `endpoint_calls.limit_endpoint` fit around a model call.
+They wrap the call and not the step, because one step may make several calls (a second question to a judge, a function
+that asks a model) and a budget is reserved for each. `session.Session` puts the stack together.
 """
 
-from .adapt import adapt
-from .budget import Budget, BudgetTracker, meter, with_cost
-from .cache import cache, cache_key
+from .budget import Budget, BudgetTracker
+from .cache import cache_key
 from .capabilities import EndpointCapabilities
 from .concurrency import ConcurrencyLimit, limit_concurrency
-from .endpoint_limiter import EndpointLimiter, limit_endpoint
-from .observe import observe
-from .retry import retry
-from .timeout import enforce_deadline, timeout
+from .endpoint_calls import limit_endpoint
+from .endpoint_limiter import EndpointLimiter
+from .metering import meter, with_cost
+from .timeout import enforce_deadline
 
 __all__ = [
     "Budget",
@@ -22,15 +22,10 @@ __all__ = [
     "ConcurrencyLimit",
     "EndpointCapabilities",
     "EndpointLimiter",
-    "adapt",
-    "cache",
     "cache_key",
     "enforce_deadline",
     "limit_concurrency",
     "limit_endpoint",
     "meter",
-    "observe",
-    "retry",
-    "timeout",
     "with_cost",
 ]

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from ..core.records import NO_USAGE, Usage
 from ..errors import ModelError
 from ..protocols import FORMATS, Call, Format, Reply, Request
+from ..usage import NO_USAGE, Usage
 from .capabilities import ModelCapabilities
 from .messages import Messages, fold_later_system, fold_system, has_images, merge_adjacent, start_with_user, without_images
 from .refusals import MALFORMED_STATUSES, RequestPart, is_bad_answer, is_refusal, refused_part, rejects_images

@@ -1,31 +1,31 @@
-"""How many calls may be in flight: found out by trying more while all goes well, and halving when it does not.
+"""The AIMD window: how many calls may be in flight, found by raising the limit on success and halving it on congestion.
 
-Additive increase, multiplicative decrease, as TCP does it. It doubles until the first trouble. After one it goes half
-of the way back to where that came, waits there a while, and then tries one more, two more, four more: the binary increase
-of BIC-TCP (Xu, Harfoush and Rhee, 2004), because plain steps of one would spend a quarter of what an endpoint
-with a fixed limit allows, and hours where an answer takes ten seconds. It knows neither calls nor clocks.
+Additive increase, multiplicative decrease, as in TCP. The limit doubles until the first congestion. After that it goes
+half of the way back to the limit at which congestion occurred, holds there for a while, and then adds one, two, four:
+the binary increase of BIC-TCP (Xu, Harfoush and Rhee, 2004), because steps of one would waste a quarter of what an
+endpoint with a fixed limit allows, and would take hours if an answer takes ten seconds. It knows no calls and no clock.
 """
 
 from __future__ import annotations
 
+from .. import checks
 from ..errors import ConfigError
 
-HOLD_WINDOWS = 16  # windows just under the last trouble before it is tried again
+HOLD_WINDOWS = 16  # windows to stay just below the last congestion before probing above it
 
 
 class AIMDWindow:
-    """The limit, between `floor` and `ceiling`, from `start`.
+    """A limit between `minimum` and `maximum` that starts at `initial`.
 
-    A window is as many successes as the limit allows in flight, so about one round trip. `era` counts the decreases:
-    a call that went out in an earlier one says nothing about the limit that holds now.
+    A window is as many successes as the limit allows in flight, so about one round trip. `epoch` counts the decreases: a
+    call that started in an earlier epoch says nothing about the present limit.
     """
 
     def __init__(self, initial: int, minimum: int, maximum: int) -> None:
-        for name, value in {"start": initial, "floor": minimum, "ceiling": maximum}.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} must be a whole number >= 1, got {value!r}")
+        for name, value in {"initial": initial, "minimum": minimum, "maximum": maximum}.items():
+            checks.whole_number(name, value, 1)
         if minimum > maximum:
-            raise ConfigError(f"floor must be at most ceiling, got {minimum!r} and {maximum!r}")
+            raise ConfigError(f"minimum must be at most maximum, got {minimum!r} and {maximum!r}")
         self._configured_minimum, self._minimum, self._maximum = minimum, minimum, maximum
         self.limit = min(max(initial, minimum), maximum)
         self.epoch = 0
@@ -35,17 +35,17 @@ class AIMDWindow:
         self._was_full = False
 
     def resize(self, maximum: int) -> None:
-        """From now on at most so many; the floor gives way."""
+        """Set a new maximum, and lower the minimum to it if necessary."""
         self._minimum, self._maximum = min(self._configured_minimum, maximum), maximum
         self.limit = min(self.limit, maximum)
 
     def record_start(self, in_flight: int) -> None:
-        """One more is in flight: so many now."""
+        """Record that a call started, with the number now in flight."""
         if in_flight >= self.limit:
             self._was_full = True
 
     def record_success(self, epoch: int) -> None:
-        """A call of that era was answered. A limit that was not reached is not raised: nothing is known of more."""
+        """Record an answer to a call of this epoch. A limit that was not reached is not raised."""
         if epoch != self.epoch:
             return
         self._successes += 1
@@ -55,7 +55,7 @@ class AIMDWindow:
             self._start_window()
 
     def record_congestion(self, epoch: int) -> None:
-        """A call of that era was turned away or timed out: halve, once for all that were out at the time."""
+        """Record that a call of this epoch was rejected or timed out: halve the limit, once per epoch."""
         if epoch != self.epoch:
             return
         self.epoch += 1

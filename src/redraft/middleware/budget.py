@@ -8,45 +8,41 @@ Elsewhere the excess is at most what was in flight, and `Purse.excess` says so.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import partial
 from math import floor, inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from .. import checks
-from ..core.records import NO_USAGE, Usage, message_text
-from ..errors import BudgetExhaustedError, ConfigError, ModelError
-from ..ledger import CallLedger, LedgerEntry, current_ledger
-from ..protocols import Call, Reply, Request
-from .token_counts import MIN_ANSWER_TOKENS, PromptSize, TokenEstimator, request_size
+from ..errors import BudgetExhaustedError
+from .call_costs import LIMITS, ZERO_AMOUNTS, Amounts, CostEstimate, add_amounts
+from .token_counts import MIN_ANSWER_TOKENS
 
-CHARS_PER_TOKEN = 3  # a rough estimate of the tokens of a text, where no limit depends on it
-DEFAULT_OUTPUT_TOKENS = 1024  # and of an answer
-LIMITS = ("calls", "input_tokens", "output_tokens", "tokens", "usd")
-ZERO_AMOUNTS: Mapping[str, float] = dict.fromkeys(LIMITS, 0.0)
-MILLION = 1_000_000
 IDLE_TIMEOUT = 2.0  # seconds for which a call waits for money that is reserved for grades while no call is in flight
 FLOAT_TOLERANCE = 1e-9  # sums of USD are not exact
 EXCESS_TEXT = "more than the budget allows"
 
-_MAX_TOKENS_REFUSED = re.compile(
-    r"max_?(completion_|new_|output_)?tokens|completion tokens|in the completion|context length", re.IGNORECASE
-)
-
-Amounts = Mapping[str, float]
-
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent: `calls` (retries count), `input_tokens`, `output_tokens`, `tokens` (both), `usd`. None: no limit.
+    """What may be spent. None means no limit.
 
-    With a limit that an answer counts against, each call carries a `max_tokens` that fits into what is left. A call that
-    would get fewer than `min_tokens` is not made. Raises ConfigError for a negative, infinite or NaN limit.
+    A call is made only if what it may take fits into what is left beside the calls in flight. With a limit that answers count
+    against, each call carries a `max_tokens` that fits.
+
+    Args:
+        calls: Number of model calls, retries included.
+        input_tokens: Tokens that models read.
+        output_tokens: Tokens that models write.
+        tokens: Both together.
+        usd: Cost in USD. The price of each model must be known.
+        min_tokens: A call that would get fewer tokens for its answer than this is not made.
+
+    Raises:
+        ConfigError: A limit is negative, infinite or not a number.
     """
 
     calls: int | None = None
@@ -69,55 +65,6 @@ class Budget:
     def limits(self) -> dict[str, float]:
         """The limits that are set, by name."""
         return {name: limit for name in LIMITS if (limit := getattr(self, name)) is not None}
-
-
-class Pricing(Protocol):
-    """What a model's tokens cost."""
-
-    def cost(self, usage: Usage) -> float | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CostEstimate:
-    """What calls take, by limit: for their prompts `bound` at most and `estimate()` likely, and `per_token` of the answer.
-
-    The answer gets `least` tokens or the call is not made; `expected` tokens are enough for most answers, `most` is all
-    that it may have.
-    """
-
-    upper_bound: Amounts
-    estimate_prompts: Callable[[], Amounts]
-    per_token: Amounts
-    min_answer_tokens: int = 0
-    expected_answer_tokens: int = 0
-    max_answer_tokens: float = inf
-
-    @property
-    def likely(self) -> Amounts:
-        """What the prompts are likely to take at most."""
-        return self.estimate_prompts()
-
-    @property
-    def minimum(self) -> dict[str, float]:
-        """What they take at the very least."""
-        return self.amounts(self.likely, self.min_answer_tokens)
-
-    def plus(self, other: CostEstimate) -> CostEstimate:
-        """Both together, with the answer of this one."""
-        each = _add(self.per_token, other.per_token)
-        likely = partial(_add, self.likely, other.likely)
-        return CostEstimate(
-            _add(self.upper_bound, other.upper_bound),
-            likely,
-            each,
-            self.min_answer_tokens,
-            self.expected_answer_tokens,
-            self.max_answer_tokens,
-        )
-
-    def amounts(self, prompts: Amounts, tokens: float) -> dict[str, float]:
-        """What they take with so many tokens in the answer."""
-        return {name: prompts[name] + (each * tokens if (each := self.per_token[name]) else 0.0) for name in LIMITS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +187,12 @@ class BudgetTracker:
     @property
     def spent_and_reserved(self) -> dict[str, float]:
         """What is settled, and what is reserved for calls under way."""
-        return _add(self.spent, self.reserved)
+        return add_amounts(self.spent, self.reserved)
 
     @property
     def committed(self) -> dict[str, float]:
         """What is taken, and what is held for grades to come."""
-        return _add(self.spent_and_reserved, self.held_for_grades)
+        return add_amounts(self.spent_and_reserved, self.held_for_grades)
 
     @property
     def excess(self) -> str:
@@ -311,7 +258,10 @@ class BudgetTracker:
         left = self._remaining(None)
         back = {name: min(amount, max(0.0, left.get(name, amount))) for name, amount in amounts.items()}
         if reservation in self._holders and reservation.remaining and back["calls"] == amounts["calls"]:
-            reservation.remaining, self.held_for_grades = _add(reservation.remaining, back), _add(self.held_for_grades, back)
+            reservation.remaining, self.held_for_grades = (
+                add_amounts(reservation.remaining, back),
+                add_amounts(self.held_for_grades, back),
+            )
 
     def resize(self, reservation: Reservation, amounts: Amounts) -> None:
         """Hold no more than this from now on."""
@@ -372,9 +322,9 @@ class BudgetTracker:
         drawn = reservation.next_share if reservation and reservation.remaining and not reservation.writing else None
         amounts = need.amounts(need.likely if fit.uses_likely else need.upper_bound, fit.tokens)
         grant = Grant(amounts, int(fit.tokens) if fit.limited else None, drawn)
-        self.reserved = _add(self.reserved, grant.amounts)
+        self.reserved = add_amounts(self.reserved, grant.amounts)
         if reservation and grades:
-            self.held_for_grades = _add(self.held_for_grades, reservation.hold(grades, fit.tokens, likely=fit.uses_likely))
+            self.held_for_grades = add_amounts(self.held_for_grades, reservation.hold(grades, fit.tokens, likely=fit.uses_likely))
             self._holders.add(reservation)
         elif drawn and reservation and reservation.remaining:
             reservation.remaining, self.held_for_grades = (
@@ -481,231 +431,6 @@ class BudgetTracker:
         return f"{said}, {next_step}" + (f"; {self.excess}" if self.excess else "")
 
 
-def with_cost(call: Call, pricing: Pricing | None) -> Call:
-    """Enter each call in the open ledger, with what it cost in USD (None: the price is unknown).
-
-    The same stands in the usage of its reply, and that this is what the answer took.
-    """
-
-    async def call_with_cost(request: Request) -> Reply:
-        entry = ledger.new_entry() if (ledger := current_ledger()) else LedgerEntry()
-        try:
-            reply = await call(request)
-        except ModelError as error:
-            error.usage = entry.settle(_usage_with_cost(error.usage, pricing))
-            raise
-        except ConfigError:
-            entry.settle(NO_USAGE)
-            raise
-        used = entry.settle(_usage_with_cost(reply.usage, pricing))
-        return replace(reply, usage=replace(used, answer_tokens=used.tokens, answer_cost=used.cost))
-
-    return call_with_cost
-
-
-def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, costs: CostEstimator | None = None) -> Call:
-    """Reserve before and settle after each call, at this rate, by what the endpoint is known to count (`costs`, or new ones).
-
-    Where a limit depends on the answer, `max_tokens` is set to what was reserved; one that the request has is never raised,
-    and where it has none, a smaller one is tried when an endpoint says that it takes none so high. It stands around `priced`,
-    which says what a call cost, and by whose entries in the ledger it is known what was sent of one that was cancelled.
-    """
-    known = costs or CostEstimator(pricing)
-
-    async def call_metered(request: Request) -> Reply:
-        attempts = MeteredCall(tracker, known, request, request_size(request))
-        sent = await attempts.reserve()
-        while True:
-            try:
-                reply = await try_call(attempts, sent)
-            except ModelError as error:
-                if not attempts.lower_max_tokens(error):
-                    error.usage = attempts.total_usage(error.usage)
-                    raise
-                sent = await attempts.reserve_again(error.usage)
-            else:
-                return replace(reply, usage=attempts.total_usage(reply.usage)) if attempts.previous_usage is not NO_USAGE else reply
-
-    async def try_call(attempts: MeteredCall, request: Request) -> Reply:
-        used: Usage | None = None
-        answered = False
-        token = RESERVE_AGAIN.set(attempts.reserve_again)
-        try:
-            with attempts.ledger:
-                reply = await call(request)
-            used, answered = reply.usage, True
-            return reply
-        except ModelError as error:
-            used = error.usage
-            raise
-        except asyncio.CancelledError:
-            used = attempts.ledger.total_usage
-            raise
-        finally:
-            RESERVE_AGAIN.reset(token)
-            attempts.settle(used, answered=answered)
-
-    return call_metered
-
-
-@dataclass(slots=True)
-class MeteredCall:
-    """A call and its repetitions: what the one under way was granted, and what those before have consumed.
-
-    `room` is the `max_tokens` to try where the request has none and the endpoint refused a higher one. `ledger` holds what was
-    sent since the last of them was settled.
-    """
-
-    tracker: BudgetTracker
-    costs: CostEstimator
-    request: Request
-    size: PromptSize
-    max_tokens_cap: int | None = None
-    granted_max_tokens: int | None = None
-    previous_usage: Usage = NO_USAGE
-    grant: Grant | None = None
-    ledger: CallLedger = field(default_factory=lambda: CallLedger(outer=current_ledger()))
-
-    @property
-    def reservation(self) -> Reservation | None:
-        """What the call takes or draws on; what is of another purse is not for it: a grader may refine something itself."""
-        reservation = RESERVATION.get()
-        return reservation if reservation and reservation.tracker is self.tracker else None
-
-    async def reserve(self) -> Request:
-        """The request, with the `max_tokens` that it may have. Raises BudgetExhaustedError."""
-        reservation = self.reservation
-        drawn = reservation.prompt_tokens if reservation and not reservation.writing else inf
-        need = partial(self.costs.request_cost, self.request, self.size, self.tracker.budget.min_tokens, self.max_tokens_cap, drawn)
-        try:
-            self.grant = await self.tracker.reserve(need, reservation)
-        except BudgetExhaustedError as error:
-            error.usage = self.total_usage(error.usage)
-            raise
-        self.granted_max_tokens = self.grant.max_tokens
-        return _with_granted_max_tokens(self.request, self.grant)
-
-    def settle(self, usage: Usage | None, *, answered: bool) -> None:
-        """The attempt under way has ended; None: what it consumed is unknown."""
-        grant, self.grant = self.grant, None
-        if grant is None:
-            return
-        if usage and usage.calls == 1:
-            self.costs.token_estimator.update(self.size, usage, schema=self.request.schema is not None)
-            if self.max_tokens_cap and usage.output_tokens:
-                self.costs.token_estimator.max_tokens_limit = self.max_tokens_cap
-        if reservation := self.reservation:
-            _update_reservation(self.tracker, reservation, self.size, usage, answered=answered)
-        self.tracker.settle(grant, _amounts(usage), None if answered else reservation)
-        self.ledger.entries.clear()
-
-    async def reserve_again(self, usage: Usage) -> Request:
-        """Settle the attempt that failed, and reserve another."""
-        self.settle(usage, answered=False)
-        self.previous_usage += usage
-        return await self.reserve()
-
-    def total_usage(self, usage: Usage) -> Usage:
-        """What all attempts consumed, with the last."""
-        return usage if self.previous_usage is NO_USAGE else (self.previous_usage + usage).as_single_answer()
-
-    def lower_max_tokens(self, error: ModelError) -> bool:
-        """Whether to ask once more with half the `max_tokens`: the caller has set none, and the endpoint takes none so high."""
-        about = error.status in {400, 422} and _MAX_TOKENS_REFUSED.search(str(error))
-        if (
-            not about
-            or self.request.max_tokens is not None
-            or self.granted_max_tokens is None
-            or self.granted_max_tokens < 2 * MIN_ANSWER_TOKENS
-        ):
-            return False
-        self.max_tokens_cap = self.granted_max_tokens // 2
-        return True
-
-
-RESERVE_AGAIN: ContextVar[Callable[[Usage], Awaitable[Request]] | None] = ContextVar("again", default=None)
-"""What reserves another attempt of the call under way, told what the last one consumed: for a wrapper within that repeats it."""
-
-
-class CostEstimator:
-    """What the calls of a model need, by what it has counted so far, at a rate (None: USD do not count)."""
-
-    def __init__(self, pricing: Pricing | None = None) -> None:
-        self.token_estimator = TokenEstimator()
-        self._input_price, self._output_price = (
-            (pricing.cost(usage) or 0.0) / MILLION if pricing else 0.0 for usage in (Usage(1, MILLION, 0), Usage(1, 0, MILLION))
-        )
-        self._per_token = {**ZERO_AMOUNTS, "output_tokens": 1.0, "tokens": 1.0, "usd": self._output_price}
-
-    def request_cost(
-        self, request: Request, size: PromptSize, min_tokens: int, max_tokens_cap: int | None = None, prompt_tokens: float = inf
-    ) -> CostEstimate:
-        """What a request needs. `room`: the `max_tokens` that it gets at most where it has none. `prompt`: the tokens of its
-        prompt, by a better estimate.
-        """
-        tokens, schema = self.token_estimator, request.schema is not None
-        most = request.max_tokens or max_tokens_cap or tokens.default_max_tokens
-        least = min(most, max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS)) if schema else min_tokens)
-        expected = min(most, max(least, tokens.expected_answer_tokens(schema=schema)))
-
-        def likely_amounts() -> Amounts:
-            return self._prompt_amounts(min(prompt_tokens, tokens.likely_tokens(size)))
-
-        return CostEstimate(self._prompt_amounts(tokens.upper_bound(size)), likely_amounts, self._per_token, least, expected, most)
-
-    def grade_cost(self, size: PromptSize, max_answer_tokens: int | None, shown_per_token: float) -> CostEstimate:
-        """What a call needs that grades a text, beside a prompt of this size: `shown` tokens for each token of the text.
-
-        Its answer has at most `most` tokens, to a schema; None: it is free text.
-        """
-        answer = min(max_answer_tokens or inf, self.token_estimator.expected_answer_tokens(schema=max_answer_tokens is not None))
-        bound, likely = (
-            {name: amount + answer * self._per_token[name] for name, amount in self._prompt_amounts(tokens).items()}
-            for tokens in (self.token_estimator.upper_bound(size), self.token_estimator.likely_tokens(size))
-        )
-        return CostEstimate(
-            bound,
-            lambda: likely,
-            {
-                **ZERO_AMOUNTS,
-                "input_tokens": shown_per_token,
-                "tokens": shown_per_token,
-                "usd": shown_per_token * self._input_price,
-            },
-        )
-
-    def _prompt_amounts(self, tokens: float) -> dict[str, float]:
-        return {"calls": 1, "input_tokens": tokens, "output_tokens": 0.0, "tokens": tokens, "usd": tokens * self._input_price}
-
-
-def estimate_usage(request: Request, pricing: Pricing | None) -> dict[str, float]:
-    """What a call takes, roughly: its prompt's length in tokens, and `max_tokens` of output where the caller set them."""
-    asked = request.original or request
-    chars = sum(len(message_text(m)) for m in asked.messages)
-    read, written = chars // CHARS_PER_TOKEN + 1, asked.max_tokens or DEFAULT_OUTPUT_TOKENS
-    usd = pricing.cost(Usage(1, read, written)) if pricing else None
-    return {"calls": 1, "input_tokens": read, "output_tokens": written, "tokens": read + written, "usd": usd or 0.0}
-
-
-def _with_granted_max_tokens(request: Request, grant: Grant) -> Request:
-    """The request with the `max_tokens` that it may have."""
-    if grant.max_tokens is None or grant.max_tokens == request.max_tokens:
-        return request
-    return replace(request, max_tokens=grant.max_tokens, original=request)
-
-
-def _update_reservation(
-    tracker: BudgetTracker, reservation: Reservation, size: PromptSize, usage: Usage | None, *, answered: bool
-) -> None:
-    """What a call tells of the money held for grades: how long the text is, or the prompts of those who grade it."""
-    if not reservation.writing:
-        reservation.max_prompt_bytes = max(reservation.max_prompt_bytes, size.bytes)
-    elif not answered:
-        tracker.reopen(reservation)
-    elif usage and usage.output_tokens is not None:
-        tracker.resize(reservation, reservation.amounts_for(usage.output_tokens))
-
-
 def _excess_causes(grant: Grant, usage: Mapping[str, float | None]) -> Iterator[str]:
     """Why a call took more than was reserved for it."""
     if grant.max_tokens is not None and (usage["output_tokens"] or 0) > grant.max_tokens:
@@ -726,10 +451,6 @@ def _max_answer_tokens(remaining: Amounts, prompts: Amounts, per_token: Amounts)
     return room
 
 
-def _add(one: Amounts, other: Amounts) -> dict[str, float]:
-    return {name: one[name] + other[name] for name in LIMITS}
-
-
 def _subtract(one: Amounts, other: Amounts) -> dict[str, float]:
     return {name: one[name] - other[name] for name in LIMITS}
 
@@ -742,15 +463,3 @@ def _amount(number: float) -> str:
 def _unit(name: str, amount: float) -> str:
     unit = "USD" if name == "usd" else name.replace("_", " ")
     return unit.removesuffix("s") if amount == 1 else unit
-
-
-def _usage_with_cost(usage: Usage, pricing: Pricing | None) -> Usage:
-    return replace(usage, cost=pricing.cost(usage)) if pricing and usage.cost is None else usage
-
-
-def _amounts(usage: Usage | None) -> dict[str, float | None]:
-    """A usage by limit; None where it is unknown."""
-    if usage is None:
-        return {**dict.fromkeys(LIMITS), "calls": 1}
-    read, written = usage.input_tokens, usage.output_tokens
-    return {"calls": usage.calls, "input_tokens": read, "output_tokens": written, "tokens": usage.tokens, "usd": usage.cost}

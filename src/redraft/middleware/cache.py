@@ -1,4 +1,4 @@
-"""Identical calls are made once, even when asked at the same moment."""
+"""Answer identical calls from a store; identical calls at the same time are made once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hashlib import sha256
 
 import orjson
 
-from ..core.records import Usage
 from ..protocols import Call, Reply, Request
+from ..usage import Usage
 
-KEY_VERSION = 1  # of the key
+KEY_VERSION = 1  # part of every key: raise it when the key's parts change
 
 
 def cache_key(identity: str, request: Request) -> str:
-    """The sha256 of all that decides the answer: model, endpoint, messages, parameters, schema, which look."""
+    """Return the sha256 of all that decides the answer: model, endpoint, messages, parameters, schema, sample index."""
     request = request.original or request
-    asked = (
+    parts = (
         KEY_VERSION,
         identity,
         request.messages,
@@ -32,16 +32,16 @@ def cache_key(identity: str, request: Request) -> str:
         *([request.tools, request.tool_choice] if request.tools else ()),
     )
     try:
-        text = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
+        text = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
     except TypeError:
-        text = orjson.dumps(_to_jsonable(asked), option=orjson.OPT_SORT_KEYS)
+        text = orjson.dumps(_to_jsonable(parts), option=orjson.OPT_SORT_KEYS)
     if request.nonce:
         text = text.replace(request.nonce.encode(), b"")
     return sha256(text).hexdigest()
 
 
 def _to_jsonable(value: object) -> object:
-    """The same in types that orjson takes; lone surrogates become escapes."""
+    """Convert a value to types that orjson accepts; lone surrogates become escapes."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode() if not value.isascii() else value
     if isinstance(value, dict):
@@ -52,18 +52,18 @@ def _to_jsonable(value: object) -> object:
 
 
 def cache(call: Call, store: MutableMapping[str, Reply], identity: str) -> Call:
-    """Answer from `memory` what was answered before; a hit consumes nothing and counts as one cached call.
+    """Answer from `store` what was answered before; a hit has no usage and counts as one cached call.
 
-    Failed and truncated answers are not kept.
+    Failed and truncated answers are not stored.
     """
-    turns: dict[str, KeyLock] = {}
+    locks: dict[str, KeyLock] = {}
 
     async def call_cached(request: Request) -> Reply:
         key = cache_key(identity, request)
-        turn = turns.setdefault(key, KeyLock())
-        turn.waiters += 1
+        key_lock = locks.setdefault(key, KeyLock())
+        key_lock.waiters += 1
         try:
-            async with turn.lock:
+            async with key_lock.lock:
                 if (known := store.get(key)) is not None:
                     return _cached_reply(known)
                 reply = await call(request)
@@ -71,22 +71,22 @@ def cache(call: Call, store: MutableMapping[str, Reply], identity: str) -> Call:
                     store[key] = reply
                 return reply
         finally:
-            turn.waiters -= 1
-            if not turn.waiters:
-                turns.pop(key, None)
+            key_lock.waiters -= 1
+            if not key_lock.waiters:
+                locks.pop(key, None)
 
     return call_cached
 
 
 @dataclass(slots=True)
 class KeyLock:
-    """Those who ask the same: one after the other."""
+    """A lock for identical calls, and how many use it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: int = 0
 
 
 def _cached_reply(reply: Reply) -> Reply:
-    """A known answer: it consumed nothing now."""
-    made = reply.usage
-    return replace(reply, usage=Usage(cached_calls=1, answer_tokens=made.answer_tokens, answer_cost=made.answer_cost))
+    """Return a stored reply with the usage of a cache hit."""
+    original = reply.usage
+    return replace(reply, usage=Usage(cached_calls=1, answer_tokens=original.answer_tokens, answer_cost=original.answer_cost))

@@ -15,13 +15,13 @@ from typing import Any
 
 import orjson
 
+from ..log import log
 from ..protocols import Format, Request
 from .cache import cache_key
 
 MIN_FAILURES = 3  # requests for which a format must fail, where no refusal names it, before it is not asked for any more
 REPROBE_INTERVAL = 256  # how often a format is passed over before it is tried again
 MAX_SCHEMAS = 64  # schemas, and requests for each, that are remembered: there may be a schema for every row
-log = logging.getLogger("redraft")
 
 
 @dataclass
@@ -83,7 +83,7 @@ class ModelCapabilities:
         if not any(record.refused_schemas or record.fallback_requests for record in self.formats.values()):
             return formats
         schema = schema_key(request)
-        usable = [format for format in formats[:-1] if self._record(format).is_usable(schema)]
+        usable: list[Format] = [format for format in formats[:-1] if self._record(format).is_usable(schema)]
         if len(usable) < len(formats) - 1:
             self._skip_count += 1
             if self._skip_count % REPROBE_INTERVAL == 0:
@@ -145,8 +145,8 @@ class ModelCapabilities:
         formats = {
             format: {
                 "works": record.works,
-                "refused": list(record.refused_schemas),
-                "doubts": {schema: sorted(keys) for schema, keys in record.fallback_requests.items()},
+                "refused_schemas": list(record.refused_schemas),
+                "fallback_requests": {schema: sorted(keys) for schema, keys in record.fallback_requests.items()},
             }
             for format, record in self.formats.items()
         }
@@ -158,9 +158,9 @@ class ModelCapabilities:
         for format, known in data["formats"].items():
             record = self._record(format)
             record.works |= known["works"]
-            for schema in known["refused"]:
+            for schema in known["refused_schemas"]:
                 record.add_refusal(schema)
-            for schema, keys in known["doubts"].items():
+            for schema, keys in known["fallback_requests"].items():
                 record.add_fallbacks(schema, keys)
 
 

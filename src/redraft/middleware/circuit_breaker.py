@@ -1,41 +1,26 @@
-"""Whether an endpoint is down: many failures in a row, with no answer between. While it is, one call at a time probes.
+"""A circuit breaker: many failures in a row, with no answer in between, open it; then one call at a time probes.
 
-Where there is reason to doubt that it is there, it is looked at in the same way, at once and without a word. It knows when to
-probe, and says so; who probes, and who waits meanwhile, is the gate's business.
+It also opens, silently, when a single timeout raises the question whether the endpoint is there at all. It only keeps the
+state and says when a probe is due; `endpoint_limiter` decides which call probes and which calls wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import ModelError, ModelTimeoutError, ModelUnavailableError
+from ..errors import ModelError, ModelTimeoutError
 from ..text import format_duration, format_time_in
 
 FAILURE_THRESHOLD = 8
 MIN_PROBE_INTERVAL, MAX_PROBE_INTERVAL = 1.0, 30.0
 
 
-def is_outage(error: ModelError) -> bool:
-    """Whether an error is of the kind that a dead endpoint makes: no connection, no answer in time, 5xx."""
-    if isinstance(error, ModelTimeoutError):
-        return True
-    return (
-        isinstance(error, ModelUnavailableError)
-        and (error.retryable or (error.status or 0) >= 500)
-        and not is_server_response(error)
-    )
-
-
-def is_server_response(error: ModelError) -> bool:
-    """Whether the server itself had something to say: it is there."""
-    return error.status is not None and 400 <= error.status < 500 and error.status != 408
-
-
 class CircuitBreaker:
-    """Open (`is_open`) after `enough` failures in a row; then a probe is due every 1, 2, 4 ... 30 s until a call is answered.
+    """Open (`is_open`) after `failure_threshold` failures in a row; then a probe is due every 1, 2, 4 ... 30 s.
 
-    `asks_briefly`: the last failure was a timeout, which may be the fault of what was asked, so that a probe asks something short.
-    Else a call is its own probe. `found_down` counts the failures that no question can be blamed for.
+    It closes with the first answer. `needs_short_probe`: the last failure was a timeout, which a long request may have
+    caused, so a probe should send a short one; otherwise the next call is the probe. `confirmed_failures` counts the
+    failures that no request can have caused.
     """
 
     def __init__(
@@ -55,20 +40,20 @@ class CircuitBreaker:
 
     @property
     def is_down(self) -> bool:
-        """Whether it is open for a better reason than doubt."""
+        """Whether it is open because of confirmed failures."""
         return self.is_open and not self._unconfirmed
 
     @property
     def seconds_down(self) -> float:
-        """Seconds since it opened; 0 where it is closed."""
+        """Seconds since it opened; 0 while it is closed."""
         return self._clock() - self._opened_at if self.is_open else 0.0
 
     def seconds_to_probe(self) -> float:
-        """Seconds until a probe is due, whether or not the last one has come back: it may hang."""
+        """Seconds until a probe is due, even if the last one has not been answered: it may hang."""
         return max(self._next_probe_at - self._clock(), 0.0)
 
     def start_probe(self) -> None:
-        """A probe goes out. Only now it is told that the endpoint is down: the others may have been answered meanwhile."""
+        """Record that a probe is sent. Only now the outage is announced: other calls may have been answered until then."""
         self._next_probe_at = self._clock() + self._probe_interval
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
         if not (self._announced or self._unconfirmed):
@@ -76,7 +61,7 @@ class CircuitBreaker:
             self._notify(f"down since {self.down_since}: {self._last_error}; probing")
 
     def record_failure(self, error: ModelError, *, is_probe: bool = False) -> None:
-        """One more failure in the row."""
+        """Record a failure; open the breaker if it is one too many."""
         self._failures += 1
         self._last_error = str(error)
         self.needs_short_probe = isinstance(error, ModelTimeoutError)
@@ -87,7 +72,7 @@ class CircuitBreaker:
             self._open(MIN_PROBE_INTERVAL)
 
     def open_pending_probe(self, error: ModelError) -> None:
-        """Open until it is known whether the endpoint is there; a probe is due now."""
+        """Open after one timeout, until a probe, which is due now, shows whether the endpoint answers."""
         self._failures += 1
         self._last_error, self._unconfirmed, self.needs_short_probe = str(error), True, True
         self._open(0.0)
@@ -98,7 +83,7 @@ class CircuitBreaker:
         self._next_probe_at = self._opened_at + wait
 
     def record_success(self) -> bool:
-        """The endpoint answered. True when that ends an outage."""
+        """Record an answer. Return whether it ends an outage."""
         if not self._failures:
             return False
         was_open, seconds = self.is_open, self.seconds_down

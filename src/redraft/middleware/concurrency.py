@@ -1,4 +1,4 @@
-"""At most n in flight, and one pause for all when an endpoint asks for it."""
+"""Limit how many calls are in flight, and pause all of them when an endpoint asks for it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
-from ..errors import ConfigError, ModelError
-from .wrapper import AsyncFunction, R, S
+from .. import checks
+from ..errors import ModelError
+from ..protocols import AsyncFunction, R, S
 
 
 class ConcurrencyLimit:
-    """What the calls to one endpoint share: `n` places, and the moment until which it wants to be left alone."""
+    """The state that calls share: `max_in_flight` slots, and the time until which the endpoint asked for a pause."""
 
     def __init__(self, max_in_flight: int, *, max_pause: float = 120.0, clock: Callable[[], float] = monotonic) -> None:
-        if isinstance(max_in_flight, bool) or not isinstance(max_in_flight, int) or max_in_flight < 1:
-            raise ConfigError(f"max_in_flight must be a whole number >= 1, got {max_in_flight!r}")
+        checks.whole_number("max_in_flight", max_in_flight, 1)
         self._semaphore = asyncio.Semaphore(max_in_flight)
         self._max_pause = max_pause
         self._clock = clock
@@ -32,7 +32,7 @@ class ConcurrencyLimit:
     async def _wait_out_pause(self) -> None:
         if (wait := self._paused_until - self._clock()) > 0:
             await asyncio.sleep(wait)
-            await self._wait_out_pause()  # somebody may have been sent away meanwhile
+            await self._wait_out_pause()  # another call may have prolonged the pause
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._semaphore.release()
@@ -43,8 +43,8 @@ class ConcurrencyLimit:
 def limit_concurrency(call: AsyncFunction[S, R], limiter: ConcurrencyLimit) -> AsyncFunction[S, R]:
     """Hold calls back while `limiter` is full, or its endpoint has asked for a pause (Retry-After)."""
 
-    async def call_limited(asked: S) -> R:
+    async def call_limited(argument: S) -> R:
         async with limiter:
-            return await call(asked)
+            return await call(argument)
 
     return call_limited

@@ -1,49 +1,44 @@
-"""The gate to one endpoint: how many calls are in it, who goes in next, and when nobody does.
+"""The limiter of one endpoint: how many calls are in flight, which call goes next, and when none does.
 
-All that calls to an endpoint must agree on stands here: the number in flight (`window`), the limits per minute
-(`rates`), whether it is down (`circuit`), the pause it asked for, and one queue in the order of coming, so that a call
-that is tried again goes to the back. It knows nothing of rows, budgets or retries. What a gate itself asks again
-(after an outage, after a very long Retry-After) never was a failure to those outside.
-
-A timeout may be the fault of what was asked, or of the endpoint. Which of the two it is, a very short question tells
-(`probe_of`): while an endpoint may be down for timeouts, whoever is let in asks that in place of his own, and a call that timed
-out while nobody was answered has it asked at once. Where the endpoint answers, the fault is the call's own
-(`ModelTimeoutError.its_own`). Where it is down for other reasons, a call is its own probe.
+It holds the state that all calls to an endpoint share: the number in flight (`aimd`), the limits per minute
+(`token_bucket`), whether the endpoint is down (`circuit_breaker`), the pause it asked for, and one first-come queue, so
+that a call that is tried again goes to the back. It knows nothing of rows, budgets or retries. `endpoint_calls` wraps it
+around a model's call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
-from ..core.records import NO_USAGE, Usage
-from ..errors import AuthenticationError, ConfigError, ModelError, ModelTimeoutError, ModelUnavailableError, RateLimitError
-from ..protocols import Call, Format, Reply, Request
+from .. import checks
+from ..errors import ModelError, ModelTimeoutError
+from ..log import endpoint_log, error_kind
+from ..protocols import Reply
 from ..text import format_duration, format_time_in
+from ..usage import Usage
 from .aimd import AIMDWindow
-from .budget import RESERVE_AGAIN, estimate_usage
-from .circuit_breaker import CircuitBreaker, is_outage, is_server_response
-from .messages import has_images
-from .refusals import refused_part
+from .circuit_breaker import CircuitBreaker
+from .endpoint_errors import is_busy, is_fatal, is_outage, is_server_response
 from .token_bucket import RateLimits
 
-MAX_RETRY_WAIT = 120.0  # seconds that a retry is worth waiting for; after a longer wait the gate asks again itself
-MAX_PAUSE = 86400.0  # and the most that it is parked for, whatever the server says
-RAMP_SECONDS = 1.0  # seconds over which a limit's worth of calls is let in after an outage, or a pause of at least as long
-BUSY_STATUSES = frozenset({429, 503, 529})
+MAX_RETRY_WAIT = 120.0  # seconds a retry may wait; after a longer Retry-After the limiter repeats the call itself
+MAX_PAUSE = 86400.0  # seconds of the longest pause, whatever the server asks for
+RAMP_SECONDS = 1.0  # seconds over which calls are admitted one by one after an outage or a long pause
 
 
 @dataclass(slots=True)
 class Slot:
-    """A call's place in the gate: since which era of the window, and for how many tokens, by estimate.
+    """An admitted call: the epoch of the AIMD window at the time, and the estimated tokens.
 
-    `beside` is how many were in flight then, this one included, and `answers` how many had been answered. `probe`: only a probe
-    may be asked.
+    `in_flight` is the number of calls in flight then, including this one; `responses_before` how many had been answered.
+    With `is_probe`, only a probe may be sent.
     """
 
     epoch: int
@@ -62,14 +57,14 @@ class Waiter:
 
 
 class EndpointLimiter:
-    """What the calls to one endpoint share. `name` is what people know it by.
+    """The state that all calls to one endpoint share. `name` is used in messages.
 
-    The number in flight begins at `start` and finds its own way between `floor` and `ceiling`; `rpm` and `tpm` are
-    requests and tokens a minute, None for no limit. An endpoint that is down for `outage` seconds, a wrong key, an unknown model
-    and a broken TLS connection go to `halt(error)`, once: from then on nobody gets in, and the call that
-    met it waits until it is cancelled. Without `halt` such an error is raised. `say` is told when the endpoint goes down, comes
-    back, or asks for a pause of more than two minutes. Without `probes` calls themselves are the probes. Raises ConfigError for
-    limits that are none.
+    The number of calls in flight starts at `initial` and adapts between `minimum` and `maximum`; `rpm` and `tpm` limit
+    requests and tokens per minute (None: no limit). An outage of `give_up_after` seconds, a wrong key, an unknown model and
+    a broken TLS connection are passed to `on_fatal(error)`, once; from then on no call is admitted, and the call that met
+    the error waits until it is cancelled. Without `on_fatal` the error is raised. `notify` is called with a message when the
+    endpoint goes down, comes back, or asks for a pause of more than two minutes. Without `use_probes`, calls themselves are
+    the probes. Raises ConfigError for invalid limits.
     """
 
     def __init__(
@@ -88,8 +83,8 @@ class EndpointLimiter:
         clock: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        if isinstance(give_up_after, bool) or not isinstance(give_up_after, int | float) or not give_up_after > 0:
-            raise ConfigError(f"outage must be a number of seconds > 0, got {give_up_after!r}")
+        if give_up_after != inf:
+            checks.positive("give_up_after", give_up_after)
         self.name = name
         self.in_flight = 0
         self.queue_length = 0
@@ -122,10 +117,9 @@ class EndpointLimiter:
 
     @property
     def free_slots(self) -> int:
-        """How many places are free, with nobody waiting for them; 0 or less when no new work should begin.
+        """How many more calls would be admitted at once; 0 or less if no new work should start.
 
-        That is also so during a pause and an outage; only where a probe is due, and nobody waits to be it, there is room
-        for one.
+        During a pause or an outage it is 0 or less, except for one slot when a probe is due and no call waits to send it.
         """
         if self.queue_length or self._seconds_until_slot(0.0) > 0:
             return -self.queue_length
@@ -133,9 +127,7 @@ class EndpointLimiter:
 
     @property
     def state(self) -> str:
-        """In words, why nobody gets in: "paused until 2026-03-01 14:05 UTC (for 5 min)", "down since ...", "stopped: ..."; "" while
-        it is open.
-        """
+        """Why no call is admitted: "paused until 2026-03-01 14:05 UTC (for 5 min)", "down since ...", "stopped: ..."; else ""."""
         if self._fatal_error:
             return f"stopped: {self._fatal_error}"
         if self._circuit.is_down:
@@ -143,7 +135,7 @@ class EndpointLimiter:
         return self._pause_text if self._paused_until > self._clock() else ""
 
     async def wait_for_slot(self) -> None:
-        """Return when `room` has come to be more than 0; at once where it is."""
+        """Wait until `free_slots` is positive."""
         if self.free_slots > 0:
             return
         self._slot_watchers += 1
@@ -154,7 +146,7 @@ class EndpointLimiter:
             self._slot_watchers -= 1
 
     def resize(self, maximum: int, rpm: float | None, tpm: float | None) -> None:
-        """Change what it allows; a rate that had no limit gets none."""
+        """Change the limits; a rate that was not limited stays so."""
         self._window.resize(maximum)
         if self._rates:
             self._rates.resize(rpm, tpm)
@@ -163,7 +155,7 @@ class EndpointLimiter:
     # ---- in and out
 
     async def acquire(self, tokens: float = 0.0) -> Slot:
-        """A place, when it is this call's turn. Whoever has one must give it back: succeeded, failed or dropped."""
+        """Wait for a slot. It must be given back by record_success, record_failure, record_probe_failure or release."""
         if not self.queue_length and self._seconds_until_slot(tokens) <= 0:
             return self._admit(tokens)
         turn = Waiter(tokens, asyncio.get_running_loop().create_future())
@@ -181,7 +173,7 @@ class EndpointLimiter:
             raise
 
     def record_success(self, slot: Slot, reply: Reply) -> None:
-        """The call was answered."""
+        """Give a slot back after an answer."""
         self.in_flight -= 1
         if not slot.is_probe:
             self._window.record_success(slot.epoch)
@@ -193,44 +185,42 @@ class EndpointLimiter:
         self._admit_waiting()
 
     def record_failure(self, slot: Slot, error: ModelError, *, call_fault: bool = False) -> bool:
-        """The call failed, by a fault of `its_own` or the endpoint's. Whether it is to come in again, the failure forgotten."""
+        """Give a slot back after an error, caused by the call or the endpoint. Return whether to repeat the call."""
         self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
-        again = False if call_fault else self._handle_failure(slot, error)
+        repeat = False if call_fault else self._handle_failure(slot, error)
         self._admit_waiting()
-        return again
+        return repeat
 
     def record_probe_failure(self, slot: Slot, error: ModelError) -> bool:
-        """The probe failed. Whether whoever asked it is to come in again: always, but where nobody is told of an outage's end."""
+        """Give a slot back after a failed probe. Return whether its caller is to acquire a slot again."""
         self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
         if is_fatal(error) or is_outage(error):
-            again = self._handle_failure(slot, error)
+            repeat = self._handle_failure(slot, error)
         else:
             self._record_response()
             self._apply_retry_after(error)
-            again = True
+            repeat = True
         self._admit_waiting()
-        return again
+        return repeat
 
     @property
     def stops_on_fatal(self) -> bool:
-        """Whether an error that would meet every call ends the run, and none has."""
+        """Whether a fatal error would stop the run, and none has occurred."""
         return self._on_fatal is not None and self._fatal_error is None
 
     @property
     def confirmed_failures(self) -> int:
-        """How many failures said that the endpoint is down, whatever it was asked."""
+        """How many failures show that the endpoint is down, whatever was requested."""
         return self._circuit.confirmed_failures
 
     def answers_others(self, slot: Slot) -> bool:
-        """Whether calls were answered since this one was let in, and once with as many in flight: it is not too much for the
-        endpoint.
-        """
+        """Whether other calls were answered since this one was admitted, and calls have been answered at this concurrency."""
         return self._responses > slot.responses_before and slot.in_flight <= self._max_answered_in_flight
 
     def release(self) -> None:
-        """The call was cancelled, or broke: that says nothing about the endpoint."""
+        """Give a slot back after a cancellation or an error that says nothing about the endpoint."""
         self.in_flight -= 1
         self._admit_waiting()
 
@@ -246,20 +236,27 @@ class EndpointLimiter:
         parked = self._apply_retry_after(error)
         if not is_outage(error):
             return parked
+        was_down = self._circuit.is_down
         unanswered = isinstance(error, ModelTimeoutError) and self._responses == slot.responses_before
         if unanswered and self.use_probes and not self._circuit.is_open:
             self._circuit.open_pending_probe(error)
             return True
         self._circuit.record_failure(error, is_probe=slot.is_probe)
+        if self._circuit.is_down and not was_down:
+            endpoint_log.warning("%s: down after %s; calls wait, one at a time probes", self.name, error_kind(error))
         if self._circuit.seconds_down >= self._give_up_after:
             return self._stop(error)
         return self._circuit.is_open or parked
 
     def _apply_retry_after(self, error: ModelError) -> bool:
-        """Wait as the endpoint asked. True where that is too long for a retry outside."""
+        """Pause as the endpoint asked. Return whether that is too long for a retry outside."""
         seconds = min(error.retry_after or 0.0, MAX_PAUSE)
         news = seconds > max(MAX_RETRY_WAIT, self._paused_until - self._clock() + 1.0)
+        paused = self._paused_until > self._clock()
         self._pause(seconds)
+        if seconds > 0 and (news or not paused):
+            level = logging.WARNING if news else logging.INFO
+            endpoint_log.log(level, "%s: %s after %s", self.name, self._pause_text, error_kind(error))
         if news:
             self._announce(f"{self._pause_text}, as it asked: {error}")
         return seconds > MAX_RETRY_WAIT
@@ -269,12 +266,16 @@ class EndpointLimiter:
             return False
         if self._fatal_error is None:
             self._fatal_error = error
+            endpoint_log.warning("%s: stopped by %s; no more calls", self.name, error_kind(error))
             self._on_fatal(error)
         return True
 
     def _record_response(self) -> None:
         self._responses += 1
+        down_for = self._circuit.seconds_down if self._circuit.is_down else 0.0
         if self._circuit.record_success():
+            if down_for:
+                endpoint_log.warning("%s: back after %s", self.name, format_duration(down_for))
             self._ramp_up(self._clock(), RAMP_SECONDS)
 
     def _pause(self, seconds: float) -> None:
@@ -284,7 +285,7 @@ class EndpointLimiter:
             self._ramp_up(until, min(seconds, RAMP_SECONDS))
 
     def _ramp_up(self, start_at: float, duration_seconds: float) -> None:
-        """From that moment on let a limit's worth in one by one, `over` so many seconds: who waited together must not wake so."""
+        """From `start_at` on, admit up to `limit` calls spread over the duration, to avoid a thundering herd."""
         self._next_admission = max(self._next_admission, start_at)
         self._ramp_remaining = self.limit
         self._ramp_interval = duration_seconds / self.limit
@@ -300,7 +301,7 @@ class EndpointLimiter:
     # ---- whose turn it is
 
     def _seconds_until_slot(self, tokens: float) -> float:
-        """Seconds until a call of so many tokens may go in; infinite: not before another comes out."""
+        """Seconds until a call of this many tokens may be admitted; infinite: not before another call ends."""
         if self._fatal_error or self.in_flight >= self.limit:
             return inf
         wait = self._next_admission - self._clock() if self._ramp_remaining else 0.0
@@ -324,7 +325,7 @@ class EndpointLimiter:
         return Slot(self._window.epoch, tokens, self.in_flight, self._responses, probe)
 
     def _admit_waiting(self) -> None:
-        """Let in whoever may go, first come first; see to it that the next is let in when it is time."""
+        """Admit waiting calls in order, and schedule the next attempt."""
         queue = self._queue
         while queue and (queue[0].slot.done() or self._seconds_until_slot(queue[0].tokens) <= 0):
             turn = queue.popleft()
@@ -341,7 +342,7 @@ class EndpointLimiter:
             self._slot_event.clear()
 
     def _schedule_wakeup(self, seconds: float) -> None:
-        """Look again after so many seconds, or earlier; infinite: somebody who comes out will see to it."""
+        """Call `_admit_waiting` after this many seconds at the latest; if infinite, the next call that ends does it."""
         moment = self._clock() + seconds
         if not 0 < seconds < inf or (self._wakeup_task and self._wakeup_at <= moment + 0.001):
             return
@@ -355,148 +356,3 @@ class EndpointLimiter:
             await self._sleep(seconds)
             self._wakeup_task = None
             self._admit_waiting()
-
-
-def limit_endpoint(call: Call, limiter: EndpointLimiter) -> Call:
-    """Hold calls back until `gate` lets them in, and tell it how they ended.
-
-    What a call consumed each time that the gate asked it again is in its usage, as retries. Each time is reserved.
-    """
-    formats: set[Format] = set()
-
-    async def call_limited(request: Request) -> Reply:
-        again = RESERVE_AGAIN.get()
-        token = RESERVE_AGAIN.set(None)  # it is for this call, not for those that a model makes in answering it
-        try:
-            return await call_until_settled(request, again)
-        finally:
-            RESERVE_AGAIN.reset(token)
-
-    async def call_until_settled(request: Request, reserve_again: Callable[[Usage], Awaitable[Request]] | None) -> Reply:
-        tokens = estimate_usage(request, None)["tokens"] if limiter.counts_tokens else 0.0
-        spent, late = NO_USAGE, TimeoutDiagnosis(limiter)
-        while True:
-            place = await limiter.acquire(tokens)
-            if not place.is_probe and late.is_call_fault:
-                limiter.release()
-                raise late.error_with_usage(spent)
-            try:
-                reply = await call(probe_request(request) if place.is_probe else request)
-            except ModelError as error:
-                own = not place.is_probe and _is_call_fault(error, request, formats)
-                if not (place.is_probe or own) and limiter.stops_on_fatal and limiter.use_probes and may_be_refusal(error):
-                    own = await answers_probe(call, limiter, request, error, reserve_again)
-                if not (
-                    limiter.record_probe_failure(place, error)
-                    if place.is_probe
-                    else limiter.record_failure(place, error, call_fault=own)
-                ):
-                    late.mark_error(place, error)
-                    error.usage = (spent + error.usage).as_single_answer()
-                    raise
-                if not place.is_probe:
-                    late.record_failure(place, error)
-                used = error.usage
-            except BaseException:
-                limiter.release()
-                raise
-            else:
-                limiter.record_success(place, reply)
-                if not place.is_probe:
-                    formats.add(request.format)
-                    return reply if spent is NO_USAGE else replace(reply, usage=(spent + reply.usage).as_single_answer())
-                if late.is_call_fault:
-                    raise late.error_with_usage(spent + reply.usage)
-                used = reply.usage
-            if reserve_again:
-                request = await reserve_again(used)
-            else:
-                spent += used
-
-    return call_limited
-
-
-async def answers_probe(
-    call: Call,
-    limiter: EndpointLimiter,
-    request: Request,
-    error: ModelError,
-    reserve_again: Callable[[Usage], Awaitable[Request]] | None,
-) -> bool:
-    """Whether the endpoint that refused a request answers a probe in its place. The error's usage is what is not settled yet."""
-    try:
-        if reserve_again:
-            request, error.usage = await reserve_again(error.usage), NO_USAGE
-        reply = await call(probe_request(request))
-    except ModelError as failure:
-        error.usage += failure.usage
-        return is_server_response(failure) and not is_busy(failure) and not is_fatal(failure)
-    except BaseException:
-        limiter.release()
-        raise
-    error.usage += reply.usage
-    return True
-
-
-def probe_request(request: Request) -> Request:
-    """The shortest question there is, with nothing of a request but the parameters that it leaves out."""
-    return Request(({"role": "user", "content": "Hi"},), max_tokens=1, unsupported_parameters=request.unsupported_parameters)
-
-
-@dataclass(slots=True)
-class TimeoutDiagnosis:
-    """A call that was not answered in time, while it is found out whether its endpoint is there."""
-
-    limiter: EndpointLimiter
-    error: ModelError | None = None
-    _slot: Slot | None = None
-    _failures_before: int = 0
-
-    def record_failure(self, slot: Slot, error: ModelError) -> None:
-        """The call failed; it comes in again."""
-        self._slot, self._failures_before = slot, self.limiter.confirmed_failures
-        self.error = error if isinstance(error, ModelTimeoutError) else None
-
-    @property
-    def is_call_fault(self) -> bool:
-        """Whether it timed out, and the endpoint was there when it was asked next."""
-        return self.error is not None and self._failures_before == self.limiter.confirmed_failures
-
-    def mark_error(self, slot: Slot, error: ModelError) -> None:
-        """Say with the error whether the endpoint answers others."""
-        if isinstance(error, ModelTimeoutError) and not slot.is_probe:
-            error.endpoint_responsive = self.limiter.answers_others(slot)
-
-    def error_with_usage(self, usage: Usage) -> ModelError:
-        """The error, to be raised; what the call has used since is `usage`."""
-        assert self.error is not None
-        assert self._slot is not None
-        self.mark_error(self._slot, self.error)
-        self.error.usage = usage.as_single_answer()
-        return self.error
-
-
-def is_busy(error: ModelError) -> bool:
-    """Whether an error says that too much is asked at once."""
-    return isinstance(error, RateLimitError | ModelTimeoutError) or error.status in BUSY_STATUSES
-
-
-def is_fatal(error: ModelError) -> bool:
-    """Whether an error would meet every call alike, for good: the key, the quota, the model's name, the address, TLS."""
-    if isinstance(error, AuthenticationError):
-        return True
-    return isinstance(error, ModelUnavailableError) and not error.retryable and (error.status or 0) < 500
-
-
-def may_be_refusal(error: ModelError) -> bool:
-    """Whether an error that is fatal where it meets every call may be for what one request holds: filters and routers say so."""
-    return error.status in {403, 404} and is_fatal(error)
-
-
-def _is_call_fault(error: ModelError, request: Request, formats: set[Format]) -> bool:
-    """Whether an error is, or may be, for what this request asks for, and not for who asks or when. (See `adapt`.)"""
-    if refused_part(error, request):
-        return True
-    if error.status in {500, 501} and request.format != "text" and request.format not in formats:
-        return True
-    return error.status in {404, 500, 501} and has_images(request.messages)

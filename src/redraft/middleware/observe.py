@@ -1,10 +1,10 @@
-"""Tell somebody what begins and how it ended."""
+"""Call functions before and after each call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .wrapper import AsyncFunction, R, S
+from ..protocols import AsyncFunction, R, S
 
 
 def observe(
@@ -13,19 +13,19 @@ def observe(
     on_start: Callable[[S], object] | None = None,
     on_end: Callable[[S, R | BaseException], object] | None = None,
 ) -> AsyncFunction[S, R]:
-    """Call `begun(asked)` before and `ended(asked, result or error)` after; what they return is ignored."""
+    """Call `on_start(argument)` before and `on_end(argument, result or error)` after; what they return is ignored."""
 
-    async def call_observed(asked: S) -> R:
+    async def call_observed(argument: S) -> R:
         if on_start:
-            on_start(asked)
+            on_start(argument)
         try:
-            result = await call(asked)
+            result = await call(argument)
         except BaseException as error:
             if on_end:
-                on_end(asked, error)
+                on_end(argument, error)
             raise
         if on_end:
-            on_end(asked, result)
+            on_end(argument, result)
         return result
 
     return call_observed

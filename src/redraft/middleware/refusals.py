@@ -123,8 +123,9 @@ def server_message(error: ModelError) -> str:
 def _named_parameter(message: str, request: Request) -> RequestPart | None:
     """The parameter that is named first, of those that the request may have sent."""
     absent = {name for name in ("temperature", "seed") if getattr(request, name) is None} | request.unsupported_parameters
-    found = [(match.start(), name) for name in PARAMETERS if name not in absent and (match := re.search(rf"\b{name}\b", message))]
-    return min(found, default=(0, None))[1]
+    sent: list[RequestPart] = [name for name in PARAMETERS if name not in absent]
+    found: list[tuple[int, RequestPart]] = [(match.start(), name) for name in sent if (match := re.search(rf"\b{name}\b", message))]
+    return min(found)[1] if found else None
 
 
 def _names_format(error: ModelError, message: str, request: Request) -> bool:

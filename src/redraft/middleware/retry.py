@@ -1,4 +1,4 @@
-"""Try again what may succeed later, after a wait that nobody else chooses at the same moment."""
+"""Retry calls that may succeed later, with exponential backoff and jitter."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from ..core.records import NO_USAGE
 from ..errors import BadResponseError, ModelError, ModelTimeoutError
+from ..log import error_kind, retry_log
 from ..protocols import Call, Reply, Request
 from ..text import format_duration, format_time_in
+from ..usage import NO_USAGE
 
 MAX_CALL_TIMEOUTS = 3  # calls of one request that may time out while its endpoint answers others
 
@@ -18,6 +19,7 @@ MAX_CALL_TIMEOUTS = 3  # calls of one request that may time out while its endpoi
 def retry(
     call: Call,
     *,
+    where: str = "the model",
     attempts: int = 4,
     base_delay: float = 0.5,
     max_delay: float = 20.0,
@@ -27,30 +29,32 @@ def retry(
 ) -> Call:
     """Repeat a call that failed with a retryable ModelError, up to `attempts` times in all.
 
-    Waits follow full jitter: uniform in [0, min(cap, base * 2**n)] seconds, on top of what the server asked
-    for. A server that asks for more than `longest` seconds is not waited for. An empty answer is asked for once more
-    only, and a call that times out while its endpoint answers others `POISON` times in all. What failed attempts consumed is
-    added to the reply, or to the error that is raised in the end.
+    Waits use full jitter: uniform in [0, min(max_delay, base_delay * 2**n)] seconds, on top of what the server asked for.
+    If the server asks for more than `max_retry_after` seconds, the error is raised. An empty answer is retried once, and a
+    call that times out while its endpoint answers others is made MAX_CALL_TIMEOUTS times in all. The usage of failed
+    attempts is added to the reply, or to the error that is raised in the end. `where` names the model in the log.
     """
 
     async def call_with_retries(request: Request) -> Reply:
-        spent, its_own = NO_USAGE, 0
+        spent, call_timeouts = NO_USAGE, 0
         for attempt in range(attempts):
             try:
                 reply = await call(request)
             except ModelError as error:
                 spent += error.usage
                 error.usage = spent.as_single_answer()
-                its_own += isinstance(error, ModelTimeoutError) and error.endpoint_responsive
+                call_timeouts += isinstance(error, ModelTimeoutError) and error.endpoint_responsive
                 if (
                     attempt + 1 >= attempts
-                    or its_own >= MAX_CALL_TIMEOUTS
+                    or call_timeouts >= MAX_CALL_TIMEOUTS
                     or not _is_worth_retrying(error, attempt, max_retry_after)
                 ):
                     _add_wait_hint(error, max_retry_after)
-                    _add_timeout_hint(error, its_own)
+                    _add_timeout_hint(error, call_timeouts)
                     raise
-                await sleep((error.retry_after or 0.0) + jitter() * min(max_delay, base_delay * 2**attempt))
+                wait = (error.retry_after or 0.0) + jitter() * min(max_delay, base_delay * 2**attempt)
+                retry_log.info("%s: %s; retry %d of %d in %.1f s", where, error_kind(error), attempt + 1, attempts - 1, wait)
+                await sleep(wait)
             else:
                 return reply if attempt == 0 else replace(reply, usage=(spent + reply.usage).as_single_answer())
         raise AssertionError("unreachable: attempts is at least 1")
@@ -65,14 +69,14 @@ def _is_worth_retrying(error: ModelError, attempt: int, max_retry_after: float) 
 
 
 def _add_wait_hint(error: ModelError, max_retry_after: float) -> None:
-    """Have the error say how long the endpoint asks to wait, where that is not waited for."""
+    """Add to the message how long the endpoint asks to wait, if that is too long."""
     if error.retry_after and error.retry_after > max_retry_after:
         wait = f"the endpoint asks to wait {format_duration(error.retry_after)}, until {format_time_in(error.retry_after)}"
         error.args = (f"{error} ({wait})",)
 
 
 def _add_timeout_hint(error: ModelError, call_timeouts: int) -> None:
-    """Have the error say how often the call timed out although its endpoint was there."""
+    """Add to the message how often the call timed out although its endpoint answered others."""
     if call_timeouts:
         often = "once" if call_timeouts == 1 else f"{call_timeouts} times"
         error.args = (f"{error} (it timed out {often} while the endpoint answered others)",)

@@ -1,4 +1,4 @@
-"""An end to waiting: for one call, or for all the work."""
+"""Time limits: a timeout for one call, a deadline for a whole run."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from time import monotonic
 
 from ..errors import BudgetExhaustedError, ModelTimeoutError
 from ..ledger import current_entry
+from ..protocols import AsyncFunction, R, S
 from ..text import format_duration
-from .wrapper import AsyncFunction, R, S
 
 
 def timeout(call: AsyncFunction[S, R], seconds: float | None, endpoint: str = "") -> AsyncFunction[S, R]:
-    """Raise ModelTimeoutError, which names the `endpoint`, when a call takes longer than `seconds` in all.
+    """Raise ModelTimeoutError, which names the `endpoint`, if a call takes longer than `seconds`; None: no limit.
 
-    What it consumed, if it was sent, is then unknown.
+    The usage of a call that was sent is then unknown.
     """
     if seconds is None:
         return call
 
-    async def call_with_timeout(asked: S) -> R:
+    async def call_with_timeout(argument: S) -> R:
         try:
             async with asyncio.timeout(seconds):
-                return await call(asked)
+                return await call(argument)
         except TimeoutError as error:
             whose = f" from {endpoint}" if endpoint else ""
             raise ModelTimeoutError(f"no answer{whose} within {format_duration(seconds)}", usage=current_entry().usage) from error
@@ -38,23 +38,24 @@ def deadline_message(_: object) -> str:
 def enforce_deadline(
     perform: AsyncFunction[S, R], deadline: float | None, message: Callable[[S], str] = deadline_message
 ) -> AsyncFunction[S, R]:
-    """Raise BudgetExhaustedError when `moment` (of the monotonic clock) has come, before or during a step.
+    """Raise BudgetExhaustedError when the deadline (monotonic clock; None: there is none) passes before or during a call.
 
-    `late` says in words what came too late, or that nothing was begun any more.
+    `message` returns the error's message for the argument of the call.
     """
     if deadline is None:
         return perform
 
-    async def call_until_deadline(asked: S) -> R:
+    async def call_until_deadline(argument: S) -> R:
         left = deadline - monotonic()
         if left <= 0:
-            raise BudgetExhaustedError(message(asked), limit="deadline")
+            raise BudgetExhaustedError(message(argument), limit="deadline")
+        scope = asyncio.timeout(left)
         try:
-            async with asyncio.timeout(left) as scope:
-                return await perform(asked)
-        except TimeoutError as error:  # (not where somebody else cancelled, too)
+            async with scope:
+                return await perform(argument)
+        except TimeoutError as error:  # (unless it is the caller's own timeout)
             if not scope.expired():
                 raise
-            raise BudgetExhaustedError(message(asked), limit="deadline") from error
+            raise BudgetExhaustedError(message(argument), limit="deadline") from error
 
     return call_until_deadline

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple
 
-from ..core.records import Message, Usage, message_text
+from ..core.records import Message, message_text
 from ..protocols import Request
 from ..text import utf8_size
+from ..usage import Usage
 
 TEMPLATE_TOKENS = 16  # tokens that a chat template adds to each message, and once more to the whole
 DEFAULT_SYSTEM_TOKENS = (

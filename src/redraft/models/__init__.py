@@ -1,4 +1,14 @@
-"""Models: what turns messages into text. Whatever is heavy loads when it is first used."""
+"""Models: clients that turn messages into text. Heavy libraries load on first use.
+
+To add a provider:
+
+- It speaks OpenAI's chat protocol: add its name and address to `LOCAL_SERVERS` or `connect` in `registry`; `openai_chat.Chat`
+  is the client, `openai_responses`, `sse` and `rate_limit_headers` read what it sends.
+- pydantic-ai has a client for it: add its prefix to `VENDORS` in `registry`; `pydantic_ai.ProviderModel` is the client.
+- Otherwise write a class with `name`, `identity` and `async complete(request) -> Reply` (`redraft.protocols.Model`) that
+  raises `ModelError`s and does not retry, limit or cache: middleware does. Pass it to `refine` as `model`, or connect it to
+  a prefix in `registry.connect`.
+"""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ async def _request_model_list(target: RequestTarget) -> tuple[list[str], bool]:
     data = parse_body(body, came_with.get("Content-Type", ""))
     names = model_names(data)
     if names is None:
-        raise ModelError(f"what answers there is no model server ({shorten(repr(data), 60)})")
+        raise ModelError(f"the server there is not a model server ({shorten(repr(data), 60)})")
     return names, "x-redraft" in came_with or any(entry.get("owned_by") == "redraft" for entry in data["data"])
 
 

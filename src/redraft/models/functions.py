@@ -10,10 +10,10 @@ from uuid import uuid4
 
 from .. import checks
 from ..core.cancellation import run_in_thread
-from ..core.records import Usage
 from ..error_text import error_text
 from ..errors import BadResponseError, ConfigError, ModelError
 from ..protocols import Reply, Request
+from ..usage import Usage
 from .http_client import UNKNOWN_USAGE
 from .openai_responses import split_thinking
 

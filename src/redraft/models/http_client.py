@@ -17,10 +17,10 @@ from io import BytesIO
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from ..core.records import NO_USAGE, Usage
 from ..errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
 from ..ledger import LedgerEntry, unknown_usage
 from ..masking import NO_SECRETS, Mask, without_cause
+from ..usage import NO_USAGE, Usage
 
 if TYPE_CHECKING:
     import aiohttp
@@ -166,7 +166,7 @@ class HttpExchange:
         return response.status, masked_headers(response.headers, self.target.mask), body
 
     async def _send(self, method: str, body: RequestBody) -> aiohttp.ClientResponse:
-        from .request_body import make_payload
+        from .http_payload import make_payload
 
         http = await (stream_session if self.stream else shared_session).get()
         return await http.request(
@@ -319,7 +319,7 @@ def _network_error(error: Exception, mask: Mask) -> ModelError:
         case aiohttp.ClientResponseError():
             return BadResponseError(f"what came is not HTTP: {what}", retryable=True, usage=UNKNOWN_USAGE)
         case aiohttp.InvalidURL():
-            return ModelUnavailableError("its address is no address")
+            return ModelUnavailableError("its address is not valid")
     return ModelUnavailableError(f"the connection broke: {what}", retryable=True, usage=UNKNOWN_USAGE)
 
 
@@ -333,7 +333,7 @@ def error_reason(error: BaseException, mask: Mask = NO_SECRETS) -> str:
 @asynccontextmanager
 async def open_exchange(
     target: RequestTarget, method: str = "GET", body: RequestBody = None, *, stream: bool = False, entry: LedgerEntry | None = None
-) -> AsyncIterator[Any]:
+) -> AsyncIterator[tuple[HttpExchange, aiohttp.ClientResponse]]:
     """The exchange and its response; whatever the network does to them is a ModelError. `entry` is told when it leaves."""
     import aiohttp
 

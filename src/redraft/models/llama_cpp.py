@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
@@ -18,16 +19,18 @@ from typing import Any
 from weakref import WeakSet
 
 from ..errors import ConfigError, ModelError, ModelUnavailableError
+from ..jsontext import replace_lone_surrogates
 from ..protocols import FORMATS, Reply, Request
 from .http_client import REFUSED_USAGE
-from .openai_chat import extra_parameters, own_tool_choice, own_tools, replace_lone_surrogates, request_body, without_none
-from .openai_responses import ErrorBody, StreamAssembler, error_from_status, read_reply, shorten
+from .openai_chat import ExtraBodyTools, extra_parameters, request_body, without_none
+from .openai_responses import ErrorBody, error_from_status, read_reply, shorten
 from .pricing import FREE
+from .sse import StreamAssembler
 
 _INSTALL = "a local: model needs the package xllamacpp: pip install 'redraft[local]'"
 
 
-class LocalModel:
+class LocalModel(ExtraBodyTools):
     """The model in a GGUF file. `context` is what one call may hold in tokens (0: what the model was trained with).
 
     It is loaded on the first call and freed by `aclose`, or with the object. `parallel` calls run at a time, others wait.
@@ -72,16 +75,6 @@ class LocalModel:
         return (
             f"local:{self.path.resolve()}:{now.st_size}:{now.st_mtime_ns}:{self._server_options[0]}:{sorted(self._extra.items())}"
         )
-
-    @property
-    def tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that `extra_body` offers to requests that write."""
-        return own_tools(self._extra)
-
-    @property
-    def tool_choice(self) -> Any:
-        """Whether they must be called."""
-        return own_tool_choice(self._extra)
 
     async def complete(self, request: Request) -> Reply:
         asked = replace_lone_surrogates(without_none(request_body(self.name, request) | extra_parameters(request, self._extra)))
@@ -168,8 +161,7 @@ class _AnswerCollector:
 
 def _start_server(path: Path, context: int, parallel: int, threads: int) -> Any:
     """The engine with the model loaded. (It also listens on a port of this machine: to a key that nobody has.)"""
-    import xllamacpp
-
+    xllamacpp: Any = import_module("xllamacpp")
     wanted = xllamacpp.CommonParams()
     wanted.model.path = str(path)
     wanted.n_ctx, wanted.n_parallel, wanted.verbosity = context, parallel, -1

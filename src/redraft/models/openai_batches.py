@@ -19,11 +19,13 @@ from uuid import uuid4
 import orjson
 
 from ..errors import BadResponseError, ConfigError, ModelError
-from ..jsontext import loads
+from ..jsontext import loads, replace_lone_surrogates
 from ..protocols import Reply, Request
 from .http_client import MAX_BODY_BYTES, REFUSED_USAGE, HttpResponse, RequestTarget, Timeouts, fetch, open_exchange
-from .openai_chat import Chat, replace_lone_surrogates
-from .openai_responses import ErrorBody, LineSplitter, error_from_status, parse_body, parse_retry_after
+from .openai_chat import Chat
+from .openai_responses import ErrorBody, error_from_status, parse_body
+from .rate_limit_headers import parse_retry_after
+from .sse import LineSplitter
 
 ENDPOINT = "/v1/chat/completions"
 COMPLETION_WINDOW = "24h"
@@ -147,7 +149,7 @@ class BatchClient:
         try:
             async with open_exchange(route, stream=True) as (under_way, response):
                 under_way.cap = MAX_RESULT_BYTES
-                async with aclosing(under_way.parts(response)) as parts:
+                async with aclosing(under_way.iter_body(response)) as parts:
                     if response.status != 200:
                         body = route.mask.mask_bytes(b"".join([part async for part in parts]))
                         raise self._error_from_response(response.status, response.headers, body)
@@ -179,7 +181,7 @@ class BatchClient:
             raise self._error_from_response(status, headers, body)
         data = parse_body(body, headers.get("Content-Type", ""))
         if not isinstance(data, dict):
-            raise BadResponseError("sent something that describes no batch", retryable=True, usage=REFUSED_USAGE)
+            raise BadResponseError("sent something that does not describe a batch", retryable=True, usage=REFUSED_USAGE)
         return {**data, "retry_after": parse_retry_after(headers)}
 
     def _error_from_response(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:

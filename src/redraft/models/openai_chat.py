@@ -18,6 +18,7 @@ import orjson
 from .. import checks
 from ..core.records import ToolCall
 from ..errors import ConfigError, ModelError
+from ..jsontext import replace_lone_surrogates
 from ..ledger import current_entry
 from ..masking import (
     Mask,
@@ -43,16 +44,9 @@ from .endpoint_url import (
     warn_plain_http,
 )
 from .http_client import MAX_BODY_BYTES, RequestTarget, Timeouts, fetch, masked_headers, open_exchange
-from .openai_responses import (
-    SSEParser,
-    StreamAssembler,
-    VisibleText,
-    error_from_status,
-    parse_body,
-    parse_error_body,
-    parse_rate_limits,
-    read_reply,
-)
+from .openai_responses import error_from_status, parse_body, parse_error_body, read_reply
+from .rate_limit_headers import parse_rate_limits
+from .sse import SSEParser, StreamAssembler, VisibleText
 
 __all__ = ["Chat", "Timeouts"]
 
@@ -62,7 +56,29 @@ MISSING_KEY_HINT = (
 )
 
 
-class Chat:
+class ExtraBodyTools:
+    """The tools that a model's own parameters (`extra_body`) offer to requests that write, in the form of a task's tools."""
+
+    _extra: dict[str, Any]
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools, with those of OpenAI's earlier parameter `functions` in the present form."""
+        tools, functions = self._extra.get("tools"), self._extra.get("functions")
+        if isinstance(tools, list | tuple) and tools:
+            return tuple(tools)
+        return tuple({"type": "function", "function": f} for f in functions) if isinstance(functions, list | tuple) else ()
+
+    @property
+    def tool_choice(self) -> Any:
+        """Which of them the model must call; None leaves it to the model."""
+        earlier = self._extra.get("function_call")
+        return self._extra.get("tool_choice") or (
+            {"type": "function", "function": earlier} if isinstance(earlier, Mapping) else earlier
+        )
+
+
+class Chat(ExtraBodyTools):
     """A model behind an OpenAI-compatible URL.
 
     `key` is sent as bearer token, to this URL and nowhere else, and shown nowhere; it may also stand in the URL as
@@ -129,16 +145,6 @@ class Chat:
         extra = orjson.dumps(without_secret_fields(self._extra), option=orjson.OPT_SORT_KEYS).decode() if self._extra else ""
         return f"{self.base_url}{query_fingerprint(self._base)}#{self.name}{extra}"
 
-    @property
-    def tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that `extra_body` offers."""
-        return own_tools(self._extra)
-
-    @property
-    def tool_choice(self) -> Any:
-        """Whether they must be called."""
-        return own_tool_choice(self._extra)
-
     async def complete(self, request: Request) -> Reply:
         """One call, one answer."""
         if self._use_stream:
@@ -185,13 +191,13 @@ class Chat:
         async with open_exchange(self.target, "POST", _encode_body(asked), stream=True, entry=entry) as (under_way, response):
             if response.status != 200 or not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                 under_way.cap = MAX_BODY_BYTES
-                body = self.target.mask.mask_bytes(b"".join([part async for part in under_way.parts(response)]))
+                body = self.target.mask.mask_bytes(b"".join([part async for part in under_way.iter_body(response)]))
                 reply = self.parse_response(response.status, masked_headers(response.headers, self.target.mask), body)
                 if reply.text:
                     yield reply.text
                 yield reply
                 return
-            async with aclosing(under_way.parts(response)) as parts, aclosing(_iter_deltas(parts, self.target.mask)) as deltas:
+            async with aclosing(under_way.iter_body(response)) as parts, aclosing(_iter_deltas(parts, self.target.mask)) as deltas:
                 async for delta in deltas:
                     yield _with_rate_limits(delta, response.headers) if isinstance(delta, Reply) else delta
 
@@ -318,20 +324,6 @@ def extra_parameters(request: Request, extra: Mapping[str, Any]) -> dict[str, An
     return {name: value for name, value in extra.items() if name not in left_out}
 
 
-def own_tools(extra: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """The tools that a model's own parameters offer."""
-    tools, functions = extra.get("tools"), extra.get("functions")
-    if isinstance(tools, list | tuple) and tools:
-        return tuple(tools)
-    return tuple({"type": "function", "function": f} for f in functions) if isinstance(functions, list | tuple) else ()
-
-
-def own_tool_choice(extra: Mapping[str, Any]) -> Any:
-    """Whether they must be called, by a model's own parameters."""
-    earlier = extra.get("function_call")
-    return extra.get("tool_choice") or ({"type": "function", "function": earlier} if isinstance(earlier, Mapping) else earlier)
-
-
 def response_format(request: Request) -> dict[str, Any] | None:
     """How the protocol asks for the request's format."""
     if request.format == "text":
@@ -395,12 +387,3 @@ def _dump_json(payload: Mapping[str, Any]) -> bytes:
         return orjson.dumps(payload)
     except TypeError:
         return orjson.dumps(replace_lone_surrogates(payload))
-
-
-def replace_lone_surrogates(value: Any) -> Any:
-    """The value with half surrogate pairs, which are no characters, replaced by U+FFFD and whole ones joined."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, Mapping):
-        return {replace_lone_surrogates(k): replace_lone_surrogates(v) for k, v in value.items()}
-    return [replace_lone_surrogates(v) for v in value] if isinstance(value, list | tuple) else value

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..core.records import Usage
+from ..usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.records import Message, ToolCall, Usage, message_text
+from ..core.records import Message, ToolCall, message_text
 from ..errors import (
     BadResponseError,
     ConfigError,
@@ -20,6 +20,7 @@ from ..errors import (
     ModelTimeoutError,
     ModelUnavailableError,
 )
+from ..jsontext import replace_lone_surrogates
 from ..ledger import current_entry
 from ..masking import (
     Mask,
@@ -31,9 +32,10 @@ from ..masking import (
     without_secret_fields,
 )
 from ..protocols import Format, Reply, Request
+from ..usage import Usage
 from .endpoint_url import check_proxy, redirect_error
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, LoopLocal
-from .openai_chat import extra_parameters, masked_reply, own_tool_choice, own_tools, replace_lone_surrogates, without_none
+from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, without_none
 from .openai_responses import ErrorBody, error_from_status, read_tool_calls, shorten, split_thinking
 from .vendor_clients import apply_http_policy, mask_logs, secrets_of
 
@@ -43,7 +45,7 @@ IMAGE_DOWNLOADING_MODULES = ("pydantic_ai.models.google", "pydantic_ai.models.be
 VENDOR_ALIASES = {"gemini": "google", "google-gla": "google", "google-vertex": "google-cloud", "grok": "xai"}
 
 
-class ProviderModel:
+class ProviderModel(ExtraBodyTools):
     """A vendor's model, as "anthropic:claude-..." or as an object of pydantic-ai's. Keys come from the vendor's variables.
 
     A schema is asked for natively where the model knows how, else it is left to the words of the request. `proxy` is a URL,
@@ -57,6 +59,7 @@ class ProviderModel:
         self._spec = _canonical_spec(spec) if isinstance(spec, str) else spec
         self._timeout = timeout
         self._settings = dict(settings or {})
+        self._extra = self._settings.get("extra_body") or {}
         self._proxy = proxy
         self._models = LoopLocal(self._make_model, _close_model)
         check_proxy(proxy)
@@ -83,16 +86,6 @@ class ProviderModel:
     @property
     def identity(self) -> str:
         return f"provider:{self.name}" + (f"{sorted(without_secret_fields(self._settings).items())}" if self._settings else "")
-
-    @property
-    def tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that the settings' `extra_body` offers to requests that write."""
-        return own_tools(self._settings.get("extra_body") or {})
-
-    @property
-    def tool_choice(self) -> Any:
-        """Whether they must be called."""
-        return own_tool_choice(self._settings.get("extra_body") or {})
 
     async def complete(self, request: Request) -> Reply:
         from pydantic_ai.direct import model_request

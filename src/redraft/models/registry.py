@@ -67,10 +67,21 @@ PREFIXES = ("openai:", *(f"{name}:" for name in LOCAL_SERVERS), "local:", "http:
 
 
 def connect(model: Any, *, env: Mapping[str, str] | None = None, **options: Any) -> Model:
-    """A Model from its name, from a function `(messages) -> text`, or as it is. `options` go to whatever is made.
+    """Return the model that a name means.
 
-    What is made of a name goes through the proxy of REDRAFT_PROXY, unless `proxy` is among the options.
-    Raises ConfigError for a name that says nothing, before anything is sent.
+    A model that is made from a name uses the proxy in REDRAFT_PROXY, unless `proxy` is among the options. Nothing is sent.
+
+    Args:
+        model: A name such as "openai:gpt-4o-mini", a URL such as "http://127.0.0.1:8080/v1#NAME", a function
+            `(messages) -> str`, sync or async, or a `Model`, which is returned as it is.
+        env: Environment in which keys are looked up. None means that of the process.
+        **options: Passed to the client that is made, such as `headers` or `extra_body`.
+
+    Returns:
+        A model, ready to be used as `model` or `judge`.
+
+    Raises:
+        ConfigError: The name means nothing, or its key is missing.
     """
     checks.mapping("env", env, '{"OPENAI_API_KEY": "..."}')
     if isinstance(model, type):
@@ -104,7 +115,8 @@ def _model_from_name(spec: str, env: Mapping[str, str], options: dict[str, Any])
     if prefix in VENDORS:
         from .pydantic_ai import ProviderModel
 
-        return ProviderModel(spec, **{"proxy": env.get("REDRAFT_PROXY", "").strip() or None} | options)
+        with_proxy: dict[str, Any] = {"proxy": env.get("REDRAFT_PROXY", "").strip() or None}
+        return ProviderModel(spec, **with_proxy | options)
     raise ConfigError(_unknown_model_message(spec))
 
 
@@ -117,7 +129,7 @@ def _address_after_prefix_error(prefix: str, name: str) -> ConfigError:
     """The error for `ollama:http://host/v1#NAME`."""
     address, _, named = redacted_model_name(name).partition("#")
     return ConfigError(
-        f"after {prefix}: stands the name of a model, not an address, got {address!r}: write {address}#{named or 'NAME'}"
+        f"after {prefix}: comes the name of a model, not an address, got {address!r}: write {address}#{named or 'NAME'}"
         + (", or set OLLAMA_HOST" if prefix == "ollama" else "")
     )
 
@@ -127,7 +139,7 @@ def _model_at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) ->
     parse_base_url(url)
     if "?" in name:
         shown = redacted_url(url)
-        raise ConfigError(f"the query of an address stands before the name of the model: {shown}?QUERY#NAME")
+        raise ConfigError(f"the query of an address comes before the name of the model: {shown}?QUERY#NAME")
     if not name:
         shown = redacted_url(url)
         raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models` lists the names)")

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import checks
-from ..core.records import Usage
 from ..errors import ModelError
 from ..protocols import Reply, Request
+from ..usage import Usage
 from .functions import as_reply, call_function
 from .pricing import FREE
 
@@ -16,11 +16,18 @@ FREE_CALL = Usage(calls=1)
 
 
 class ScriptedModel:
-    """Gives its answers in order: texts, Replies, functions `(messages) -> text`, and exceptions, which it raises.
+    """A model for tests and examples: it gives prepared answers in order, at no cost.
 
-    `Reply("", tool_calls=(ToolCall("search", '{"q": "rain"}'),))` is an answer that calls a tool. `calls` counts the calls,
-    `messages` holds what was sent in each, `requests` each with all that was asked for. When the answers run out it raises a
-    ModelError. Its tokens and cost are known: none were bought.
+    When the answers run out it raises a ModelError.
+
+    Args:
+        answers: The answers: texts, `Reply` objects, functions `(messages) -> text`, or exceptions, which it raises.
+        name: The name under which it is recorded.
+
+    Attributes:
+        calls: Number of calls so far.
+        messages: The messages of each call.
+        requests: The request of each call, with temperature, tools and so on.
     """
 
     price = FREE

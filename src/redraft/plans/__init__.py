@@ -1,13 +1,110 @@
-"""What to do next: pure functions from a trace to the steps it still lacks."""
+"""What to do next: pure functions from a trace to the steps it still lacks.
+
+A plain function qualifies as a plan. One that takes grades as uncertain offers more (`NoiseAwarePlan`): its priors, the price at
+which it stops, and the reasons for its decisions. No plan writes to anything; the caller records its decisions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Literal, NamedTuple, Self, TypeAlias, get_args
 
+from ..core.engine import Plan
+from ..core.records import Candidate, Outcome, StopReason
 from ..core.steps import Step
 from ..core.trace import Trace
+from ..quality.priors import Priors
 
-Plan: TypeAlias = Callable[[Trace], Sequence[Step]]
+CostUnit: TypeAlias = Literal["calls", "tokens", "usd"]
+COST_UNITS: tuple[str, ...] = get_args(CostUnit)
 
-__all__ = ["Plan"]
+__all__ = ["COST_UNITS", "CostUnit", "NoiseAwarePlan", "Plan", "PlanChoice", "PlanDecision", "outcome_if_stopped"]
+
+
+class PlanChoice(NamedTuple):
+    """A possible next action, its candidate (None: a new draft), the expected gain, and the cost (None: unknown).
+
+    The gain is infinite if the action may repair a broken must, which is worth any price.
+    """
+
+    action: Literal["a refinement", "a new draft", "another grade"]
+    candidate: Candidate | None
+    expected_gain: float
+    cost: float | None
+
+    @property
+    def gain_per_cost(self) -> float:
+        """The gain for each unit of cost: 0 if the cost is unknown, infinite if the step is free."""
+        if self.cost is None:
+            return 0.0 if isfinite(self.expected_gain) else inf
+        return self.expected_gain / self.cost if self.cost else inf
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDecision:
+    """The next steps of a plan, and the choices that were compared for them; None if there was nothing to choose.
+
+    `continues`: whether one of the choices is worth the price.
+    """
+
+    steps: Sequence[Step]
+    choices: Sequence[PlanChoice] | None = None
+    continues: bool = False
+
+
+class NoiseAwarePlan(ABC):
+    """A plan that stops when no step is expected to gain `min_expected_gain` for each `cost_unit` of its cost, given `priors`.
+
+    It is a base class and no protocol because every row of a run is checked for it: that must be fast.
+    """
+
+    @property
+    @abstractmethod
+    def priors(self) -> Priors: ...
+
+    @property
+    @abstractmethod
+    def min_expected_gain(self) -> float: ...
+
+    @property
+    @abstractmethod
+    def cost_unit(self) -> CostUnit: ...
+
+    @property
+    @abstractmethod
+    def drafts(self) -> int:
+        """The number of first drafts."""
+
+    @abstractmethod
+    def decide(self, trace: Trace) -> PlanDecision:
+        """Return the next steps with the choices behind them."""
+
+    @abstractmethod
+    def choices_in(self, unit: CostUnit, trace: Trace, choices: Sequence[PlanChoice]) -> Sequence[PlanChoice]:
+        """Return the choices of a decision with their costs in another unit."""
+
+    @abstractmethod
+    def with_priors(self, priors: Priors) -> Self:
+        """Return the plan with other priors."""
+
+    @abstractmethod
+    def with_price(self, price: float, unit: CostUnit) -> Self:
+        """Return the plan with another `min_expected_gain` and `cost_unit`."""
+
+    @abstractmethod
+    def outcome_if_stopped(self, trace: Trace, reason: StopReason, note: str) -> Outcome:
+        """Return the outcome of a trace that is stopped here from outside."""
+
+    def __call__(self, trace: Trace) -> Sequence[Step]:
+        """Return the next steps."""
+        return self.decide(trace).steps
+
+
+def outcome_if_stopped(plan: Plan, trace: Trace, reason: StopReason, note: str) -> Outcome:
+    """Return the outcome of a trace that is stopped here from outside: the best by what the plan knows of scores."""
+    if isinstance(plan, NoiseAwarePlan):
+        return plan.outcome_if_stopped(trace, reason, note)
+    return Outcome(trace.best.id if trace.best else None, reason, note)

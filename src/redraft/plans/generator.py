@@ -1,4 +1,4 @@
-"""A plan from a story: a generator that yields steps and is handed their records."""
+"""A plan from a generator that yields steps and receives their records."""
 
 from __future__ import annotations
 
@@ -14,18 +14,25 @@ PlanGenerator: TypeAlias = Callable[[Task], Generator[Sequence[Step], list[Recor
 
 
 def plan_from_generator(generator: PlanGenerator) -> Plan:
-    """Tell `story(task)` from the start against each trace; the plan is whatever it is waiting for.
+    """Make a plan from a generator that yields steps and is sent their records.
 
-    The story must be pure: the same records lead it to the same steps. For each wave it is sent the records in the
-    order of its steps; a step that failed comes as a `Failure`.
+    The generator is run from the beginning for every trace, so it must be pure: the same records lead to the same steps. For
+    each list of steps that it yields, it is sent their records in the same order; a step that failed is sent as a `Failure`.
+    When it returns, the work ends.
+
+    Args:
+        generator: A function of a `Task` that returns such a generator.
+
+    Returns:
+        A plan, for the setting `plan`.
     """
 
     def plan(trace: Trace) -> Sequence[Step]:
-        telling = generator(trace.task)
+        running = generator(trace.task)
         try:
-            steps = next(telling)
+            steps = next(running)
             while not (missing := trace.missing(steps)):
-                steps = telling.send([trace.records_by_slot.get(s.slot) or trace.failures[s.slot] for s in steps])
+                steps = running.send([trace.records_by_slot.get(s.slot) or trace.failures[s.slot] for s in steps])
         except StopIteration:
             return []
         return missing

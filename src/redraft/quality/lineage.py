@@ -1,17 +1,18 @@
-"""A trace as belief sees it: which text came from which, what was said of each, and how often somebody looked."""
+"""Reduce a trace to what the measurement model needs: the tree of texts, their scores and how noisy each score is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..core.records import Feedback
+from ..core.records import Candidate, Comparison, Feedback
 from ..core.trace import PanelGrader, Trace
 
 
 class Node(NamedTuple):
-    """A text by its origin. `parent` is its place in the family; `noise` the variance of its score's noise, in terms of that
-    of one look by one grader, None while it is not graded.
+    """A text: its role, the index of its parent, and the noise variance of its score as a multiple of noise_sd**2.
+
+    `noise_weight` is None for a text without a score.
     """
 
     role: str
@@ -20,17 +21,17 @@ class Node(NamedTuple):
 
 
 class TreeShape(NamedTuple):
-    """All of a family but its scores. `share`: the variance of one more look's noise, in the same terms."""
+    """Everything about the texts of a task but their scores. `repeat_noise_weight` is the noise weight of one more score."""
 
     nodes: tuple[Node, ...]
     repeat_noise_weight: float
 
 
 class Observations(NamedTuple):
-    """The texts of a task, each after its parent, and the scores of those that have one.
+    """The texts of a task, parents first, and the scores of those that have one.
 
-    `places` are those of the candidates by id; a text that was there already has that one's. `again`: how many looks there
-    were at texts that had been looked at, and the sum of squares by which looks at the same text differ.
+    `node_indices` maps candidate ids to nodes; candidates with the same content share a node. `repeat_stats` are the
+    degrees of freedom and the sum of squares of repeated scores of the same text.
     """
 
     shape: TreeShape
@@ -39,50 +40,56 @@ class Observations(NamedTuple):
     repeat_stats: tuple[int, float] = (0, 0.0)
 
     def score_at(self, index: int) -> float:
-        """The score of the text in a place, where it has one."""
-        return self.scores[sum(kin.noise_weight is not None for kin in self.shape.nodes[:index])]
+        """Return the score of the node with this index, which must have one."""
+        return self.scores[sum(node.noise_weight is not None for node in self.shape.nodes[:index])]
 
 
 def observe(trace: Trace) -> Observations:
-    """The family of a trace's candidates. Graders that call no model have no noise; who said the same twice was looked at twice."""
-    noisy = llm_graders(trace.scorers)
-    places: dict[int, int] = {}
-    texts: dict[tuple[object, ...], int] = {}
+    """Return the observations in a trace. Identical texts are pooled: their scores count as repeats.
+
+    Graders that call no model have no noise.
+    """
+    noisy_graders = llm_graders(trace.scorers)
+    node_indices: dict[int, int] = {}
+    index_by_content: dict[tuple[object, ...], int] = {}
     origins: list[tuple[str, int | None]] = []
-    grades: list[list[NoisyScore]] = []
-    again: list[tuple[int, float]] = []
+    scores_by_node: list[list[NoisyScore]] = []
+    repeat_stats: list[tuple[int, float]] = []
     for c in trace.candidates:
-        place = places[c.id] = texts.setdefault(c.content_key, len(origins))
-        if place == len(origins):
-            origins.append((c.role, None if c.parent is None else places[c.parent]))
-            grades.append([])
+        index = node_indices[c.id] = index_by_content.setdefault(c.content_key, len(origins))
+        if index == len(origins):
+            origins.append((c.role, None if c.parent is None else node_indices[c.parent]))
+            scores_by_node.append([])
         score = trace.scores[c.id]
         if score is not None and not trace.is_unchanged(c):
-            looks = [repeat_scores(trace.feedback[c.id], seat) for seat, _ in noisy]
-            again += ((len(own) - 1, sum_sq(own)) for own in looks if len(own) > 1)
-            grades[place].append(NoisyScore(score, noise_weight_of(looks, noisy)))
-    again += ((len(some) - 1, between_sum_sq(some)) for some in grades if len(some) > 1 and some[0].noise_weight)
-    whole = [pool_scores(some) if some else None for some in grades]
-    kin = tuple(Node(*origin, grade and grade.noise_weight) for origin, grade in zip(origins, whole, strict=True))
-    scores = tuple(grade.score for grade in whole if grade)
-    shape = TreeShape(kin, sum(share**2 for _, share in noisy))
-    return Observations(shape, scores, places, (sum(more for more, _ in again), sum(squares for _, squares in again)))
+            repeats = [repeat_scores(trace.feedback[c.id], grader) for grader, _ in noisy_graders]
+            repeat_stats += ((len(own) - 1, sum_sq(own)) for own in repeats if len(own) > 1)
+            scores_by_node[index].append(NoisyScore(score, noise_weight_of(repeats, noisy_graders)))
+    repeat_stats += (
+        (len(scores) - 1, between_sum_sq(scores)) for scores in scores_by_node if len(scores) > 1 and scores[0].noise_weight
+    )
+    pooled = [pool_scores(scores) if scores else None for scores in scores_by_node]
+    nodes = tuple(Node(*origin, score and score.noise_weight) for origin, score in zip(origins, pooled, strict=True))
+    shape = TreeShape(nodes, sum(share**2 for _, share in noisy_graders))
+    known_scores = tuple(score.score for score in pooled if score)
+    degrees, squares = sum(n for n, _ in repeat_stats), sum(squares for _, squares in repeat_stats)
+    return Observations(shape, known_scores, node_indices, (degrees, squares))
 
 
 def noise_weight_of(repeat_scores_by_grader: Iterable[Sequence[float]], graders: Iterable[tuple[PanelGrader, float]]) -> float:
-    """The variance of a score's noise, in terms of that of one look by one grader."""
+    """Return the noise variance of a weighted score as a multiple of noise_sd**2."""
     return sum(share**2 / max(1, len(own)) for own, (_, share) in zip(repeat_scores_by_grader, graders, strict=True))
 
 
 class NoisyScore(NamedTuple):
-    """A score of a text, and the variance of its noise in terms of that of one look."""
+    """A score of a text and its noise variance as a multiple of noise_sd**2."""
 
     score: float
     noise_weight: float
 
 
 def pool_scores(scores: Sequence[NoisyScore]) -> NoisyScore:
-    """Several grades of one text as one: each counts by how exact it is."""
+    """Return the mean of several scores of one text, weighted by their precision."""
     if len(scores) == 1:
         return scores[0]
     if not all(grade.noise_weight for grade in scores):
@@ -92,31 +99,40 @@ def pool_scores(scores: Sequence[NoisyScore]) -> NoisyScore:
 
 
 def between_sum_sq(scores: Sequence[NoisyScore]) -> float:
-    """The sum of squares by which grades of one text differ, in terms of one look."""
+    """Return the sum of squared deviations between scores of one text, each scaled to the noise of one score."""
     mean = pool_scores(scores).score
     return sum((grade.score - mean) ** 2 / grade.noise_weight for grade in scores)
 
 
 def llm_graders(panel: Iterable[PanelGrader]) -> list[tuple[PanelGrader, float]]:
-    """The graders whose word depends on chance, with their shares in the score of a candidate: those that ask a model."""
-    scoring = [seat for seat in panel if not seat.compares]
-    counted = [seat for seat in scoring if not seat.must] or scoring
-    whole = sum(seat.weight for seat in counted)
-    return [(seat, seat.weight / whole) for seat in counted if not seat.model_free]
+    """Return the graders that call a model, whose scores are noisy, each with its share in a candidate's score."""
+    scoring = [grader for grader in panel if not grader.compares]
+    counted = [grader for grader in scoring if not grader.must] or scoring
+    total_weight = sum(grader.weight for grader in counted)
+    return [(grader, grader.weight / total_weight) for grader in counted if not grader.model_free]
 
 
 def repeat_scores(views: Iterable[Feedback], grader: PanelGrader) -> list[float]:
-    """The scores of a grader's looks at a text; where a jury is one grader asked again and again, every vote is one."""
+    """Return a grader's repeated scores of one text; for a jury of one grader asked several times, each vote is one."""
     return [score for f in views if f.grader == grader.name for score in vote_scores(f) if score is not None]
 
 
 def vote_scores(view: Feedback) -> list[float | None]:
-    """The scores of which a view was made; of graders that look at different things, its own."""
+    """Return the scores of the votes behind a feedback; its own score where the votes come from different graders."""
     votes = [vote for vote in view.votes if isinstance(vote, Feedback)]
     return [vote.score for vote in votes] if len(votes) > 1 and len({vote.grader for vote in votes}) == 1 else [view.score]
 
 
 def sum_sq(scores: Sequence[float]) -> float:
-    """The sum of squared distances from the mean."""
+    """Return the sum of squared deviations from the mean."""
     mean = sum(scores) / len(scores) if scores else 0.0
     return sum((score - mean) ** 2 for score in scores)
+
+
+def comparison_winner(trace: Trace, pair: Sequence[Candidate]) -> int | None:
+    """Which of two more of the graders that compared them put first, in whatever order they saw them; None for neither."""
+    ids = tuple(sorted(c.id for c in pair))
+    compared = [r for r in trace.records if isinstance(r, Comparison)]
+    duels = [c for c in compared if tuple(sorted(c.ranking)) == ids and c.consistent is not False]
+    lead = sum((d.ranks[ids[0]] < d.ranks[ids[1]]) - (d.ranks[ids[0]] > d.ranks[ids[1]]) for d in duels)
+    return ids[0] if lead > 0 else ids[1] if lead < 0 else None

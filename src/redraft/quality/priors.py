@@ -1,4 +1,4 @@
-"""What is believed of a model and its graders before anything is seen. How finished work teaches it: `learning`."""
+"""The parameters of the measurement model before any score is seen. `fit` learns them from finished tasks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,33 @@ from typing import Any, Self
 
 from .. import checks
 from ..errors import ConfigError
+from ..own_code import fingerprint_name
 
 
+@fingerprint_name("priors")
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """What is believed of a model and its graders before anything is seen, in points of the score.
+    """Initial expectations about a model and its graders, in points of the score (see `redraft.quality`).
 
-    `level`: the mean quality of drafts; `level_sd`: how it differs between tasks, `draft_sd`: between drafts of one task. A
-    refinement turns a quality q into `gain + carry * q`; the gain differs by `gain_sd` between tasks, and by `step_sd`
-    between refinements of one. `noise_sd` is that of one look of a grader that asks a model, `style_sd` its lasting bias for
-    or against a text; a revision inherits the share `kinship` of it, and `drift` on top. `tasks` is how many finished tasks
-    they were learned from; the shipped ones (0) are the middle of what recorded runs and published figures show.
+    A refinement turns quality q into `gain + retention * q`.
 
-    Raises ConfigError for what is no number, or out of range.
+    Args:
+        draft_mean: Mean quality of first drafts.
+        draft_mean_sd: How much it varies between tasks.
+        draft_sd: How much drafts of one task vary.
+        gain: What a refinement adds.
+        gain_sd: How much the gain varies between tasks.
+        retention: Share of its quality that a text keeps when it is refined.
+        step_sd: How much refinements of one text vary.
+        noise_sd: Noise of one score of an LLM grader.
+        bias_sd: Lasting bias of an LLM grader for or against a text.
+        bias_inheritance: Share of this bias that a refinement inherits.
+        bias_drift: Bias that a refinement adds on average.
+        tasks: Number of finished tasks that the values were learned from. The shipped values (0) are the middle of what recorded
+            runs and published figures show.
+
+    Raises:
+        ConfigError: A value is not a number, or out of range.
     """
 
     draft_mean: float = 0.58
@@ -38,18 +52,18 @@ class Priors:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value, least = getattr(self, f.name), -1 if f.name in {"gain", "drift"} else 0
+            value, minimum = getattr(self, f.name), -1 if f.name in {"gain", "bias_drift"} else 0
             if f.name == "tasks":
                 checks.whole_number("priors: tasks", value, 0)
             else:
-                checks.number(f"priors: {f.name}", value, least, 1)
+                checks.number(f"priors: {f.name}", value, minimum, 1)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """From plain data; what is not given is as shipped. Raises ConfigError for what is unknown or out of range."""
+        """Make priors from plain data; missing values are the shipped ones. Raises ConfigError for an unknown name or value."""
         known = [f.name for f in fields(cls)]
         if unknown := [name for name in data if name not in known]:
-            raise ConfigError(f"priors: {checks.unknown_name_message('figure', str(unknown[0]), known)}")
+            raise ConfigError(f"priors: {checks.unknown_name_message('prior', str(unknown[0]), known)}")
         return cls(**data)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Letter case: all lower, all upper, and how many words stand in capitals.
+"""Letter case: all lower, all upper, and the number of words in capitals.
 
-Changing case loses something (which letters were capitals), so these repairs are lossy; code and URLs keep theirs, and a
-text that needs theirs changed cannot be repaired.
+Changing case loses information (which letters were capitals), so these repairs are lossy. Code and URLs are never changed; a text
+that would need it cannot be repaired.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"\w+(?:[-./&]\w+)*")
 
 @dataclass(frozen=True, slots=True)
 class LetterCase:
-    """All letters that have a case are `which`: "lowercase" or "uppercase". A text without such letters does not keep it."""
+    """All letters with a case are "lowercase" or "uppercase". A text without such letters does not meet it."""
 
     case: str
 
@@ -37,7 +37,7 @@ class LetterCase:
         wrong = sum(map(str.isupper if self.case == "lowercase" else str.islower, text))
         ok = text.islower() if self.case == "lowercase" else text.isupper()
         if not ok and not wrong:
-            return Check(ok=False, measurement="no letter that has a case")
+            return Check(ok=False, measurement="no letter with a case")
         return Check(
             ok,
             format_count(wrong, "capital letter" if self.case == "lowercase" else "small letter"),
@@ -65,7 +65,7 @@ def uppercase(argument: str) -> LetterCase:
 
 @dataclass(frozen=True, slots=True)
 class CapitalWords:
-    """So many words all in capital letters. "I", "A" and "U.S." are such words; "X-RAY" and "AND/OR" are one each."""
+    """The number of words all in capital letters. "I", "A" and "U.S." are such words; "X-RAY" and "AND/OR" are one each."""
 
     count: Range
 
@@ -98,7 +98,7 @@ def _capitals(text: str) -> list[Span]:
 
 
 def _lowercase_words(text: str, spans: list[Span], surplus: int) -> Iterator[Edit]:
-    """The last or the first surplus ones (never I or A) in small letters; what opens a sentence keeps one capital."""
+    """Yield the text with the last or first surplus words (never I or A) in small letters; sentences keep a capital."""
     kept = texts.SpanIndex(texts.protected_spans(text))
     long = [span for span in spans if not kept.overlaps(span) and span[1] - span[0] > 1]
     if len(long) < surplus:
@@ -110,7 +110,7 @@ def _lowercase_words(text: str, spans: list[Span], surplus: int) -> Iterator[Edi
 
 
 def _uppercase_words(text: str, missing: int) -> Iterator[Edit]:
-    """The longest words, or the first ones long enough, in capitals."""
+    """Yield the text with the longest words, or the first long ones, in capitals."""
     kept = texts.SpanIndex(texts.protected_spans(text))
     small = [m.span() for m in _TOKEN.finditer(text) if not m[0].isupper() and m[0].isalpha() and not kept.overlaps(m.span())]
     by_size = sorted(small, key=lambda span: (span[0] - span[1], span[0]))
@@ -121,6 +121,6 @@ def _uppercase_words(text: str, missing: int) -> Iterator[Edit]:
             yield Edit(texts.apply_changes(text, changes), f"put {format_count(missing, 'word')} in capitals", lossy=True)
 
 
-@register_kind("capital_words", "how many words stand all in capital letters", "capital_words:<10")
+@register_kind("capital_words", "how many words are all in capital letters", "capital_words:<10")
 def capital_words(argument: str) -> CapitalWords:
     return CapitalWords(parse_range(argument))

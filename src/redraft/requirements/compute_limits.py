@@ -1,8 +1,8 @@
-"""Checks and repairs that no text can hold up: what is small is done at once, the rest in a worker that is stopped at a limit.
+"""Checks and repairs with a limit: short ones run at once, long ones in a worker process that is stopped after a time.
 
-`work` is the measure: characters that are read. A requirement that reads them more than once, or may, says so by a method
-`work(text)`, and for what it proposes by `repair_work(text)`. A requirement that is not ours stays in this process: it is
-its author's business. Nothing here knows a kind.
+The cost is the number of characters that are read. A requirement that reads the text more than once has a method
+`check_cost(text)`, and for its repairs `repair_cost(text)`. Users' requirements run in this process, without a limit. Nothing
+here knows a kind of requirement.
 """
 
 from __future__ import annotations
@@ -14,31 +14,28 @@ from typing import Any
 
 from ..compute import IN_PROCESS, run
 from ..core.cancellation import run_in_thread
+from ..own_code import is_own
 from ..protocols import Check, Requirement
+from .spec import parse
 
 
 async def check(requirement: Requirement, text: str) -> Check:
-    """What the requirement measures. Raises ComputeLimitError where that takes too long: it is unknown then."""
-    if not is_builtin(requirement) or check_cost(requirement, text) <= IN_PROCESS:
+    """Check a text. Raises ComputeLimitError if that takes too long: the result is unknown then."""
+    if not is_own(type(requirement)) or check_cost(requirement, text) <= IN_PROCESS:
         return await run_in_thread(requirement.check, text)
-    what = f"{short_spec(requirement.spec)} could not be checked"
-    return Check(**await run(_check_in_worker, requirement.spec, text, failure_text=what, text_length=len(text)))
-
-
-def is_builtin(requirement: Requirement) -> bool:
-    """Whether it is of a kind that Redraft brings, so that its spec means the same in a worker."""
-    return type(requirement).__module__.startswith(f"{__package__}.")
+    failure = f"{short_spec(requirement.spec)} could not be checked"
+    return Check(**await run(_check_in_worker, requirement.spec, text, failure_text=failure, text_length=len(text)))
 
 
 def check_cost(requirement: Requirement, text: str) -> float:
-    """What a check reads, in characters."""
-    return _cost(requirement, "work", text)
+    """Return how many characters a check reads."""
+    return _cost(requirement, "check_cost", text)
 
 
 def repair_cost(requirements: Sequence[Requirement], text: str) -> float:
-    """The most that checking or repairing one of ours reads, in characters; 0 where none is ours."""
-    ours = filter(is_builtin, requirements)
-    return max((_cost(each, name, text) for each in ours for name in ("work", "repair_work")), default=0)
+    """Return the most characters that checking or repairing one of Redraft's requirements reads; 0 without one."""
+    own = (each for each in requirements if is_own(type(each)))
+    return max((_cost(each, name, text) for each in own for name in ("check_cost", "repair_cost")), default=0)
 
 
 def _cost(requirement: Requirement, name: str, text: str) -> float:
@@ -47,7 +44,7 @@ def _cost(requirement: Requirement, name: str, text: str) -> float:
 
 
 def short_spec(spec: str) -> str:
-    """A spec as a message shows it."""
+    """Return a spec as messages show it."""
     return spec if len(spec) <= 100 else f"{spec[:97]}..."
 
 
@@ -57,7 +54,5 @@ def _check_in_worker(spec: str, text: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def parse_spec(spec: str) -> Requirement:
-    """The requirement that a spec of ours means, which reads no file: a schema stands in it."""
-    from . import parse
-
+    """Return the requirement of a spec that Redraft wrote. It reads no file: a schema is part of the spec."""
     return parse(spec, files=False)

@@ -1,6 +1,6 @@
-"""What a text says: words and phrases that must or must not occur, begin it, end it, or stand alone.
+"""Content of a text: words and phrases that must or must not occur, begin it, or end it.
 
-Nothing here ever writes a missing keyword: only a beginning or an ending that the demand itself spells out is added.
+No repair writes a missing keyword: only a beginning or an ending that the demand itself spells out is added.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .spec import (
 )
 from .text_spans import Span
 
-MIN_SIMILARITY = 90.0  # how alike (of 100) a beginning must be to count as the one that was demanded, misspelt
+MIN_SIMILARITY = 90.0  # of 100: a beginning at least so similar counts as a misspelling of the demanded one
 
 
 @lru_cache(maxsize=256)
 def _pattern(text: str, *, whole_word: bool) -> re.Pattern[str]:
-    """Finds the text whatever its case. `whole`: not inside a word, in scripts that put spaces between words."""
+    """Return a pattern for the text, ignoring case. `whole_word`: not inside a word, in scripts with spaces between words."""
     escaped = re.escape(text)
     if whole_word:
         escaped = ("(?<!\\w)" if _uses_spaces(text[0]) else "") + escaped + ("(?!\\w)" if _uses_spaces(text[-1]) else "")
@@ -49,7 +49,7 @@ def _uses_spaces(char: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """A text so many times, whatever its case; `whole`: as a word of its own, not inside another."""
+    """The number of occurrences of a text, ignoring case; `whole_word`: as a word of its own, not inside another."""
 
     text: str
     count: Range = field(default_factory=lambda: Range(1))
@@ -65,17 +65,17 @@ class Contains:
         return f"contains {'the word ' if self.whole_word else ''}{self.text!r}{times}"
 
     def check(self, text: str) -> Check:
-        count = sum(1 for _ in _pattern(self.text, whole=self.whole_word).finditer(text))
+        count = sum(1 for _ in _pattern(self.text, whole_word=self.whole_word).finditer(text))
         return Check(count in self.count, f"{self.text!r} occurs {format_count(count, 'time')}", self.count.nearness(count))
 
     @property
     def editable(self) -> bool:
-        """Only what is there too often can be repaired."""
+        """Only too many occurrences can be repaired."""
         return self.count.maximum is not None
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Drops sentences with it when there are too many; never adds any."""
-        spots = [m.span() for m in _pattern(self.text, whole=self.whole_word).finditer(text)]
+        """Drop sentences with the text if there are too many occurrences; never add any."""
+        spots = [m.span() for m in _pattern(self.text, whole_word=self.whole_word).finditer(text)]
         if self.count.surplus(len(spots)):
             yield from _drop_occurrences(text, spots, self.count)
 
@@ -85,7 +85,7 @@ def _times_text(count: Range) -> str:
 
 
 def _drop_occurrences(text: str, spots: Sequence[Span], count: Range) -> Iterator[Edit]:
-    """Without sentences that hold a spot, from the end or from the beginning, until the count fits."""
+    """Yield the text without sentences that hold an occurrence, from the end or the beginning, until the count fits."""
     holders = _sentences_with(text, spots)
     for order in (holders[::-1], holders):
         left, chosen = len(spots), []
@@ -99,7 +99,7 @@ def _drop_occurrences(text: str, spots: Sequence[Span], count: Range) -> Iterato
 
 
 def _sentences_with(text: str, spots: Sequence[Span]) -> list[tuple[Span, int]]:
-    """The sentences that may be dropped and hold a spot, with how many."""
+    """Return the removable sentences with occurrences, and how many each holds."""
     spans = texts.removable_spans(text)
     among = texts.SpanIndex(spots)
     starts = [start for start, _ in spots]
@@ -107,19 +107,19 @@ def _sentences_with(text: str, spots: Sequence[Span]) -> list[tuple[Span, int]]:
     return [(span, bisect_left(starts, span[1]) - bisect_left(starts, span[0])) for span in holders[:500]]
 
 
-@register_kind("contains", "a text, whatever its case, perhaps inside a word; with how often", "contains:war>=8")
+@register_kind("contains", "a text, ignoring case, even inside a word; optionally how often", "contains:war>=8")
 def contains(argument: str) -> Contains:
     return Contains(*parse_text_count(argument))
 
 
-@register_kind("contains_word", "a word or phrase, not inside another word; with how often", "contains_word:peace=2-4")
+@register_kind("contains_word", "a word or phrase, not inside another word; optionally how often", "contains_word:peace=2-4")
 def contains_word(argument: str) -> Contains:
     return Contains(*parse_text_count(argument), whole_word=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ContainsNone:
-    """None of these words or phrases, whatever their case; inside another word they do not count."""
+    """None of these words or phrases occurs, ignoring case; inside another word they do not count."""
 
     phrases: tuple[str, ...]
 
@@ -132,12 +132,12 @@ class ContainsNone:
         return f"contains none of {', '.join(map(repr, self.phrases))}"
 
     def check(self, text: str) -> Check:
-        found = [each for each in self.phrases if _pattern(each, whole=True).search(text)]
+        found = [each for each in self.phrases if _pattern(each, whole_word=True).search(text)]
         measured = f"contains {', '.join(map(repr, found))}" if found else "contains none of them"
         return Check(not found, measured, NO_OCCURRENCES.nearness(len(found)))
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        spots = sorted(m.span() for each in self.phrases for m in _pattern(each, whole=True).finditer(text))
+        spots = sorted(m.span() for each in self.phrases for m in _pattern(each, whole_word=True).finditer(text))
         among = texts.SpanIndex(texts.merge_spans(spots))
         chosen = [span for span in texts.removable_spans(text) if among.overlaps(span)]
         yield from drop_sentences(text, chosen)
@@ -150,7 +150,7 @@ def contains_none(argument: str) -> ContainsNone:
 
 @dataclass(frozen=True, slots=True)
 class StartsWith:
-    """Begins with a text, whatever its case; white space before it does not count."""
+    """The text begins with another, ignoring case and leading white space."""
 
     text: str
 
@@ -168,11 +168,11 @@ class StartsWith:
         return Check(ok, f"starts with {start[: max(20, min(len(self.text), 80))]!r}")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Cuts what stands before it, mends a beginning that is almost it, or puts it in front."""
+        """Cut what precedes it, mend a beginning that is similar, or insert it."""
         wanted = self.text.strip()
-        found = _pattern(wanted, whole=False).search(text)
+        found = _pattern(wanted, whole_word=False).search(text)
         if found:
-            yield Edit(text[found.start() :], f"cut what stood before {_abbreviate(wanted)}", lossy=True)
+            yield Edit(text[found.start() :], f"cut what preceded {_abbreviate(wanted)}", lossy=True)
         elif almost := _near_match_end(text, wanted):
             yield Edit(wanted + text[almost:], f"restored the beginning {_abbreviate(wanted)}")
         elif text.strip():
@@ -185,7 +185,7 @@ def _abbreviate(text: str) -> str:
 
 
 def _near_match_end(text: str, beginning: str) -> int:
-    """Where a beginning ends that is almost the wanted one; 0 if there is none."""
+    """Return the end of a beginning that is similar to the wanted one; 0 if there is none."""
     from rapidfuzz import fuzz
 
     ends = [end for _, end in texts.lines(text[: 2 * len(beginning) + 200])[:12]]
@@ -194,14 +194,14 @@ def _near_match_end(text: str, beginning: str) -> int:
     return end if score >= MIN_SIMILARITY else 0
 
 
-@register_kind("starts_with", "how it begins, whatever the case", "starts_with:Dear Ms. Lee")
+@register_kind("starts_with", "how it begins, ignoring case", "starts_with:Dear Ms. Lee")
 def starts_with(argument: str) -> StartsWith:
     return StartsWith(parse_text(argument))
 
 
 @dataclass(frozen=True, slots=True)
 class EndsWith:
-    """Ends with a text, whatever its case; white space and double quotes after it do not count."""
+    """The text ends with another, ignoring case, trailing white space and double quotes."""
 
     text: str
 
@@ -219,11 +219,11 @@ class EndsWith:
         return Check(ok, f"ends with {end[-max(20, min(len(self.text), 80)) :]!r}")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Cuts what follows its last occurrence, or adds it at the end."""
+        """Cut what follows its last occurrence, or add it at the end."""
         wanted = self.text.strip()
         body = text.rstrip()
         quoted = '"' if len(body) > 1 and body.lstrip()[0] == body[-1] == '"' else ""
-        found = [m.end() for m in _pattern(wanted, whole=False).finditer(text)]
+        found = [m.end() for m in _pattern(wanted, whole_word=False).finditer(text)]
         if found:
             yield Edit(text[: found[-1]] + quoted, f"cut what followed {_abbreviate(wanted)}", lossy=True)
         elif body:
@@ -232,14 +232,14 @@ class EndsWith:
                 yield Edit(body + gap + wanted + quoted, f"added {_abbreviate(wanted)} at the end")
 
 
-@register_kind("ends_with", "how it ends, whatever the case", "ends_with:Yours, Ann")
+@register_kind("ends_with", "how it ends, ignoring case", "ends_with:Yours, Ann")
 def ends_with(argument: str) -> EndsWith:
     return EndsWith(parse_text(argument))
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Holds one of these texts, spelt exactly so."""
+    """One of these texts occurs, spelt exactly like this."""
 
     options: tuple[str, ...]
 
@@ -256,7 +256,7 @@ class OneOf:
         return Check(bool(found), f"says {', '.join(map(repr, found))}" if found else "says none of them")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Mends the spelling of the only one that is there but for case and closing marks."""
+        """Correct the case and closing mark of the only option that occurs otherwise."""
         near = [(found, option) for option in self.options if (found := _loose_pattern(option).search(text))]
         if len(near) == 1:
             found, option = near[0]
@@ -278,7 +278,7 @@ def one_of(argument: str) -> OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """One letter (or any character) so many times, whatever its case."""
+    """The number of occurrences of one letter (or any character), ignoring case."""
 
     letter: str
     count: Range
@@ -296,13 +296,13 @@ class Letters:
         return Check(count in self.count, f"{self.letter!r} occurs {format_count(count, 'time')}", self.count.nearness(count))
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Drops sentences with it when there are too many."""
-        spots = [m.span() for m in _pattern(self.letter, whole=False).finditer(text)]
+        """Drop sentences with the letter if there are too many."""
+        spots = [m.span() for m in _pattern(self.letter, whole_word=False).finditer(text)]
         if self.count.surplus(len(spots)):
             yield from _drop_occurrences(text, spots, self.count)
 
 
-@register_kind("letters", "how often one letter occurs, whatever its case", "letters:e<10")
+@register_kind("letters", "how often one letter occurs, ignoring case", "letters:e<10")
 def letters(argument: str) -> Letters:
     letter, count = parse_text_count(argument)
     if len(letter) != 1:
@@ -315,7 +315,7 @@ _SENTENCE_EDGE = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class NoDuplicateSentences:
-    """No sentence of two words or more stands twice, whatever its case, spacing and marks."""
+    """No sentence of two or more words occurs twice, ignoring case, spacing and punctuation."""
 
     @property
     def spec(self) -> str:
@@ -351,18 +351,18 @@ def _normalise(sentence: str) -> str:
     return plain if " " in plain or not plain.isascii() else ""
 
 
-@register_kind("no_duplicate_sentences", "no sentence stands twice", "no_duplicate_sentences")
+@register_kind("no_duplicate_sentences", "no sentence occurs twice", "no_duplicate_sentences")
 def no_duplicate_sentences(argument: str) -> NoDuplicateSentences:
     no_argument(argument)
     return NoDuplicateSentences()
 
 
-PATTERN_TIMEOUT = 0.5  # seconds a pattern may take
+PATTERN_TIMEOUT = 0.5  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RegexMatch:
-    """A regular expression (of the `regex` library) found somewhere; whether one that takes too long is kept is unknown."""
+    """A regular expression (of the `regex` library) matches somewhere. If the search takes too long, the result is unknown."""
 
     pattern: str
 
@@ -378,7 +378,7 @@ class RegexMatch:
         return f"matches {self.pattern!r}"
 
     def check(self, text: str) -> Check:
-        """Whether it is found. Raises ComputeLimitError when that takes longer than half a second, or too much memory."""
+        """Search for the pattern. Raises ComputeLimitError if that takes longer than half a second, or too much memory."""
         try:
             found = _compile_pattern(self.pattern).search(text, timeout=PATTERN_TIMEOUT)
         except (TimeoutError, RecursionError, MemoryError) as error:
@@ -402,9 +402,9 @@ def _compile_pattern(pattern: str) -> Any:
     try:
         return regex.compile(pattern)
     except (regex.error, OverflowError, RecursionError, ValueError, KeyError, IndexError) as error:
-        raise ConfigError(f"{pattern!r} is no pattern of the regex library: {error}") from None
+        raise ConfigError(f"{pattern!r} is not a pattern of the regex library: {error}") from None
 
 
-@register_kind("regex", "a pattern of the `regex` library found somewhere", r"regex:\d{4}-\d{2}-\d{2}")
+@register_kind("regex", "a pattern of the `regex` library matches somewhere", r"regex:\d{4}-\d{2}-\d{2}")
 def regex_match(argument: str) -> RegexMatch:
     return RegexMatch(parse_text(argument))

@@ -1,8 +1,8 @@
-"""JSON: that the text is JSON, and that it follows a JSON schema.
+"""JSON: the text is JSON, and follows a JSON schema.
 
-A schema is part of the requirement (a file is read once, when the spec is). Nothing is fetched: a reference that leaves
-the schema is an error. All patterns of a schema together have one time limit for a text. What else a schema may cost is
-estimated from its size with every reference written out (`work`).
+A schema is part of the requirement; a file is read once, when the spec is parsed. Nothing is fetched: a reference out of the schema
+is an error. All patterns of a schema together have one time limit for each text. The other costs of a schema are estimated from
+its size with every reference expanded (`check_cost`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ from time import monotonic
 from typing import Any
 
 from ..checks import read_error_message
+from ..documents import read_small_text
 from ..errors import ComputeLimitError, ConfigError
 from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
-from ..small_files import read_small_text
 from .content import PATTERN_TIMEOUT
 from .schema_summary import is_schema, schema_outline
 from .spec import is_encodable, no_argument, register_kind
 
-MAX_REPAIR_CHARS = 100_000  # characters; a longer text is not mended
-REPAIR_COST_PER_CHAR = (
-    32  # times a character is read when JSON is mended; measured: more than json-repair's worst in 512 characters
-)
-SCHEMA_VALUES_PER_CHAR = 64  # values of a schema that are held against a character in the time in which others read it once
+MAX_REPAIR_CHARS = 100_000  # a longer text is not repaired
+REPAIR_COST_PER_CHAR = 32  # reads of each character by json-repair; measured: more than its worst case in 512 characters
+SCHEMA_VALUES_PER_CHAR = 64  # values of a schema that are checked in the time of reading a character once
 
 _FENCE_LINES = re.compile(r"\A```[A-Za-z]*[ \t]*\r?\n?|\r?\n?```\Z")
 _BLOCK = re.compile(r"```(?:json|JSON|Json)?[ \t]*\r?\n([^`]*)```")
@@ -38,7 +36,7 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 def parse_json(text: str) -> Any:
-    """The value that a text is as JSON (RFC 8259: no NaN), bare or in one code fence. Raises ValueError, saying why not."""
+    """Return the value of a text as JSON (RFC 8259: no NaN), bare or in one code fence. Raises ValueError with the reason."""
     try:
         return json.loads(_FENCE_LINES.sub("", text.strip()).strip(), parse_constant=reject_constant)
     except RecursionError:
@@ -65,7 +63,7 @@ class JsonText:
         return Check(ok=True, measurement="parses")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Takes away what stands around the JSON; only where that is not enough, mends its syntax."""
+        """Remove the text around the JSON; only if that is not enough, repair its syntax."""
         whole = [edit for edit in unwrap_json(text) if self.check(edit.text).ok]
         yield from whole
         if not whole and len(text) <= MAX_REPAIR_CHARS:
@@ -76,7 +74,7 @@ class JsonText:
 
 
 def unwrap_json(text: str) -> Iterator[Edit]:
-    """The fenced block, or the stretch from the first bracket to the last, without what stands around it."""
+    """Yield the fenced blocks, and the text from the first bracket to the last."""
     inner = [m[1] for m in _BLOCK.finditer(text)]
     first = min((i for i in (text.find("{"), text.find("[")) if i >= 0), default=-1)
     last = max(text.rfind("}"), text.rfind("]"))
@@ -84,7 +82,7 @@ def unwrap_json(text: str) -> Iterator[Edit]:
         inner.append(text[first : last + 1])
     for piece in inner:
         if piece.strip() and piece.strip() != text.strip():
-            yield Edit(piece.strip(), "removed what stood around the JSON", lossy=True)
+            yield Edit(piece.strip(), "removed the text around the JSON", lossy=True)
 
 
 def _repair_syntax(text: str) -> Iterator[Edit]:
@@ -94,11 +92,11 @@ def _repair_syntax(text: str) -> Iterator[Edit]:
             continue
         value = _parse_leniently(start)
         if value:
-            yield Edit(dump_like(value, text), "mended the JSON syntax", lossy=True)
+            yield Edit(dump_like(value, text), "repaired the JSON syntax", lossy=True)
 
 
 def _parse_leniently(text: str) -> Any:
-    """What json-repair makes of it, if that is an object or a list."""
+    """Return what json-repair makes of it, if that is an object or a list, else None."""
     import json_repair
 
     try:
@@ -109,7 +107,7 @@ def _parse_leniently(text: str) -> Any:
 
 
 def dump_like(value: Any, original: str) -> str:
-    """The value as JSON, on several lines if `like` was."""
+    """Return the value as JSON, on several lines if the original is."""
     indent = 2 if "\n" in original.strip() else None
     plain = json.dumps(value, ensure_ascii=False, indent=indent)
     return plain if is_encodable(plain) else json.dumps(value, indent=indent)
@@ -139,7 +137,7 @@ class JsonSchema:
         return f"JSON that follows the schema {schema_outline(json.loads(self.schema))}"
 
     def check(self, text: str) -> Check:
-        """Whether it follows the schema. Raises ComputeLimitError when its patterns together take longer than half a second."""
+        """Check the schema. Raises ComputeLimitError if its patterns together take longer than half a second."""
         try:
             value = parse_json(text)
         except ValueError as error:
@@ -160,7 +158,7 @@ class JsonSchema:
         return REPAIR_COST_PER_CHAR * len(text)
 
     def find_error(self, value: Any) -> str:
-        """What is wrong with a value, and where; "" if nothing is. Raises TimeoutError where its patterns take too long."""
+        """Return what is wrong with a value, and where; "" if nothing is. Raises TimeoutError if its patterns take too long."""
         from jsonschema.exceptions import best_match
         from referencing.exceptions import Unresolvable
 
@@ -173,12 +171,12 @@ class JsonSchema:
             return f"cannot be measured: the schema refers to something outside itself: {str(unresolvable)[:200]}"
         except (TimeoutError, MemoryError):
             raise
-        except Exception as other:  # noqa: BLE001  (the library raises anything for a schema that its metaschema lets pass)
+        except Exception as other:  # noqa: BLE001  (the library raises anything for a schema that its metaschema accepts)
             return f"cannot be measured: the schema cannot be followed: {type(other).__name__}: {str(other)[:200]}"
         return f"{error.json_path}: {error.message[:200]}" if error else ""
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """As for JSON; then values of the wrong type that are written as the right one, and properties that are not allowed."""
+        """Repair as for JSON; then convert values to the right type, and remove forbidden properties."""
         schema = json.loads(self.schema)
         for edit in (Edit(text, ""), *JsonText().repairs(text)):
             try:
@@ -198,7 +196,7 @@ def _sorted_json(value: Any) -> str:
 
 
 def coerce_to_schema(value: Any, schema: Any) -> Any:
-    """The value with its leaves coerced to the types of the schema where exact, and without forbidden properties."""
+    """Return the value with its leaves converted to the types of the schema if that is exact, without forbidden properties."""
     if not isinstance(schema, dict):
         return value
     if isinstance(value, dict):
@@ -211,7 +209,7 @@ def coerce_to_schema(value: Any, schema: Any) -> Any:
 
 
 def _coerce_leaf(value: Any, json_type: Any) -> Any:
-    """A "5" to 5 and back, "true" to true: only where nothing is lost by it."""
+    """Convert "5" to 5 and back, "true" to true: only if nothing is lost."""
     if json_type == "string" and isinstance(value, int | float):
         return json.dumps(value)
     if not isinstance(value, str):
@@ -237,7 +235,7 @@ def json_schema(argument: str) -> JsonSchema:
         schema = strict_loads(source)
         written = canonical_json(schema, finite=True)
     except ValueError as error:
-        raise ConfigError(f"{where} is no JSON that can be read: {error}") from None
+        raise ConfigError(f"{where} is not readable JSON: {error}") from None
     if not isinstance(schema, dict):
         raise ConfigError(f"a schema is a JSON object, got {type(schema).__name__}" + ("" if inline else f" in {argument!r}"))
     if not inline and not is_schema(schema):
@@ -255,14 +253,14 @@ def _read_schema_file(path: str) -> str:
 
 
 def canonical_json(schema: Any, *, finite: bool = False) -> str:
-    """The same JSON always written the same way. With `finite`, ValueError for NaN and infinity, which are no JSON."""
+    """Return the same text for the same JSON. With `finite`, raise ValueError for NaN and infinity, which are not JSON."""
     plain = json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=not finite)
     return plain if is_encodable(plain) else json.dumps(schema, sort_keys=True, separators=(",", ":"))
 
 
 @lru_cache(maxsize=64)
 def _validator(schema: str) -> Any:
-    """A validator that fetches nothing and lets no pattern run for long. Raises ConfigError for a bad schema."""
+    """Return a validator that fetches nothing and limits the time of patterns. Raises ConfigError for a bad schema."""
     from jsonschema import validators
     from jsonschema.exceptions import SchemaError
     from referencing import Registry
@@ -273,7 +271,7 @@ def _validator(schema: str) -> Any:
         cls.check_schema(value)
     except SchemaError as error:
         raise ConfigError(f"the schema is not valid: {error.json_path}: {error.message[:200]}") from None
-    except Exception as error:  # noqa: BLE001  (the library raises anything for what is no schema)
+    except Exception as error:  # noqa: BLE001  (the library raises anything for a value that is not a schema)
         raise ConfigError(f"the schema is not valid: {type(error).__name__}: {str(error)[:200]}") from None
     if '"patternProperties"' in schema:
         raise ConfigError("patternProperties is not supported: its patterns would run without a time limit")
@@ -284,9 +282,9 @@ def _validator(schema: str) -> Any:
 
 
 def _evolve_same_class(cls: Any) -> Any:
-    """How a validator becomes that of a part of its schema: one of the same class.
+    """Return the method that makes the validator of a part of the schema, with the same class.
 
-    The library's own way takes the class that a `$schema` in the part names, whose patterns have no time limit.
+    The library's own method takes the class that a `$schema` in the part names, whose patterns have no time limit.
     """
     kept = [field for field in cls.__attrs_attrs__ if field.init]
 
@@ -296,9 +294,7 @@ def _evolve_same_class(cls: Any) -> Any:
     return evolve
 
 
-_pattern_deadline: ContextVar[float] = ContextVar(
-    "_patterns_end"
-)  # of the monotonic clock: when a check's time for patterns is over
+_pattern_deadline: ContextVar[float] = ContextVar("_pattern_deadline")  # by the monotonic clock
 
 
 def _check_pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
@@ -312,7 +308,7 @@ def _check_pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -
         try:
             found = regex.search(pattern, instance, timeout=left)
         except regex.error as error:
-            yield ValidationError(f"{pattern!r} is no pattern: {error}")
+            yield ValidationError(f"{pattern!r} is not a pattern: {error}")
             return
         if not found:
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
@@ -330,7 +326,7 @@ def _check_unique_items(_validator: Any, unique: Any, instance: Any, _schema: An
 
 
 def _normalise_numbers(value: Any) -> Any:
-    """The value with 1.0 as 1, which JSON Schema takes for equal."""
+    """Return the value with 1.0 as 1, which JSON Schema takes for equal."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
@@ -340,7 +336,7 @@ def _normalise_numbers(value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _expanded_size(schema: str) -> float:
-    """How many values the schema holds when every reference in it is written out; infinite where that does not end."""
+    """Return the number of values in the schema with every reference expanded; infinite for a cycle."""
     try:
         return _SchemaSize(json.loads(schema)).size()
     except RecursionError:
@@ -348,11 +344,11 @@ def _expanded_size(schema: str) -> float:
 
 
 class _SchemaSize:
-    """Counts the values of a schema. What a reference leads to is counted once and added wherever it is referred to."""
+    """Counts the values of a schema. The target of a reference is counted once and added for each reference to it."""
 
     def __init__(self, schema: Any) -> None:
         self._root = schema
-        self._sizes: dict[str, float] = {"#": inf}  # a reference that is being followed leads into a circle
+        self._sizes: dict[str, float] = {"#": inf}  # infinite while a reference is followed: reaching it again is a cycle
 
     def size(self) -> float:
         return self._node_size(self._root)
@@ -374,7 +370,7 @@ class _SchemaSize:
         return self._sizes[reference]
 
     def _resolve_pointer(self, reference: str) -> Any:
-        """What a pointer within the schema leads to; what is no such pointer leads nowhere that can be counted."""
+        """Return the target of a pointer within the schema; for any other reference, something of infinite size."""
         node = self._root
         for step in reference.removeprefix("#/").split("/"):
             name = step.replace("~1", "/").replace("~0", "~")

@@ -1,8 +1,7 @@
-"""Which script a text is written in, and which language.
+"""The script and the language of a text.
 
-A script is counted letter by letter. A language is guessed by langdetect (the extra `language`; offline, its profiles in
-the package), always with the same seed; without it only languages that have a script to themselves can be told.
-Neither can be repaired by form: no translating here.
+A script is determined letter by letter. A language is guessed by langdetect (the extra `language`; offline), always with the same
+seed; without it only languages with a script of their own can be recognised. Neither can be repaired without a model.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from . import text_spans as texts
 from .spec import register_kind
 
 MIN_SHARE = 0.5  # of the letters
-MAX_DETECTION_CHARS = 20_000  # characters that a language is guessed by
+MAX_DETECTION_CHARS = 20_000  # used to guess the language
 
 _SINGLE_SCRIPTS = (
     "arabic armenian bengali cyrillic devanagari ethiopic georgian greek gujarati gurmukhi han hangul hebrew hiragana "
@@ -94,7 +93,7 @@ def _suggestion(name: str, names: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """The text without code and URLs; all of it where nothing else has a letter."""
+    """Return the text without code and URLs; the whole text if nothing else has a letter."""
     pieces, last = [], 0
     for start, end in texts.protected_spans(text):
         pieces.append(text[last:start])
@@ -104,10 +103,10 @@ def _prose(text: str) -> str:
 
 
 def script_share(text: str, name: str) -> float | None:
-    """The share of the letters that are of a script; None when there are no letters."""
-    letters, those = _letters(), _letters(name)
+    """Return the share of the letters that are of a script; None without letters."""
+    letters, script_letters = _letters(), _letters(name)
     count = sum(1 for _ in letters.finditer(text))
-    return sum(1 for _ in those.finditer(text)) / count if count else None
+    return sum(1 for _ in script_letters.finditer(text)) / count if count else None
 
 
 @cache
@@ -117,14 +116,14 @@ def _letters(name: str = "") -> Any:
     return regex.compile(rf"(?V1)[\p{{L}}&&[{SCRIPTS[name]}]]" if name else r"\p{L}")
 
 
-@register_kind("script", "the script most letters are of", "script:cyrillic")
+@register_kind("script", "the script of most letters", "script:cyrillic")
 def script(argument: str) -> Script:
     return Script(argument.lower())
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """Written in a language, by its ISO 639-1 code; guessed, so short texts may be misjudged."""
+    """The text is in a language, given by its ISO 639-1 code. It is guessed: short texts may be misjudged."""
 
     code: str
 
@@ -149,7 +148,7 @@ class Language:
         if self.code not in _detectable_codes():
             return Script(OWN_SCRIPT[self.code]).check(text)
         found = _detect_language(prose)
-        return Check(found == self.code, f"the language looks like {found!r}" if found else "the language cannot be told")
+        return Check(found == self.code, f"the language looks like {found!r}" if found else "the language is not recognised")
 
     editable: ClassVar[bool] = False
 
@@ -160,27 +159,27 @@ class Language:
 
 @cache
 def _detector_factory() -> Any:
-    """A factory of langdetect's, one of our own; None where it is not installed."""
+    """Return a factory of langdetect with a state of its own; None if it is not installed."""
     try:
-        made: Any = import_module("langdetect.detector_factory")
+        module: Any = import_module("langdetect.detector_factory")
     except ImportError:
         return None
-    factory = made.DetectorFactory()
-    factory.load_profile(made.PROFILES_DIRECTORY)
+    factory = module.DetectorFactory()
+    factory.load_profile(module.PROFILES_DIRECTORY)
     return factory
 
 
 @cache
 def _detectable_codes() -> frozenset[str]:
-    """The codes that can be guessed; Chinese is one language here, whatever its script."""
+    """Return the codes that can be guessed; Chinese is one language here, whatever its script."""
     return frozenset(code.partition("-")[0] for code in _detector_factory().get_lang_list()) if _detector_factory() else frozenset()
 
 
 def _detect_language(text: str) -> str | None:
-    """The code of the likeliest language; None where nothing in the text tells."""
+    """Return the code of the likeliest language; None if the text gives no hint."""
     failed = import_module("langdetect.lang_detect_exception").LangDetectException
     detector = _detector_factory().create()
-    detector.seed = 0  # it draws at random: this makes it say the same of the same text, always
+    detector.seed = 0  # it samples at random: with a seed the same text always gets the same answer
     detector.append(text)
     try:
         return str(detector.detect()).partition("-")[0]

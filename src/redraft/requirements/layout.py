@@ -1,6 +1,6 @@
-"""How a text is laid out: bullets, headings, sections, parts between separators, how a paragraph begins.
+"""Layout of a text: bullets, headings, sections, parts between separators, the beginning of a paragraph.
 
-Repairs turn what already is a list, a heading or a separator in another dress into the form that is asked for.
+Repairs rewrite lists, headings and separators that are there in another form into the form that is asked for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RULE = re.compile(r"^[^\S\r\n]*(?:(?:-[ \t]?){3,}|(?:\*[ \t]?){3,}|(?:_[ \t]?){
 
 @dataclass(frozen=True, slots=True)
 class Bullets:
-    """So many lines that begin with the Markdown bullets * or -."""
+    """The number of lines that begin with the Markdown bullets * or -."""
 
     count: Range
 
@@ -52,7 +52,7 @@ class Bullets:
 
 
 def _add_bullets(text: str, missing: int) -> Iterator[Edit]:
-    """Other markers made bullets; else the last lines, or the last sentences."""
+    """Yield the text with other list markers as bullets; else with the last lines, or sentences, as bullets."""
     for patterns in ((_OTHER_BULLET,), (_NUMBERED_ITEM,), (_OTHER_BULLET, _NUMBERED_ITEM)):
         changed = text
         for pattern in patterns:
@@ -74,7 +74,7 @@ _BLOCK_START = re.compile(r"[^\S\r\n]*(?:#|[-*+|>]|`{3}|~{3})")
 
 
 def _sentences_as_bullets(text: str, missing: int) -> Iterator[Edit]:
-    """The sentences of one paragraph, or the last ones of it, one a line."""
+    """Yield the text with the sentences of one paragraph, or its last ones, as bullets."""
     kept = texts.SpanIndex(texts.protected_spans(text))
     free = [span for span in texts.pieces(text) if not kept.overlaps(span)]
     for start, end in reversed(texts.paragraphs(text)[-6:]):
@@ -93,7 +93,7 @@ def _whitespace_start(text: str, at: int, minimum: int) -> int:
 
 
 def _remove_bullets(text: str, spans: Sequence[Span], surplus: int) -> Iterator[Edit]:
-    """Rules of hyphens taken out, nested bullets drawn into their parents, the last ones made one."""
+    """Yield the text without horizontal rules, with nested bullets joined to their parents, or with the last ones joined."""
     kept = texts.SpanIndex(texts.fenced_blocks(text))
     rules = [m.span() for m in _RULE.finditer(text) if not kept.overlaps(m.span())]
     if rules:
@@ -107,7 +107,7 @@ def _remove_bullets(text: str, spans: Sequence[Span], surplus: int) -> Iterator[
     plain = [span for span in free if not text[slice(*span)].strip(" \t*-").startswith("*")][-surplus:]
     if len(plain) == surplus:
         changes = [(a, a + _mark_length(text[a:b]), "") for a, b in plain]
-        yield Edit(texts.apply_changes(text, changes), f"took the bullets from {format_count(surplus, 'line')}")
+        yield Edit(texts.apply_changes(text, changes), f"removed the bullets from {format_count(surplus, 'line')}")
 
 
 def _mark_length(line: str) -> int:
@@ -116,7 +116,7 @@ def _mark_length(line: str) -> int:
 
 
 def _join_bullets(text: str, spans: Sequence[Span], noun: str) -> Edit:
-    """These bullets at the end of the line before them."""
+    """Return the text with these bullets joined to the line before them."""
     changes = []
     for a, b in spans:
         start = _whitespace_start(text, a, 0)
@@ -141,14 +141,14 @@ def _headings(text: str) -> list[tuple[Span, str]]:
 
 
 def _heading_name(line: str) -> str:
-    """The name that a heading line bears, without marks and numbering."""
+    """Return the name in a heading line, without marks and numbering."""
     bare = line.strip().strip(_NAME_MARKS)
     return _LIST_NUMBER.sub("", bare, count=1).strip(_NAME_MARKS)
 
 
 @dataclass(frozen=True, slots=True)
 class Headings:
-    """So many Markdown headings (# so)."""
+    """The number of Markdown headings (# like this)."""
 
     count: Range
 
@@ -158,7 +158,7 @@ class Headings:
 
     @property
     def demand(self) -> str:
-        return f"{self.count.description} headings (# so)"
+        return f"{self.count.description} headings (# like this)"
 
     def check(self, text: str) -> Check:
         found = len(_headings(text))
@@ -174,7 +174,7 @@ class Headings:
 
 
 def _add_headings(text: str, missing: int) -> Iterator[Edit]:
-    """Bold lines and short lines that end with a colon, as headings."""
+    """Yield the text with bold lines, and short lines that end with a colon, as headings."""
     lines = _label_lines(text)
     for chosen in (lines, lines[:missing], lines[-missing:]):
         if len(chosen) >= missing:
@@ -200,7 +200,7 @@ def headings(argument: str) -> Headings:
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """A Markdown heading with each of these names, whatever the case, the numbering and the order."""
+    """A Markdown heading with each of these names, ignoring case, numbering and order."""
 
     names: tuple[str, ...]
 
@@ -222,7 +222,7 @@ class Sections:
         return [name for name in self.names if _heading_name(name).casefold() not in found]
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Makes lines that bear the names ("Introduction:", "**Introduction**") headings."""
+        """Turn lines with the names ("Introduction:", "**Introduction**") into headings."""
         missing = {_heading_name(name).casefold() for name in self._missing(text)}
         kept = texts.SpanIndex(texts.protected_spans(text))
         spans = [texts.trim_span(text, *span) for span in texts.lines(text) if not kept.overlaps(span)]
@@ -239,7 +239,7 @@ def sections(argument: str) -> Sections:
 
 @dataclass(frozen=True, slots=True)
 class NumberedSections:
-    """A label with a number so many times: "Section 1", "Section 2"."""
+    """The number of occurrences of a label with a number: "Section 1", "Section 2"."""
 
     label: str
     count: Range
@@ -260,7 +260,7 @@ class NumberedSections:
         return Check(found in self.count, format_count(found, "numbered section"), self.count.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Mends another case or another word for it ("Part 1"), or numbers the headings."""
+        """Correct its case or another word for it ("Part 1"), or number the headings."""
         other = re.compile(
             rf"^([#* \t]*)(?:{re.escape(self.label)}|section|part|chapter|day|step)(?=\s?[0-9])", re.IGNORECASE | re.MULTILINE
         )
@@ -281,14 +281,14 @@ def _name_start(text: str, at: int) -> int:
     return at
 
 
-@register_kind("numbered_sections", "how often a label with a number stands there", "numbered_sections:Section>=3")
+@register_kind("numbered_sections", "how often a label with a number occurs", "numbered_sections:Section>=3")
 def numbered_sections(argument: str) -> NumberedSections:
     return NumberedSections(*parse_text_count(argument))
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """So many parts, all different and none empty, with a separator between them."""
+    """The number of parts, all different and not empty, with a separator between them."""
 
     count: Range
     separator: str
@@ -310,7 +310,7 @@ class Parts:
         return Check(len(parts) in self.count, format_count(len(parts), "part"), self.count.nearness(len(parts)))
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Drops empty and repeated parts, uses the rules that are there, joins surplus parts, or separates the paragraphs."""
+        """Drop empty and repeated parts, turn horizontal rules into separators, join surplus parts, or separate the paragraphs."""
         return (edit for edit in self._proposals(text) if texts.preserves_protected(text, edit.text))
 
     def _proposals(self, text: str) -> Iterator[Edit]:
@@ -334,7 +334,7 @@ class Parts:
 
 
 def _parts(text: str, separator: str) -> list[str]:
-    """What stands between the separators; an empty stretch at either end is no part."""
+    """Return the texts between the separators; an empty one at either end is not a part."""
     parts = [part.strip() for part in text.split(separator)]
     if not parts[0]:
         parts = parts[1:]
@@ -354,10 +354,10 @@ _EMPTY_LINES = re.compile(r"(\r\n|\n|\r)(?:[^\S\r\n]*\1){2,}")
 
 @dataclass(frozen=True, slots=True)
 class NthParagraphStarts:
-    """The nth paragraph begins with a word, whatever its case, as IFEval defines it.
+    """The nth paragraph begins with a word, ignoring case, as IFEval defines it.
 
-    Paragraphs are what two line ends in a row part, from 1; where more than two stand together, the nothing between them
-    counts as one, too. The first word is what stands before white space or one of . , ? ! ' ", opening quotation marks apart.
+    Two line ends in a row separate paragraphs, counted from 1; more than two in a row enclose an empty paragraph, which counts.
+    The first word ends at white space or one of . , ? ! ' " (opening quotation marks are skipped).
     """
 
     nth: int
@@ -380,16 +380,14 @@ class NthParagraphStarts:
         return Check(word.lower() == self.word.lower(), f"it begins with {word[:60]!r}" if word else "it is empty")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Removes surplus empty lines, or the emphasis from the word; or begins that paragraph where a sentence begins with the
-        word: earlier ones are joined, or one is split.
-        """
+        """Remove surplus empty lines, or the emphasis from the word; or start a paragraph where a sentence begins with it."""
         squeezed = texts.change_unprotected(text, lambda piece: _EMPTY_LINES.sub(r"\1\1", piece))
         if squeezed != text:
             yield Edit(squeezed, "removed surplus empty lines")
         spans = texts.paragraphs(text)
         for start, _ in spans[self.nth - 1 : self.nth]:
             if (found := _EMPHASISED_WORD.match(text, start)) and _first_word(found[2]).lower() == self.word.lower():
-                yield Edit(texts.apply_changes(text, [(*found.span(), found[2])]), f"took the emphasis from {found[2]!r}")
+                yield Edit(texts.apply_changes(text, [(*found.span(), found[2])]), f"removed the emphasis from {found[2]!r}")
         gap = texts.line_ending(text) * 2
         starts = {start for start, _ in spans}
         inside = [a for a, b in texts.pieces(text) if a not in starts and _first_word(text[a:b]).lower() == self.word.lower()]
@@ -406,14 +404,14 @@ def _first_word(paragraph: str) -> str:
 
 @register_kind(
     "nth_paragraph_starts",
-    "the word that a paragraph begins with, its marks included (as IFEval reads it)",
+    "the first word of a paragraph, with its marks (as IFEval reads it)",
     "nth_paragraph_starts:2:However",
 )
 def nth_paragraph_starts(argument: str) -> NthParagraphStarts:
     number, _, word = argument.partition(":")
     nth = parse_range(number)
     if nth.minimum != nth.maximum or not nth.minimum:
-        raise ConfigError(f"{number!r} is no paragraph number; allowed: 1, 2, 3 ...")
+        raise ConfigError(f"{number!r} is not a paragraph number; allowed: 1, 2, 3 ...")
     word = parse_text(word.strip())
     if len(word.split()) != 1:
         raise ConfigError(f"it takes one word, got {word!r}")

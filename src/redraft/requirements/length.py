@@ -1,7 +1,7 @@
-"""How long a text is: words, sentences, paragraphs, characters, and how hard it is to read.
+"""Length of a text in words, sentences, paragraphs or characters, and its reading grade.
 
-Too long is repaired by dropping whole sentences, never by cutting into one; too short is not repairable without a
-model. Paragraphs are joined or split where a sentence ends.
+A text that is too long is repaired by dropping whole sentences; one that is too short cannot be repaired without a model.
+Paragraphs are joined or split between sentences.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .ranges import Range, format_count, parse_range
 from .spec import register_kind
 from .text_spans import Span
 
-MAX_LOST_SHARE = 0.5  # of the characters: more than that no repair may drop
+MAX_LOST_SHARE = 0.5  # of the characters: no repair drops more
 
 SENTENCES_AND_NUMBERS = "sentences_and_numbers"
 _COUNTS: dict[str, Callable[[str], int]] = {
@@ -39,7 +39,7 @@ _BLOCK_START = re.compile(r"[ \t]*(?:#|[-*+|>] |[0-9]{1,3}[.)] |`{3}|~{3})")
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """So many of a `unit`: words, sentences, paragraphs or characters (white space at the ends is not counted)."""
+    """The number of words, sentences, paragraphs or characters (white space at the ends is not counted)."""
 
     unit: str
     range: Range
@@ -89,14 +89,14 @@ def sentences(argument: str) -> Length:
 
 @register_kind(
     SENTENCES_AND_NUMBERS,
-    "the same as NLTK counts them, and IFEval: a list number such as 1. counts as one",
+    "how many sentences as NLTK and IFEval count them: a list number such as 1. counts as one",
     f"{SENTENCES_AND_NUMBERS}:<10",
 )
 def sentences_and_numbers(argument: str) -> Length:
     return Length(SENTENCES_AND_NUMBERS, parse_range(argument))
 
 
-@register_kind("paragraphs", "how many paragraphs, with empty lines between them (a line of spaces is not empty)", "paragraphs:4")
+@register_kind("paragraphs", "how many paragraphs, separated by empty lines (a line of spaces is not empty)", "paragraphs:4")
 def paragraphs(argument: str) -> Length:
     return Length("paragraphs", parse_range(argument))
 
@@ -106,11 +106,11 @@ def characters(argument: str) -> Length:
     return Length("characters", parse_range(argument))
 
 
-# --- shorter: drop sentences ---------------------------------------------------------------------------------------
+# ---- repairs: drop sentences
 
 
 def shorten(text: str, surplus: int, measure: Callable[[str], int]) -> Iterator[Edit]:
-    """The text without enough sentences to lose `surplus` by `measure`; several choices of which."""
+    """Yield the text without enough sentences to lose `surplus` by `measure`, for several choices of sentences."""
     spans = texts.removable_spans(text)
     sizes = [max(1, measure(text[start:end])) for start, end in spans]
     tried: set[tuple[int, ...]] = set()
@@ -121,7 +121,7 @@ def shorten(text: str, surplus: int, measure: Callable[[str], int]) -> Iterator[
 
 
 def _drop_candidates(sizes: Sequence[int], surplus: int) -> Iterator[list[int]]:
-    """Which sentences to drop: one that fits best, then runs that end 0, 1, 2... sentences before the end, then the longest."""
+    """Yield the indexes of sentences to drop: one that fits best, then runs that end 0 to 3 before the end, then the longest."""
     fitting = sorted((size, -i) for i, size in enumerate(sizes) if size >= surplus)
     yield from ([-i] for _, i in fitting[:6])
     for kept in (0, 1, 2, 3):
@@ -143,12 +143,12 @@ def _choose_until(order: Iterable[int], sizes: Sequence[int], surplus: int) -> l
 
 
 def drop_sentences(text: str, spans: Sequence[Span], noun: str = "sentence") -> Iterator[Edit]:
-    """The text without these sentences; nothing where more than half of it would be lost: that is no repair."""
+    """Yield the text without these sentences; nothing if that would drop more than half of it."""
     if spans and sum(end - start for start, end in spans) <= MAX_LOST_SHARE * len(text.strip()):
         yield Edit(texts.remove_spans(text, spans), f"dropped {format_count(len(spans), noun)}", lossy=True)
 
 
-# --- paragraphs: join and split -------------------------------------------------------------------------------------
+# ---- repairs: join and split paragraphs
 
 
 def _regroup_paragraphs(text: str, range: Range, count: int) -> Iterator[Edit]:
@@ -161,7 +161,7 @@ def _regroup_paragraphs(text: str, range: Range, count: int) -> Iterator[Edit]:
 
 
 def _join_paragraphs(text: str, surplus: int) -> Iterator[Edit]:
-    """Neighbouring paragraphs made one: the shortest pairs, the last, the first."""
+    """Yield the text with neighbouring paragraphs joined: the shortest pairs, the last, the first."""
     spans = texts.paragraphs(text)
     pairs = list(pairwise(spans))
     prose = [i for i, pair in enumerate(pairs) if not any(_BLOCK_START.match(text[slice(*span)]) for span in pair)]
@@ -181,7 +181,7 @@ def _fill_gaps(text: str, gaps: Sequence[Span], glue: str) -> Edit:
 
 
 def _split_lines(text: str, range: Range) -> Iterator[Edit]:
-    """Every line its own paragraph, where that is how the text was meant."""
+    """Yield the text with each line as a paragraph, if that meets the demand."""
     spans = texts.lines(text)
     kept = texts.SpanIndex(texts.fenced_blocks(text))
     if len(spans) in range and not any(kept.overlaps(span) for span in spans):
@@ -191,7 +191,7 @@ def _split_lines(text: str, range: Range) -> Iterator[Edit]:
 
 
 def _split_paragraphs(text: str, missing: int) -> Iterator[Edit]:
-    """The longest paragraphs split where a sentence ends."""
+    """Yield the text with the longest paragraphs split between sentences."""
     places = _sentence_gaps(text)
     if len(places) < missing:
         return
@@ -203,7 +203,7 @@ def _split_paragraphs(text: str, missing: int) -> Iterator[Edit]:
 
 
 def _sentence_gaps(text: str) -> list[Span]:
-    """The gaps between sentences of one paragraph of prose."""
+    """Return the gaps between sentences within paragraphs of prose."""
     starts = {start for start, _ in texts.paragraphs(text)}
     kept = texts.SpanIndex(texts.protected_spans(text))
     spans = texts.pieces(text)
@@ -212,11 +212,11 @@ def _sentence_gaps(text: str) -> list[Span]:
 
 
 def _balanced_splits(places: Sequence[Span], missing: int, text: str) -> list[Span]:
-    """Again and again the place nearest the middle of what is longest."""
+    """Return the places that split, again and again, the longest stretch nearest its middle."""
     stretches = [
         (start - end, start, end) for start, end in pairwise(_paragraph_edges(text)) if _places_between(places, start, end)
     ]
-    heapify(stretches)  # the longest first: each stands there with its length below zero
+    heapify(stretches)  # longest first: the key is the negative length
     chosen: list[Span] = []
     while len(chosen) < missing:
         _, start, end = heappop(stretches)
@@ -233,11 +233,11 @@ def _paragraph_edges(text: str) -> list[int]:
 
 
 def _places_between(places: Sequence[Span], start: int, end: int) -> Sequence[Span]:
-    """The places that begin between two others."""
+    """Return the places that begin between two positions."""
     return places[bisect_right(places, start, key=itemgetter(0)) : bisect_left(places, end, key=itemgetter(0))]
 
 
-# --- reading grade --------------------------------------------------------------------------------------------------
+# ---- reading grade
 
 
 _VOWELS = re.compile(r"[aeiouyàâäéèêëîïôöùûü]+")
@@ -248,7 +248,7 @@ _SILENT_ENDING = re.compile(r"(?:[^laeiouy]es|[^aeiouytd]ed|[^laeiouy]e)\Z")
 class ReadingGrade:
     """The US school grade by the Flesch-Kincaid formula (Kincaid et al. 1975), made for English.
 
-    A text that is not mostly in Latin letters cannot be measured, so it is not kept. No repair: it takes rewriting.
+    A text that is not mostly in Latin letters cannot be measured and does not meet the demand. There is no repair.
     """
 
     range: Range
@@ -276,7 +276,7 @@ class ReadingGrade:
 
 
 def reading_grade(text: str) -> float | None:
-    """0.39 words a sentence + 11.8 syllables a word - 15.59; None where there is nothing to measure it by."""
+    """Return 0.39 words per sentence + 11.8 syllables per word - 15.59; None for a text that cannot be measured."""
     prose = texts.change_unprotected(text, lambda piece: piece, texts.fenced_blocks(text)).strip()
     tokens = [prose[start:end].lower() for start, end in texts.words(prose)]
     latin = [token for token in tokens if token[0].isalpha() and token[0] < "\u0250"]

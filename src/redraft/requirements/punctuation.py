@@ -1,6 +1,6 @@
-"""Marks in a text: commas, quotation marks, placeholders, emphasis, a title, a postscript.
+"""Punctuation and markup: commas, quotation marks, placeholders, emphasis, a title, a postscript.
 
-Repairs move, add or remove marks around words that are there; they write no words.
+Repairs move, add or remove marks around existing words; they write no words.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NoCommas:
         return Check(not found, format_count(found, "comma"), NO_OCCURRENCES.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Takes them out: 1,000 becomes 1000; where words would run together a space takes the comma's place."""
+        """Remove them: 1,000 becomes 1000; between words a space replaces the comma."""
         changed = texts.change_unprotected(text, _remove_commas)
         if removed := len(_COMMA.findall(text)) - len(_COMMA.findall(changed)):
             yield Edit(changed, f"removed {format_count(removed, 'comma')}")
@@ -66,7 +66,7 @@ _QUOTES = '"\u201c\u201d\u201e\u00ab\u00bb'
 
 @dataclass(frozen=True, slots=True)
 class QuotedText:
-    """The whole text stands in double quotation marks (")."""
+    """The whole text is in double quotation marks (")."""
 
     @property
     def spec(self) -> str:
@@ -88,7 +88,7 @@ class QuotedText:
             opened, closed = text[start] in _QUOTES, text[end - 1] in _QUOTES and end - start > 1
             inner = text[start + opened : end - closed]
             if (opened or closed) and inner:
-                yield Edit(f'{text[:start]}"{inner}"{text[end:]}', "made its quotation marks whole")
+                yield Edit(f'{text[:start]}"{inner}"{text[end:]}', "completed its quotation marks")
 
 
 @register_kind("quoted", 'the whole text in double quotation marks (")', "quoted")
@@ -103,7 +103,7 @@ _OTHER_PLACEHOLDER = re.compile(r"\{\{?[ \t]*(\w[\w '-]{0,40})[ \t]*\}?\}|(?<!<)
 
 @dataclass(frozen=True, slots=True)
 class Placeholders:
-    """So many placeholders in square brackets, such as [name]."""
+    """The number of placeholders in square brackets, such as [name]."""
 
     count: Range
 
@@ -120,7 +120,7 @@ class Placeholders:
         return Check(found in self.count, format_count(found, "placeholder"), self.count.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Writes {name}, {{name}} and <Name> as [name]."""
+        """Write {name}, {{name}} and <Name> as [name]."""
         changed = texts.change_unprotected(text, lambda piece: _OTHER_PLACEHOLDER.sub(lambda m: f"[{m[1] or m[2]}]", piece))
         if changed != text and self.count.shortfall(len(_PLACEHOLDER.findall(text))):
             yield Edit(changed, "wrote placeholders in square brackets")
@@ -142,7 +142,7 @@ _HEADING = re.compile(r"^([ \t]{0,3}#{1,6}[ \t]+)([^\s*][^*\n`]*[^\s*#`])(?=[ \t
 
 @dataclass(frozen=True, slots=True)
 class Highlights:
-    """So many emphasised stretches, *so* or **so**, each within a line."""
+    """The number of emphasised passages, *like this* or **like this**, each within a line."""
 
     count: Range
 
@@ -152,16 +152,14 @@ class Highlights:
 
     @property
     def demand(self) -> str:
-        return f"{self.count.description} highlighted stretches (*so* or **so**)"
+        return f"{self.count.description} highlighted passages (*like this* or **like this**)"
 
     def check(self, text: str) -> Check:
         found = _highlights(text)
-        return Check(
-            found in self.count, format_count(found, "highlighted stretch", "highlighted stretches"), self.count.nearness(found)
-        )
+        return Check(found in self.count, format_count(found, "highlighted passage"), self.count.nearness(found))
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Emphasises labels, headings, then sentences; or takes the emphasis from the last ones."""
+        """Emphasise labels, headings, then sentences; or remove the emphasis from the last ones."""
         found = _highlights(text)
         if missing := self.count.shortfall(found):
             yield from _add_highlights(text, missing)
@@ -186,7 +184,7 @@ def _add_highlights(text: str, missing: int) -> Iterator[Edit]:
 
 
 def _plain_sentences(text: str) -> list[Span]:
-    """Sentences within one line and without an asterisk, bare of a list marker."""
+    """Return sentences within one line and without an asterisk, without their list markers."""
     spans = [span for span in texts.removable_spans(text) if not set("*\n#|<[") & set(text[slice(*span)])]
     marks = [re.match(r"(?:[-+>]|[0-9]{1,3}[.)])[ \t]+", text[slice(*span)]) for span in spans]
     return [(a + (m.end() if m else 0), b) for (a, b), m in zip(spans, marks, strict=True)]
@@ -209,10 +207,10 @@ def _remove_highlights(text: str, surplus: int) -> Iterator[Edit]:
     found = [m for m in both.finditer(text) if not kept.overlaps(m.span())]
     changes = [(*m.span(), m[1] or m[2]) for m in found[-surplus:]]
     if changes:
-        yield Edit(texts.apply_changes(text, changes), f"took the emphasis from {len(changes)}", lossy=True)
+        yield Edit(texts.apply_changes(text, changes), f"removed the emphasis from {len(changes)}", lossy=True)
 
 
-@register_kind("highlights", "how many emphasised stretches, *so* or **so**", "highlights:2-")
+@register_kind("highlights", "how many emphasised passages, *like this* or **like this**", "highlights:2-")
 def highlights(argument: str) -> Highlights:
     return Highlights(parse_range(argument))
 
@@ -223,7 +221,7 @@ _TITLE_LABEL = re.compile(r"(?:title|subject)[ \t]*:[ \t]*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Title:
-    """A title in double angular brackets: <<so>>."""
+    """A title in double angle brackets: <<like this>>."""
 
     @property
     def spec(self) -> str:
@@ -231,14 +229,14 @@ class Title:
 
     @property
     def demand(self) -> str:
-        return "a title in double angular brackets, <<so>>"
+        return "a title in double angle brackets, <<like this>>"
 
     def check(self, text: str) -> Check:
         found = next(filter(None, map(_title_text, text.split("\n"))), "")
         return Check(bool(found), f"the title {found[:80]!r}" if found else "no <<title>>")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Wraps a heading, or a short first line that is no sentence."""
+        """Wrap a heading, or a short first line that is not a sentence."""
         kept = texts.SpanIndex(texts.protected_spans(text))
         spans = [span for span in texts.lines(text[:4000])[:12] if not kept.overlaps(span)]
         for index, span in enumerate(spans):
@@ -254,7 +252,7 @@ def _title_text(line: str) -> str:
 
 
 def _title_from_line(line: str, *, first: bool) -> str:
-    """The title that a line is, bare of marks; "" if it is none."""
+    """Return the title in a line, without marks; "" if it is not a title."""
     label = _TITLE_LABEL.match(line.strip(_TITLE_MARKS))
     marked = line.startswith(("#", "<")) or (line.startswith("**") and line.endswith("**")) or label
     name = _TITLE_LABEL.sub("", line.strip(_TITLE_MARKS), count=1).strip(_TITLE_MARKS)
@@ -263,7 +261,7 @@ def _title_from_line(line: str, *, first: bool) -> str:
     return name if name and short and (marked or plain_first) else ""
 
 
-@register_kind("title", "a title in double angular brackets, <<so>>", "title")
+@register_kind("title", "a title in double angle brackets, <<like this>>", "title")
 def title(argument: str) -> Title:
     no_argument(argument)
     return Title()
@@ -271,7 +269,7 @@ def title(argument: str) -> Title:
 
 @dataclass(frozen=True, slots=True)
 class Postscript:
-    """A postscript that begins with a marker such as P.S. or P.P.S., whatever its case and spacing."""
+    """A postscript that begins with a marker such as P.S. or P.P.S., ignoring case and spacing."""
 
     marker: str
 
@@ -294,7 +292,7 @@ class Postscript:
         return re.compile(re.escape(self.marker.strip()), re.IGNORECASE)
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Writes a PS, P.S or "Postscript:" that opens a line as the marker; the last one."""
+        """Write the last PS, P.S or "Postscript:" at the start of a line as the marker."""
         found = list(_POSTSCRIPT.finditer(text))
         if found:
             changed = texts.apply_changes(text, [(*found[-1].span(1), self.marker.strip())])

@@ -1,9 +1,9 @@
-"""Counting sentences as NLTK does, whose English tokenizer decides in IFEval: Punkt (Kiss and Strunk 2006).
+"""Counting sentences as NLTK's English tokenizer does, which IFEval uses: Punkt (Kiss and Strunk 2006).
 
-Punkt takes every full stop, question mark and exclamation mark before white space, a bracket, a quotation mark, a colon or
-an asterisk for the end of a sentence, whatever follows; after abbreviations, initials, numbers and "..." it looks at the next
-word. What NLTK knows of words comes from a table learned of newspapers; here the few words that matter stand for it. A list
-number such as "1." is a sentence, and so is an asterisk left at the end ("**Done.**"). Everything is linear.
+Punkt takes every full stop, question mark and exclamation mark before white space, a bracket, a quotation mark, a colon or an
+asterisk for the end of a sentence, whatever follows. After abbreviations, initials, numbers and "..." it looks at the next word.
+NLTK uses a table learned from newspapers; here a few words replace it. A list number such as "1." is a sentence, and so is an
+asterisk left at the end ("**Done.**"). Everything takes linear time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from itertools import pairwise
 
 _CURLY = "\u2018\u2019\u201c\u201d\u00ab\u00bb"
-_NON_WORD = rf"?!)\";}}\]*:@'({{\[{_CURLY}"  # stand in no word
+_NON_WORD = rf"?!)\";}}\]*:@'({{\[{_CURLY}"  # characters that no word contains
 _END = re.compile(rf"[.?!](?=[{_NON_WORD}]|\s+\S)")
 _CLOSING = re.compile(rf"[\"')\]}}{_CURLY}]+?(?:\s+|(?=--)|$)", re.MULTILINE)
 _INNER_STOP = re.compile(rf"(?:[?!](?=[{_NON_WORD}]|\.\.)|(?<!\.)\.(?=[{_NON_WORD}]))")
@@ -21,14 +21,14 @@ _NEXT_TOKEN = re.compile(rf"[(\"`{{\[:;&#*@)}}\],-]|[^\s][^\s{_NON_WORD}]*?(?=[\
 _NUMBER = re.compile(r"-?[.,]?\d[\d,.-]*\.?")
 _INITIAL = re.compile(r"[^\W\d]\.")
 _LINE_START = re.compile(r"(?:\A|\n)[ \t]*\Z")
-MAX_WORD_CHARS = 80  # characters of a word that are looked at
+MAX_WORD_CHARS = 80  # longer words are cut
 
 
 def _word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# What NLTK's English model knows as abbreviations ("etc.", "e.g." and "i.e." are none to it).
+# Abbreviations in NLTK's English model ("etc.", "e.g." and "i.e." are not).
 ABBREVIATIONS = _word_set(
     """
     mr mrs ms dr prof st sr jr gen col lt maj sen rep reps messrs adm ph.d m.b.a co corp inc ltd bros cos cie dept ave ft
@@ -37,14 +37,14 @@ ABBREVIATIONS = _word_set(
     t v w
     """
 )
-# Words that start sentences so often that Punkt lets them do so after an abbreviation, too.
+# Words that often start sentences: Punkt lets them do so after an abbreviation, too.
 SENTENCE_STARTERS = _word_set(
     """
     the he it i in but if this they there however when while since so these both most some many under although though
     instead similarly nevertheless nonetheless thus nor yet even indeed meanwhile moreover despite according among
     """
 )
-# Others that are often written small, so that no name of a person begins with them after an initial.
+# Words often written in lower case, so that they are not part of a name after an initial.
 COMMON_WORDS = _word_set(
     """
     a an i you we she my your his her our its their then therefore here what who whom whose which how why where let please
@@ -56,7 +56,7 @@ COMMON_WORDS = _word_set(
 
 
 def count_sentences(text: str) -> int:
-    """The number of sentences; 0 of an empty text."""
+    """Return the number of sentences; 0 for an empty text."""
     if not text.strip():
         return 0
     count = last = seen = 0
@@ -74,7 +74,7 @@ def count_sentences(text: str) -> int:
 
 
 def _ends_sentence(word: str, text: str, end: int) -> bool:
-    """Whether a sentence ends with a word that has a closing mark at its end."""
+    """Return whether a sentence ends with a word that ends with a closing mark."""
     token = _TOKEN.search(word[-MAX_WORD_CHARS:])
     if token is None or _INNER_STOP.search(word):
         return True

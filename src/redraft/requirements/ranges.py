@@ -1,4 +1,4 @@
-"""How many: a range of counts, read from and written to the form that specs use. Knows nothing of what is counted."""
+"""Ranges of counts, in the form that specs use. Nothing here knows what is counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMPARISON = re.compile(r"(>=|<=|=|<|>)\s*([0-9]{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From `least` to `most`, both included; `most` None is no upper bound. Raises ConfigError where nothing can lie in it."""
+    """From `minimum` to `maximum`, both included; None means no upper bound. Raises ConfigError for an empty range."""
 
     minimum: int = 0
     maximum: int | None = None
@@ -24,13 +24,13 @@ class Range:
         if self.minimum < 0 or (self.maximum is not None and self.maximum < self.minimum):
             raise ConfigError(f"nothing lies between {self.minimum} and {self.maximum}; allowed: {ALLOWED_FORMS}")
         if self.minimum == 0 and self.maximum is None:
-            raise ConfigError(f"any count is at least 0, so this demands nothing; allowed: {ALLOWED_FORMS}")
+            raise ConfigError(f"every count is at least 0, so this demands nothing; allowed: {ALLOWED_FORMS}")
 
     def __contains__(self, count: float) -> bool:
         return self.minimum <= count and (self.maximum is None or count <= self.maximum)
 
     def __str__(self) -> str:
-        """The canonical form: 80-200, 80-, -200 or 100."""
+        """Return the canonical form: 80-200, 80-, -200 or 100."""
         if self.maximum is None:
             return f"{self.minimum}-"
         if self.minimum == self.maximum:
@@ -56,31 +56,31 @@ class Range:
         return f"{self.minimum} to {self.maximum}" if self.minimum else f"at most {self.maximum}"
 
     def nearness(self, count: float) -> float:
-        """How near a count comes to lying in it: 1 where it does, else the smaller of it and the bound by the larger."""
+        """Return 1 for a count in the range, else the ratio of the smaller to the larger of the count and the bound."""
         if count < self.minimum:
             return (max(count, 0) + 1) / (self.minimum + 1)
         return 1.0 if count in self else ((self.maximum or 0) + 1) / (count + 1)
 
     def surplus(self, count: int) -> int:
-        """How many of `count` are too many."""
+        """Return by how many `count` exceeds the range."""
         return 0 if self.maximum is None else max(0, count - self.maximum)
 
     def shortfall(self, count: int) -> int:
-        """How many there are too few."""
+        """Return by how many `count` falls short of the range."""
         return max(0, self.minimum - count)
 
 
-NO_OCCURRENCES = Range(0, 0)  # where nothing of it is allowed
+NO_OCCURRENCES = Range(0, 0)
 
 
 def parse_range(argument: str) -> Range:
-    """The range that a spec's argument means. Raises ConfigError for anything else."""
+    """Return the range that a spec's argument stands for. Raises ConfigError for anything else."""
     argument = argument.strip()
     if compared := _COMPARISON.fullmatch(argument):
         return range_from_operator(compared[1], int(compared[2]))
     between = _FROM_TO.fullmatch(argument)
     if not between or not (between[1] or between[3]):
-        raise ConfigError(f"{argument!r} is no range; allowed: {ALLOWED_FORMS}")
+        raise ConfigError(f"{argument!r} is not a range; allowed: {ALLOWED_FORMS}")
     least = int(between[1] or 0)
     if not between[2]:
         return Range(least, least)
@@ -88,7 +88,7 @@ def parse_range(argument: str) -> Range:
 
 
 def range_from_operator(operator: str, bound: int) -> Range:
-    """The counts that stand to `bound` as the operator says."""
+    """Return the counts that compare with `bound` as the operator says."""
     if operator == "<" and bound == 0:
         raise ConfigError(f"no count is less than 0; allowed: {ALLOWED_FORMS}")
     ranges = {
@@ -102,5 +102,5 @@ def range_from_operator(operator: str, bound: int) -> Range:
 
 
 def format_count(count: int, one: str, many: str | None = None) -> str:
-    """A count with its noun: "1 word", "112 words"."""
+    """Return a count with its noun: "1 word", "112 words"."""
     return f"{count:d} {one}" if count == 1 else f"{count:d} {many or one + 's'}"

@@ -1,7 +1,7 @@
-"""What a JSON schema demands, in few words: its keywords that a text can keep or break, and nothing else that is in the file.
+"""A short summary of a JSON schema: the keywords that a text can meet or break, and nothing else.
 
-Titles, descriptions, examples, defaults, comments and unknown keys demand nothing, and are left out. What is too long is
-told less deep.
+Titles, descriptions, examples, defaults, comments and unknown keys demand nothing and are left out. A long schema is summarised
+less deeply.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-MAX_OUTLINE_CHARS = 500  # characters
-MAX_DEPTH = 8  # schemas inside each other that are told of
+MAX_OUTLINE_CHARS = 500
+MAX_DEPTH = 8  # levels of nested schemas
 
 SCHEMA_KEYWORDS = (
     "additionalProperties",
@@ -60,33 +60,34 @@ CONSTRAINT_KEYWORDS = frozenset((*SCHEMA_KEYWORDS, *SCHEMA_LIST_KEYWORDS, *SCHEM
 
 
 def is_schema(value: Any) -> bool:
-    """Whether it is an object that demands something as a JSON schema does, or says that it is one."""
+    """Return whether a value is an object with a keyword of JSON Schema, or declares to be a schema."""
     return isinstance(value, dict) and (not CONSTRAINT_KEYWORDS.isdisjoint(value) or "json-schema.org" in str(value.get("$schema")))
 
 
 def schema_outline(schema: Any) -> str:
-    """The demands of a schema as JSON of at most 500 characters, or the beginning of it."""
+    """Return the demands of a schema as JSON of at most 500 characters, or the beginning of it."""
+    outline = ""
     for depth in range(MAX_DEPTH, 0, -1):
-        told = json.dumps(_constraints(schema, depth), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        if len(told) <= MAX_OUTLINE_CHARS:
-            return told
-    return f"{told[:MAX_OUTLINE_CHARS]}..."
+        outline = json.dumps(_constraints(schema, depth), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        if len(outline) <= MAX_OUTLINE_CHARS:
+            return outline
+    return f"{outline[:MAX_OUTLINE_CHARS]}..."
 
 
 def _constraints(schema: Any, depth: int) -> Any:
-    """The demanding keywords of a schema; of the schemas in it as well, so many levels deep."""
+    """Return the keywords of a schema that demand something, with those of nested schemas down to `depth`."""
     if not isinstance(schema, Mapping):
         return schema if isinstance(schema, bool) else {}
-    told: dict[str, Any] = {}
+    constraints: dict[str, Any] = {}
     for key, value in schema.items():
         if key in VALUE_KEYWORDS:
-            told[key] = value
+            constraints[key] = value
         elif depth and key in SCHEMA_KEYWORDS:
-            told[key] = (
+            constraints[key] = (
                 [_constraints(each, depth - 1) for each in value] if isinstance(value, list) else _constraints(value, depth - 1)
             )
         elif depth and key in SCHEMA_LIST_KEYWORDS and isinstance(value, list):
-            told[key] = [_constraints(each, depth - 1) for each in value]
+            constraints[key] = [_constraints(each, depth - 1) for each in value]
         elif depth and key in SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
-            told[key] = {name: _constraints(each, depth - 1) for name, each in value.items()}
-    return told
+            constraints[key] = {name: _constraints(each, depth - 1) for name, each in value.items()}
+    return constraints

@@ -1,7 +1,7 @@
-"""Spec strings and the registry of kinds: `parse("words:80-200")`.
+"""Specs of requirements and the registry of their kinds: `parse("words:80-200")`.
 
-A spec is a kind, a colon and what the kind asks for. Every kind registers itself with `kind`; nothing here knows one.
-Texts inside a spec stand as they are, or as a JSON string where they would be misread.
+A spec is a kind, a colon and an argument. Every kind registers its parser with `register_kind`; nothing here knows one. A text in
+a spec is written as it is, or as a JSON string if it would be misread.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from .. import checks
@@ -25,7 +26,7 @@ _DECODER = json.JSONDecoder(strict=False)
 
 @dataclass(frozen=True, slots=True)
 class RequirementKind:
-    """One kind of requirement: how its argument is read, a line of help, and an example spec."""
+    """A kind of requirement: the parser of its argument, a line of help, and an example spec."""
 
     parser: Parser
     help: str
@@ -37,7 +38,7 @@ KINDS: dict[str, RequirementKind] = {}
 
 
 def register_kind(name: str, help: str, example: str, *, reads_files: bool = False) -> Callable[[Parser], Parser]:
-    """Registers the function below it as the reader of `name:ARGUMENT`; it gets ARGUMENT ("" when there is none)."""
+    """Return a decorator that registers a parser of `name:ARGUMENT`; the parser receives ARGUMENT ("" if there is none)."""
 
     def register(parser: Parser) -> Parser:
         KINDS[name] = RequirementKind(parser, help, example, reads_files)
@@ -47,10 +48,10 @@ def register_kind(name: str, help: str, example: str, *, reads_files: bool = Fal
 
 
 def parse(spec: str, *, files: bool = True) -> Requirement:
-    """The requirement that `spec` means.
+    """Return the requirement that `spec` stands for.
 
-    Raises ConfigError with the value, what is allowed, and the nearest names. With `files` off no spec reads a file:
-    use that for specs that come from strangers.
+    Raises ConfigError with the value, what is allowed, and the nearest names. With `files=False` no spec reads a file: use that
+    for untrusted specs.
     """
     if not isinstance(spec, str):
         raise ConfigError(f"a requirement is a spec such as 'words:80-200', got {checks.format_value(spec)}")
@@ -62,7 +63,7 @@ def parse(spec: str, *, files: bool = True) -> Requirement:
 
 
 def reads_file(spec: str) -> bool:
-    """Whether a spec names a file that is read."""
+    """Return whether a spec names a file that would be read."""
     name, _, argument = str(spec).partition(":")
     kind, argument = KINDS.get(name.strip()), argument.strip()
     return kind is not None and kind.reads_files and bool(argument) and not argument.startswith("{")
@@ -87,13 +88,13 @@ def _unknown_kind_message(spec: str, name: str) -> str:
 
 
 def no_argument(argument: str) -> None:
-    """Raises ConfigError when there is one."""
+    """Raise ConfigError if there is an argument."""
     if argument:
         raise ConfigError(f"it takes nothing after the colon, got {argument!r}")
 
 
 def parse_text(argument: str) -> str:
-    """A text, bare or as a JSON string."""
+    """Return a text, bare or as a JSON string."""
     text, rest = _split_text(argument, "")
     if rest:
         raise ConfigError(f"there is {rest!r} after the quoted text")
@@ -103,7 +104,7 @@ def parse_text(argument: str) -> str:
 
 
 def parse_texts(argument: str, separator: str) -> tuple[str, ...]:
-    """Texts between separators, each bare or as a JSON string; repeats count once."""
+    """Return texts between separators, each bare or as a JSON string, without duplicates."""
     texts: dict[str, None] = {}
     rest = separator + argument
     while rest:
@@ -117,12 +118,12 @@ def parse_texts(argument: str, separator: str) -> tuple[str, ...]:
 
 
 def parse_text_count(argument: str) -> tuple[str, Range]:
-    """A text and how often: `war` (at least once), `war>=8`, `war<3`, `war=2-4`. A text that ends like that is quoted."""
+    """Return a text and a count: `war` (at least once), `war>=8`, `war<3`, `war=2-4`. A text that ends like this is quoted."""
     if argument.startswith('"'):
         text, rest = _split_text(argument, "")
         found = _COUNT.match(rest)
         if rest and not found:
-            raise ConfigError(f"{rest!r} is no count; allowed: >=8, <=8, >8, <8, =8, =2-8")
+            raise ConfigError(f"{rest!r} is not a count; allowed: >=8, <=8, >8, <8, =8, =2-8")
     else:
         found = _COUNT.search(argument)
         text = argument[: found.start()].rstrip() if found else argument
@@ -147,7 +148,7 @@ def _split_text(argument: str, separator: str) -> tuple[str, str]:
 
 
 def bare_or_quoted(text: str, parse: Callable[[str], object], expected: object) -> str:
-    """The text as it stands if reading that gives `bare` again, else as a JSON string."""
+    """Return the text as it is if parsing it gives `expected`, else as a JSON string."""
     try:
         if text == text.strip() and is_encodable(text) and parse(text) == expected:
             return text
@@ -157,25 +158,40 @@ def bare_or_quoted(text: str, parse: Callable[[str], object], expected: object) 
 
 
 def text_spec(text: str) -> str:
-    """What `as_text` reads as `text`."""
+    """Return what `parse_text` reads as `text`."""
     return bare_or_quoted(text, parse_text, text)
 
 
 def texts_spec(texts: tuple[str, ...], separator: str) -> str:
-    """What `as_texts` reads as `texts`."""
+    """Return what `parse_texts` reads as `texts`."""
     return separator.join(bare_or_quoted(t, lambda a: parse_texts(a, separator), (t,)) for t in texts)
 
 
 def text_count_spec(text: str, count: Range) -> str:
-    """What `as_counted` reads as these two."""
+    """Return what `parse_text_count` reads as these two."""
     written = bare_or_quoted(text, parse_text_count, (text, Range(1)))
     return written if count == Range(1) else written + count.comparison
 
 
 def is_encodable(text: str) -> bool:
-    """Whether it has a UTF-8 form (lone surrogates have none)."""
+    """Return whether the text has a UTF-8 form (lone surrogates have none)."""
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
     return True
+
+
+MAX_CACHED_CHARS = 1000  # characters of a spec that `check_foreign_spec` remembers
+
+
+def check_foreign_spec(spec: str) -> None:
+    """Raise ConfigError unless `spec` is a requirement that reads no file. For specs from data sets, where many rows repeat one."""
+    (_check_cached if len(spec) <= MAX_CACHED_CHARS else _check)(spec)
+
+
+def _check(spec: str) -> None:
+    parse(spec, files=False)
+
+
+_check_cached = lru_cache(maxsize=4096)(_check)

@@ -1,7 +1,6 @@
-"""Views of a text that requirements share: words, sentences, paragraphs, lines, and the spans that no repair may touch.
+"""Spans of a text: words, sentences, paragraphs, lines, and the protected spans that no repair may change.
 
-A span is (start, end) in characters. Everything is linear in the length of the text, for any text. Nothing here knows
-a requirement.
+A span is (start, end) in characters. Everything takes time linear in the length of the text. Nothing here knows a requirement.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _word_pattern() -> Any:
 
 
 def words(text: str) -> list[Span]:
-    """Runs of letters, digits, marks and `_`; every Chinese character and every kana is a word of its own."""
+    """Return runs of letters, digits, marks and `_`; every Chinese character and every kana is a word of its own."""
     return [match.span() for match in _word_pattern().finditer(text)]
 
 
@@ -52,28 +51,28 @@ def count_words(text: str) -> int:
 
 
 def lines(text: str) -> list[Span]:
-    """Lines that hold more than white space, without their line ends."""
+    """Return the lines that are not blank, without their line ends."""
     return [m.span() for m in _LINE.finditer(text) if not m[0].isspace()]
 
 
 def paragraphs(text: str) -> list[Span]:
-    """Stretches between empty lines (one that holds spaces is none); a fenced block with empty lines in it is not torn."""
+    """Return the paragraphs: empty lines separate them (a line of spaces does not), except inside a fenced block."""
     kept = SpanIndex(fenced_blocks(text))
     breaks = [m.span() for m in _BREAK.finditer(text) if not kept.overlaps(m.span())]
     return _spans_between(text, breaks)
 
 
 def sentences(text: str) -> list[Span]:
-    """Sentences by their closing marks, in any script that has such marks; a list item starts one, too.
+    """Return the sentences by their closing marks, in any script that has such marks; a list item starts one, too.
 
-    Abbreviations, initials, list numbers and whatever stands in code or a URL end none. A heading or another line
-    without a closing mark belongs to the sentence that follows it.
+    Abbreviations, initials, list numbers, code and URLs end none. A heading, or another line without a closing mark, belongs to
+    the sentence that follows it.
     """
     return _split_at(text, _ITEM_BREAK)
 
 
 def pieces(text: str) -> list[Span]:
-    """Sentences for cutting and moving: blank lines and headings stand apart, too."""
+    """Return sentences for removing and moving: blank lines and headings are separate, too."""
     return _split_at(text, _PIECE_BREAK)
 
 
@@ -105,13 +104,13 @@ def _spans_between(text: str, cuts: Sequence[Span], start: int = 0, end: int | N
 
 
 def trim_span(text: str, start: int, end: int) -> Span:
-    """The span without white space at its ends."""
+    """Return the span without white space at its ends."""
     piece = text[start:end]
     return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
 
 
 def fenced_blocks(text: str) -> list[Span]:
-    """Fenced code blocks, fences included; one that is not closed runs to the end."""
+    """Return the fenced code blocks with their fences; one that is not closed runs to the end."""
     found: list[Span] = []
     start, mark = 0, ""
     for fence in _FENCE.finditer(text):
@@ -124,7 +123,7 @@ def fenced_blocks(text: str) -> list[Span]:
 
 
 def protected_spans(text: str) -> list[Span]:
-    """What no repair may touch: code fences, inline code and URLs, in order."""
+    """Return the spans that no repair may change: code fences, inline code and URLs, in order."""
     blocks = fenced_blocks(text)
     kept = SpanIndex(blocks)
     small = sorted(m.span() for pattern in (_INLINE_CODE, _URL) for m in pattern.finditer(text) if not kept.overlaps(m.span()))
@@ -132,36 +131,36 @@ def protected_spans(text: str) -> list[Span]:
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
-    """Sorted spans with those that overlap made one."""
-    joined: list[Span] = []
+    """Return sorted spans with overlapping ones merged."""
+    merged: list[Span] = []
     for start, end in spans:
-        if joined and start < joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            joined.append((start, end))
-    return joined
+            merged.append((start, end))
+    return merged
 
 
 class SpanIndex:
-    """Sorted spans that do not overlap, to be asked whether another one touches them."""
+    """An index of sorted, disjoint spans."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._starts = [start for start, _ in spans]
         self._ends = [end for _, end in spans]
 
     def overlaps(self, span: Span) -> bool:
-        """Whether any of them shares a character with `span`."""
+        """Return whether any of them shares a character with `span`."""
         index = bisect_right(self._ends, span[0])
         return index < len(self._starts) and self._starts[index] < span[1]
 
 
 def preserves_protected(text: str, new_text: str) -> bool:
-    """Whether everything protected in a text still stands in the edited one."""
+    """Return whether an edited text contains every protected span of the original."""
     return all(text[start:end] in new_text for start, end in protected_spans(text))
 
 
 def change_unprotected(text: str, change: Callable[[str], str], excluded: Sequence[Span] | None = None) -> str:
-    """The text with `change` made to every stretch that is not protected."""
+    """Return the text with `change` applied between the protected spans."""
     pieces, last = [], 0
     for start, end in protected_spans(text) if excluded is None else excluded:
         pieces += [change(text[last:start]), text[start:end]]
@@ -170,13 +169,13 @@ def change_unprotected(text: str, change: Callable[[str], str], excluded: Sequen
 
 
 def removable_spans(text: str) -> list[Span]:
-    """The pieces that hold nothing protected."""
+    """Return the pieces without protected spans."""
     kept = SpanIndex(protected_spans(text))
     return [span for span in pieces(text) if not kept.overlaps(span)]
 
 
 def remove_spans(text: str, spans: Iterable[Span]) -> str:
-    """The text without these spans; of the white space around each, the side with more line breaks stays."""
+    """Return the text without these spans; of the white space around each, the side with more line breaks stays."""
     pieces, last = [], 0
     for before, start, end, after in _removal_ranges(text, spans):
         gap = _remaining_gap(text[before:start], text[end:after], first=before == 0, last=after == len(text))
@@ -186,7 +185,7 @@ def remove_spans(text: str, spans: Iterable[Span]) -> str:
 
 
 def _removal_ranges(text: str, spans: Iterable[Span]) -> list[tuple[int, int, int, int]]:
-    """Each span with the white space around it, as (before, start, end, after); neighbours become one."""
+    """Return each span with the white space around it, as (before, start, end, after); neighbours are merged."""
     holes: list[tuple[int, int, int, int]] = []
     for start, end in sorted(spans):
         after = end
@@ -209,7 +208,7 @@ def _remaining_gap(before: str, after: str, *, first: bool, last: bool) -> str:
 
 
 def apply_changes(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
-    """The text with each (start, end) replaced by a new piece."""
+    """Return the text with each (start, end) replaced by a new text."""
     pieces, last = [], 0
     for start, end, new in sorted(changes):
         pieces += [text[last:start], new]
@@ -218,5 +217,5 @@ def apply_changes(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
 
 
 def line_ending(text: str) -> str:
-    """The line end that the text uses."""
+    """Return the line ending that the text uses."""
     return "\r\n" if "\r\n" in text else "\n"

@@ -1,11 +1,12 @@
-"""Runs: a whole data set refined into one output, losing nothing and paying for nothing twice."""
+"""Runs: a whole data set refined into one output, without losing an answer or paying for one twice."""
 
 from __future__ import annotations
 
-from .asked import Limits
-from .preview import Preview
-from .progress import Progress
-from .report import Report
-from .run import Batch, Run, batch, batch_sync
+from ..settings import EndpointLimits
+from .api import BatchRun, batch, batch_sync
+from .config import BatchSettings
+from .preview import BatchPreview
+from .progress import BatchProgress
+from .report import BatchReport
 
-__all__ = ["Batch", "Limits", "Preview", "Progress", "Report", "Run", "batch", "batch_sync"]
+__all__ = ["BatchPreview", "BatchProgress", "BatchReport", "BatchRun", "BatchSettings", "EndpointLimits", "batch", "batch_sync"]

@@ -1,4 +1,4 @@
-"""Where a run stands, in figures. Nothing here draws."""
+"""The progress of a run, in figures. Nothing here draws."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from ..core.records import NO_USAGE, Usage
 from ..plans.adaptive import UNIT_PHRASES
-from .rows import NOT_STARTED, Came
+from ..usage import NO_USAGE, Usage
+from .row_result import NOT_STARTED, RowResult
 
-WINDOW = 30.0  # seconds over which the pace is taken
+ROW_COUNTS = ("total", "read", "done", "failed", "reused", "unfinished", "not_started", "bad", "remaining", "under_way")
+CALL_COUNTS = ("in_flight", "limit")
+WINDOW = 30.0  # seconds over which the rate is measured
 
 
 @dataclass(slots=True)
 class Mean:
-    """A mean of what was known."""
+    """The mean of known values."""
 
     n: int = 0
     sum: float = 0.0
@@ -31,27 +33,27 @@ class Mean:
         return self.sum / self.n if self.n else None
 
 
-def price_told(price: float, unit: str) -> str:
-    """A price in words."""
+def format_price(price: float, unit: str) -> str:
+    """Return a price in words."""
     return f"price {f'{price:.2g}' if price < 100 else f'{price:,.0f}'} {UNIT_PHRASES[unit]}"
 
 
 @dataclass
-class Progress:
-    """Rows by what became of them, what was paid for in this run, and how fast it goes. Unknown is None.
+class BatchProgress:
+    """The numbers of rows by their results, what was paid in this run, and its speed. None: unknown.
 
-    `kept` rows were finished before and are not redone; they count in `done` and `failed`, too. `cut` rows were cut
-    short, the best of them is written. `state` is "reading", "running", "stopping", why a model is not asked for now, and in
-    the end "finished" or what cut the run short ("interrupted", "budget" ...; see `Report.ended`). `price`: what each
-    `price_unit` must be expected to gain, where rows share a purse.
+    `reused` rows were finished before and are not redone; they count in `done` and `failed`, too. `unfinished` rows were cut
+    short, and their best answer is written. `state` is "reading", "running", "stopping", why an endpoint is not called now, and in
+    the end "finished" or what ended the run early ("interrupted", "budget" ...; see `BatchReport.end_reason`). `price`: what each
+    `price_unit` must be expected to gain, if rows share a budget.
     """
 
     total: int | None = None
     read: int = 0
     done: int = 0
     failed: int = 0
-    kept: int = 0
-    cut: int = 0
+    reused: int = 0
+    unfinished: int = 0
     not_started: int = 0
     bad: int = 0
     under_way: int = 0
@@ -63,36 +65,36 @@ class Progress:
     best: Mean = field(default_factory=Mean)
     price: float | None = None
     price_unit: str = ""
-    started: float = field(default_factory=monotonic)
-    ended: float | None = None
+    started_at: float = field(default_factory=monotonic)
+    ended_at: float | None = None
     _ends: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def settle(self, came: Came, *, kept: bool) -> None:
-        """Count a row that ended."""
-        self.kept += kept
-        self.done += came.status == "done"
-        self.failed += came.status == "failed"
-        self.not_started += came.kind == NOT_STARTED
-        self.cut += came.status == "open" and came.kind != NOT_STARTED
-        self.first.add(came.columns["initial_score"])
-        self.best.add(came.columns["best_score"])
-        if not kept:
+    def count(self, result: RowResult, *, reused: bool) -> None:
+        """Count a row that ended; `reused`: in an earlier run."""
+        self.reused += reused
+        self.done += result.status == "done"
+        self.failed += result.status == "failed"
+        self.not_started += result.error_kind == NOT_STARTED
+        self.unfinished += result.status == "open" and result.error_kind != NOT_STARTED
+        self.first.add(result.columns["initial_score"])
+        self.best.add(result.columns["best_score"])
+        if not reused:
             self._tick()
 
-    def take(self, **counted: Any) -> None:
-        """Figures that were counted elsewhere, by their names here."""
-        for name, value in counted.items():
+    def set_counts(self, **counts: Any) -> None:
+        """Set figures that were counted elsewhere."""
+        for name, value in counts.items():
             setattr(self, name, value)
         self._tick()
 
     def finish(self, state: str = "finished") -> None:
-        """Stop the clock; `state` says what ended it."""
-        self.ended, self.state, self.in_flight = monotonic(), state, 0
+        """Stop the clock; `state` says what ended the run."""
+        self.ended_at, self.state, self.in_flight = monotonic(), state, 0
 
     def _tick(self) -> None:
         now = monotonic()
         if not self._ends:
-            self._ends.append((self.started, 0))
+            self._ends.append((self.started_at, 0))
         self._ends.append((now, self._finished))
         while len(self._ends) > 2 and now - self._ends[0][0] > WINDOW:
             self._ends.popleft()
@@ -100,29 +102,29 @@ class Progress:
             del self._ends[1]
 
     @property
-    def worked(self) -> int:
+    def processed_rows(self) -> int:
         """Rows that ended in this run."""
-        return self.done + self.failed + self.cut - self.kept
+        return self.done + self.failed + self.unfinished - self.reused
 
     @property
     def _finished(self) -> int:
         """Rows that ended in this run, and were not cut short."""
-        return self.done + self.failed - self.kept
+        return self.done + self.failed - self.reused
 
     @property
-    def left(self) -> int | None:
-        return None if self.total is None else max(0, self.total - self.done - self.failed - self.cut - self.not_started)
+    def remaining(self) -> int | None:
+        return None if self.total is None else max(0, self.total - self.done - self.failed - self.unfinished - self.not_started)
 
     @property
     def seconds(self) -> float:
-        return (self.ended or monotonic()) - self.started
+        return (self.ended_at or monotonic()) - self.started_at
 
     @property
     def rows_per_s(self) -> float | None:
-        """Rows that ended in a result or an error, over the last half minute; over all once the run has ended."""
-        if self.ended is not None:
+        """Rows that ended in a result or an error, over the last 30 seconds; over the whole run once it has ended."""
+        if self.ended_at is not None:
             return self._finished / self.seconds if self._finished and self.seconds > 0 else None
-        if len(self._ends) < 3:  # the beginning, and two rows
+        if len(self._ends) < 3:  # the start, and two rows
             return None
         (then, before), (_, now) = self._ends[0], self._ends[-1]
         seconds = monotonic() - then
@@ -130,25 +132,24 @@ class Progress:
 
     @property
     def eta(self) -> float | None:
-        """Seconds to go at this pace."""
-        pace, left = self.rows_per_s, self.left
-        return left / pace if pace and left is not None else None
+        """Seconds left at this rate."""
+        rate, remaining = self.rows_per_s, self.remaining
+        return remaining / rate if rate and remaining is not None else None
 
     @property
     def projected_cost(self) -> float | None:
-        """USD for this run in all, if the rows that are left take what those before took."""
-        cost, left = self.usage.cost, self.left
-        if cost is None or left is None or not self.worked:
+        """USD for the whole run, if the rows that are left cost as much as those before."""
+        cost, remaining = self.usage.cost, self.remaining
+        if cost is None or remaining is None or not self.processed_rows:
             return None
-        return cost * (1 + left / self.worked)
+        return cost * (1 + remaining / self.processed_rows)
 
     def as_data(self) -> Mapping[str, Any]:
-        """Plain data, for JSON and metrics."""
-        names = ("total", "read", "done", "failed", "kept", "cut", "not_started", "bad", "left", "under_way", "in_flight", "limit")
+        """Return plain data, for JSON and metrics."""
         usage = self.usage
         return {
             "state": self.state,
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in (*ROW_COUNTS, *CALL_COUNTS)},
             "calls": usage.calls,
             "cached_calls": usage.cached_calls,
             "tokens": usage.tokens,

@@ -1,9 +1,8 @@
-"""Where traces are kept, and what is written so that nothing is lost."""
+"""Files that survive a crash: traces, the journal of batches, priors, and files that are written atomically."""
 
-from .append_only import LockedLineFile
-from .atomic import write_atomic
 from .journal import Journal, RowInfo, RunInfo
 from .recovery import salvage
-from .trace_file import JsonlStore, read_trace
+from .secure_files import write_atomic
+from .trace_file import JsonlStore, LockedLineFile, read_trace
 
 __all__ = ["Journal", "JsonlStore", "LockedLineFile", "RowInfo", "RunInfo", "read_trace", "salvage", "write_atomic"]

@@ -1,6 +1,6 @@
-"""A journal's file while it is open: one writer, one reader, the lock. It passes statements on and knows no run.
+"""The open file of a journal: one writer, one reader and the lock. This module runs statements and does not know what they mean.
 
-Every error of SQLite leaves here as a StoreError that names the file.
+Every error of SQLite becomes a StoreError that names the file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .schema import (
 )
 from .writer import Statement, Write, Writer
 
-READ_TIMEOUT = 120.0  # seconds that a statement may take which reads
-MAX_READ_BYTES = 2**30  # bytes of text that it may find
+READ_TIMEOUT = 120.0  # seconds that a reading statement may take
+MAX_READ_BYTES = 2**30  # bytes of text that it may return
 
 
 class Database:
-    """Reads see what is committed; `settle` first what they must see, or ask for what is `pending`."""
+    """Reads see what is committed: call `flush` first for writes that they must see, or ask for the `pending_write`."""
 
     def __init__(self, path: Path, durability: str, *, create: bool, read_only: bool) -> None:
         self.path, self._process = path, os.getpid()
@@ -59,7 +59,7 @@ class Database:
         return self._writer.write_error if self._writer else None
 
     def read(self, sql: str, *values: Any) -> list[Any]:
-        """All rows that a statement finds. Raises StoreError where they are too large, or finding them takes too long."""
+        """Return all rows that a statement finds. Raises StoreError if they are too large or take too long."""
         self._check_process()
         self._restart_clock()
         try:
@@ -68,18 +68,18 @@ class Database:
             raise to_store_error(self.path, error, action="read") from error
 
     def write(self, key: Hashable, *statements: Statement, value: Any = None) -> None:
-        """Queue statements that belong together, see `Write`."""
+        """Queue statements for one transaction, see `Write`."""
         self._check_process()
         if self._writer is None:
             raise StoreError(f"{journal_label(self.path)} was opened for reading only")
         self._writer.enqueue(Write(key, statements, value))
 
     def pending_write(self, key: Hashable) -> Write | None:
-        """The last write of a key that is not committed yet."""
+        """Return the last write of a key that is not committed yet."""
         return self._writer.pending_write(key) if self._writer else None
 
     def flush_if_pending(self, keys: Iterable[Hashable]) -> None:
-        """Commit what is pending of these keys, so that it can be read. Blocks only where something is."""
+        """Commit the pending writes of these keys, so that they can be read. Blocks only if there are any."""
         if self._writer and any(map(self._writer.pending_write, keys)):
             self._writer.flush()
 
@@ -94,7 +94,7 @@ class Database:
             self._writer.flush()
 
     def compact(self) -> None:
-        """Give back the room of what was forgotten. Blocks; needs as much room again while it works."""
+        """Give the space of deleted rows back to the file system. Blocks; needs as much space again meanwhile."""
         self.flush()
         try:
             with closing(open_connection(self.path, "mode=rw")) as connection:
@@ -103,7 +103,7 @@ class Database:
             raise self._to_store_error(error) from error
 
     def copy(self, target: Path) -> None:
-        """Write all that is committed to another file. Blocks."""
+        """Write everything committed to another file. Blocks."""
         self.flush()
         try:
             with closing(sqlite3.connect(target)) as other:
@@ -112,12 +112,12 @@ class Database:
             raise to_store_error(target, error) from error
 
     def close(self) -> None:
-        """Write what is queued and let go. May be called again. A forked child leaves it to the process that opened it."""
+        """Commit what is queued and release the file. May be called again. Does nothing in a forked child."""
         if self._process == os.getpid():
             self._resources.close()
 
     def _check_process(self) -> None:
-        """SQLite's connections, the writer's thread and the lock on the file are of one process, and do not outlive a fork."""
+        """Raise StoreError after a fork: connections, the writer's thread and the lock belong to one process."""
         if self._process != os.getpid():
             raise StoreError(
                 f"{journal_label(self.path)} was opened by process {self._process}; a forked process must open a journal of its own"
@@ -125,14 +125,14 @@ class Database:
 
     def _to_store_error(self, error: Exception) -> StoreError:
         try:
-            done = str(self.read("SELECT count(*) FROM rows WHERE status != 'open'")[0][0])
+            finished = str(self.read("SELECT count(*) FROM rows WHERE status != 'open'")[0][0])
         except StoreError:
-            done = "all"
-        return to_store_error(self.path, error, done)
+            finished = "all"
+        return to_store_error(self.path, error, finished)
 
 
 def fetch_bounded(cursor: sqlite3.Cursor) -> list[Any]:
-    """All rows of a cursor. Raises OverflowError where they hold too much."""
+    """Return all rows of a cursor. Raises OverflowError if they are too large."""
     rows, size = [], 0
     for row in cursor:
         rows.append(row)
@@ -140,5 +140,5 @@ def fetch_bounded(cursor: sqlite3.Cursor) -> list[Any]:
             if value.__class__ is str or value.__class__ is bytes:
                 size += len(value)
         if size > MAX_READ_BYTES:
-            raise OverflowError(f"what is asked for is larger than {MAX_READ_BYTES // 2**20} MiB")
+            raise OverflowError(f"the result is larger than {MAX_READ_BYTES // 2**20} MiB")
     return rows

@@ -1,7 +1,7 @@
-"""One process at a time: a locked file beside another, which says who holds it.
+"""A lock for one process at a time: a locked file beside another, which names its holder.
 
-The lock goes with its process, however that ends; what is left of the file then is no obstacle. It gets its name when it is
-signed and locked already, so that a file of that name which is not so signed is another program's and stays as it is.
+The operating system releases the lock when the process ends; a lock file that is left then is removed. The file gets its name after
+it was signed and locked, so an unsigned file of that name belongs to another program and is not touched.
 """
 
 from __future__ import annotations
@@ -32,22 +32,21 @@ from .secure_files import (
 )
 
 SIGNATURE_FIELDS = ("pid", "host", "command", "since")
-MAX_LOCK_BYTES = 10_000  # bytes in a file: far more than one has
+MAX_LOCK_BYTES = 10_000  # bytes that are read of a lock file: far more than one has
 
 
 class PathLock:
-    """Holds the file that `path` means, links followed, by a lock on a file beside it that ends in .lock.
+    """Locks the file that `path` means, links followed, by a file beside it that ends in .lock.
 
-    Raises StoreError that names the holder where another process has it, and for a file of that name which is no such lock.
-
-    `what` is how errors call the file.
+    Raises StoreError that names the holder if another process has the lock, and for a file of that name that is no such lock.
+    `label` names the file in errors.
     """
 
     def __init__(self, path: Path, label: str) -> None:
         self.path, self._label = Path(f"{path}.lock"), label
         try:
-            held = resolve_path(path)
-            self.path = held.with_name(f"{held.name}.lock")
+            target = resolve_path(path)
+            self.path = target.with_name(f"{target.name}.lock")
             self._file = self._acquire()
         except OSError as error:
             raise StoreError(f"{label} cannot be locked: {str(self.path)!r}: {error.strerror}") from error
@@ -59,7 +58,7 @@ class PathLock:
             self._remove_stale()
 
     def _create(self) -> FileIO | None:
-        """A new lock; None where there is one."""
+        """Return a new lock; None if there is one already."""
         remove_stale_drafts(self.path)
         draft, file = create_draft(self.path, PRIVATE)
         try:
@@ -68,7 +67,7 @@ class PathLock:
         except FileExistsError:
             file.close()
             return None
-        except OSError:  # a file system without links to files: for a moment the lock is there and not signed yet
+        except OSError:  # a file system without hard links: the lock is unsigned for a moment
             file.close()
             return self._create_in_place()
         finally:
@@ -85,22 +84,22 @@ class PathLock:
         return file
 
     def _remove_stale(self) -> None:
-        """Remove a lock whose holder has ended. Raises StoreError for one that is held, and for what is none of ours."""
+        """Remove a lock whose holder has ended. Raises StoreError for one that is held, and for a foreign file."""
         try:
             if self.path.is_symlink() or is_untrusted(self.path):
                 raise self._foreign_lock_error()
             file = open_file(self.path, os.O_RDWR | NON_BLOCKING)
-        except FileNotFoundError:  # it was let go
+        except FileNotFoundError:  # it was released
             return
         with file:
-            signed = self._read_signature(file)
+            signature = self._read_signature(file)
             if not try_lock(file):
-                raise StoreError(f"{self._label} is held by {_holder_text(signed)}: wait for its end, or name another file")
+                raise StoreError(f"{self._label} is held by {_holder_text(signature)}: wait for its end, or name another file")
             if is_file_at(file, self.path):
                 self.path.unlink()
 
     def _read_signature(self, file: FileIO) -> dict[str, Any]:
-        """What a lock says of its holder. Raises StoreError where it is none of ours."""
+        """Return who holds a lock. Raises StoreError for a foreign file."""
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             with suppress(ValueError, RecursionError):
                 data = json.loads(file.read(MAX_LOCK_BYTES))
@@ -110,12 +109,12 @@ class PathLock:
 
     def _foreign_lock_error(self) -> StoreError:
         return StoreError(
-            f"{self._label} cannot be locked: {str(self.path)!r} is there and is no lock of Redraft; it was left as it is: name "
+            f"{self._label} cannot be locked: {str(self.path)!r} exists and is no lock of Redraft; it was left as it is: name "
             "another file, or move that one away"
         )
 
     def close(self) -> None:
-        """Let go."""
+        """Release the lock."""
         if not self._file.closed:
             with suppress(OSError):
                 if is_file_at(self._file, self.path):
@@ -129,7 +128,7 @@ def _signature() -> bytes:
 
 
 def _command() -> str:
-    """The program and its subcommand. What follows may hold secrets."""
+    """Return the program and its subcommand. Later arguments may hold secrets."""
     return " ".join((Path(sys.argv[0]).name, *(word for word in sys.argv[1:2] if word.isalpha()))) if sys.argv else ""
 
 

@@ -1,7 +1,7 @@
-"""What a batch keeps, in one SQLite file: its runs, their rows with every record, and the call cache.
+"""The journal of a batch, in one SQLite file: its runs, their rows with every record, and the response cache.
 
-Writing returns at once and is committed by the one writer thread (see `writer`). Reading sees all that was written before
-it; where that is not committed yet, it waits for the commit. Secrets are the business of whoever writes.
+Writing returns at once; one thread commits (see `writer`). Reading sees everything written before, and waits for its commit if
+need be. Callers mask secrets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypedDict, get_type_hints
 
 from ..core.serialize import object_from_json, record_from_json, value_from_json
 from ..core.trace import Trace
@@ -23,36 +23,96 @@ from ..errors import ConfigError, StoreError
 from ..protocols import Reply
 from .database import Database
 from .response_cache import ResponseCache
-from .run_metadata import invalid_key
 from .schema import LINES_PER_ROW, Durability, damaged_error, journal_label
 from .writer import Statement
 
 Status: TypeAlias = Literal["open", "done", "failed"]
 STATUSES: tuple[Status, ...] = ("open", "done", "failed")
 ROWS_PER_READ = 200
-"""Rows that are read at a time where all are wanted."""
+"""Rows in one read when all are read."""
 
 UPSERT_RUN = """INSERT INTO runs VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET about = excluded.about, changed = excluded.changed"""
+ON CONFLICT (name) DO UPDATE SET metadata = excluded.metadata, updated_at = excluded.updated_at"""
 DELETE_ROW = "DELETE FROM rows WHERE run = ? AND id = ?"
-INSERT_ROW = "INSERT INTO rows (run, id, n, key, parts, status) VALUES (?, ?, ?, ?, ?, 'open')"
+INSERT_ROW = "INSERT INTO rows (run, id, position, key, key_parts, status) VALUES (?, ?, ?, ?, ?, 'open')"
 UPSERT_LINE = f"INSERT OR REPLACE INTO lines SELECT row * {LINES_PER_ROW} + ?, ? FROM rows WHERE run = ? AND id = ?"  # noqa: S608
-SELECT_RUNS = "SELECT run, name, about, begun, changed FROM runs"
-UPSERT_SEEN = "INSERT OR REPLACE INTO met SELECT row, ? FROM rows WHERE run = ? AND id IN (SELECT value FROM json_each(?))"
-SELECT_ROWS = "SELECT row, id, n, key, parts, status, result FROM rows WHERE run = (SELECT run FROM runs WHERE name = ?)"
+SELECT_RUNS = "SELECT run, name, metadata, started_at, updated_at FROM runs"
+UPSERT_SEEN = "INSERT OR REPLACE INTO seen_rows SELECT row, ? FROM rows WHERE run = ? AND id IN (SELECT value FROM json_each(?))"
+SELECT_ROWS = "SELECT row, id, position, key, key_parts, status, result FROM rows WHERE run = (SELECT run FROM runs WHERE name = ?)"
 SELECT_ROWS_BY_ID = f"{SELECT_ROWS} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608  (statements of our own)
-SEEN_SINCE = "AND (SELECT seen FROM met WHERE met.row = rows.row) >= ?"
-SELECT_ROWS_AFTER = f"{SELECT_ROWS} AND (n, row) > (?, ?) {SEEN_SINCE} ORDER BY n, row LIMIT {ROWS_PER_READ}"
-COUNT_BY_STATUS = "SELECT status, count(*) FROM rows JOIN met USING (row) WHERE run = ? AND seen >= ? GROUP BY status"
-SELECT_LINES = "SELECT line FROM lines WHERE at >= ? AND at < ? ORDER BY at"
+SEEN_SINCE = "AND (SELECT invocation FROM seen_rows WHERE seen_rows.row = rows.row) >= ?"
+SELECT_ROWS_AFTER = f"{SELECT_ROWS} AND (position, row) > (?, ?) {SEEN_SINCE} ORDER BY position, row LIMIT {ROWS_PER_READ}"
+COUNT_BY_STATUS = "SELECT status, count(*) FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ? GROUP BY status"
+SELECT_LINES = "SELECT line FROM lines WHERE number >= ? AND number < ? ORDER BY number"
+
+
+PriorsData = Mapping[str, Any]
+
+
+class OnlinePriorsData(TypedDict):
+    start: PriorsData
+    refits: Mapping[str, PriorsData | None]
+
+
+class SubmittedBatchData(TypedDict):
+    id: str
+    number: int
+    model: str
+    requests: int
+    batch: str | None
+
+
+class ProviderBatchesData(TypedDict, total=False):
+    token: str
+    count: int
+    open: list[SubmittedBatchData]
+
+
+class FormatData(TypedDict):
+    works: bool
+    refused_schemas: list[str]
+    fallback_requests: Mapping[str, list[str]]
+
+
+class CapabilitiesData(TypedDict):
+    adaptations: list[str]
+    formats: Mapping[str, FormatData]
+
+
+class RunMetadata(TypedDict, total=False):
+    """The keys of a run's metadata that are read again, and their types. A run may note others, for people."""
+
+    invocation: int
+    last_full_invocation: int
+    spent: Mapping[str, float]
+    budget: Mapping[str, float] | None
+    budget_raised: bool
+    merged_shards: list[str]
+    attempt: str
+    output: str | None
+    errors: str | None
+    settings: Mapping[str, Mapping[str, str]]
+    online_priors: Mapping[str, OnlinePriorsData]
+    provider_batches: ProviderBatchesData | None
+    capabilities: Mapping[str, CapabilitiesData]
+    report: Mapping[str, Any] | None
+    model: str | None
+
+
+METADATA_CHECKS = {name: validator_for(kind) for name, kind in get_type_hints(RunMetadata).items()}
+
+
+def _invalid_key(metadata: Mapping[str, Any]) -> str | None:
+    """Return the first key whose value has a wrong type; None if there is none."""
+    return next((name for name, fits in METADATA_CHECKS.items() if name in metadata and not fits(metadata[name])), None)
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
     """A run: one data set refined into one output.
 
-    `begun` and `changed` are ISO times in UTC, `changed` to about a second. `counts` are rows by status, 0 included, without
-    those that are no longer in the input (see `Journal.met`).
+    `started_at` and `updated_at` are ISO 8601 times in UTC, `updated_at` to about a second. `counts` are the rows by status, 0
+    included, without rows that are no longer in the input (see `Journal.mark_seen`).
     """
 
     name: str
@@ -64,9 +124,9 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class RowInfo:
-    """A row: one task of a run, at place `n` of its input (from 0).
+    """A row: one task of a run, at `position` of its input (from 0).
 
-    `key` stands for all that decides its result, `parts` for each part of that. `result` is what is known so far.
+    `key` is a digest of everything that decides its result, `key_parts` has a digest of each part. `result` may be incomplete.
     """
 
     id: str
@@ -79,9 +139,9 @@ class RowInfo:
 
 ROW_CHECKS: Mapping[str, Validator] = {
     "id": validator_for(str),
-    "n": validator_for(int),
+    "position": validator_for(int),
     "key": validator_for(str),
-    "parts": validator_for(Mapping[str, str]),
+    "key_parts": validator_for(Mapping[str, str]),
     "status": lambda v: v in STATUSES,
     "result": validator_for(Mapping[str, Any] | None),
 }
@@ -90,9 +150,9 @@ ROW_CHECKS: Mapping[str, Validator] = {
 class Journal:
     """The journal in a file, which one process at a time may write and any number may read.
 
-    A missing or empty file is made new, unless `create` is False. With durability "normal" everything committed survives
-    `kill -9`, with "full" also a loss of power. With `read_only` it reads beside a running writer and takes no lock.
-    Raises StoreError for a file that is foreign, damaged, newer or held by another process, and leaves it as it was.
+    A missing or empty file is created, unless `create` is False. With durability "normal" everything committed survives `kill -9`,
+    with "full" also a power failure. With `read_only` it takes no lock and reads beside a running writer. Raises StoreError for a
+    file that is foreign, damaged, of another schema or held by another process, and leaves it unchanged.
     """
 
     def __init__(
@@ -110,27 +170,27 @@ class Journal:
 
     @property
     def write_error(self) -> StoreError | None:
-        """Why nothing more can be written, if so."""
+        """The error after which nothing more is written, if any."""
         return self._database.write_error
 
     async def wait_for_commit(self) -> None:
-        """Until all that was written before is committed. Raises StoreError when it cannot be."""
+        """Wait until everything written before is committed. Raises StoreError if that fails."""
         await self._database.wait_for_commit()
 
     def flush(self) -> None:
-        """The same, blocking."""
+        """Block until everything written before is committed. Raises StoreError if that fails."""
         self._database.flush()
 
     def compact(self) -> None:
-        """Give back the room of what was forgotten. Blocks; needs as much room again while it works."""
+        """Give the space of deleted rows back to the file system. Blocks; needs as much space again meanwhile."""
         self._database.compact()
 
     def copy(self, target: Path) -> None:
-        """Write all that is committed to another file, also when the journal's own has been deleted. Raises StoreError."""
+        """Write everything committed to another file, even if the journal's own was deleted. Raises StoreError."""
         self._database.copy(target)
 
     def close(self) -> None:
-        """Write what is queued and let go of the file. Raises nothing: `trouble` says what went wrong."""
+        """Commit what is queued and release the file. Raises nothing; see `write_error`."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -142,28 +202,28 @@ class Journal:
             raise StoreError(str(self.write_error))
 
     def runs(self) -> list[RunInfo]:
-        """All runs, oldest first."""
+        """Return all runs, oldest first."""
         self.flush()
         return [self._run_info(*found) for found in self._database.read(f"{SELECT_RUNS} ORDER BY run")]
 
     def run(self, name: str) -> RunInfo | None:
-        """What is known of a run."""
+        """Return a run; None if there is none of that name."""
         self.flush()
         found = self._database.read(f"{SELECT_RUNS} WHERE name = ?", json.dumps(name))
         return self._run_info(*found[0]) if found else None
 
     def update_run(self, name: str, **metadata: Any) -> None:
-        """Begin a run, or merge keys into what is known about it (JSON values)."""
+        """Begin a run, or merge keys (with JSON values) into its metadata."""
         run = self._runs.get(name) or _RunState(max((r.number for r in self._runs.values()), default=0) + 1, {}, _now())
         self._runs[name] = run = replace(run, metadata={**run.metadata, **metadata})
         values = (run.number, json.dumps(name), json.dumps(run.metadata), run.started_at, _now())
         self._database.write((name,), (UPSERT_RUN, values))
 
     def rows_by_id(self, run: str, ids: Sequence[str]) -> dict[str, RowInfo]:
-        """Those of the rows that the run has, by id. Meant for some hundred ids at a time."""
+        """Return those of the rows that the run has, by ID. Meant for a few hundred IDs at a time."""
         self._database.flush_if_pending((run, id) for id in ids)
         found = self._database.read(SELECT_ROWS_BY_ID, json.dumps(run), json.dumps([json.dumps(id) for id in ids]))
-        return {note.id: note for _, note in map(self._row_info, found)}
+        return {info.id: info for _, info in map(self._row_info, found)}
 
     def begin_row(  # noqa: PLR0917
         self,
@@ -175,27 +235,27 @@ class Journal:
         header: Mapping[str, Any],
         invocation: int | None = None,
     ) -> None:
-        """Begin a row, or begin it anew: what it had is forgotten. `header` is `Trace.header()`; `serial` as in `met`."""
+        """Begin a row; if it exists, discard what it has. `header` is `Trace.header()`; `invocation` as in `mark_seen`."""
         row = (self._number(run), json.dumps(id))
-        begun = (INSERT_ROW, (*row, position, key, json.dumps(dict(key_parts))))
+        insert = (INSERT_ROW, (*row, position, key, json.dumps(dict(key_parts))))
         self._write(
             run,
             id,
             (DELETE_ROW, row),
-            begun,
+            insert,
             (UPSERT_LINE, (0, json.dumps(dict(header)), *row)),
             self._seen_statement(run, [id], invocation),
         )
 
     def invocation(self, run: str) -> int:
-        """The number of the run's last going, from 1, as it was noted in `about["serial"]`; 0 where none was."""
-        return _invocation_in(self._runs[run].metadata, "serial") if run in self._runs else 0
+        """Return the number of the run's last invocation, from 1, in `metadata["invocation"]`; 0 if there is none."""
+        return _invocation_in(self._runs[run].metadata, "invocation") if run in self._runs else 0
 
     def mark_seen(self, run: str, ids: Sequence[str], invocation: int | None = None) -> None:
-        """Note that rows were met in the input by this going of the run (None: what `serial` says).
+        """Note that this invocation of the run (None: the last one) has seen rows in the input.
 
-        Once `about["whole"]` names a going that has read the whole input, rows that were last met before it count as gone:
-        `traces` and `RunNote.counts` leave them out, all else is as before. Raises StoreError for a row never begun.
+        Once `metadata["last_full_invocation"]` names an invocation that has read the whole input, rows last seen before it count as
+        removed from the input: `traces` and `RunInfo.counts` leave them out. Raises StoreError for a row that was never begun.
         """
         if ids:
             self._write(run, "", self._seen_statement(run, ids, invocation))
@@ -205,54 +265,58 @@ class Journal:
         return UPSERT_SEEN, (seen, self._number(run), json.dumps([json.dumps(id) for id in ids]))
 
     def set_position(self, run: str, id: str, position: int) -> None:
-        """Note that a row now stands at another place of the input."""
-        self._write(run, id, ("UPDATE rows SET n = ? WHERE run = ? AND id = ?", (position, self._number(run), json.dumps(id))))
+        """Note that a row is now at another position of the input."""
+        self._write(
+            run, id, ("UPDATE rows SET position = ? WHERE run = ? AND id = ?", (position, self._number(run), json.dumps(id)))
+        )
 
     def append_records(self, run: str, id: str, first: int, records: Sequence[str]) -> None:
-        """Keep records (lines by `record_to_json`), the first of them number `since`. A number kept before is replaced."""
+        """Append records (lines of `record_to_json`), the first with number `first`. Existing numbers are replaced."""
         row = (self._number(run), json.dumps(id))
         if first + len(records) >= LINES_PER_ROW:
             raise StoreError(f"{journal_label(self.path)}: row {id!r} has more than {LINES_PER_ROW - 1} records")
         self._write(run, id, *((UPSERT_LINE, (place, line, *row)) for place, line in enumerate(records, first + 1)))
 
     def finish_row(self, run: str, id: str, status: Status, result: Mapping[str, Any]) -> None:
-        """Store a row's result (JSON values). Status "open" says that it was cut short."""
+        """Store the result (JSON values) of a row. Status "open": the row was interrupted."""
         if status not in STATUSES:
             raise ConfigError(f"status must be one of {', '.join(STATUSES)}, got {status!r}")
         values = (status, json.dumps(dict(result)), self._number(run), json.dumps(id))
         self._write(run, id, ("UPDATE rows SET status = ?, result = ? WHERE run = ? AND id = ?", values))
 
     def trace(self, run: str, id: str) -> Trace | None:
-        """All that is recorded of a row."""
+        """Return the trace of a row; None if there is none."""
         self._database.flush_if_pending([(run, id)])
         found = self._database.read(f"{SELECT_ROWS} AND id = ?", json.dumps(run), json.dumps(id))
         return self._trace(*self._row_info(found[0])) if found else None
 
     def traces(self, run: str, since_invocation: int | None = None) -> Iterator[tuple[RowInfo, Trace]]:
-        """The rows met in that going or later, with their traces, in the order of the input.
+        """Yield the rows seen in that invocation or later, with their traces, in the order of the input.
 
-        None: all that are still in the input (see `met`); 0: all that there ever were.
+        None: all rows that are still in the input (see `mark_seen`); 0: all rows there ever were.
         """
         known = self.run(run)
-        since = since_invocation if since_invocation is not None else _invocation_in(known.metadata, "whole") if known else 0
+        since = since_invocation
+        if since is None:
+            since = _invocation_in(known.metadata, "last_full_invocation") if known else 0
         last = (-1, -1)
         while found := self._database.read(SELECT_ROWS_AFTER, json.dumps(run), *last, since):
-            for row, note in map(self._row_info, found):
-                if (note.position, row) <= last:
+            for row, info in map(self._row_info, found):
+                if (info.position, row) <= last:
                     raise damaged_error(self.path, "its rows are out of order")
-                last = (note.position, row)
-                if trace := self._trace(row, note):
-                    yield note, trace
+                last = (info.position, row)
+                if trace := self._trace(row, info):
+                    yield info, trace
 
     def delete(self, run: str, ids: Sequence[str] | None = None) -> None:
-        """Forget rows; without `ids` the whole run, which blocks. Calls stay: other runs may have made the same."""
+        """Delete rows; without `ids` the whole run, which blocks. Cached replies stay: other runs may use them."""
         number = self._number(run)
         if ids is not None:
             for id in ids:
                 self._write(run, id, (DELETE_ROW, (number, json.dumps(id))))
             return
-        gone: list[Statement] = [(f"DELETE FROM {table} WHERE run = ?", (number,)) for table in ("rows", "runs")]  # noqa: S608
-        self._database.write((run,), *gone)
+        deletions: list[Statement] = [(f"DELETE FROM {table} WHERE run = ?", (number,)) for table in ("rows", "runs")]  # noqa: S608
+        self._database.write((run,), *deletions)
         self.flush()
         del self._runs[run]
 
@@ -260,26 +324,26 @@ class Journal:
         now = time.monotonic()
         if now > self._stamped_at.get(run, -inf) + 1:
             self._stamped_at[run] = now
-            statements += (("UPDATE runs SET changed = ? WHERE run = ?", (_now(), self._number(run))),)
+            statements += (("UPDATE runs SET updated_at = ? WHERE run = ?", (_now(), self._number(run))),)
         self._database.write((run, id), *statements)
 
     def _number(self, run: str) -> int:
         if run not in self._runs:
-            raise StoreError(f"{journal_label(self.path)} has no run {run!r}: note it first")
+            raise StoreError(f"{journal_label(self.path)} has no run {run!r}: call update_run first")
         return self._runs[run].number
 
     def _parse_run(self, record: tuple[Any, ...]) -> tuple[str, _RunState]:
-        """A run by its name. Raises StoreError for what none has noted."""
-        number, name, about, begun, changed = record
-        said = self._read("run", number, name, str)
-        known: Mapping[str, Any] = self._read(f"run {said!r}", "about", about, Mapping[str, Any])
-        if (wrong := invalid_key(known)) or not isinstance(begun, str) or not isinstance(changed, str):
-            problem = f"{wrong} cannot be {known[wrong]!r:.80}" if wrong else f"it cannot have begun {begun!r:.80}"
-            raise damaged_error(self.path, f"run {said!r:.80}: {problem}")
-        return said, _RunState(number, known, begun)
+        """Return the name and the state of a run. Raises StoreError for a damaged record."""
+        number, name_json, metadata_json, started_at, updated_at = record
+        name = self._read("run", number, name_json, str)
+        metadata: Mapping[str, Any] = self._read(f"run {name!r}", "metadata", metadata_json, Mapping[str, Any])
+        if (wrong := _invalid_key(metadata)) or not isinstance(started_at, str) or not isinstance(updated_at, str):
+            problem = f"{wrong} cannot be {metadata[wrong]!r:.80}" if wrong else f"started_at cannot be {started_at!r:.80}"
+            raise damaged_error(self.path, f"run {name!r:.80}: {problem}")
+        return name, _RunState(number, metadata, started_at)
 
     def _read(self, label: str, which: Any, text: Any, kind: Any) -> Any:
-        """The value of a text. Raises StoreError for one of another type."""
+        """Return the value of a JSON text. Raises StoreError for another type than `kind`."""
         try:
             value = value_from_json(text)
         except StoreError as error:
@@ -289,36 +353,36 @@ class Journal:
         return value
 
     def _run_info(self, number: int, name: str, metadata: str, started_at: str, updated_at: str) -> RunInfo:
-        said, run = self._parse_run((number, name, metadata, started_at, updated_at))
-        counted = dict(self._database.read(COUNT_BY_STATUS, number, _invocation_in(run.metadata, "whole")))
-        return RunInfo(said, run.metadata, started_at, updated_at, {s: counted.get(s, 0) for s in STATUSES})
+        name, run = self._parse_run((number, name, metadata, started_at, updated_at))
+        counted = dict(self._database.read(COUNT_BY_STATUS, number, _invocation_in(run.metadata, "last_full_invocation")))
+        return RunInfo(name, run.metadata, started_at, updated_at, {s: counted.get(s, 0) for s in STATUSES})
 
     def _row_info(self, record: tuple[Any, ...]) -> tuple[int, RowInfo]:
-        """A row by its number. Raises StoreError for what was never written so."""
-        row, id, n, key, parts, status, result = record
+        """Return the number of a row and the row. Raises StoreError for a damaged record."""
+        row, id, position, key, key_parts, status, result = record
         try:
-            held = value_from_json(id), value_from_json(parts), result and value_from_json(result)
+            values = value_from_json(id), value_from_json(key_parts), result and value_from_json(result)
         except StoreError as error:
             raise damaged_error(self.path, f"row {row}: {error}") from error
-        note = RowInfo(held[0], n, key, held[1], status, held[2])
+        info = RowInfo(values[0], position, key, values[1], status, values[2])
         for name, fits in ROW_CHECKS.items():
-            if not fits(value := getattr(note, name)):
+            if not fits(value := getattr(info, name)):
                 raise damaged_error(self.path, f"row {row}: its {name} cannot be {value!r:.80}")
-        return row, note
+        return row, info
 
-    def _trace(self, row: int, note: RowInfo) -> Trace | None:
+    def _trace(self, row: int, info: RowInfo) -> Trace | None:
         lines = [line for (line,) in self._database.read(SELECT_LINES, row * LINES_PER_ROW, (row + 1) * LINES_PER_ROW)]
         if not lines:
             return None
         try:
             return Trace.from_header(object_from_json(lines[0])).with_records(map(record_from_json, lines[1:]))
         except StoreError as error:
-            raise StoreError(f"{journal_label(self.path)}, row {note.id!r:.80}: {error}") from error
+            raise StoreError(f"{journal_label(self.path)}, row {info.id!r:.80}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class _RunState:
-    """What is written with every note of a run."""
+    """What every update of a run writes again."""
 
     number: int
     metadata: Mapping[str, Any]
@@ -326,7 +390,7 @@ class _RunState:
 
 
 def _invocation_in(metadata: Mapping[str, Any], name: str) -> int:
-    """The number of a going; 0 where none is noted."""
+    """Return the number of an invocation; 0 if there is none."""
     value = metadata.get(name)
     return value if type(value) is int else 0
 

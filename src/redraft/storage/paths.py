@@ -1,4 +1,4 @@
-"""Where a user's own things are kept between runs: cards of graders, priors."""
+"""The folder of the user's own data: validation cards and priors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..errors import StoreError
 
 
 def data_dir() -> Path:
-    """REDRAFT_HOME, or the folder for data that the system has for each user. Raises StoreError where there is neither."""
+    """Return REDRAFT_HOME, or the system's data folder for the user. Raises StoreError if there is neither."""
     if own := os.environ.get("REDRAFT_HOME"):
         return Path(own)
     base = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
     try:
         return (Path(base) if base else Path.home() / ".local" / "share") / "redraft"
     except RuntimeError as error:
-        raise StoreError(f"there is no folder for what is to be kept ({error}): name one in REDRAFT_HOME") from error
+        raise StoreError(f"the user has no data folder ({error}): name one in REDRAFT_HOME") from error

@@ -1,8 +1,8 @@
-"""What was learned of a model and its graders, kept for runs that ask for it: a JSON file for each such pair.
+"""Priors fitted to earlier runs: a JSON file for each model with its graders.
 
-A pair is known by what decides its scores: the model that writes, and the graders that make the score, each with its
-weight and fingerprint. When one of these changes, so does the key, and nothing is known of the new pair. What a file holds
-is a hint and no more: a run goes on without one that cannot be read.
+The key of a file covers everything that decides the scores: the model that writes, and each grader of the score with its weight and
+fingerprint. If one of them changes, the key changes, and there are no priors for it. A file is a hint only: a run works without one
+that cannot be read.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..core.serialize import object_from_json
+from ..documents import read_small_bytes
 from ..errors import ConfigError, StoreError
 from ..quality.priors import Priors
-from .atomic import write_atomic
 from .paths import data_dir
-from .secure_files import make_folder, open_regular
+from .secure_files import make_folder, write_atomic
 
-SCHEMA = 1
+SCHEMA = 2
 MAX_FILE_BYTES = 65_536  # bytes in a file: far more than one has
 
 
 @dataclass(frozen=True, slots=True)
 class PriorsKey:
-    """A model and the graders that make its score: their names, for people, and what tells them apart from all others.
+    """A model and the graders of its score.
 
-    `key` (16 hex digits) stands for all that decides the scores; `fingerprints` are those of `graders`, in their order.
+    `key` (16 hex digits) is a digest of everything that decides the scores. `model` and `graders` are names for people;
+    `fingerprints` are those of the graders, in the same order.
     """
 
     key: str
@@ -41,20 +42,20 @@ class PriorsKey:
 
     @classmethod
     def from_graders(cls, model: str, identity: str, graders: Iterable[tuple[str, float, str]]) -> Self:
-        """The pair of a model (its name and identity) and graders: name, share in the score, fingerprint."""
-        seated = sorted(graders, key=lambda grader: (grader[2], grader[1]))
-        told = json.dumps([identity, [[fingerprint, round(share, 9)] for _, share, fingerprint in seated]])
-        key = hashlib.sha256(told.encode()).hexdigest()[:16]
-        return cls(key, model, tuple(name for name, _, _ in seated), tuple(fingerprint for _, _, fingerprint in seated))
+        """Return the key of a model (its name and identity) and graders (name, share in the score, fingerprint)."""
+        ordered = sorted(graders, key=lambda grader: (grader[2], grader[1]))
+        identified = json.dumps([identity, [[fingerprint, round(share, 9)] for _, share, fingerprint in ordered]])
+        key = hashlib.sha256(identified.encode()).hexdigest()[:16]
+        return cls(key, model, tuple(name for name, _, _ in ordered), tuple(fingerprint for _, _, fingerprint in ordered))
 
     def as_data(self) -> dict[str, Any]:
         return {"key": self.key, "model": self.model, "graders": list(self.graders), "fingerprints": list(self.fingerprints)}
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
-        """What `as_data` told. Raises ValueError for anything else."""
+        """Return the key in `as_data`'s form. Raises ValueError for anything else."""
         if not isinstance(data, Mapping):
-            raise ValueError(f"a pair is a table, got {data!r:.80}")
+            raise ValueError(f"a priors key must be an object, got {data!r:.80}")
         return cls(_text_in(data, "key"), _text_in(data, "model"), _texts_in(data, "graders"), _texts_in(data, "fingerprints"))
 
 
@@ -70,7 +71,7 @@ def _timestamp_in(data: Mapping[str, Any], name: str) -> str:
     try:
         datetime.fromisoformat(stamp).astimezone(UTC)
     except (OverflowError, OSError) as error:
-        raise ValueError(f"{name} must be a moment of the calendar, got {stamp!r:.80}") from error
+        raise ValueError(f"{name} must be a date and time, got {stamp!r:.80}") from error
     return stamp
 
 
@@ -83,7 +84,7 @@ def _texts_in(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StoredPriors:
-    """What was learned of a pair, when (ISO 8601, UTC), and from what, in words."""
+    """Priors for a key. `created_at` is an ISO 8601 time in UTC, `source` says in words what they were fitted to."""
 
     priors_key: PriorsKey
     priors: Priors
@@ -92,34 +93,35 @@ class StoredPriors:
 
     @classmethod
     def create(cls, priors_key: PriorsKey, priors: Priors, source: str) -> Self:
-        """Learned at this moment."""
+        """Return priors that were fitted now."""
         return cls(priors_key, priors, datetime.now(UTC).isoformat(timespec="seconds"), source)
 
     def as_data(self) -> dict[str, Any]:
-        told = {"made": self.created_at, "source": self.source, "priors": self.priors.to_dict()}
-        return {"redraft_priors": SCHEMA, **self.priors_key.as_data(), **told}
+        data = {"created_at": self.created_at, "source": self.source, "priors": self.priors.to_dict()}
+        return {"redraft_priors": SCHEMA, **self.priors_key.as_data(), **data}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """What `as_data` told. Raises ValueError or ConfigError for anything else."""
+        """Return the priors in `as_data`'s form. Raises ValueError or ConfigError for anything else."""
         if data.get("redraft_priors") != SCHEMA:
-            raise ValueError(f"this release reads files of priors of schema {SCHEMA}")
-        return cls(PriorsKey.from_data(data), priors_from_data(data), _timestamp_in(data, "made"), _text_in(data, "source"))
+            found = data.get("redraft_priors")
+            raise ValueError(f"it has schema {found!r:.20}, and this release reads schema {SCHEMA}: learn the priors again")
+        return cls(PriorsKey.from_data(data), priors_from_data(data), _timestamp_in(data, "created_at"), _text_in(data, "source"))
 
 
 def priors_from_data(data: Mapping[str, Any]) -> Priors:
-    """The priors in plain data: their fields, or what a file of the shelf holds. Raises ConfigError."""
+    """Return the priors in plain data: their fields, or the content of a stored file. Raises ConfigError."""
     held = data.get("priors") if "redraft_priors" in data else data
     if not isinstance(held, Mapping):
         raise ConfigError(f"priors must be a table, got {held!r:.80}")
     try:
         return Priors.from_dict(held)
-    except OverflowError as error:  # a whole number beyond all fractions
+    except OverflowError as error:  # an integer too large for a float
         raise ConfigError(f"priors: {error}") from error
 
 
 def read_priors(path: str) -> Priors:
-    """The priors in a JSON file: their fields, or a file of the shelf. Raises ConfigError."""
+    """Read the priors in a JSON file: their fields, or a stored file. Raises ConfigError."""
     try:
         data = _read_object(Path(path))
     except StoreError as error:
@@ -132,27 +134,27 @@ def read_priors(path: str) -> Priors:
 
 @dataclass(frozen=True, slots=True)
 class PriorsStore:
-    """A folder with what was learned."""
+    """A folder of stored priors."""
 
     folder: Path
 
     @classmethod
     def in_folder(cls, folder: str | Path | None = None) -> Self:
-        """The shelf in `folder`; None is the user's own. Raises StoreError where the user has no place for it."""
+        """Return the store in `folder`; None: in the user's data folder. Raises StoreError if the user has none."""
         return cls(Path(folder) if folder else data_dir() / "priors")
 
     def path_for(self, priors_key: PriorsKey) -> Path:
-        """The file of a pair, whether it is there or not."""
+        """Return the path of the file for a key, whether it exists or not."""
         return self.folder / f"{priors_key.key}.json"
 
     def load(self, priors_key: PriorsKey) -> StoredPriors | None:
-        """What is kept of a pair; None where nothing is, or nothing that can be read."""
+        """Return the stored priors; None if there are none or the file cannot be read."""
         with suppress(StoreError):
             return _read_stored(self.path_for(priors_key))
         return None
 
     def load_error(self, priors_key: PriorsKey) -> StoreError | None:
-        """Why what is kept of a pair cannot be read; None where it can, or nothing is kept."""
+        """Return why the stored priors cannot be read; None if they can, or there are none."""
         if self.path_for(priors_key).is_file():
             try:
                 _read_stored(self.path_for(priors_key))
@@ -161,7 +163,7 @@ class PriorsStore:
         return None
 
     def save(self, stored: StoredPriors) -> Path:
-        """Keep it, in the place of what was kept of the pair before; the file. Raises StoreError where that cannot be."""
+        """Store priors in place of those with the same key; return the path. Raises StoreError if that fails."""
         path = self.path_for(stored.priors_key)
         try:
             make_folder(self.folder)
@@ -171,7 +173,7 @@ class PriorsStore:
         return path
 
     def save_if_more_tasks(self, stored: StoredPriors) -> StoredPriors:
-        """Keep it unless more tasks taught what is kept of the pair; what is kept now. Raises StoreError as `put` does."""
+        """Store priors unless the stored ones were fitted to more tasks; return those stored now. Raises StoreError."""
         before = self.load(stored.priors_key)
         if before and before.priors.tasks > stored.priors.tasks:
             return before
@@ -179,14 +181,14 @@ class PriorsStore:
         return stored
 
     def delete(self, path: Path) -> None:
-        """Forget what a file holds. Raises StoreError where that cannot be."""
+        """Delete a file. Raises StoreError if that fails."""
         try:
             path.unlink()
         except OSError as error:
             raise StoreError(f"{path} cannot be removed: {error.strerror}") from error
 
     def entries(self) -> Iterator[tuple[Path, StoredPriors | StoreError]]:
-        """Every file by name: what it holds, or why that cannot be read."""
+        """Yield every file by name with its priors, or the reason why they cannot be read."""
         for path in sorted(self.folder.glob("*.json")):
             try:
                 yield path, _read_stored(path)
@@ -195,24 +197,20 @@ class PriorsStore:
 
 
 def _read_stored(path: Path) -> StoredPriors:
-    """What a file of the shelf holds. Raises StoreError."""
+    """Read a stored file. Raises StoreError."""
     data = _read_object(path)
     try:
-        kept = StoredPriors.from_data(data)
-        if kept.priors_key.key != path.stem:
-            raise ValueError(f"it is the file of {kept.priors_key.key} by another name")
+        stored = StoredPriors.from_data(data)
+        if stored.priors_key.key != path.stem:
+            raise ValueError(f"it is the file of {stored.priors_key.key} under another name")
     except (ValueError, ConfigError) as error:
         raise StoreError(f"{path} holds no priors: {error}") from error
-    return kept
+    return stored
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises StoreError."""
+    """Read the JSON object in a file. Raises StoreError."""
     try:
-        with open_regular(path) as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise ValueError(f"it is larger than {MAX_FILE_BYTES:,} bytes")
-        return object_from_json(data.decode("utf-8"))
+        return object_from_json(read_small_bytes(path, MAX_FILE_BYTES).decode("utf-8"))
     except (OSError, ValueError, StoreError) as error:
         raise StoreError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error

@@ -1,4 +1,4 @@
-"""What can still be read of a damaged journal, as lines of JSON."""
+"""Recovery of what is readable in a damaged journal, as JSON Lines."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 from ..core.serialize import value_from_json
+from ..documents import open_regular
 from ..errors import StoreError
 from .database import fetch_bounded
 from .schema import CHECK_TIMEOUT, LINES_PER_ROW, TABLES, journal_label, open_connection, set_time_limit, to_store_error, wal_path
-from .secure_files import AtomicFile, open_regular
+from .secure_files import AtomicFile
 
 ROWS_PER_READ = 100
 MAX_ROW_ID = 2**62
 COLUMNS = {
-    "runs": "run, name, about, begun, changed",
-    "rows": "row, run, id, n, key, parts, status, result",
-    "lines": f"at, at / {LINES_PER_ROW} AS row, at % {LINES_PER_ROW} AS place, line",
+    "runs": "run, name, metadata, started_at, updated_at",
+    "rows": "row, run, id, position, key, key_parts, status, result",
+    "lines": f"number, number / {LINES_PER_ROW} AS row, number % {LINES_PER_ROW} AS place, line",
     "calls": "call, key, reply",
 }
-"""What is read of each table; the first is its place in it."""
+"""The columns read of each table; the first is its key."""
 SELECT_DECLARED_TABLES = "SELECT name, sql FROM sqlite_master WHERE name IN ('runs', 'rows', 'lines', 'calls')"
 READ_TIMEOUT = 10.0  # seconds that reading some rows may take
-JSON_COLUMNS = {"name", "about", "id", "parts", "result", "line", "reply"}
+JSON_COLUMNS = {"name", "metadata", "id", "key_parts", "result", "line", "reply"}
 
 
 def salvage(path: str | Path, out: str | Path, *, overwrite: bool = False) -> dict[str, int]:
-    """Copy every readable run, row, record line and reply to `out`, a line of JSON each; how many of each there were.
+    """Copy every readable run, row, record and reply to `out` as JSON Lines; return how many of each there are.
 
-    `table` says which of them a line is. A row whose status is "done" is finished: `result["columns"]` are the columns that
-    its output line had, `id` is what joins them to the input. `lines` are its records in order (`place` 0 the header),
-    `calls` the replies that were paid for. Works on a copy (in the folder for temporary files), so that the journal stays as
-    it is. Raises StoreError where nothing can be read, where `out` exists (unless `overwrite`), or is the journal itself.
+    `table` names the kind of a line. A row with status "done" is finished: `result["columns"]` are the columns of its output, `id`
+    joins them to the input. `lines` are the records of rows in order (`place` 0 is the header), `calls` the replies of models. The
+    journal itself stays unchanged: a copy in the folder for temporary files is read. Raises StoreError if nothing can be read, and
+    if `out` exists (unless `overwrite`) or is the journal itself.
     """
     source, target = Path(path), Path(out)
     if target.exists() and (not overwrite or target.samefile(source)):
@@ -62,12 +63,12 @@ def salvage(path: str | Path, out: str | Path, *, overwrite: bool = False) -> di
     except sqlite3.Error as error:
         raise to_store_error(source, error) from error
     except OSError as error:
-        raise StoreError(f"{journal_label(source)} cannot be saved to {str(out)!r}: {error.strerror or error}") from error
+        raise StoreError(f"{journal_label(source)} cannot be salvaged to {str(out)!r}: {error.strerror or error}") from error
     return counts
 
 
 def _copy_journal(source: Path, folder: Path) -> Path:
-    """A copy, with what was committed last beside it."""
+    """Return a copy of the journal and its write-ahead log."""
     copy = folder / "journal"
     for file, its_copy in ((source, copy), (wal_path(source), wal_path(copy))):
         if file == source or file.exists():
@@ -77,7 +78,7 @@ def _copy_journal(source: Path, folder: Path) -> Path:
 
 
 def _readable_tables(source: Path, connection: sqlite3.Connection) -> list[str]:
-    """The tables that can be read. Raises StoreError for one that is not as we made it: reading it could do anything."""
+    """Return the readable tables. Raises StoreError for one with another declaration: reading it could run anything."""
     set_time_limit(connection, CHECK_TIMEOUT)
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.executescript(TABLES)
@@ -87,7 +88,7 @@ def _readable_tables(source: Path, connection: sqlite3.Connection) -> list[str]:
     except sqlite3.DatabaseError:
         return []
     if foreign := [name for name, sql in found.items() if sql != ours[name]]:
-        raise StoreError(f"nothing can be saved of {journal_label(source)}: its {foreign[0]!r} is not the table of a journal")
+        raise StoreError(f"nothing can be salvaged from {journal_label(source)}: its {foreign[0]!r} is not the table of a journal")
     return [name for name in COLUMNS if name in found]
 
 
@@ -100,7 +101,7 @@ def _save_table(connection: sqlite3.Connection, table: str, file: TextIO) -> int
 
 
 def _readable_rows(connection: sqlite3.Connection, select: str, key_column: str) -> Iterator[sqlite3.Row]:
-    """The rows of a table in order; where one cannot be read, ever longer stretches are left out until one can."""
+    """Yield the rows of a table in order; around an unreadable one, skip twice as many each time until one can be read."""
     sql = f"{select} WHERE {key_column} >= ? ORDER BY {key_column} LIMIT ?"
     here, at_once, left_out = 0, ROWS_PER_READ, 1
     restart = set_time_limit(connection, READ_TIMEOUT)
@@ -112,7 +113,7 @@ def _readable_rows(connection: sqlite3.Connection, select: str, key_column: str)
         except (sqlite3.DatabaseError, OverflowError) as error:
             if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
                 raise
-            broken = True
+            found, broken = [], True
         if broken:
             here, left_out = (here + left_out, left_out * 2) if at_once == 1 else (here, left_out)
             at_once = 1
@@ -124,7 +125,7 @@ def _readable_rows(connection: sqlite3.Connection, select: str, key_column: str)
 
 
 def _decode_value(name: str, value: Any) -> Any:
-    """What a text says; where it is torn, the text itself."""
+    """Return the value of a JSON text; the text itself if it is damaged."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     try:

@@ -1,4 +1,4 @@
-"""The call cache in a journal: replies by the key of their call, over all its runs."""
+"""The response cache in a journal: replies by the key of their request, shared by all its runs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import json
 from collections.abc import Iterator, MutableMapping
 from dataclasses import fields
 
-from ..core.records import Usage
 from ..core.serialize import object_from_json, pack, unpack
 from ..errors import StoreError
 from ..protocols import Reply
+from ..usage import Usage
 from .database import Database
 from .schema import damaged_error, journal_label
 
 KEYS_PER_READ = 1000
 REPLY_FIELDS = tuple(f.name for f in fields(Reply) if f.compare and f.name not in {"usage", "tool_calls"})
-"""What is kept of a reply beside its usage and its tool calls: all that makes two replies equal."""
+"""The stored fields of a reply beside its usage and its tool calls: those that make two replies equal."""
 USAGE_FIELDS = tuple(f.name for f in fields(Usage))
 
 
 class ResponseCache(MutableMapping[str, Reply]):
-    """Replies by key (hex). What is written is read back at once, committed or not."""
+    """Replies by key (hex). A reply can be read at once, committed or not."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -61,7 +61,7 @@ class ResponseCache(MutableMapping[str, Reply]):
         return int(self._database.read("SELECT count(*) FROM calls")[0][0])
 
     def clear(self) -> None:
-        """Forget all calls. Blocks."""
+        """Delete all replies. Blocks."""
         self._database.flush()
         self._database.write("calls", ("DELETE FROM calls", ()))
         self._database.flush()
@@ -71,13 +71,13 @@ class ResponseCache(MutableMapping[str, Reply]):
             return str(write.value) if write.value is not None else None
         found = self._database.read("SELECT reply FROM calls WHERE key = ?", key)
         if found and not isinstance(found[0][0], str):
-            raise damaged_error(self._database.path, f"call {key}: its reply is no text")
+            raise damaged_error(self._database.path, f"call {key}: its reply is not text")
         return found[0][0] if found else None
 
 
 def _encode_reply(reply: Reply) -> str:
-    """Like `pack`, at a third of its time: this stands in the way of every call."""
-    kept = {name: getattr(reply, name) for name in REPLY_FIELDS}
+    """Encode like `pack`, in a third of the time: every call waits for this."""
+    data = {name: getattr(reply, name) for name in REPLY_FIELDS}
     if reply.tool_calls:
-        kept["tool_calls"] = [pack(call) for call in reply.tool_calls]
-    return json.dumps({**kept, "usage": {name: getattr(reply.usage, name) for name in USAGE_FIELDS}})
+        data["tool_calls"] = [pack(call) for call in reply.tool_calls]
+    return json.dumps({**data, "usage": {name: getattr(reply.usage, name) for name in USAGE_FIELDS}})

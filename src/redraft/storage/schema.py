@@ -1,7 +1,7 @@
-"""The journal's file: how it is made, recognised, opened and refused. It knows tables, not what they mean.
+"""The file of a journal: its tables, how it is created, checked and opened. This module does not know what the tables mean.
 
-All texts in it are JSON with its escapes, so that lone surrogates and NUL survive. A file that is refused is left as it is:
-it is read byte by byte first, then by SQLite in a way that writes nothing.
+All texts in it are JSON with ASCII escapes, so that lone surrogates and NUL survive. A rejected file stays unchanged: its header is
+read as bytes first, then SQLite reads it in a mode that writes nothing.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from typing import Literal, TypeAlias
 from ..errors import ConfigError, StoreError
 from .secure_files import AtomicFile, is_untrusted, resolve_path
 
-SCHEMA = 2
+SCHEMA = 3
 APPLICATION_ID = int.from_bytes(b"Rdft")
 LEAF_PAGE = 0x0D  # of a first page that holds all of the schema
 LINES_PER_ROW = 2**20
-"""A row's lines are numbered `row * PLACES + place`: its header at place 0, record k at place k + 1."""
+"""The lines of a row are numbered `row * LINES_PER_ROW + place`: its header has place 0, record k place k + 1."""
 FULL_CHECK_BYTES = 64 * 2**20
-"""Bytes up to which a file is checked whole when it is opened; in a larger one damage shows when it is met."""
+"""Files up to this size are checked completely when they are opened; in larger ones damage shows when it is read."""
 TABLES = f"""
-CREATE TABLE runs (run INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, about TEXT NOT NULL,
-                   begun TEXT NOT NULL, changed TEXT NOT NULL);
-CREATE TABLE rows (row INTEGER PRIMARY KEY, run INTEGER NOT NULL, id TEXT NOT NULL, n INTEGER NOT NULL,
-                   key TEXT NOT NULL, parts TEXT NOT NULL, status TEXT NOT NULL, result TEXT);
+CREATE TABLE runs (run INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL,
+                   started_at TEXT NOT NULL, updated_at TEXT NOT NULL);
+CREATE TABLE rows (row INTEGER PRIMARY KEY, run INTEGER NOT NULL, id TEXT NOT NULL, position INTEGER NOT NULL,
+                   key TEXT NOT NULL, key_parts TEXT NOT NULL, status TEXT NOT NULL, result TEXT);
 CREATE UNIQUE INDEX rows_by_id ON rows (run, id);
-CREATE INDEX rows_in_order ON rows (run, n, status);
-CREATE TABLE lines (at INTEGER PRIMARY KEY, line TEXT NOT NULL);
-CREATE TRIGGER lines_go_with_their_row AFTER DELETE ON rows BEGIN
-    DELETE FROM lines WHERE at >= OLD.row * {LINES_PER_ROW} AND at < (OLD.row + 1) * {LINES_PER_ROW};
-    DELETE FROM met WHERE row = OLD.row;
+CREATE INDEX rows_in_order ON rows (run, position, status);
+CREATE TABLE lines (number INTEGER PRIMARY KEY, line TEXT NOT NULL);
+CREATE TRIGGER delete_details_of_row AFTER DELETE ON rows BEGIN
+    DELETE FROM lines WHERE number >= OLD.row * {LINES_PER_ROW} AND number < (OLD.row + 1) * {LINES_PER_ROW};
+    DELETE FROM seen_rows WHERE row = OLD.row;
 END;
-CREATE TABLE met (row INTEGER PRIMARY KEY, seen INTEGER NOT NULL);
+CREATE TABLE seen_rows (row INTEGER PRIMARY KEY, invocation INTEGER NOT NULL);
 CREATE TABLE calls (call INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, reply TEXT NOT NULL);
 """  # noqa: S608  (numbers of our own)
 Durability: TypeAlias = Literal["normal", "full"]
@@ -50,13 +50,13 @@ WRITER_PRAGMAS = (
 )
 
 SECURITY_PRAGMAS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON")
-"""What SQLite recommends for files of strangers (https://www.sqlite.org/security.html)."""
+"""SQLite's recommendations for files from strangers (https://www.sqlite.org/security.html)."""
 MAX_VALUE_BYTES = 2**27
 """Bytes of a value: an answer has 8 MiB at most, and JSON's escapes make it six times as long."""
 MAX_SQL_BYTES = 2**14
 """Bytes of a statement, those of the schema included: far more than one of ours has."""
 PROGRESS_STEPS = 100_000
-"""Steps of SQLite's machine after which the clock is looked at."""
+"""Steps of SQLite's virtual machine between two checks of the time."""
 CHECK_TIMEOUT = 30.0
 """Seconds that checking a file may take."""
 
@@ -69,7 +69,7 @@ ERROR_MESSAGES = {
 
 
 def open_writer(path: Path, durability: str) -> sqlite3.Connection:
-    """A connection that writes, to a file that `check` has passed; a missing or empty one is made first."""
+    """Open a connection that writes to a file that `check_file` accepted; create a missing or empty file."""
     if durability not in SYNCHRONOUS:
         raise ConfigError(f"durability must be one of {', '.join(SYNCHRONOUS)}, got {durability!r}")
     try:
@@ -84,7 +84,7 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that reads beside whoever writes. A file that may not be written to is read as it lies."""
+    """Open a connection that reads while another process writes. A file without write permission is read as it is on disk."""
     try:
         writable = os.access(path, os.W_OK) and os.access(real_path(path).parent, os.W_OK)
         connection = open_connection(
@@ -97,7 +97,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 
 def open_connection(path: Path, mode: str) -> sqlite3.Connection:
-    """A connection in autocommit mode that any thread may use, with limits on what a file can do to it."""
+    """Open a connection in autocommit mode that any thread may use, with limits against hostile files."""
     where = f"{real_path(path).as_uri()}?{mode}"
     connection = sqlite3.connect(where, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
     try:
@@ -114,7 +114,7 @@ def open_connection(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def set_time_limit(connection: sqlite3.Connection, seconds: float) -> Callable[[], None]:
-    """Have what a connection is asked end with an error once it has taken so long; what is returned starts the clock anew."""
+    """Make statements of a connection fail after so many seconds; return a function that restarts the clock."""
     end = monotonic() + seconds
 
     def restart() -> None:
@@ -126,7 +126,7 @@ def set_time_limit(connection: sqlite3.Connection, seconds: float) -> Callable[[
 
 
 def check_file(path: Path) -> None:
-    """Raise StoreError unless a file is new or, by its first bytes, a journal of this schema."""
+    """Raise StoreError unless a file is new or its first bytes are those of a journal of this schema."""
     try:
         resolve_path(path)
         for ending in ("-wal", "-shm", "-journal"):
@@ -140,7 +140,7 @@ def check_file(path: Path) -> None:
 
 
 def is_new(path: Path) -> bool:
-    """Whether a file is missing or empty."""
+    """Return whether a file is missing or empty."""
     try:
         return not path.exists() or (path.is_file() and path.stat().st_size == 0)
     except OSError as error:
@@ -148,22 +148,22 @@ def is_new(path: Path) -> bool:
 
 
 def real_path(path: Path) -> Path:
-    """The file that a path means, whatever links lead there: SQLite puts its files beside that."""
+    """Return the file at the end of all links: SQLite creates its other files beside it."""
     return Path(os.path.realpath(path))
 
 
 def wal_path(path: Path) -> Path:
-    """The file beside it with what was committed last."""
+    """Return the write-ahead log of a journal."""
     return sibling_path(path, "-wal")
 
 
 def sibling_path(path: Path, suffix: str) -> Path:
-    """The file of that ending beside the one that a path means."""
+    """Return the file with this suffix beside the one that a path means."""
     return real_path(path).with_name(f"{real_path(path).name}{suffix}")
 
 
 def check_owner(path: Path) -> None:
-    """Raise StoreError for a file that another user put where everybody may write: what we write there is for our eyes."""
+    """Raise StoreError for a file that another user put into a folder where everybody may write: a journal is private."""
     try:
         if path.exists() and is_untrusted(real_path(path)):
             raise StoreError(
@@ -174,14 +174,15 @@ def check_owner(path: Path) -> None:
 
 
 def _check_sibling(path: Path, suffix: str) -> None:
-    """SQLite takes what lies beside a file for its own; we never leave a rollback journal there."""
+    """Raise StoreError for a foreign file where SQLite expects one of its own. We never leave a rollback journal."""
     file = sibling_path(path, suffix)
     if not os.path.lexists(file):
         return
     found = file.lstat()
     if not stat.S_ISREG(found.st_mode) or is_untrusted(file) or (suffix == "-journal" and found.st_size):
         raise StoreError(
-            f"{journal_label(path)} cannot be opened: {str(file)!r} beside it is not of its making; move it away, or name another journal"
+            f"{journal_label(path)} cannot be opened: {str(file)!r} beside it does not belong to it; move it away, or name another "
+            "journal"
         )
 
 
@@ -190,21 +191,23 @@ def _check_no_orphan_wal(path: Path) -> None:
     if wal.exists() and wal.stat().st_size:
         raise StoreError(
             f"{journal_label(path)} is missing or empty, but the file with its last writes is there ({str(wal)!r}): "
-            "put the journal back, or remove that file to begin anew"
+            "restore the journal, or remove that file to start again"
         )
 
 
 def _check_header(path: Path) -> None:
-    """What SQLite's format says in its first 100 bytes (https://www.sqlite.org/fileformat.html)."""
+    """Check the first 100 bytes of SQLite's format (https://www.sqlite.org/fileformat.html)."""
     try:
         if not path.is_file():
-            raise StoreError(f"{journal_label(path)} is no file: name one")
+            raise StoreError(f"{journal_label(path)} is not a file: name one")
         with path.open("rb") as file:
             head = file.read(101)
     except OSError as error:
         raise to_store_error(path, error) from error
     if not head.startswith(b"SQLite format 3\0"):
-        raise StoreError(f"{journal_label(path)} is no journal (it is no SQLite file): name another file; it was left as it is")
+        raise StoreError(
+            f"{journal_label(path)} is not a journal (it is not an SQLite file): name another file; it was left as it is"
+        )
     if len(head) < 101:
         raise StoreError(f"{journal_label(path)} is cut off after {len(head)} bytes: restore it, or name another file")
     version, application = int.from_bytes(head[60:64]), int.from_bytes(head[68:72])
@@ -220,7 +223,7 @@ def _check_header(path: Path) -> None:
 
 
 def check_journal(path: Path) -> None:
-    """Raise StoreError unless a file is new or a whole journal. Writes nothing."""
+    """Raise StoreError unless a file is new or a complete journal. Writes nothing."""
     check_file(path)
     if not is_new(path):
         _check_tables(path)
@@ -262,27 +265,27 @@ SchemaObject: TypeAlias = tuple[str, str, str, str | None]
 
 
 def _schema_objects(connection: sqlite3.Connection) -> set[SchemaObject]:
-    """All that a file's schema declares: kind, name, table, and the statement that made it."""
+    """Return everything a schema declares: kind, name, table, and the statement that created it."""
     found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 1000")
     return {(str(kind)[:80], str(name)[:80], str(table)[:80], sql) for kind, name, table, sql in found}
 
 
 def _remove_shm(shm: Path, *, existed: bool) -> None:
-    """Remove what looking has left beside a refused file."""
+    """Remove the file that reading has left beside a rejected journal."""
     if not existed:
         shm.unlink(missing_ok=True)
 
 
 def _create_journal(path: Path) -> None:
-    """A new file that is there whole or not at all, for its owner alone; an empty file that was there keeps its mode."""
+    """Create a file atomically, readable by its owner only; an existing empty file keeps its mode."""
     with TemporaryDirectory() as folder:
-        made = Path(folder) / "journal"
-        with closing(open_connection(made, "mode=rwc")) as connection:
+        new = Path(folder) / "journal"
+        with closing(open_connection(new, "mode=rwc")) as connection:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
             connection.executescript(TABLES)
             connection.execute("PRAGMA journal_mode = WAL")
-        data = made.read_bytes()
+        data = new.read_bytes()
     draft = AtomicFile(path, private=True)
     try:
         draft.file.write(data)
@@ -292,12 +295,12 @@ def _create_journal(path: Path) -> None:
 
 
 def journal_label(path: Path) -> str:
-    """How errors call a journal."""
+    """Return how errors name a journal."""
     return f"journal {str(path)!r}"
 
 
 def damaged_error(path: Path, reason: str) -> StoreError:
-    """What is said of a journal that cannot be trusted."""
+    """Return the error for a damaged journal."""
     return StoreError(
         f"{journal_label(path)} is damaged ({reason}): restore it from a copy, or save what can still be read with "
         "`redraft runs salvage JOURNAL -o saved.jsonl` and name another journal"
@@ -305,9 +308,9 @@ def damaged_error(path: Path, reason: str) -> StoreError:
 
 
 def to_store_error(path: Path, error: Exception, finished_rows: str | None = None, *, action: str = "opened") -> StoreError:
-    """An error of SQLite or the disk in words: what the file cannot be.
+    """Return an error of SQLite or the disk as a StoreError that says what cannot be done with the file.
 
-    `done` is how many finished rows are in a file that was being written.
+    `finished_rows`: the number of finished rows in a file that was being written.
     """
     if isinstance(error, StoreError):
         return error
@@ -317,7 +320,8 @@ def to_store_error(path: Path, error: Exception, finished_rows: str | None = Non
     why = ERROR_MESSAGES.get(code) or getattr(error, "strerror", None) or f"{error}{code and f', {code}'}"
     if finished_rows is None:
         return StoreError(f"{journal_label(path)} cannot be {action}: {why}")
-    when = "there is room" if code == "SQLITE_FULL" else "that is mended"
+    when = "there is room" if code == "SQLITE_FULL" else "that is fixed"
     return StoreError(
-        f"{journal_label(path)} cannot be written: {why}; {finished_rows} finished rows are safe in it; the same command goes on once {when}"
+        f"{journal_label(path)} cannot be written: {why}; {finished_rows} finished rows are safe in it; the same command resumes "
+        f"once {when}"
     )

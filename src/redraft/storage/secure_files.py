@@ -1,9 +1,9 @@
-"""How the files that we write are opened. What they hold is not known here.
+"""Opening and replacing the files that Redraft writes. This module does not know what they hold.
 
-A link that another user put into a folder where everybody may write is not followed. A draft has a name that cannot be
-guessed and is locked while it is written, so that one which a killed process left is told from one in use. What we keep
-for ourselves (journals, traces, verdicts, priors) is for its owner alone; a file that the user names as output follows
-the umask. Drafts and locks are of one process: a forked child has them closed. Everything raises OSError.
+Links that another user put into a folder where everybody may write are not followed. A draft has a name that cannot be guessed
+and is locked while it is written, so that the draft of a killed process can be told from one in use. Journals, traces, verdicts
+and priors are private to their owner; an output file that the user names follows the umask. Drafts and locks belong to one
+process: a forked child closes them. Everything raises OSError.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from typing import IO, Any
 from weakref import WeakSet
 
 from ..errors import StoreError
-from ..small_files import is_named_stream
 from .paths import data_dir
 
 PRIVATE, PUBLIC = 0o600, 0o666
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody reads does not hold us up
+NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # opening a pipe that nobody reads does not block
 MAX_LINKS = 40
 DRAFT_SUFFIX = re.compile(r"\.[0-9a-f]{16}\.part")
 
 
 def resolve_path(path: str | Path) -> Path:
-    """The file that a path means, links followed; but for those of another user in a folder where everybody may write."""
+    """Return the file that a path means, links followed. Raises PermissionError for a link of another user in a shared folder."""
     whole = Path.cwd() / path
     here, left, links = Path(whole.anchor), deque(whole.parts[1:]), 0
     while left:
@@ -56,7 +55,7 @@ def resolve_path(path: str | Path) -> Path:
 
 
 def is_untrusted(path: Path) -> bool:
-    """Whether what stands at a path, a link itself, is another user's, in a folder where everybody may write."""
+    """Return whether a file or link belongs to another user, in a folder where everybody may write."""
     if not hasattr(os, "geteuid"):
         return False
     found, folder = path.lstat(), path.parent.stat()
@@ -64,23 +63,23 @@ def is_untrusted(path: Path) -> bool:
 
 
 def create_file(path: Path, mode: int = PRIVATE) -> FileIO:
-    """A file that was not there, to read and write. A link that stands there is never followed."""
+    """Create a file for reading and writing. Raises FileExistsError, also for a link."""
     return open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
 
 
 def open_following_links(path: str | Path, flags: int, mode: int = PRIVATE) -> FileIO:
-    """A file that stays, opened with `flags` of `os.open`; the user's own links are followed. `mode` is that of a new one."""
+    """Open a file with `flags` of `os.open`, following the user's own links. `mode` is for a new file."""
     return open_file(resolve_path(path), flags, mode)
 
 
 def open_private(path: str | Path, flags: int) -> FileIO:
-    """The same for what is for our eyes: not a pipe, and no file that another user put where everybody may write."""
+    """Open a private file: no pipe, and no file that another user put into a folder where everybody may write."""
     target = resolve_path(path)
     file = open_file(target, flags | NON_BLOCKING, PRIVATE)
     try:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISCHR(found.st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
+            raise OSError(errno.EINVAL, "it is not a file")
         if stat.S_ISREG(found.st_mode) and is_untrusted(target):
             raise PermissionError(errno.EACCES, "it belongs to another user, in a folder where everybody may write")
     except BaseException:
@@ -89,25 +88,10 @@ def open_private(path: str | Path, flags: int) -> FileIO:
     return file
 
 
-def open_regular(path: str | Path, *, streams: bool = False) -> FileIO:
-    """A file to read, that is one: reading a pipe or a device may have no end.
-
-    With `streams` one that was named in /dev or /proc is read all the same, as a shell names `<(command)`.
-    """
-    file = open_file(Path(path), os.O_RDONLY | NON_BLOCKING, follow=True)
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    if streams and is_named_stream(path):
-        os.set_blocking(file.fileno(), True)
-        return file
-    file.close()
-    raise OSError(errno.EINVAL, "it is no file")
-
-
-def open_file(path: Path, flags: int, mode: int = PRIVATE, *, follow: bool = False) -> FileIO:
-    """A file opened with flags of `os.open`; without `follow` no link."""
+def open_file(path: Path, flags: int, mode: int = PRIVATE) -> FileIO:
+    """Open a file with flags of `os.open`; a link is an error."""
     access = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}[flags & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR)]
-    number = os.open(path, flags | OPEN_FLAGS | (0 if follow else NO_FOLLOW), mode)
+    number = os.open(path, flags | OPEN_FLAGS | NO_FOLLOW, mode)
     try:
         return FileIO(number, "ab" if flags & os.O_APPEND else access)
     except BaseException:
@@ -116,7 +100,7 @@ def open_file(path: Path, flags: int, mode: int = PRIVATE, *, follow: bool = Fal
 
 
 def make_folder(path: Path) -> None:
-    """A folder with its parents. Within the user's own folder for Redraft each is for its owner alone."""
+    """Create a folder and its parents; those in the user's data folder are private to their owner."""
     with suppress(StoreError):
         if path.absolute().is_relative_to(data_dir().absolute()):
             for folder in reversed((path, *path.parents)):
@@ -126,7 +110,7 @@ def make_folder(path: Path) -> None:
 
 
 def try_lock(file: FileIO | int) -> bool:
-    """Lock an open file for this process; False where another has it. On Windows, which has no such lock, always True."""
+    """Lock an open file for this process; return False if another has the lock. Always True on Windows, which has no such lock."""
     try:
         import fcntl
     except ImportError:
@@ -141,11 +125,11 @@ def try_lock(file: FileIO | int) -> bool:
 
 
 _process_files: WeakSet[Any] = WeakSet()
-"""Locked files, and what is buffered for them."""
+"""Locked files, and files with buffered data."""
 
 
 def _close_after_fork() -> None:
-    """In a forked child: a lock held here would outlast the parent's, and what is buffered would be written twice."""
+    """Close files in a forked child: its lock would outlast the parent's, and buffered data would be written twice."""
     for file in list(_process_files):
         getattr(file, "raw", file).close()
     _process_files.clear()
@@ -156,17 +140,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_file_at(file: FileIO | int, path: Path) -> bool:
-    """Whether an open file is the one at a path: another process may have removed or replaced it."""
+    """Return whether an open file is still the one at a path: another process may have removed or replaced it."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file if isinstance(file, int) else file.fileno()), path.lstat())
     return False
 
 
 class AtomicFile:
-    """A hidden file beside the one that `path` means, which takes its place when it is published.
+    """A hidden draft beside the file that `path` means, which it replaces on `commit`.
 
-    A file that is replaced keeps its mode; a new one follows the umask, or with `private` is for its owner alone. Without
-    `follow` a link at `path` is replaced itself. What killed processes left of earlier drafts is removed.
+    A replaced file keeps its mode; a new one follows the umask, or with `private` is readable by its owner only. Without `follow` a
+    link at `path` is replaced itself. Drafts that killed processes left are removed.
     """
 
     def __init__(self, path: str | Path, *, private: bool = False, follow: bool = True, buffering: int = 2**20) -> None:
@@ -183,20 +167,20 @@ class AtomicFile:
         _process_files.add(self.file)
 
     def commit(self) -> None:
-        """Give it its name. Whoever reads that name sees all of the old or all of the new file."""
+        """Replace the file. A reader sees all of the old or all of the new content."""
         self.file.flush()
         os.fsync(self.file.fileno())
         self.file.close()
         if self._mode is not None:
             self.path.chmod(self._mode)
-        if os.name == "nt":  # where a file that is open cannot be renamed
+        if os.name == "nt":  # an open file cannot be renamed there
             self._lock.close()
         self.path.replace(self._target)
         self._committed = True
         self._lock.close()
 
     def abort(self) -> None:
-        """Remove it, unless it was published. A forked child leaves it to the process that writes it."""
+        """Remove the draft, unless it was committed. Does nothing in a forked child."""
         if self._process != os.getpid():
             return
         with suppress(OSError):
@@ -206,8 +190,25 @@ class AtomicFile:
             self.path.unlink(missing_ok=True)
 
 
+def write_atomic(path: str | Path, text: str, *, private: bool = False, follow: bool = True) -> None:
+    """Write a text file so that a reader sees all of the old or all of the new text. Raises OSError.
+
+    `private` and `follow` are those of `AtomicFile`. A device or a pipe is written to directly.
+    """
+    data = text.encode("utf-8", "replace")
+    if follow and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+        Path(path).write_bytes(data)
+        return
+    draft = AtomicFile(path, private=private, follow=follow)
+    try:
+        draft.file.write(data)
+        draft.commit()
+    finally:
+        draft.abort()
+
+
 def _existing_mode(path: Path) -> int | None:
-    """The mode of a file that stays the same when it is replaced; None where there is no file."""
+    """Return the mode of a regular file; None if there is none."""
     with suppress(FileNotFoundError):
         found = path.lstat().st_mode
         return found & 0o777 if stat.S_ISREG(found) else None
@@ -215,19 +216,19 @@ def _existing_mode(path: Path) -> int | None:
 
 
 def create_draft(target: Path, mode: int) -> tuple[Path, FileIO]:
-    """A new file, locked, whose name cannot be guessed."""
+    """Create a locked file with a name that cannot be guessed."""
     while True:
         path = target.with_name(_draft_name(target))
         file = create_file(path, mode)
         with suppress(OSError):  # a file system without locks
-            if not try_lock(file) or not is_file_at(file, path):  # another process took it for one that was left
+            if not try_lock(file) or not is_file_at(file, path):  # another process took it for a stale one
                 file.close()
                 continue
         return path, file
 
 
 def remove_stale_drafts(target: Path) -> None:
-    """Remove drafts of a file that no process writes any more."""
+    """Remove drafts of a file that no process writes to."""
     start = f".{target.name}"
     with suppress(OSError):
         for entry in os.scandir(target.parent):
@@ -237,7 +238,7 @@ def remove_stale_drafts(target: Path) -> None:
 
 
 def _remove_unlocked(path: Path) -> None:
-    if os.name == "nt":  # no lock tells whether it is in use
+    if os.name == "nt":  # there is no lock that tells whether it is in use
         return
     number = os.open(path, os.O_RDONLY | NON_BLOCKING | NO_FOLLOW | OPEN_FLAGS)
     try:
@@ -257,7 +258,7 @@ def _draft_name(target: Path) -> str:
 
 @contextmanager
 def draft_folder(target: Path) -> Iterator[Path]:
-    """A hidden folder beside a file, for drafts that take their places together; at the end it is removed with what is in it."""
+    """A hidden folder beside a file, for drafts that are moved into place together; removed at the end with its content."""
     remove_stale_drafts(target)
     folder = target.with_name(_draft_name(target))
     folder.mkdir(mode=0o700)

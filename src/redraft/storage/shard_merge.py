@@ -1,6 +1,7 @@
-"""Journals of parts of a run: how they are called, read from afar, and taken into the journal of the whole.
+"""Journals of shards: their names, reading them from other machines, and merging them into the journal of the run.
 
-A part is a whole journal in a file beside: "answers.journal.2-of-8". It knows tables, not what they mean.
+A shard has a complete journal in a file beside that of the run: "answers.journal.2-of-8". This module does not know what the
+tables mean.
 """
 
 from __future__ import annotations
@@ -25,41 +26,41 @@ from .schema import LINES_PER_ROW, is_new, journal_label, open_connection, sibli
 if TYPE_CHECKING:
     from .database import Database
 
-LOCK_TIMEOUT = 30.0  # seconds that whoever holds a part is given to let go: it may be about to end
-ITEMS_PER_TRANSACTION = 5000  # rows or calls that are taken over in one transaction
+LOCK_TIMEOUT = 30.0  # seconds to wait for a lock: its holder may be about to end
+ITEMS_PER_TRANSACTION = 5000  # rows or calls
 SHARD_SUFFIX = re.compile(r"\.\d+-of-\d+")
 
 SHARD_ROWS_CLAUSE = """FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
 WHERE r.row > ? AND r.row <= ?"""
 MERGE_ROWS = (  # texts of our own
     f"DELETE FROM main.rows WHERE (run, id) IN (SELECT m.run, r.id {SHARD_ROWS_CLAUSE})",  # noqa: S608
-    f"INSERT INTO main.rows (run, id, n, key, parts, status, result) SELECT m.run, r.id, r.n, r.key, r.parts, r.status, r.result {SHARD_ROWS_CLAUSE}",  # noqa: E501
-    f"""INSERT INTO main.lines SELECT w.row * {LINES_PER_ROW} + l.at % {LINES_PER_ROW}, l.line
+    f"INSERT INTO main.rows (run, id, position, key, key_parts, status, result) SELECT m.run, r.id, r.position, r.key, r.key_parts, r.status, r.result {SHARD_ROWS_CLAUSE}",  # noqa: E501
+    f"""INSERT INTO main.lines SELECT w.row * {LINES_PER_ROW} + l.number % {LINES_PER_ROW}, l.line
     FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
     JOIN main.rows w ON w.run = m.run AND w.id = r.id
-    JOIN part.lines l ON l.at >= r.row * {LINES_PER_ROW} AND l.at < (r.row + 1) * {LINES_PER_ROW}
+    JOIN part.lines l ON l.number >= r.row * {LINES_PER_ROW} AND l.number < (r.row + 1) * {LINES_PER_ROW}
     WHERE r.row > ? AND r.row <= ?""",  # noqa: S608
-    """INSERT OR REPLACE INTO main.met SELECT w.row, coalesce(json_extract(m.about, '$.serial'), 0)
+    """INSERT OR REPLACE INTO main.seen_rows SELECT w.row, coalesce(json_extract(m.metadata, '$.invocation'), 0)
     FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
     JOIN main.rows w ON w.run = m.run AND w.id = r.id
-    WHERE r.row > ? AND r.row <= ?""",  # whose part it is has met the row
+    WHERE r.row > ? AND r.row <= ?""",  # the shard has seen the row
 )
 MERGE_CALLS = ("INSERT OR IGNORE INTO main.calls (key, reply) SELECT key, reply FROM part.calls WHERE call > ? AND call <= ?",)
 
 
 def shard_journal_path(path: Path, index: int, count: int) -> Path:
-    """The file of part k (from 0) of so many."""
+    """Return the journal of shard `index` (from 0) of `count`."""
     return path.with_name(f"{path.name}.{index + 1}-of-{count}")
 
 
 def shard_journals(path: Path) -> list[Path]:
-    """The parts that there are of a journal, sorted."""
+    """Return the existing shard journals of a journal, sorted."""
     named = (beside for beside in path.parent.glob("*") if beside.name.startswith(path.name))
     return sorted(beside for beside in named if SHARD_SUFFIX.fullmatch(beside.name[len(path.name) :]))
 
 
 def open_when_released(open_journal: Callable[[], Journal]) -> Journal:
-    """A journal, once whoever holds it has let go. Raises StoreError when that takes too long."""
+    """Open a journal as soon as its lock is free. Raises StoreError if that takes too long."""
     end = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
@@ -71,14 +72,14 @@ def open_when_released(open_journal: Callable[[], Journal]) -> Journal:
 
 
 def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]:
-    """Take over all rows and calls of a part, in place of those that it was begun with; what is known about its runs.
+    """Copy all rows and calls of a shard into the journal, replacing the rows it started from; return the metadata of its runs.
 
-    The part stays as it is: taken over once more it changes nothing. Raises StoreError for one that cannot be read, or is
-    held by somebody.
+    The shard's journal stays unchanged, and merging it again changes nothing. Raises StoreError for one that cannot be read or that
+    another process holds.
     """
     if path.is_symlink():
         raise StoreError(
-            f"{journal_label(path)}, a part of {journal_label(journal.path)}, is a link: remove it, or name another journal"
+            f"{journal_label(path)}, a shard of {journal_label(journal.path)}, is a link: remove it, or name another journal"
         )
     if is_new(path):
         return {}
@@ -94,12 +95,12 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
                 _copy_in_pieces(connection, "SELECT row FROM part.rows", "row", MERGE_ROWS)
                 _copy_in_pieces(connection, "SELECT call FROM part.calls", "call", MERGE_CALLS)
         except sqlite3.Error as error:
-            raise to_store_error(journal.path, error, "what its parts hold") from error
+            raise to_store_error(journal.path, error, "the") from error
     return about
 
 
 def _copy_in_pieces(connection: sqlite3.Connection, numbers: str, name: str, statements: tuple[str, ...]) -> None:
-    """In pieces, so that the log of a transaction stays small."""
+    """Copy in pieces, so that the log of a transaction stays small."""
     last = -1
     piece = f"SELECT max({name}) FROM ({numbers} WHERE {name} > ? ORDER BY {name} LIMIT {ITEMS_PER_TRANSACTION})"  # noqa: S608
     while (upto := connection.execute(piece, (last,)).fetchone()[0]) is not None:
@@ -108,19 +109,19 @@ def _copy_in_pieces(connection: sqlite3.Connection, numbers: str, name: str, sta
             connection.execute(sql, (last, upto))
         connection.execute("COMMIT")
         if upto <= last:
-            raise StoreError(f"a part of a journal is damaged: its {name}s are out of order")
+            raise StoreError(f"a shard of a journal is damaged: its {name}s are out of order")
         last = upto
 
 
 def remove_shard(path: Path) -> None:
-    """Delete a part."""
+    """Delete the journal of a shard."""
     with closing(PathLock(path, journal_label(path))):
         for file in (path, *(sibling_path(path, ending) for ending in ("-wal", "-shm"))):
             file.unlink(missing_ok=True)
 
 
 def checkpoint(journal: Journal) -> None:
-    """See to it that all is in the file itself, where `Still` finds it. Raises StoreError."""
+    """Move everything from the write-ahead log into the file itself, where `SnapshotReader` reads it. Raises StoreError."""
     journal.flush()
     try:
         with closing(open_connection(journal.path, "mode=rw")) as connection:
@@ -132,7 +133,7 @@ def checkpoint(journal: Journal) -> None:
 
 
 class SnapshotReader:
-    """A journal that nobody writes to meanwhile (see `settled`), read without locks: from any machine, by any number."""
+    """Reads a journal that nobody writes to (see `checkpoint`) without locks, from any number of machines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -142,21 +143,21 @@ class SnapshotReader:
             raise to_store_error(path, error) from error
 
     def read(self, sql: str, *values: Any) -> list[Any]:
-        """All rows that a statement finds."""
+        """Return all rows that a statement finds."""
         try:
             return fetch_bounded(self._connection.execute(sql, values))
         except sqlite3.Error as error:
             raise to_store_error(self.path, error) from error
 
     def pending_write(self, key: Hashable) -> None:
-        """Nothing ever is."""
+        """Return None: a snapshot has no pending writes."""
 
     def close(self) -> None:
         self._connection.close()
 
 
 class OverlayCache(MutableMapping[str, Reply]):
-    """A call cache in front of another, which is only read."""
+    """A response cache in front of a second one that is only read."""
 
     def __init__(self, primary: MutableMapping[str, Reply], snapshot: SnapshotReader) -> None:
         self._primary, self._secondary = primary, ResponseCache(cast("Database", snapshot))

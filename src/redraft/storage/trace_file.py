@@ -1,13 +1,14 @@
-"""One trace in one file: a header line, then a line for every record, written as it arrives.
+"""Files of lines that are only appended to, and one trace in such a file: a header line, then a line for every record.
 
-`kill -9` can tear the last line only; reading leaves a torn line out, and writing on starts after the last whole one.
+`kill -9` can tear the last line only. Reading ignores a torn line, and resuming starts after the last complete one.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -18,18 +19,89 @@ from ..checks import read_error_message
 from ..core.records import Record
 from ..core.serialize import object_from_json, record_from_json, record_to_json
 from ..core.trace import Trace
+from ..documents import open_regular
 from ..errors import StoreError
-from .append_only import LockedLineFile
-from .secure_files import open_regular
+from .secure_files import open_private, try_lock
 
+READ_BYTES = 2**20  # bytes that are read at a time
 MAX_LINE_BYTES = 2**27  # bytes of a line that is read: an answer has 8 MiB at most, and escapes make it six times as long
 MAX_TRACE_BYTES = 2**29  # bytes of a trace that is read
 
 
-class JsonlStore:
-    """Appends to `path`. A file that holds something is only continued with `resume`. Raises StoreError.
+class LockedLineFile:
+    """Appends lines to the file `path` and locks it while it is open. Raises StoreError, also if another process holds the lock.
 
-    A new file is for its owner alone. It is locked while it is open: a second process is told so instead of mixing its lines in.
+    `label` names the file in errors. A new file is readable by its owner only. With `resume` an existing file is continued after
+    its last complete line.
+    """
+
+    def __init__(self, path: str | Path, label: str, *, resume: bool = False) -> None:
+        self.path, self._label = Path(path), label
+        try:
+            self._file: FileIO = open_private(self.path, os.O_RDWR if resume else os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        except OSError as error:
+            raise StoreError(f"{self.name} cannot be written: {error.strerror}") from error
+        try:
+            if not try_lock(self._file):
+                raise StoreError(f"{self.name} is held by another process (this one is {os.getpid()})")
+            if resume:
+                self._file.truncate(self._file.seek(_complete_lines_end(self._file)))
+        except OSError as error:
+            self._file.close()
+            raise StoreError(f"{self.name} cannot be written: {error.strerror}") from error
+        except StoreError:
+            self._file.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        return f"{self._label} {str(self.path)!r}"
+
+    @property
+    def is_empty(self) -> bool:
+        return self._file.tell() == 0
+
+    def write(self, lines: list[str], contents_note: str) -> None:
+        """Hand lines to the operating system. `contents_note` says in an error what the file holds already."""
+        if self._file.closed:
+            raise StoreError(f"{self.name} is not open in this process (a forked process must open a file of its own)")
+        data = "".join(f"{line}\n" for line in lines).encode()
+        try:
+            written = self._file.write(data)
+        except OSError as error:
+            written, why = 0, error.strerror
+        else:
+            why = "the disk is full"
+        if written != len(data):
+            raise StoreError(f"{self.name} cannot be written: {why}; {contents_note}")
+
+    def close(self) -> None:
+        """Close the file, which releases the lock."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _complete_lines_end(file: FileIO) -> int:
+    """Return the offset behind the last complete line."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - READ_BYTES)
+        file.seek(start)
+        if found := file.read(end - start).rfind(b"\n") + 1:
+            return start + found
+        end = start
+    return 0
+
+
+class JsonlStore:
+    """Appends a trace to the file `path`. Raises StoreError, also for a file with content unless `resume` is set.
+
+    The file is readable by its owner only and locked while it is open, so that two processes cannot mix their lines.
     """
 
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
@@ -42,7 +114,7 @@ class JsonlStore:
             raise StoreError(f"trace {str(self.path)!r} exists already: continue it with --resume, or name another file")
 
     def append(self, trace: Trace) -> None:
-        """Write what of the trace is not in the file yet, and hand it to the operating system."""
+        """Write the records that are not in the file yet."""
         lines: list[str] = []
         if self._written_count is None:
             lines = [] if self._is_resumed else [json.dumps(trace.header())]
@@ -52,7 +124,7 @@ class JsonlStore:
         self._written_count = len(trace.records)
 
     def close(self) -> None:
-        """Close the file and let go of its lock."""
+        """Close the file, which releases the lock."""
         self._lines.close()
 
     def __enter__(self) -> Self:
@@ -63,10 +135,10 @@ class JsonlStore:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """The trace in a file, or in a JSON document that `Trace.to_json` wrote. A torn last line is left out.
+    """Read the trace in a file, or in a JSON document that `Trace.to_json` wrote. A torn last line is ignored.
 
-    Raises StoreError, which names the line, for anything else: also for what is no file, for a line over 128 MiB and for a
-    file over 512 MiB. A pipe is read where it is named in /dev or /proc, as a shell does with `<(command)`.
+    Raises StoreError, which names the line, for anything else, for a line over 128 MiB and for a file over 512 MiB. A pipe is read
+    if it is named in /dev or /proc, as a shell does for `<(command)`.
     """
     try:
         with open_regular(path, streams=True) as raw, BufferedReader(raw) as file:
@@ -79,7 +151,7 @@ def read_trace(path: str | Path) -> Trace:
         head = object_from_json(lines[0])
         trace = Trace.from_json(lines[0]) if "records" in head else Trace.from_header(head)
     except StoreError as error:
-        raise StoreError(f"{str(path)!r} is no trace, such as `redraft run --trace FILE` writes: line 1: {error}") from error
+        raise StoreError(f"{str(path)!r} is not a trace, such as `redraft run --trace FILE` writes: line 1: {error}") from error
     records = [_record(path, n, line) for n, line in enumerate(lines[1:], 2)]
     try:
         return trace.with_records(records)
@@ -88,19 +160,17 @@ def read_trace(path: str | Path) -> Trace:
 
 
 def read_bounded_lines(file: IO[bytes], name: str, max_bytes: float = inf) -> Iterator[str]:
-    """The lines of a file but for a torn one, which may end within a character.
-
-    Raises StoreError for a line over 128 MiB and once there are more than `most` bytes. `name` is how errors call the file.
+    """Yield the complete lines of a file. Raises StoreError, which calls the file `name`, for a line over 128 MiB and after
+    `max_bytes` bytes.
     """
-    read = 0
+    total = 0
     for n in count(1):
         line = file.readline(MAX_LINE_BYTES + 1)
-        read += len(line)
-        if len(line) > MAX_LINE_BYTES or read > max_bytes:
-            what = (
-                f"line {n} is longer than {MAX_LINE_BYTES:,}" if len(line) > MAX_LINE_BYTES else f"it is larger than {max_bytes:,}"
-            )
-            raise StoreError(f"{name} cannot be read: {what} bytes")
+        total += len(line)
+        if len(line) > MAX_LINE_BYTES or total > max_bytes:
+            reason = "it is larger than" if len(line) <= MAX_LINE_BYTES else f"line {n} is longer than"
+            limit = max_bytes if len(line) <= MAX_LINE_BYTES else MAX_LINE_BYTES
+            raise StoreError(f"{name} cannot be read: {reason} {limit:,} bytes")
         if not line or (n > 1 and not line.endswith(b"\n")):
             return
         try:

@@ -1,6 +1,7 @@
-"""The one thread that writes a journal: it takes all that waits, writes it in one transaction, and tells who waited.
+"""The thread that writes a journal: it commits everything in its queue in one transaction and wakes the waiting callers.
 
-It knows statements, not what they mean. Nothing is delayed on purpose: the next group is what came during the last commit.
+Nothing is delayed on purpose: the next group is what arrived during the last commit. This module does not know what the statements
+mean.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CommitWaiter: TypeAlias = tuple[int, "asyncio.Future[None]"]
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Statements that belong together. `value` is what reading `key` gives until they are committed."""
+    """Statements of one transaction. `value` is what reading `key` returns until they are committed."""
 
     key: Hashable
     statements: tuple[Statement, ...]
@@ -30,10 +31,10 @@ class Write:
 
 
 class Writer:
-    """Writes on `connection`, which is its own until it is closed.
+    """Writes on `connection`, which nobody else uses until `close`.
 
-    `trouble` is set when writing failed: what was not committed by then never will be, and whoever writes or waits is told.
-    The queue has no bound: who awaits `committed` after his writes keeps it short.
+    `write_error` is set when writing has failed: what is not committed by then never is, and every later write or wait raises it.
+    The queue is unbounded: callers that await `wait_for_commit` after their writes keep it short.
     """
 
     def __init__(self, connection: sqlite3.Connection, explain: ErrorTranslator) -> None:
@@ -50,7 +51,7 @@ class Writer:
         self._thread.start()
 
     def enqueue(self, write: Write) -> None:
-        """Queue a write. Raises `trouble`."""
+        """Queue a write. Raises `write_error`."""
         with self._lock:
             self._check()
             self._queue.append(write)
@@ -59,31 +60,31 @@ class Writer:
             self._work_available.notify()
 
     def pending_write(self, key: Hashable) -> Write | None:
-        """The last write of a key that is not committed yet."""
+        """Return the last write of a key that is not committed yet."""
         return self._latest.get(key)
 
     async def wait_for_commit(self) -> None:
-        """Until all that was put before is committed. Raises `trouble`."""
+        """Wait until everything queued before is committed. Raises `write_error`."""
         with self._lock:
             self._check()
             if self._committed_count == self._enqueued_count:
                 return
-            told = asyncio.get_running_loop().create_future()
-            self._waiting.append((self._enqueued_count, told))
-        await told
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append((self._enqueued_count, waiter))
+        await waiter
         if self.write_error:
             raise StoreError(str(self.write_error))
 
     def flush(self) -> None:
-        """The same, blocking."""
+        """Block until everything queued before is committed. Raises `write_error`."""
         with self._lock:
-            asked = self._enqueued_count
-            self._progress.wait_for(lambda: self._committed_count >= asked or self.write_error)
+            target = self._enqueued_count
+            self._progress.wait_for(lambda: self._committed_count >= target or self.write_error)
             if self.write_error:
                 raise StoreError(str(self.write_error))
 
     def close(self) -> None:
-        """Write what is queued, and end."""
+        """Commit what is queued and end the thread."""
         with self._lock:
             self._closed = True
             self._work_available.notify()
@@ -97,13 +98,13 @@ class Writer:
         while group := self._next_group():
             try:
                 self._commit(group)
-            except Exception as error:  # noqa: BLE001  (the one boundary: whatever it is, those who wait are told)
+            except Exception as error:  # noqa: BLE001  (the one boundary: whatever it is, waiting callers get it)
                 self._fail(error)
                 return
             self._mark_committed(group)
 
     def _next_group(self) -> list[Write]:
-        """All that waits; nothing at the end."""
+        """Return everything in the queue; nothing at the end."""
         with self._lock:
             self._work_available.wait_for(lambda: self._queue or self._closed)
             group, self._queue = self._queue, []
@@ -115,7 +116,7 @@ class Writer:
         for write in group:
             for sql, values in write.statements:
                 if not execute(sql, values).rowcount and not sql.startswith("DELETE"):
-                    raise StoreError(f"written to the journal before it was begun: {write.key!r}")
+                    raise StoreError(f"the journal has nothing to update for {write.key!r}: begin it first")
         execute("COMMIT")
 
     def _mark_committed(self, group: list[Write]) -> None:
@@ -130,22 +131,22 @@ class Writer:
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        trouble = self._explain(error)
+        write_error = self._explain(error)
         with self._lock:
-            self.write_error = trouble
+            self.write_error = write_error
             self._notify_waiters()
 
     def _notify_waiters(self) -> None:
-        """Wake those whose writes are committed; in trouble, all."""
-        ready = [told for asked, told in self._waiting if self.write_error or asked <= self._committed_count]
+        """Wake the callers whose writes are committed; after an error, all."""
+        ready = [waiter for target, waiter in self._waiting if self.write_error or target <= self._committed_count]
         self._waiting = self._waiting[len(ready) :]
         self._progress.notify_all()
-        for loop in {told.get_loop() for told in ready}:
+        for loop in {waiter.get_loop() for waiter in ready}:
             with suppress(RuntimeError):  # its loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_wake, [told for told in ready if told.get_loop() is loop])
+                loop.call_soon_threadsafe(_wake, [waiter for waiter in ready if waiter.get_loop() is loop])
 
 
 def _wake(ready: list[asyncio.Future[None]]) -> None:
-    for told in ready:
-        if not told.done():
-            told.set_result(None)
+    for waiter in ready:
+        if not waiter.done():
+            waiter.set_result(None)

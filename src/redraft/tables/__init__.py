@@ -1,8 +1,10 @@
-"""Tables of others: their rows, one at a time, whatever the file; which column is what; and tables of ours."""
+"""Tables: reading rows of any format one at a time, finding the columns that make a task, and writing rows."""
 
-from .columns import RowMapping, TaskColumns, infer_columns
+from .columns import TaskColumns
 from .readers import BadRow, Row, iter_rows
-from .sources import ReadInterrupted, Source, open_source
+from .sources import Source, open_source
+from .spool import ReadInterrupted
+from .tasks import RowMapping, infer_columns
 from .values import merge_columns, result_column_names
 from .writers import Output, open_output
 

@@ -1,8 +1,8 @@
-"""Rows out of a file: JSON Lines, JSON, CSV, TSV, Parquet, plain or packed with gzip or Zstandard.
+"""Reading rows of JSON Lines, JSON, CSV, TSV and Parquet files, plain or compressed with gzip or Zstandard, and of DataFrames.
 
-A file is streamed: what is held is one row (CSV, JSON Lines), or one batch (Parquet); only a JSON document is read
-whole. Files are hostile: lines, fields and documents are bounded, and a row that cannot be read is handed over with
-its place, or stops everything. It is never left out in silence. What a row means is not known here.
+Files are streamed: memory holds one row (CSV, JSON Lines) or one batch (Parquet); only a JSON document is read completely.
+Files may be hostile: lines, fields and documents are bounded. A row that cannot be read is reported with its location, or
+raises; it is never skipped silently.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -26,13 +27,14 @@ from ..checks import format_value
 from ..errors import ConfigError
 from ..jsontext import BYTES_PER_VALUE, check_bounds, first_duplicate, strict_loads
 from .parquet import MAX_ROW_BYTES, read_batches
+from .values import to_jsonable
 
 MAX_LINE_BYTES = 32 * 2**20  # bytes of a line, characters of a CSV field
-MAX_SKIPPED_BYTES = 1024 * 2**20  # bytes of a line that is too long and passed over
+MAX_SKIPPED_BYTES = 1024 * 2**20  # bytes of a line that is too long and skipped
 MAX_DOCUMENT_BYTES = 512 * 2**20  # bytes of a JSON document, unpacked
 MAX_DOCUMENT_MEMORY = 2 * 2**30  # bytes that the values of a JSON document may take, beside their texts
 CHUNK_BYTES = 2**20  # bytes that are read at a time, or of a line that is skipped
-SPREADSHEET_SAFE = "redraft_spreadsheet_safe"  # the last column of a CSV in which an apostrophe stands before risky texts
+SPREADSHEET_SAFE = "redraft_spreadsheet_safe"  # the last column of a CSV with an apostrophe before risky texts
 BAD_ROW_MARK = b"!"  # no JSON begins so
 ROWS_PER_BATCH = 256  # rows of Parquet
 SPACES = re.compile(r"[ \t\r\n]*")
@@ -42,7 +44,7 @@ OTHER_DELIMITERS = {";": "semicolons: .csv has commas", "\t": "tabs: call it .ts
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row, and where it stands: "file:line"; in JSON documents and Parquet the number is that of the row, from 1."""
+    """A row and its location, "file:line"; in JSON documents and Parquet the number is that of the row, from 1."""
 
     location: str
     values: Mapping[str, Any]
@@ -50,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that cannot be used: where it stands, and why."""
+    """A row that cannot be used: its location, and the reason."""
 
     location: str
     message: str
@@ -61,14 +63,13 @@ OnError: TypeAlias = Callable[[BadRow], None] | None
 
 
 def iter_rows(path: str | Path, on_error: OnError = None) -> Iterator[Row]:
-    """The rows of a file, in its order; "-" is stdin, which must be JSON Lines.
+    """Yield the rows of a file in order; "-" is stdin, which must be JSON Lines.
 
-    The ending of the name says what it is: .jsonl, .ndjson, .json (a list of objects, an object that holds one such
-    list, or JSON Lines), .csv, .tsv (UTF-8, the first line names the columns, all values are text as they stand; where the
-    last column is "redraft_spreadsheet_safe", the apostrophes that Redraft put before texts are taken away), .parquet (extra
-    `parquet`); .gz and .zst (extra `zstd`) may follow, but not on Parquet. `on_error` is called with every row that
-    cannot be read; without it the first one raises ConfigError. A file that cannot be read to its end raises
-    ConfigError in any case.
+    The suffix of the name is the format: .jsonl, .ndjson, .json (a list of objects, an object with one such list, or JSON
+    Lines), .csv, .tsv (UTF-8; the first line names the columns, all values are texts; if the last column is
+    "redraft_spreadsheet_safe", the apostrophes that Redraft put before texts are removed), .parquet (extra `parquet`); .gz and
+    .zst (extra `zstd`) may follow, but not after .parquet. `on_error` is called with every row that cannot be read; without it
+    the first one raises ConfigError. A file that cannot be read to its end raises ConfigError in any case.
     """
     name = str(path)
     reader, packing = _reader_for(name)
@@ -76,12 +77,12 @@ def iter_rows(path: str | Path, on_error: OnError = None) -> Iterator[Row]:
 
 
 def check_table_name(path: str | Path) -> None:
-    """Raises ConfigError for a name that says of no table that can be read."""
+    """Raise ConfigError for a name without the suffix of a readable format."""
     _reader_for(str(path))
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether the ending of a name is one that is read."""
+    """Return whether a name has the suffix of a readable format."""
     try:
         check_table_name(path)
     except ConfigError:
@@ -90,15 +91,15 @@ def is_table(path: str | Path) -> bool:
 
 
 def read_jsonl(file: IO[bytes], name: str, on_error: OnError = None, *, with_bad_rows: bool = False) -> Iterator[Row]:
-    """The rows of an open file of JSON Lines; `said` is what places call it.
+    """Yield the rows of an open file of JSON Lines; `name` is its name in locations.
 
-    With `noted` a line that begins with NOTED stands for a row that cannot be used, and holds the reason as JSON.
+    With `with_bad_rows` a line that begins with BAD_ROW_MARK stands for a bad row and holds the reason as JSON.
     """
     return reject_bad_rows(_read_objects(file, name, with_bad_rows=with_bad_rows), on_error)
 
 
 def check_row(row: Row) -> Row | BadRow:
-    """The row, where JSON within our limits can hold its values; for rows that were not read from a text."""
+    """Return a row whose values were not read from JSON, or a BadRow if JSON within our limits cannot hold them."""
     name: Any = None
     try:
         for name, value in row.values.items():
@@ -110,7 +111,7 @@ def check_row(row: Row) -> Row | BadRow:
 
 
 def reject_bad_rows(rows_found: RowStream, on_error: OnError) -> Iterator[Row]:
-    """The rows; bad ones go to `on_error`. Without it the first one raises ConfigError."""
+    """Yield the good rows; bad ones go to `on_error`. Without it the first one raises ConfigError."""
     return _iter_good_rows(rows_found, on_error or _raise_bad_row)
 
 
@@ -127,19 +128,19 @@ def _raise_bad_row(bad: BadRow) -> None:
 
 
 def _reader_for(name: str) -> tuple[Callable[[str, str], RowStream], str]:
-    """How a file is to be read, and how it is packed."""
+    """Return the reader of a file's format, and the suffix of its compression."""
     endings = [".jsonl"] if name == "-" else [s.lower() for s in Path(name).suffixes]
     packing = endings.pop() if endings and endings[-1] in OPENERS else ""
     ending = endings[-1] if endings else ""
     if ending not in READERS or (ending == ".parquet" and packing):
         allowed = f"{', '.join(READERS)}; all but .parquet may be followed by .gz or .zst"
-        raise ConfigError(f"{name!r} is no table that can be read: its name must end in {allowed}")
+        raise ConfigError(f"{name!r} is not a readable table: its name must end in {allowed}")
     return READERS[ending], packing
 
 
 @contextmanager
 def _open_unpacked(name: str, compression: str) -> Iterator[IO[bytes]]:
-    """The unpacked bytes of a file. Whatever goes wrong while they are read is a ConfigError."""
+    """Open a file, decompressed. Errors while it is read become ConfigError."""
     if name == "-":
         yield sys.stdin.buffer
         return
@@ -151,7 +152,7 @@ def _open_unpacked(name: str, compression: str) -> Iterator[IO[bytes]]:
 
 
 def _read_error_types() -> tuple[type[Exception], ...]:
-    """What reading and unpacking raise; Zstandard's own error where it is loaded."""
+    """Return what reading and decompressing raise, with Zstandard's own error if it is imported."""
     loaded = [library.ZstdError for name in ZSTD if (library := sys.modules.get(name))]
     return (OSError, EOFError, zlib.error, *loaded)
 
@@ -161,14 +162,14 @@ def _open_plain(name: str) -> Any:
 
 
 def _open_gzip(name: str) -> Any:
-    return io.BufferedReader(gzip.GzipFile(name), CHUNK_BYTES)  # several times as fast as its own lines
+    return io.BufferedReader(gzip.GzipFile(name), CHUNK_BYTES)  # several times as fast as GzipFile's own lines
 
 
 def _open_zstd(name: str) -> Any:
     for library in ZSTD:
         with suppress(ImportError):
             return import_module(library).open(name)
-    raise ConfigError(f"{name!r} is packed with Zstandard: pip install 'redraft[zstd]'")
+    raise ConfigError(f"{name!r} needs Zstandard: pip install 'redraft[zstd]'")
 
 
 ZSTD = ("compression.zstd", "backports.zstd")  # the standard library has it from Python 3.14 on
@@ -183,7 +184,7 @@ class _Line:
 
 
 def _read_lines(file: IO[bytes]) -> Iterator[_Line]:
-    """The lines of a file, line ends included. One that is too long or no UTF-8 is empty, and `wrong` says why."""
+    """Yield the lines of a file with their line ends. One that is too long or not UTF-8 is empty, with an `error`."""
     for number in count(1):
         data = file.readline(MAX_LINE_BYTES + 1)
         if not data:
@@ -210,12 +211,12 @@ def _encoding_hint(data: bytes) -> str:
 
 
 def _skip_line(file: IO[bytes], data: bytes, number: int) -> None:
-    """Read to the end of a line. Raises ConfigError where that is too far: a small packed file may have no end of line."""
-    left = MAX_SKIPPED_BYTES
+    """Skip to the end of a line. Raises ConfigError if that is too far: a small compressed file may have an endless line."""
+    remaining = MAX_SKIPPED_BYTES
     while data and not data.endswith(b"\n"):
         data = file.readline(CHUNK_BYTES)
-        left -= len(data)
-        if left < 0:
+        remaining -= len(data)
+        if remaining < 0:
             raise ConfigError(
                 f"{getattr(file, 'name', 'the input')}: line {number} does not end within {MAX_SKIPPED_BYTES >> 20:,} MiB"
             )
@@ -253,7 +254,7 @@ def _row_from_value(location: str, value: Any) -> Row | BadRow:
 
 
 def _read_json(name: str, compression: str) -> RowStream:
-    """The rows of a JSON document; objects one after the other are JSON Lines, whatever the file is called."""
+    """Yield the rows of a JSON document; several objects in sequence are read as JSON Lines, whatever the name."""
     with _open_unpacked(name, compression) as file:
         data = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
@@ -281,7 +282,7 @@ def _read_json(name: str, compression: str) -> RowStream:
 
 
 def _iter_items(name: str, text: str) -> RowStream:
-    """The rows of a document that is a list, one by one. Raises JSONDecodeError where it is broken."""
+    """Yield the rows of a document that is a list, one by one. Raises JSONDecodeError for a syntax error."""
     place, n = _skip_spaces(text, _skip_spaces(text, 0) + 1), 0
     while n or not text.startswith("]", place):
         n += 1
@@ -298,7 +299,7 @@ def _iter_items(name: str, text: str) -> RowStream:
 
 
 def _skip_spaces(text: str, position: int) -> int:
-    """The place behind white space."""
+    """Return the position after white space."""
     found = SPACES.match(text, position)
     return found.end() if found else position
 
@@ -314,7 +315,7 @@ def _list_in(name: str, document: Any) -> list[Any]:
 
 
 class _CsvLines:
-    """The lines of a file for the csv module. It raises for a bad one, or a record that is too long, and goes on after it."""
+    """The lines of a file for the csv module. Raises csv.Error for a bad line or too long a record, and continues after it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._lines = _read_lines(file)
@@ -351,7 +352,7 @@ def _read_csv(name: str, compression: str, delimiter: str = ",") -> RowStream:
 
 
 def _without_apostrophes(record: tuple[str, list[str]] | BadRow) -> tuple[str, list[str]] | BadRow:
-    """A record of a file that was made safe for spreadsheets, with the texts as they were."""
+    """Return a record of a spreadsheet-safe file with its original texts."""
     return record if isinstance(record, BadRow) else (record[0], [_strip_apostrophe(field) for field in record[1][:-1]])
 
 
@@ -360,7 +361,7 @@ def _strip_apostrophe(cell: str) -> str:
 
 
 def _csv_records(name: str, file: IO[bytes], delimiter: str) -> Iterator[tuple[str, list[str]] | BadRow]:
-    """The fields of every record that is not empty, and the place where it begins."""
+    """Yield every record that is not empty, with the location of its first line."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     texts = _CsvLines(file)
     reader = csv.reader(texts, delimiter=delimiter, strict=True)
@@ -383,14 +384,14 @@ def _read_tsv(name: str, compression: str) -> RowStream:
 
 
 def check_header(location: str, fields: list[str]) -> list[str]:
-    """The names of columns. Raises ConfigError where one stands twice."""
+    """Return the names of columns. Raises ConfigError for a duplicate."""
     if (twice := first_duplicate(fields)) is not None:
         raise ConfigError(f"{location}: the column {twice!r} is named twice")
     return fields
 
 
 def delimiter_hint(columns: Sequence[str]) -> str:
-    """A hint for the only column of a table that is no CSV with commas; "" where there is no reason for one."""
+    """Return a hint for a table with a single column whose name holds another delimiter; else ""."""
     found = [said for mark, said in OTHER_DELIMITERS.items() if len(columns) == 1 and mark in columns[0]]
     return f"; the file looks separated by {found[0]}" if found else ""
 
@@ -411,7 +412,7 @@ def _read_parquet(name: str, compression: str) -> RowStream:
 
 
 def _batch_rows(name: str, first: int, batch: Any) -> RowStream:
-    """The rows of Arrow, each by itself where Python has no such value as one of them holds."""
+    """Yield the rows of an Arrow batch; convert them one by one if Python cannot hold a value."""
     try:
         found = batch.to_pylist()
     except Exception as error:  # noqa: BLE001  (dates before the year 1, texts that are no UTF-8: each raises another error)
@@ -433,3 +434,41 @@ READERS: dict[str, Callable[[str, str], RowStream]] = {
     ".tsv": _read_tsv,
     ".parquet": _read_parquet,
 }
+
+
+# --- tables in memory ---------------------------------------------------------------------------------------------------------
+
+
+def frame_rows(table: Any) -> Callable[[], Iterator[Mapping[str, Any]]] | None:
+    """Return a function that iterates over the rows of a DataFrame (pandas, polars) or Arrow table; None for anything else.
+
+    Tables are known by their methods, so none of these libraries is imported. Raises ConfigError for a duplicate column.
+    """
+    if _has_methods(table, "iter_rows"):  # polars
+        return partial(table.iter_rows, named=True)
+    if _has_methods(table, "to_batches") and hasattr(table, "schema"):  # Arrow
+        check_header("the table", table.schema.names)
+        return partial(_arrow_rows, table)
+    if _has_methods(table, "to_dict", "notna") and hasattr(table, "columns"):  # pandas
+        check_header("the DataFrame", [str(name) for name in table.columns])
+        return partial(_pandas_rows, table)
+    return None
+
+
+def _has_methods(table: Any, *methods: str) -> bool:
+    return not isinstance(table, type) and all(callable(getattr(table, name, None)) for name in methods)
+
+
+def _arrow_rows(table: Any) -> Iterator[Mapping[str, Any]]:
+    for batch in table.to_batches():
+        for start in range(0, batch.num_rows, ROWS_PER_BATCH):
+            yield from batch.slice(start, ROWS_PER_BATCH).to_pylist()
+
+
+def _pandas_rows(table: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield rows with None for missing values and lists for arrays."""
+    for start in range(0, len(table), ROWS_PER_BATCH):
+        some = table.iloc[start : start + ROWS_PER_BATCH]
+        objects = some.astype(object).where(some.notna(), None)
+        for row in objects.to_dict("records"):
+            yield {str(name): to_jsonable(value) if hasattr(value, "tolist") else value for name, value in row.items()}

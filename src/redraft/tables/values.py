@@ -1,7 +1,6 @@
-"""Values of rows as JSON: what JSON knows stays as it is, everything else gets a form that can be read.
+"""Values of rows as JSON, and names of result columns beside the columns of the input.
 
-Tables hold dates, decimals, bytes and arrays; none of them may stop a row from being written. Also here: how results are
-called where the input has a column of that name already. Files are not known here.
+Tables hold dates, decimals, bytes and arrays; none of them keeps a row from being written.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ ORJSON_OPTIONS = (
 
 
 def json_line(value: Any) -> bytes:
-    """One line of JSON, its end included.
+    """Return a line of JSON with its line end.
 
-    UTF-8, without spaces; lone surrogates stand as escapes, so that no text is lost. NaN and infinity are null.
+    UTF-8, without spaces; lone surrogates are escaped, so that no text is lost. NaN and infinity become null.
     """
     try:
         return orjson.dumps(value, default=_orjson_default, option=ORJSON_OPTIONS)
-    except TypeError:  # lone surrogates, numbers over 64 bits, keys that are no texts, what `_known` does not know
+    except TypeError:  # lone surrogates, integers over 64 bits, keys that are no texts, unknown types
         return json.dumps(to_jsonable(value), separators=(",", ":")).encode() + b"\n"
 
 
 def to_jsonable(value: Any) -> Any:
-    """The same of what JSON knows. Bytes become base64, dates ISO 8601, arrays lists; what else there is becomes its text."""
+    """Return a value in types that JSON has. Bytes become base64, dates ISO 8601, arrays lists; anything else becomes its `str`."""
     if value is None or type(value) in (str, bool, int):
         return value
     if isinstance(value, float):
         return float(value) if isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else str(to_jsonable(key)): to_jsonable(held) for key, held in value.items()}
+        return {key if isinstance(key, str) else str(to_jsonable(key)): to_jsonable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [to_jsonable(held) for held in (sorted(value, key=repr) if isinstance(value, set | frozenset) else value)]
+        return [to_jsonable(inner) for inner in (sorted(value, key=repr) if isinstance(value, set | frozenset) else value)]
     return _to_simpler(value, to_jsonable)
 
 
 def _orjson_default(value: Any) -> Any:
-    """For orjson: one step towards what it knows."""
+    """Convert a value one step towards the types that orjson has."""
     if isinstance(value, Mapping | set | frozenset | float | list | tuple):
         return to_jsonable(value)
     return _to_simpler(value, lambda simpler: simpler)
@@ -67,16 +66,13 @@ def _to_simpler(value: Any, convert: Any) -> Any:
 
 
 def result_column_names(results: Iterable[str], existing: Iterable[str]) -> dict[str, str]:
-    """What the columns of results are called beside columns of the input: by their name, or `redraft_NAME` where that is taken."""
-    held = set(existing)
-    return {name: _unused_name(name, held) for name in results}
+    """Return the names of result columns: their own, or `redraft_NAME` if the input has a column of that name."""
+    taken = set(existing)
+    return {name: _unused_name(name, taken) for name in results}
 
 
 def merge_columns(values: Mapping[str, Any], result: Mapping[str, Any], names: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A row of the input with the columns of its result. `names`: what `names_for` gave for the whole table.
-
-    A column of the input is never written over.
-    """
+    """Return a row of the input with the columns of its result; `names` from `result_column_names`. No input column is replaced."""
     out = dict(values)
     for name, value in result.items():
         out[_unused_name(names.get(name, name) if names else name, values)] = value

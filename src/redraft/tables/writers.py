@@ -1,33 +1,41 @@
-"""Where rows go: JSON Lines, Parquet, CSV, TSV, plain or packed, or stdout; in their order, however they come.
+"""Output of rows as JSON Lines, Parquet, CSV or TSV, plain or compressed, or to stdout, in order however they arrive.
 
-A file of JSON Lines is written in place, so that what is finished can be seen: what stands in it from an interrupted run
-is compared with what is written again, and stays as long as it is the same. Every other file is written beside and
-renamed when it is closed. What a row means is not known here.
+JSON Lines are written in place, so that finished rows can be read: lines of an interrupted run are compared with those written
+again and stay while they are equal. Every other file is written to a draft and renamed when it is closed.
 """
 
 from __future__ import annotations
 
+import gzip
+import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EIO
+from functools import partial
+from importlib import import_module
+from io import BufferedReader, FileIO
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import IO, Any, Protocol, Self
 
 from ..errors import ConfigError, StoreError
-from .output_files import CompressedLines, ResumableJsonl, StreamSink, gzip_writer, zstd_writer
-from .reordering import OutOfOrderBuffer
+from ..storage.secure_files import PUBLIC, AtomicFile, open_following_links
+from .readers import ZSTD
+from .spool import BUFFER_BYTES, OutOfOrderBuffer, close_quietly
 from .table_writers import CsvWriter, ParquetWriter
 from .values import json_line
 
 Notify = Callable[[str], object]
+FLUSH_INTERVAL = 0.5  # seconds after which lines are handed to the operating system even so
 
 
 class Sink(Protocol):
-    """Where lines go: one for each row, with one line end, at its end. `safe` says how many are in the file, come what may.
+    """A destination of lines, one for each row with one line end. `durable_rows`: how many are in the file for certain.
 
-    `close` publishes what was written; `abandon` leaves what can be read, after an error.
+    `close` publishes what was written; `abort` leaves what can be read, after an error. Failures raise OSError.
     """
 
     @property
@@ -40,6 +48,152 @@ class Sink(Protocol):
     def abort(self) -> None: ...
 
 
+class ResumableJsonl:
+    """Lines written to `path` itself.
+
+    With `resume` existing lines stay while the same ones are written again; at the first difference, also at a torn line, the
+    rest is cut off.
+    """
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self.durable_rows = 0
+        resume = resume and path.exists()
+        self._file: FileIO = open_following_links(path, os.O_RDWR if resume else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC)
+        self._existing: IO[bytes] | None = BufferedReader(open_following_links(path, os.O_RDONLY), BUFFER_BYTES) if resume else None
+        self._buffer = bytearray()
+        self._buffered_lines = 0  # lines
+        self._durable_bytes = 0  # bytes that are in the file
+        self._flushed_at = monotonic()
+
+    def write(self, line: bytes) -> None:
+        if self._existing is not None and self._matches_existing(self._existing, line):
+            return
+        self._buffer += line
+        self._buffered_lines += 1
+        if len(self._buffer) >= BUFFER_BYTES or monotonic() - self._flushed_at >= FLUSH_INTERVAL:
+            self._flush()
+
+    def close(self) -> None:
+        if self._existing is not None:
+            self._truncate_existing(self._existing)
+        self._flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def close_keeping_rest(self, min_lines: int) -> bool:
+        """Close, and keep the further complete lines of an earlier run.
+
+        Returns False, and does nothing, if there are fewer than `min_lines`, or none, or if a line differed before.
+        """
+        lines, end = self._existing_lines()
+        if lines < max(min_lines, 1):
+            return False
+        self._durable_bytes = end
+        self.close()
+        return True
+
+    def abort(self) -> None:
+        """Close the file with the lines that are in it for certain."""
+        if self._existing is not None:
+            self._existing.close()
+        else:
+            with suppress(OSError):
+                self._file.truncate(min(self._durable_bytes, os.fstat(self._file.fileno()).st_size))
+        self._file.close()
+
+    def _existing_lines(self) -> tuple[int, int]:
+        """Return the number of further lines of an earlier run, and where the last one ends."""
+        lines, end, place = 0, self._durable_bytes, self._durable_bytes
+        if self._existing is None:
+            return 0, end
+        for piece in iter(partial(self._existing.read, BUFFER_BYTES), b""):
+            lines += piece.count(b"\n")
+            end = place + piece.rfind(b"\n") + 1 if b"\n" in piece else end
+            place += len(piece)
+        self._existing.seek(self._durable_bytes)
+        return lines, end
+
+    def _matches_existing(self, existing: IO[bytes], line: bytes) -> bool:
+        """Return whether the file has this line next; if not, cut off the rest."""
+        if same := existing.read(len(line)) == line:
+            self._durable_bytes += len(line)
+            self.durable_rows += 1
+        else:
+            self._truncate_existing(existing)
+        return same
+
+    def _truncate_existing(self, existing: IO[bytes]) -> None:
+        existing.close()
+        self._existing = None
+        self._file.truncate(self._durable_bytes)
+        self._file.seek(self._durable_bytes)
+
+    def _flush(self) -> None:
+        if os.fstat(self._file.fileno()).st_size != self._durable_bytes:
+            self.durable_rows = 0
+            raise OSError(EIO, "another program has changed it meanwhile")
+        remaining = memoryview(bytes(self._buffer))
+        while remaining:
+            remaining = remaining[self._file.write(remaining) :]
+        self._durable_bytes += len(self._buffer)
+        self.durable_rows += self._buffered_lines
+        self._buffer.clear()
+        self._buffered_lines, self._flushed_at = 0, monotonic()
+
+
+class StreamSink:
+    """Lines written at once to a pipe, a device or stdout."""
+
+    def __init__(self, file: IO[bytes], *, keep_open: bool) -> None:
+        self.durable_rows = 0
+        self._file, self._keep_open = file, keep_open
+
+    def write(self, line: bytes) -> None:
+        self._file.write(line)
+        self._file.flush()
+        self.durable_rows += 1
+
+    def close(self) -> None:
+        if not self._keep_open:
+            self._file.close()
+
+    def abort(self) -> None:
+        if not self._keep_open:
+            close_quietly(self._file)
+
+
+class CompressedLines:
+    """Lines compressed by gzip or Zstandard; the same lines give the same bytes."""
+
+    def __init__(self, path: Path, compressor: Callable[[IO[bytes]], Any]) -> None:
+        self.durable_rows = 0
+        self._draft = AtomicFile(path)
+        self._file = compressor(self._draft.file)
+
+    def write(self, line: bytes) -> None:
+        self._file.write(line)
+
+    def close(self) -> None:
+        self._file.write(b"")  # else Zstandard writes nothing for no lines
+        self._file.close()
+        self._draft.commit()
+
+    def abort(self) -> None:
+        close_quietly(self._file)
+        self._draft.abort()
+
+
+def gzip_writer(file: IO[bytes]) -> Any:
+    return gzip.GzipFile("", "wb", 6, file, mtime=0)
+
+
+def zstd_writer() -> Callable[[IO[bytes]], Any]:
+    for library in ZSTD:
+        with suppress(ImportError):
+            return partial(import_module(library).ZstdFile, mode="wb")
+    raise ConfigError("a file that ends in .zst needs Zstandard: pip install 'redraft[zstd]'")
+
+
 def open_output(
     path: str | Path | None,
     *,
@@ -50,28 +204,28 @@ def open_output(
     types: Mapping[str, type] | None = None,
     spreadsheet_safe: bool = False,
 ) -> Output:
-    """Where rows are to be written: a file, or stdout (None or "-"), which gets JSON Lines.
+    """Open a file for rows, or stdout (None or "-"), which gets JSON Lines.
 
-    The ending of the name says what it is: .jsonl, .ndjson (.gz or .zst may follow), .parquet, .csv, .tsv; a pipe or a
-    device gets JSON Lines. With `resume` a plain file of JSON Lines keeps what stands in it as long as the same rows are
-    written again. Without `ordered` rows are written as they come. `spool` is the folder where rows wait that come before
-    their turn (None: the usual one for temporary files); `say` is told what had to be written in another way. `types` (str,
-    int, float) are what columns of Parquet hold, by name, so that one of nulls has a type, too; values that don't fit win.
-    `spreadsheet_safe`: in CSV and TSV an apostrophe stands before texts that a spreadsheet could evaluate, and a last column
-    says so, by which `rows` takes them away again; without it texts are written as they are.
-    Raises ConfigError for a name that says of no such file, StoreError for one that cannot be written.
+    The suffix of the name is the format: .jsonl, .ndjson (.gz or .zst may follow), .parquet, .csv, .tsv; a pipe or a device
+    gets JSON Lines. With `resume` a plain file of JSON Lines keeps its lines while the same rows are written again. Without
+    `ordered` rows are written as they arrive. `spool` is the folder for rows that wait for their turn (None: the usual one for
+    temporary files). `notify` is called with a message if something had to be written in another form. `types` (str, int,
+    float) are the types of Parquet columns by name, so that a column of nulls has a type; values of another type take
+    precedence. `spreadsheet_safe`: in CSV and TSV an apostrophe precedes texts that a spreadsheet could evaluate, and a last
+    column marks the file, so that `iter_rows` removes them again. Raises ConfigError for a name with another suffix, StoreError
+    for a file that cannot be written.
     """
-    said = "stdout" if path is None or str(path) == "-" else f"output {str(path)!r}"
+    label = "stdout" if path is None or str(path) == "-" else f"output {str(path)!r}"
     try:
         sink = _open_sink(Path("-" if path is None else path), _OutputOptions(resume, notify, types or {}, spreadsheet_safe))
     except OSError as error:
-        raise StoreError(f"{said} cannot be written: {error.strerror or error}") from error
-    return Output(sink, said, ordered=ordered, spool=spool)
+        raise StoreError(f"{label} cannot be written: {error.strerror or error}") from error
+    return Output(sink, label, ordered=ordered, spool=spool)
 
 
 @dataclass(frozen=True, slots=True)
 class _OutputOptions:
-    """How a file is to be written; see `open_output`."""
+    """See `open_output`."""
 
     resume: bool
     notify: Notify | None
@@ -88,7 +242,7 @@ def _open_sink(path: Path, options: _OutputOptions) -> Sink:
 
 
 def output_suffix(path: Path) -> str:
-    """What the ending of a name says. Raises ConfigError for one that says nothing."""
+    """Return the suffix that is the format of a file. Raises ConfigError if there is none."""
     if path.exists() and not path.is_file() and not path.is_dir():
         return ".jsonl"
     ending = "".join(s.lower() for s in path.suffixes[-2:])
@@ -99,21 +253,21 @@ def output_suffix(path: Path) -> str:
 
 
 SINK_FACTORIES: dict[str, Callable[[Path, _OutputOptions], Sink]] = {
-    ".jsonl": lambda path, wish: ResumableJsonl(path, resume=wish.resume),
-    ".ndjson": lambda path, wish: ResumableJsonl(path, resume=wish.resume),
+    ".jsonl": lambda path, options: ResumableJsonl(path, resume=options.resume),
+    ".ndjson": lambda path, options: ResumableJsonl(path, resume=options.resume),
     ".jsonl.gz": lambda path, _: CompressedLines(path, gzip_writer),
     ".jsonl.zst": lambda path, _: CompressedLines(path, zstd_writer()),
-    ".parquet": lambda path, wish: ParquetWriter(path, wish.notify, wish.types),
-    ".csv": lambda path, wish: CsvWriter(path, ",", spreadsheet_safe=wish.spreadsheet_safe),
-    ".tsv": lambda path, wish: CsvWriter(path, "\t", spreadsheet_safe=wish.spreadsheet_safe),
+    ".parquet": lambda path, options: ParquetWriter(path, options.notify, options.types),
+    ".csv": lambda path, options: CsvWriter(path, ",", spreadsheet_safe=options.spreadsheet_safe),
+    ".tsv": lambda path, options: CsvWriter(path, "\t", spreadsheet_safe=options.spreadsheet_safe),
 }
 
 
 class Output:
-    """Takes rows numbered from 0, in any order, and writes them in theirs.
+    """Takes rows numbered from 0 in any order and writes them in order.
 
-    `written` counts the rows written, `waiting` those that came before their turn: they wait on disk. Raises StoreError
-    where the disk fails, which names the file and how many rows are in it for certain; it stays closed then.
+    `written_count` counts the rows written, `pending_count` those that wait on disk for their turn. If the disk fails, raises
+    StoreError that names the file and how many rows are in it for certain; the output stays closed then.
     """
 
     def __init__(self, sink: Sink, name: str, *, ordered: bool = True, spool: Path | None = None) -> None:
@@ -132,11 +286,11 @@ class Output:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether rows are written to the file itself, not to one that takes its place at the end."""
+        """Whether rows are written to the file itself, not to a draft."""
         return isinstance(self._sink, ResumableJsonl)
 
     def put(self, n: int, values: Mapping[str, Any]) -> None:
-        """Write row n, and those that waited for it. Raises ValueError for a row that was put before."""
+        """Write row n and the rows that waited for it. Raises ValueError for a row that was put before."""
         if self._error:
             raise self._error
         if self._ordered and (n < self.written_count or n in self._buffer):
@@ -150,11 +304,10 @@ class Output:
             self._write(self._run_guarded(self._buffer.pop, self.written_count))
 
     def close(self, *, complete: bool = True) -> None:
-        """Write out what is left, and publish the file: it ends with the last row put.
+        """Write the remaining rows and publish the file.
 
-        Without `whole` rows may be missing, and those that waited for them are written nevertheless; but an output that is
-        resumed, as long as nothing in it differed, stays as long as it was, where it has lines for all of them. With `whole`
-        a missing row is a ValueError.
+        With `complete` a missing row is a ValueError. Without it rows that waited for missing ones are written nevertheless; but a
+        resumed file in which nothing differed so far keeps its further lines, if there are enough for all waiting rows.
         """
         if self._closed:
             return
@@ -178,9 +331,9 @@ class Output:
             self._closed = True
             with suppress(OSError):
                 self._sink.abort()
-            safe = self._sink.durable_rows
-            held = f"the last row written is row {safe}" if safe else "nothing was written to it"
-            self._error = StoreError(f"{self.name} cannot be written: {error.strerror or error}; {held}")
+            rows = self._sink.durable_rows
+            state = f"the last row written is row {rows}" if rows else "nothing was written to it"
+            self._error = StoreError(f"{self.name} cannot be written: {error.strerror or error}; {state}")
             raise self._error from error
 
     def __enter__(self) -> Self:

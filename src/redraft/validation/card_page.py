@@ -1,39 +1,39 @@
-"""The card as people read it: Markdown with its plots beside it, and the JSON that `--trust` reads."""
+"""Writing a card: Markdown and plots for people, and the JSON that `--trust` reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+from ..cards.card import Card, write_card_file
+from ..cards.measure import ClassRates, Measure
+from ..documents import read_small_text
 from ..errors import StoreError
-from ..small_files import read_small_text
-from ..text import strip_control_sequences
+from ..markdown import escape_cell, markdown_table
 from . import plots
 from . import statistics as m
-from .card import Card, write_card_file
-from .estimates import ClassRates, Measure, ValidationReport
+from .report import ValidationReport
 from .run import ValidationResult
 
 
 def write_card(result: ValidationResult) -> bool:
-    """Write card.md, card.json and the plots into the card's folder, and say whether that was done.
+    """Write card.md, card.json and the plots into the card's folder. Return whether they were written.
 
-    A card is never replaced by one of fewer rows of the same data. Raises ConfigError where nothing can be written.
+    A card of fewer rows of the same data never replaces one of more. Raises StoreError if a file cannot be written.
     """
-    place = result.card_folder
-    if _recorded_row_count(place / "card.json") > result.card.rows:
+    folder = result.card_folder
+    if _recorded_row_count(folder / "card.json") > result.card.rows:
         return False
-    drawn = dict(card_plots(result.report))
-    for name, svg in drawn.items():
-        write_card_file(place / f"{name}.svg", svg)
-    write_card_file(place / "card.md", "\n".join(card_markdown(result.card, drawn)) + "\n")
-    write_card_file(place / "card.json", result.card.to_json())
+    figures = dict(card_plots(result.build_report))
+    for name, svg in figures.items():
+        write_card_file(folder / f"{name}.svg", svg)
+    write_card_file(folder / "card.md", "\n".join(card_markdown(result.card, figures)) + "\n")
+    write_card_file(folder / "card.json", result.card.to_json())
     return True
 
 
 def _recorded_row_count(path: Path) -> int:
-    """How many rows a card is about; 0 where there is none that can be read."""
+    """Return the number of rows of a card; 0 if there is no readable card."""
     try:
         return Card.from_json(read_small_text(path), str(path)).rows
     except (OSError, ValueError, StoreError):
@@ -41,7 +41,7 @@ def _recorded_row_count(path: Path) -> int:
 
 
 def card_plots(report: ValidationReport) -> Iterator[tuple[str, str]]:
-    """The plots that the data allow, by name, as SVG."""
+    """Yield the plots that the data allow, as pairs of a name and SVG."""
     if report.groups:
         rows = [(g.name, g.value, g.low, g.high, g.n) for g in report.groups]
         yield "groups", plots.forest_svg(rows, report.headline.chance)
@@ -56,7 +56,7 @@ def card_plots(report: ValidationReport) -> Iterator[tuple[str, str]]:
 
 
 def score_reliability(report: ValidationReport) -> list[tuple[float, float, int]]:
-    """Mean probability, share that passed, and number of rows, for each bin that has any."""
+    """Return (mean probability, share that passed, number of rows) for each bin that is not empty."""
     return m.reliability_bins([p for p, _ in report.probabilities], [o for _, o in report.probabilities])
 
 
@@ -64,20 +64,17 @@ def class_names(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     return list(dict.fromkeys([*counts, *(label for row in counts.values() for label in row)]))
 
 
-ESCAPES = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#"} | {
-    ord(mark): f"&{name};" for mark, name in zip("<>&", ("lt", "gt", "amp"), strict=True)
-}
 TITLES = {
     "groups": "By group",
-    "scores": "Scores by what people said",
+    "scores": "Scores by label",
     "scatter": "Its scores beside people's",
-    "confusion": "What people said, and what it said",
+    "confusion": "Labels and verdicts",
     "reliability": "Scores read as probabilities",
 }
 
 
 def card_markdown(card: Card, plot_names: Iterable[str]) -> Iterator[str]:
-    """The lines of the card."""
+    """Yield the lines of the card."""
     yield f"# {escape_cell(card.grader)}\n"
     verdict = "better than chance" if card.trusted else "not shown to be better than chance"
     yield f"**{verdict}**: {escape_cell(format_headline(card.headline))}\n"
@@ -93,11 +90,11 @@ def card_markdown(card: Card, plot_names: Iterable[str]) -> Iterator[str]:
             ("group", card.headline.name, "95 % interval", "n", "chance", ""), map(measure_cells, card.groups)
         )
     if card.attacks:
-        yield "\n## Attacks\n\nThe share of attacks that turned its verdict in favour of the attacked answer.\n"
+        yield "\n## Attacks\n\nThe share of attacks that changed the verdict in favour of the attacked answer.\n"
         if card.attacks["note"]:
             yield escape_cell(card.attacks["note"]) + "\n"
         yield from markdown_table(
-            ("attack", "turned", "95 % interval", "n", "", ""), (measure_cells(Measure(**x)) for x in card.attacks["measures"])
+            ("attack", "changed", "95 % interval", "n", "", ""), (measure_cells(Measure(**x)) for x in card.attacks["measures"])
         )
     if card.parse_errors:
         yield "\n## What could not be read\n"
@@ -111,7 +108,7 @@ def card_facts(card: Card) -> Iterator[tuple[str, str]]:
     yield "fingerprint", card.fingerprint
     yield "model", card.model or "none"
     yield "data", f"{card.data} ({card.kind}), sha256 {card.sha256[:16]}"
-    yield "rows judged", str(card.rows) + (f"; of {card.unjudged} more nothing is known" if card.unjudged else "")
+    yield "rows judged", str(card.rows) + (f"; {card.unjudged} more without a verdict" if card.unjudged else "")
     if card.skipped_rows:
         yield "rows left out", f"{card.skipped_rows} that could not be understood"
     yield "from", "live judging" if card.source == "live" else f"recorded outputs, read as {card.source}"
@@ -122,7 +119,7 @@ def card_facts(card: Card) -> Iterator[tuple[str, str]]:
 
 
 def measure_cells(measure: Measure) -> tuple[str, ...]:
-    """A measure as cells: name, value, interval, n, chance, what it is."""
+    """Return a measure as cells: name, value, interval, n, chance, what it is."""
     return (
         measure.name,
         format_number(measure.value),
@@ -134,7 +131,7 @@ def measure_cells(measure: Measure) -> tuple[str, ...]:
 
 
 def class_rate_cells(class_rates: ClassRates) -> tuple[str, ...]:
-    """How a class was recognised, as cells."""
+    """Return the rates of a class as cells."""
     return (
         class_rates.name,
         format_number(class_rates.precision),
@@ -156,16 +153,3 @@ def format_interval(measure: Measure) -> str:
 
 def format_number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3f}"
-
-
-def markdown_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield f"|{'---|' * len(header)}"
-    for cells in rows:
-        yield f"| {' | '.join(map(escape_cell, cells))} |"
-
-
-def escape_cell(text: Any) -> str:
-    """Foreign text as a cell: one line, nothing in it that Markdown or HTML would take for its own."""
-    flat = " ".join(strip_control_sequences(str(text)).split())
-    return flat[:300].translate(ESCAPES)

@@ -1,6 +1,6 @@
-"""What people said, and what a grader said: the two sides of a validation.
+"""The two sides of a validation: the labels of people and the verdicts of a grader.
 
-Rows of any shape become `Case`s (see `labelled`); what a grader says of one, live or recorded, becomes a `Verdict`.
+Rows of any shape become `LabelledCase`s (see `labelled`); the answer of a grader about one, live or recorded, is a `Verdict`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from ..core.records import Task
 from ..errors import ConfigError
 
 LabelKind: TypeAlias = Literal["score", "pass", "pair", "ranking"]
-"""What the labels are: a number for one response, kept or not, which of two is better, the order of several."""
+"""Kinds of labels: a number for a response, pass or fail, the better of two responses, the order of several."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledCase:
     """One labelled row.
 
-    `responses`: one for kinds score and pass, two for pair, several for ranking. `label`: the number on whatever scale
-    people used (kind score), 1 or 0 (pass). `places`: the place of each response, from 0, equal for ties (pair,
-    ranking). `ratings`: what each rater said, where it is known, None where one said nothing: scores, 1 or 0, or for
-    pairs the better response (1, 2; 0 is a tie). `group` is what its row is reported under. Raises ConfigError for a
-    label that does not fit its kind.
+    `responses`: one for kinds score and pass, two for pair, several for ranking. `label`: the number on the scale that people
+    used (kind score), or 1 or 0 (pass). `ranks`: the rank of each response, from 0, equal for ties (pair, ranking). `ratings`:
+    the rating of each rater if known, None where one is missing: scores, 1 or 0, or for pairs the better response (1, 2; 0 is a
+    tie). `group`: the heading of the report that counts the case. Raises ConfigError for a label that does not fit its kind.
     """
 
     id: str
@@ -39,7 +38,7 @@ class LabelledCase:
         several = self.kind in {"pair", "ranking"}
         if several and (self.ranks is None or len(self.ranks) != len(self.responses) or len(self.responses) < 2):
             raise ConfigError(
-                f"case {self.id!r}: kind {self.kind!r} needs `places`, one for each response, such as (0, 1) where the first is "
+                f"case {self.id!r}: kind {self.kind!r} needs `ranks`, one for each response, such as (0, 1) if the first is "
                 f"better, got {self.ranks!r} for {len(self.responses)} responses"
             )
         if not several and (self.label is None or len(self.responses) != 1):
@@ -48,11 +47,11 @@ class LabelledCase:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a grader said of a case, once. Nothing in it: unreadable, and `why`.
+    """One answer of a grader about a case; without scores, ranks and `passed` it is unreadable, and `reason` says why.
 
-    `scores`: a score for each response, as the grader gave it, in the order of the case; `places`: the place of each,
-    from 0, equal for ties. `shown`: the order in which it saw them, as indexes, where it saw them side by side.
-    `passed`: for kind pass. `look` tells repeated looks apart. `why` says what could not be read, or that the grader failed.
+    `scores`: the grader's score of each response, in the order of the case. `ranks`: the rank of each, from 0, equal for ties.
+    `presentation_order`: the indexes of the responses in the order the grader saw them, if it saw them side by side. `passed`: for
+    kind pass. `repeat` numbers repeated gradings.
     """
 
     case: str
@@ -65,5 +64,5 @@ class Verdict:
 
     @property
     def readable(self) -> bool:
-        """Whether it says something of every response."""
+        """Whether it judges every response."""
         return self.ranks is not None or self.passed is not None or (bool(self.scores) and None not in self.scores)

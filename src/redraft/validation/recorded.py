@@ -1,7 +1,7 @@
-"""What another system's judge wrote about labelled cases, read into verdicts. Whoever calls brings the reader.
+"""Recorded outputs of other systems' judges on labelled cases, read into verdicts. The caller provides the parser of an output.
 
-A row refers to its case by the case's id, or stands in the file that the labels came from. What the judge wrote and
-cannot be read is an empty verdict with the complaint; what the row itself leaves open is an error.
+A row refers to its case by the case's id, or is in the file of the labels. An unreadable output is an empty verdict with the
+complaint; an ambiguous row is an error.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ..graders.judging.json_reader import UnreadableOutput
 from ..tables import Row
 from . import labels
 from .cases import LabelledCase, Verdict
-from .columns import SYNONYMS, LabelColumns, read_filtered_rows, to_text, value_at
+from .labelled import CASE_ID_NAMES, LabelledTable, cell, read_filtered_rows, to_text
 from .recorded_formats import ParsedOutput
 
-CASE_COLUMNS = ("case", "case_id", *SYNONYMS["id"])
+CASE_COLUMNS = ("case", "case_id", *CASE_ID_NAMES)
 OUTPUT_COLUMNS = ("output", "completion", "text")
 ORDER_COLUMNS = ("shown", "order", "swapped")
 REPEAT_COLUMNS = ("look", "sample")
@@ -36,27 +36,27 @@ def read_verdicts(
     parse: Callable[[str], ParsedOutput],
     ignored_filters: Collection[str] | None = None,
 ) -> list[Verdict]:
-    """The verdicts in recorded outputs, in the order of the file; rows about no case of these are left out.
+    """Return the verdicts in recorded outputs, in the order of the file; rows about other cases are left out.
 
-    `columns`: case (the id of the case; else id, and the usual names of one), output (else output, completion or text),
-    shown ("AB" or "BA" = swapped; in a column whose name holds "swap" also true and false), look. Without shown a pair
-    was shown as it stands in the cases; then output_ba is the output for the swapped pair, in the same row. score_1 and
-    score_2 are instead the outputs that score the two responses of a pair one by one. An output that is a list is one of
-    several looks; so are further outputs on the same case in the same order. "where:COLUMN" keeps the rows that hold a
-    value: of one judge, say.
+    `columns`: case (the id of the case; else id, and its usual names), output (else output, completion or text), shown ("AB" or
+    "BA" = swapped; in a column whose name contains "swap" also true and false), look. Without shown, a pair was shown in the
+    order of the case; then output_ba is the output for the swapped pair, in the same row. score_1 and score_2 are instead the
+    outputs that score the two responses of a pair one by one. A list of outputs holds repeats; so do further outputs on the
+    same case in the same order. "where:COLUMN" selects the rows with a value: those of one judge, for example.
 
-    `reader` reads an output, as `graders.recorded.read` does: "first" is the first shown. Scores are used as they stand
-    on their scale, in [0, 1]. Raises ConfigError for a row that cannot be read or says no order, for a reading that the
-    cases have no use for, when no row is about any case, and for a "where:COLUMN" that is not here and is among those
-    `ignored` with the labels (None: no matter).
+    `parse` parses an output, as `recorded_formats.parse_output` does: "first" is the response shown first. Scores are used
+    as they are on their scale, in [0, 1]. Raises ConfigError for a row that cannot be read or gives no order, for an output
+    that does not fit the cases, if no row is about any case, and for a "where:COLUMN" that is neither here nor in the labels
+    (`ignored_filters`; None: do not check).
     """
-    held, bad, missing = read_filtered_rows(path, columns)
+    rows, bad, missing = read_filtered_rows(path, columns)
+    table = LabelledTable(columns, rows)
     if strange := [name for name in missing if ignored_filters is not None and name in ignored_filters]:
-        raise ConfigError(f"where:{strange[0]}: no row has such a column. There are {LabelColumns(columns, held).column_list()}")
+        raise ConfigError(f"where:{strange[0]}: no row has such a column. There are {table.columns.sample.column_list()}")
     if bad:
         raise ConfigError(f"{bad[0].location}: {bad[0].message}")
-    desk = _VerdictReader({case.id: case for case in cases}, LabelColumns(columns, held), parse)
-    found = [verdict for row in held for verdict in desk.verdicts(row)]
+    reader = _VerdictReader({case.id: case for case in cases}, table, parse)
+    found = [verdict for row in rows for verdict in reader.verdicts(row)]
     if not found:
         raise ConfigError(f"{str(path)!r}: no row is about any of the {len(cases)} cases; state the column: case=COLUMN")
     return found
@@ -64,90 +64,90 @@ def read_verdicts(
 
 @dataclass
 class _VerdictReader:
-    """Reads one row after the other; `seen` counts the looks at a case in an order."""
+    """Reads one row after the other; `repeat_counts` counts the verdicts on a case in an order."""
 
     cases: Mapping[str, LabelledCase]
-    table: LabelColumns
+    table: LabelledTable
     parse: OutputReader
     repeat_counts: Counter[tuple[str, tuple[int, ...]]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._case_name = self._find_case_column()
-        self._repeat_name, self._order_name = self.table.find("look", REPEAT_COLUMNS), self._find_order_column()
-        self._score_names = [name for role in ("score_1", "score_2") if (name := self.table.find(role, ()))]
+        self._repeat_name, self._order_name = self.table.columns.find("look", REPEAT_COLUMNS), self._find_order_column()
+        self._score_names = [name for role in ("score_1", "score_2") if (name := self.table.columns.find(role, ()))]
         if len(self._score_names) == 1:
-            raise self.table.missing_role_error("score_2" if "score_1" in self.table.assigned_columns else "score_1")
-        self._output_name = None if self._score_names else self.table.find("output", OUTPUT_COLUMNS)
-        self._swapped_output_name = self.table.find("output_ba", ())
+            raise self.table.columns.missing_role_error("score_2" if "score_1" in self.table.columns.assigned else "score_1")
+        self._output_name = None if self._score_names else self.table.columns.find("output", OUTPUT_COLUMNS)
+        self._swapped_output_name = self.table.columns.find("output_ba", ())
         if not self._output_name and not self._score_names:
-            raise self.table.missing_role_error("output")
+            raise self.table.columns.missing_role_error("output")
 
     def _find_case_column(self) -> str | None:
-        """The column with the ids of cases; None where a row's place is the id."""
+        """Return the column with the ids of cases; None if the position of a row is the id."""
         stated = self.table.explicit.get("id")
-        own = [stated] if stated and "case" not in self.table.explicit and self.table.has(stated) else CASE_COLUMNS
-        names = [self.table.find("case", ())] if "case" in self.table.explicit else own
-        return next((n for n in names if n and any(to_text(value_at(row, n)) in self.cases for row in self.table.rows)), None)
+        own = [stated] if stated and "case" not in self.table.explicit and self.table.columns.sample.has(stated) else CASE_COLUMNS
+        names = [self.table.columns.find("case", ())] if "case" in self.table.explicit else own
+        return next((n for n in names if n and any(to_text(cell(row, n)) in self.cases for row in self.table.rows)), None)
 
     def _find_order_column(self) -> str | None:
         pairs = all(case.kind == "pair" for case in self.cases.values())
-        return self.table.find("shown", ORDER_COLUMNS if pairs else ())
+        return self.table.columns.find("shown", ORDER_COLUMNS if pairs else ())
 
     def verdicts(self, row: Row) -> Iterator[Verdict]:
-        """All verdicts in a row."""
-        id = Path(row.location).name if self._case_name is None else to_text(value_at(row, self._case_name))
+        """Yield the verdicts in a row."""
+        id = Path(row.location).name if self._case_name is None else to_text(cell(row, self._case_name))
         if (case := self.cases.get(id)) is None:
             return
         shown = self._presentation_order(row, case)
         if self._score_names:
             yield from self._score_verdicts(row, case)
             return
-        for text in _cell_texts(value_at(row, self._output_name)):
+        for text in _cell_texts(cell(row, self._output_name)):
             yield self._with_repeat(row, self.read_verdict(case, text, shown))
-        for text in _cell_texts(value_at(row, self._swapped_output_name)) if self._swapped_output_name else ():
+        for text in _cell_texts(cell(row, self._swapped_output_name)) if self._swapped_output_name else ():
             yield self._with_repeat(row, self.read_verdict(case, text, shown[::-1]))
 
     def _presentation_order(self, row: Row, case: LabelledCase) -> tuple[int, ...]:
-        """The order in which the responses were shown."""
+        """Return the order in which the responses were shown."""
         if case.kind in {"score", "pass"}:
             return ()
         if self._order_name is None:
             return tuple(range(len(case.responses)))
-        said = labels.normalise_label(to_text(value_at(row, self._order_name)))
+        said = labels.normalise_label(to_text(cell(row, self._order_name)))
         if "swap" in self._order_name.casefold() and said in labels.PASS_SPELLINGS | {"0": 0.0, "1": 1.0}:
-            return (1, 0) if labels.parse_pass(value_at(row, self._order_name)) else (0, 1)
+            return (1, 0) if labels.parse_pass(cell(row, self._order_name)) else (0, 1)
         if said not in ORDER_VALUES:
             raise ConfigError(
-                f"{row.location}: {self._order_name!r} must say AB or BA, got {labels.short_repr(value_at(row, self._order_name))}"
+                f"{row.location}: {self._order_name!r} must say AB or BA, got {labels.short_repr(cell(row, self._order_name))}"
             )
         return ORDER_VALUES[said]
 
     def _with_repeat(self, row: Row, verdict: Verdict) -> Verdict:
-        """The verdict with its look: as the row says, else one more in the same order."""
+        """Return the verdict with its repeat index: as in the row, else the next one in the same order."""
         key = (verdict.case, verdict.presentation_order)
-        look = self.repeat_counts[key]
+        repeat = self.repeat_counts[key]
         self.repeat_counts[key] += 1
-        stated = value_at(row, self._repeat_name) if self._repeat_name else None
+        stated = cell(row, self._repeat_name) if self._repeat_name else None
         try:
-            return replace(verdict, repeat=look if stated is None else labels.parse_whole_number(stated))
+            return replace(verdict, repeat=repeat if stated is None else labels.parse_whole_number(stated))
         except labels.AmbiguousLabel as error:
             raise ConfigError(f"{row.location}: the look: {error}") from error
 
     def _score_verdicts(self, row: Row, case: LabelledCase) -> Iterator[Verdict]:
-        """A verdict from two outputs, each a score of one response; the scores stay unknown where one cannot be read."""
-        for texts in zip(*(_cell_texts(value_at(row, name)) for name in self._score_names), strict=True):
+        """Yield verdicts from pairs of outputs, each the score of one response; an unreadable score is None."""
+        for texts in zip(*(_cell_texts(cell(row, name)) for name in self._score_names), strict=True):
             scores: list[float | None] = []
-            why = []
+            reasons = []
             for n, text in enumerate(texts, 1):
                 try:
                     scores.append(_normalised_score(self._parse_text(text), case))
                 except UnreadableOutput as error:
                     scores.append(None)
-                    why.append(f"response {n}: {error}")
-            yield self._with_repeat(row, Verdict(case.id, tuple(scores), reason="; ".join(why)))
+                    reasons.append(f"response {n}: {error}")
+            yield self._with_repeat(row, Verdict(case.id, tuple(scores), reason="; ".join(reasons)))
 
     def read_verdict(self, case: LabelledCase, text: str | None, presentation_order: tuple[int, ...]) -> Verdict:
-        """What one output says of a case."""
+        """Return the verdict in one output on a case."""
         try:
             return _verdict_from_output(case, self._parse_text(text), presentation_order)
         except UnreadableOutput as error:
@@ -160,18 +160,18 @@ class _VerdictReader:
 
 
 def _cell_texts(value: Any) -> list[str | None]:
-    """The outputs in a cell: itself, or each of a list. Numbers are read as they are written."""
+    """Return the outputs in a cell: itself, or each item of a list. Numbers are read as text."""
     values = value if isinstance(value, list) else [value]
     return [None if labels.is_missing(v) else to_text(v) for v in values] or [None]
 
 
 def _verdict_from_output(case: LabelledCase, parsed_output: ParsedOutput, presentation_order: tuple[int, ...]) -> Verdict:
-    """A reading in the terms of its case: what was "first" is the response that was shown first."""
+    """Return a parsed output as a verdict on its case: "first" is the response that was shown first."""
     match case.kind:
         case "pair":
-            places = _preference_ranks(case, parsed_output)
+            ranks = _preference_ranks(case, parsed_output)
             return Verdict(
-                case.id, ranks=tuple(places[presentation_order.index(i)] for i in range(2)), presentation_order=presentation_order
+                case.id, ranks=tuple(ranks[presentation_order.index(i)] for i in range(2)), presentation_order=presentation_order
             )
         case "ranking":
             if parsed_output.ranking is None:
@@ -186,7 +186,7 @@ def _verdict_from_output(case: LabelledCase, parsed_output: ParsedOutput, presen
 
 
 def _preference_ranks(case: LabelledCase, parsed_output: ParsedOutput) -> tuple[int, ...]:
-    """The places of the two responses in the order in which they were shown."""
+    """Return the ranks of the two responses in the order in which they were shown."""
     if parsed_output.winner is not None:
         return {"first": labels.FIRST, "second": labels.SECOND, "tie": labels.TIE}[parsed_output.winner]
     if parsed_output.label is not None:
@@ -197,7 +197,7 @@ def _preference_ranks(case: LabelledCase, parsed_output: ParsedOutput) -> tuple[
 
 
 def _ranks_from_ranking(ranking: Sequence[int], presentation_order: tuple[int, ...]) -> tuple[int, ...]:
-    """Places in the order of the case. The ranking numbers responses from 1, as they were shown."""
+    """Return ranks in the order of the case. The ranking numbers responses from 1, as they were shown."""
     if sorted(ranking) != list(range(1, len(presentation_order) + 1)):
         raise UnreadableOutput(f"a ranking of {len(presentation_order)} responses holds each number once, got {list(ranking)[:20]}")
     order = [presentation_order[n - 1] for n in ranking]
@@ -218,6 +218,6 @@ def _parse_output_label(parse: Callable[[str], Any], label: str) -> Any:
 
 
 def _unusable_error(case: LabelledCase, parsed_output: ParsedOutput) -> ConfigError:
-    held = next((name for name in ("winner", "score", "ranking", "label") if getattr(parsed_output, name) is not None), "nothing")
-    hint = "; a pair with scores needs the columns score_1 and score_2" if (case.kind, held) == ("pair", "score") else ""
-    return ConfigError(f"the format reads a {held}, which says nothing about cases of kind {case.kind!r}{hint}")
+    kind = next((name for name in ("winner", "score", "ranking", "label") if getattr(parsed_output, name) is not None), "nothing")
+    hint = "; a pair with scores needs the columns score_1 and score_2" if (case.kind, kind) == ("pair", "score") else ""
+    return ConfigError(f"the format gives a {kind}, which does not fit cases of kind {case.kind!r}{hint}")

@@ -1,10 +1,10 @@
-"""Reading what judges of other systems wrote, by formats that have a name, or `Unreadable` with the exact complaint.
+"""Parsing outputs of other systems' judges by named formats, or `UnreadableOutput` with the exact complaint.
 
-A format says where a verdict stands and which forms it may have; what is not there is not guessed, what stands there
-twice and differs is no verdict, and a number outside its scale is no score. Recorded outputs are hostile input: their
-size is bounded, digits are ASCII, and every pattern takes time in proportion to the text (a user's own has a time limit).
+A format says where a verdict is and which forms it may have. A missing verdict is not guessed, contradicting verdicts are none,
+and a number outside its scale is not a score. Recorded outputs are hostile input: their size is bounded, digits are ASCII, and
+every pattern takes time linear in the text (a user's own has a time limit).
 
-Nothing here knows of cases, or in which order a judge was shown anything: "first" is the first that it saw.
+Nothing here knows cases, or the order in which a judge was shown anything: "first" is the first that it saw.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ MAX_RANKED = 100
 
 @dataclass(frozen=True, slots=True)
 class ParsedOutput:
-    """What a judge's output says: one of `winner`, `score`, `ranking` and `label`; the others are None.
+    """The verdict in a judge's output: one of `winner`, `score`, `ranking` and `label`; the others are None.
 
-    `score` is on the judge's own `scale` (low, high). `ranking`: numbers from 1 as the judge was shown them, best
-    first. `words` is the piece of the output that says so.
+    `score` is on the judge's own `scale` (low, high). `ranking` holds numbers from 1 in the order shown, best first. `excerpt`
+    is the part of the output with the verdict.
     """
 
     winner: Winner | None = None
@@ -46,7 +46,7 @@ class ParsedOutput:
 
     @property
     def normalised_score(self) -> float | None:
-        """The score's place on its scale, in [0, 1]; None without a score."""
+        """The score on its scale, in [0, 1]; None without a score."""
         if self.score is None or self.scale is None:
             return None
         low, high = self.scale
@@ -55,10 +55,10 @@ class ParsedOutput:
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """A form in which judges answer. `kind` says what a reading of it holds, `scale` (low, high) where its scores lie.
+    """A format of judges' outputs. `kind` says what its outputs hold, `scale` (low, high) is that of its scores.
 
-    `find` makes a reading of an output without its thinking, and of the format itself. `argument` is what stood after
-    the colon of its name: a key, labels, a pattern; `takes` says which, "" for none.
+    `parse` receives an output without its thinking, and the format itself. `argument` is the text after the colon of its name: a
+    key, labels or a pattern; `argument_name` says which, "" for none.
     """
 
     name: str
@@ -72,14 +72,14 @@ class OutputFormat:
 
 
 def parse_output(text: str, output_format: str | OutputFormat) -> ParsedOutput:
-    """What a recorded output says, in a format or by its name, such as "arena_hard", "json:score@1-5" or "label:yes/no".
+    """Parse a recorded output in a format, or in one with a name such as "arena_hard", "json:score@1-5" or "label:yes/no".
 
-    Thinking (all up to the last `</think>`, and from a `<think>` that never ends) is put aside first. Raises Unreadable with the
-    complaint, and ConfigError for a name that is none.
+    Thinking (everything up to the last `</think>`, and from a `<think>` that never ends) is removed first. Raises UnreadableOutput
+    with the complaint, and ConfigError for an unknown name.
     """
     form = output_format if isinstance(output_format, OutputFormat) else find_format(output_format)
     if not isinstance(text, str):
-        raise UnreadableOutput(f"the output is no text: {type(text).__name__}")
+        raise UnreadableOutput(f"the output is not text: {type(text).__name__}")
     if len(text) > MAX_CHARS:
         raise UnreadableOutput(f"the output is {len(text)} characters long; at most {MAX_CHARS} are read")
     said = without_thinking(text).replace("\r\n", "\n").strip()
@@ -90,7 +90,7 @@ def parse_output(text: str, output_format: str | OutputFormat) -> ParsedOutput:
 
 @lru_cache(maxsize=256)
 def find_format(spec: str) -> OutputFormat:
-    """The format that "name", "name:argument", "name@low-high" or "name:argument@low-high" means. Raises ConfigError."""
+    """Return the format for "name", "name:argument", "name@low-high" or "name:argument@low-high". Raises ConfigError."""
     name = re.split("[:@]", spec, maxsplit=1)[0]
     if name not in OUTPUT_FORMATS:
         raise ConfigError(checks.unknown_name_message("format", name, OUTPUT_FORMATS, full_value=spec))
@@ -122,7 +122,7 @@ def _check_format(output_format: OutputFormat) -> OutputFormat:
     return output_format
 
 
-# --- pieces -------------------------------------------------------------------------------------------------------------
+# ---- patterns
 
 _SCALE = re.compile(r"@([0-9]{1,6}(?:\.[0-9]{1,6})?)-([0-9]{1,6}(?:\.[0-9]{1,6})?)\Z")
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,20})?"
@@ -130,12 +130,12 @@ _OUT_OF = r"[ \t]{0,8}(?:/|out[ ]of)[ \t]{0,8}"
 _SCORE = rf"(?P<words>(?P<score>{_NUMBER})(?:{_OUT_OF}(?P<most>{_NUMBER}))?)"
 _OUT_OF_OR_OF = r"[ \t]{0,8}(?:/|(?:out[ ])?of\b)[ \t]{0,8}"
 _LABELLED_SCORE = rf"(?P<words>(?P<score>{_NUMBER})(?:[ \t]{{1,8}}points?\b)?(?:{_OUT_OF_OR_OF}(?P<most>{_NUMBER}))?)"
-# What may stand after a number: white space, at most closed off before; then no other number, percent sign or range.
+# What may follow a number: closing marks and white space, but no other number, percent sign or range.
 _TOKEN_END = r"""(?=[*_`"')\]}.,;:!]{0,8}(?:\s|\Z))"""
 _RANGE_JOINT = r"[/\u2044\u2215\u00f7\u00d7x^+\-\u2010-\u2015\u2212~]|to\b|or\b"
 _SCORE_END = rf"{_TOKEN_END}(?![^\S\n]{{0,8}}(?:[%\u2030]|(?:{_RANGE_JOINT})?[^\S\n]{{0,8}}\d))"
 _SCORE_VALUE = re.compile(rf"[\s*_`\"'(\[]{{0,8}}{_LABELLED_SCORE}{_SCORE_END}", re.IGNORECASE)
-# What must not stand after a number that does not say out of how many: what it counts, or another scale.
+# What must not follow a number without "out of": a unit, or another scale.
 _OTHER_UNIT = re.compile(
     r"""[*_`"')\]}]{0,8}[^\S\n]{0,8}(?:[^\W\d_]|[/\\\u2044\u2215\u2605\u2606\u2b50\U0001f31f]"""
     r"""|[^\w\n]{1,8}(?:(?:out\s{1,4})?of|on\s{1,4}an?|stars?|scale|max(?:imum)?)\b)""",
@@ -171,7 +171,7 @@ DEFAULT_LABELS = "yes/no/pass/fail/true/false/A/B"
 
 
 def _single_value(values: Iterable[str], subject: str) -> str:
-    """The one thing found, however often. Raises Unreadable for nothing, and for several that differ."""
+    """Return the only value, however often it occurs. Raises UnreadableOutput for none, and for several different ones."""
     several = list(dict.fromkeys(values))
     if not several:
         raise UnreadableOutput(f"there is no {subject} in the output")
@@ -193,7 +193,7 @@ def _score_from_digits(digits: str, scale: Scale, excerpt: str) -> ParsedOutput:
 
 
 def _parse_score(excerpt: str, scale: Scale | None) -> ParsedOutput:
-    """The score in "7", "7/10" or "7 out of 10". What it is out of must be the top of the scale, or is, where there is none."""
+    """Return the score in "7", "7/10" or "7 out of 10". The second number is the top of the scale, and must be if there is one."""
     score, most, *_ = [*re.findall(_NUMBER, excerpt), ""]
     if scale is None and not float(most or 0):
         raise UnreadableOutput(f"{excerpt!r} does not say out of how many; give the scale, as in '@1-10'")
@@ -203,14 +203,14 @@ def _parse_score(excerpt: str, scale: Scale | None) -> ParsedOutput:
 
 
 def _consistent_score(scores: Iterable[str], scale: Scale | None, subject: str) -> ParsedOutput:
-    """The grade that all of these words give."""
+    """Return the score that all of these texts give."""
     readings = {(one.score, one.scale): one for one in (_parse_score(words, scale) for words in dict.fromkeys(scores))}
     _single_value((one.excerpt for one in readings.values()), subject)
     return next(iter(readings.values()))
 
 
 def _score_after(label: re.Match[str]) -> re.Match[str]:
-    """The grade right after a head such as "Score:"."""
+    """Return the score directly after a label such as "Score:"."""
     match = _SCORE_VALUE.match(label.string, label.end())
     if not match:
         raise UnreadableOutput(
@@ -220,7 +220,7 @@ def _score_after(label: re.Match[str]) -> re.Match[str]:
 
 
 def _labelled_score(label: re.Match[str]) -> re.Match[str]:
-    """The same where the scale is not the format's own: a number of stars, or of five, is no score."""
+    """Do the same without a scale of the format: a number of stars, or out of five, is not a score."""
     match = _score_after(label)
     if not match["most"] and _OTHER_UNIT.match(match.string, match.end()):
         raise UnreadableOutput(
@@ -229,18 +229,20 @@ def _labelled_score(label: re.Match[str]) -> re.Match[str]:
     return match
 
 
-# --- finders ------------------------------------------------------------------------------------------------------------
+# ---- parsers
 
 
 def _first_matching_pattern(*patterns: str) -> Callable[[str, OutputFormat], ParsedOutput]:
-    """The winner whose pattern is found, in the order given: for the first, the second, the first, ..."""
-    tried = [(re.compile(pattern), side) for pattern, side in zip(patterns, _SIDES, strict=False)]
+    """Return a parser that tries the patterns in order: for the first response, the second, the first, ..."""
+    tried: list[tuple[re.Pattern[str], Winner]] = [
+        (re.compile(pattern), side) for pattern, side in zip(patterns, _SIDES, strict=False)
+    ]
 
     def find(text: str, output_format: OutputFormat) -> ParsedOutput:
         for pattern, side in tried:
             if match := pattern.search(text):
                 return ParsedOutput(winner=side, excerpt=match[0].strip())
-        raise UnreadableOutput("the output says of neither that it is better")
+        raise UnreadableOutput("the output does not say which one is better")
 
     return find
 
@@ -253,7 +255,7 @@ _LINES = (r"(?:^|\n) ?Output \(a\)", r"(?:^|\n) ?Output \(b\)")
 def _parse_arena(text: str, output_format: OutputFormat) -> ParsedOutput:
     said = _single_value((m for m in re.findall(r"\[\[([AB<>=]+)\]\]", text)), "verdict")
     if said not in ARENA:
-        raise UnreadableOutput(f"{_abbreviate(said)} is no verdict; they are {', '.join(ARENA)}")
+        raise UnreadableOutput(f"{_abbreviate(said)} is not a verdict; these are {', '.join(ARENA)}")
     return ParsedOutput(winner=ARENA[said], excerpt=f"[[{said}]]")
 
 
@@ -265,12 +267,12 @@ def _parse_letters(text: str, output_format: OutputFormat) -> ParsedOutput:
 def _parse_double_brackets(text: str, output_format: OutputFormat) -> ParsedOutput:
     inside = [held.strip() for held in _DOUBLE_BRACKETS.findall(text) if any(map(str.isnumeric, held))]
     if odd := [held for held in inside if not re.fullmatch(_NUMBER, held)]:
-        raise UnreadableOutput(f"[[{odd[0]}]] holds no plain number")
+        raise UnreadableOutput(f"[[{odd[0]}]] does not hold a plain number")
     return _consistent_score(inside, output_format.scale, "rating in double brackets")
 
 
 def _parse_score_line(text: str, output_format: OutputFormat) -> ParsedOutput:
-    """The labelled scores; without any, those that have a line of their own."""
+    """Return the labelled scores; without any, those on a line of their own."""
     if labelled := [_labelled_score(head) for head in _SCORE_LABEL.finditer(text)]:
         return _consistent_score(
             (words for given in labelled for words in (given["words"], *_other_scores(given))), output_format.scale, "score"
@@ -279,7 +281,7 @@ def _parse_score_line(text: str, output_format: OutputFormat) -> ParsedOutput:
 
 
 def _other_scores(score: re.Match[str]) -> list[str]:
-    """What else on the line of a grade looks like one."""
+    """Return other ratios on the line of a score."""
     end = score.string.find("\n", score.end())
     return _RATIO.findall(score.string, score.end(), len(score.string) if end < 0 else end)
 
@@ -381,7 +383,7 @@ def _parse_json_ranking(text: str, output_format: OutputFormat) -> ParsedOutput:
 
 
 def _value_at_key(text: str, output_format: OutputFormat) -> tuple[Any, str]:
-    """What stands under the key, and how it is written in the output, as far as it is written that way."""
+    """Return the value under the key, and its text in the output."""
     value: Any = read_object(text)
     for key in output_format.argument.split("."):
         if not isinstance(value, dict) or key not in value:
@@ -394,7 +396,7 @@ def _value_at_key(text: str, output_format: OutputFormat) -> tuple[Any, str]:
 
 
 def _parse_user_pattern(text: str, output_format: OutputFormat) -> ParsedOutput:
-    """What a user's own pattern holds in its first group (or as a whole): a score with a scale, else a winner."""
+    """Return the match of the first group of a user's pattern (or of all of it): a score with a scale, else a winner."""
     try:
         found = [m[1] if m.re.groups else m[0] for m in _find_matches(output_format.argument, text)]
     except TimeoutError:
@@ -422,16 +424,16 @@ def _compile_pattern(pattern: str) -> Any:
     try:
         return regex.compile(pattern)
     except (regex.error, OverflowError, RecursionError, ValueError, KeyError, IndexError) as error:
-        raise ConfigError(f"{pattern!r} is no pattern of the regex library: {error}") from None
+        raise ConfigError(f"{pattern!r} is not a pattern of the regex library: {error}") from None
 
 
-# --- the formats --------------------------------------------------------------------------------------------------------
+# ---- formats
 
 _FORMAT_LIST = (
     OutputFormat(
         "arena_hard",
         "pair",
-        "[[A>>B]] ... [[B>>A]] somewhere; several that differ are no verdict",
+        "[[A>>B]] ... [[B>>A]] somewhere; different ones are no verdict",
         "My verdict: [[A>B]]",
         _parse_arena,
     ),
@@ -440,7 +442,7 @@ _FORMAT_LIST = (
     OutputFormat(
         "llmbar",
         "pair",
-        "a sentence, (a) looked for first, else a line that begins with the winner",
+        "a sentence (that for (a) is tried first), else a line that begins with the winner",
         "Output (a) is better.",
         _first_matching_pattern(*_SENTENCES, *_LINES),
     ),

@@ -1,44 +1,33 @@
-"""The measures of a grader: its verdicts beside the labels of people, by what people said.
+"""The measures of a grader: its verdicts compared with the labels of people, for each kind of label.
 
-What could not be read is shown apart and never counts as right; what is unknown stays unknown.
+Every share has its Wilson interval, every other measure a bootstrap interval over rows (2.5 % and 97.5 %). What cannot be read is
+counted separately and never as right; what is unknown stays unknown.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
+from ..cards.measure import MIN_ROWS, ClassRates, Measure
 from . import statistics as m
 from .cases import LabelKind, LabelledCase, Verdict
-from .estimates import (
-    CaseVerdicts,
-    ClassRates,
-    Measure,
-    Statistic,
-    ValidationReport,
-    count_parse_errors,
-    estimate,
-    mean_of_known,
-    measure_by_group,
-    proportion,
-    rater_agreement,
-    test_retest,
-    unreadable_share,
-)
 
+BOOTSTRAP_SAMPLES = 1000
 LENIENCY = "mean score minus people's, both in 0-1"
 SCALE_UNKNOWN = "unknown: say with --scale LOW-HIGH which scale people used"
 STEPS = 20  # of the scale from 0 to 1, for measures that need classes
 ALPHA = f"Krippendorff's, with people's mean, both in {STEPS} steps"
 FIRST, SECOND, TIE, UNREADABLE = "first", "second", "tie", "unreadable"
+Statistic: TypeAlias = Callable[[Sequence[Any]], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportConfig:
-    """How labels and scores are read: the score from which on a response passes, the scale that people used (kind score;
-    None: not known), and the seed of the bootstrap samples.
+    """How labels and scores are read: the score from which a response passes, the scale that people used (for labels of kind
+    score; None: unknown), and the seed of the bootstrap samples.
     """
 
     threshold: float = 0.5
@@ -46,19 +35,66 @@ class ReportConfig:
     seed: int = 0
 
 
+@dataclass(frozen=True)
+class ValidationReport:
+    """All measures. `headline` is the one that decides whether a grader is trusted; `groups` holds it for each group.
+
+    `confusion` counts the grader's labels (inner) by people's (outer), `parse_errors` why verdicts could not be read. For
+    plots: `probabilities` with their outcomes, the grader's `scores` by people's label, and `points` of people's score and the
+    grader's.
+    """
+
+    kind: LabelKind
+    rows: int
+    headline: Measure
+    measures: tuple[Measure, ...]
+    groups: tuple[Measure, ...] = ()
+    class_rates: tuple[ClassRates, ...] = ()
+    confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    parse_errors: Mapping[str, int] = field(default_factory=dict)
+    probabilities: tuple[tuple[float, bool], ...] = ()
+    scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    points: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class CaseVerdicts:
+    """A case with all verdicts on it."""
+
+    case: LabelledCase
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def readable_verdicts(self) -> list[Verdict]:
+        return [v for v in self.verdicts if v.readable]
+
+    def mean_score(self, i: int = 0) -> float | None:
+        """Return the mean score of a response over all verdicts; None without one."""
+        return mean_of_known(v.scores[i] for v in self.verdicts if i < len(v.scores))
+
+    @property
+    def first_response_length(self) -> int:
+        return len(self.case.responses[0])
+
+    @property
+    def label(self) -> float:
+        """The label as a number, for the kinds score and pass."""
+        return float(self.case.label or 0)
+
+
 def build_report(
     cases: Sequence[LabelledCase], verdicts: Iterable[Verdict], config: ReportConfig = ReportConfig()
 ) -> ValidationReport:
-    """Measure verdicts against the cases they are about. Cases nobody judged are left out, and counted by the caller."""
-    said: defaultdict[str, list[Verdict]] = defaultdict(list)
+    """Compare verdicts with the labels of their cases. Cases without a verdict are left out; the caller counts them."""
+    by_case: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
-        said[verdict.case].append(verdict)
-    rows = [CaseVerdicts(case, tuple(said[case.id])) for case in cases if case.id in said]
+        by_case[verdict.case].append(verdict)
+    rows = [CaseVerdicts(case, tuple(by_case[case.id])) for case in cases if case.id in by_case]
     return REPORT_BUILDERS[cases[0].kind](rows, config)
 
 
 def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
-    """Labels are numbers: correlations, agreement and leniency on the scale that people used."""
+    """Measure scores against numeric labels: correlations, agreement and leniency on the scale that people used."""
     points = _score_points(rows)
     low, high = config.scale or (0.0, 1.0)
     fits = all(low <= row.label <= high for row in rows)
@@ -89,7 +125,7 @@ def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validati
             about=LENIENCY if fits else SCALE_UNKNOWN,
         ),
         _verbosity(rows, config.seed),
-        *test_retest(rows),
+        *retest_noise(rows),
         unreadable_share(rows),
         *rater_agreement(rows, "interval"),
     ]
@@ -106,7 +142,7 @@ def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validati
 
 
 def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
-    """Labels are kept or not: accuracy of both classes, and of scores read as probabilities."""
+    """Measure scores against pass and fail: accuracy of both classes, and calibration of scores as probabilities."""
     truth = ["pass" if row.label else "fail" for row in rows]
     said = [_pass_label(row, config.threshold) for row in rows]
     both = list(zip(truth, said, strict=True))
@@ -122,7 +158,7 @@ def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
             "leniency", sum(t == "fail" and s == "pass" for t, s in both), truth.count("fail"), about="fails that it lets pass"
         ),
         _verbosity(rows, config.seed),
-        *test_retest(rows),
+        *retest_noise(rows),
         unreadable_share(rows),
         *rater_agreement(rows, "nominal"),
     ]
@@ -141,7 +177,7 @@ def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
 
 
 def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
-    """Labels say which of two is better: preference, agreement, and what order and length do to it."""
+    """Measure preferences between two responses: accuracy, agreement, and the effects of order and length."""
     truth = [better_of_two(row.case.ranks) for row in rows]
     said = [preferred_response(row) for row in rows]
     both = list(zip(truth, said, strict=True))
@@ -157,7 +193,7 @@ def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
         _pair_verbosity(rows, config.seed),
         proportion("ties", said.count(TIE), len(said), about="rows it does not decide"),
         *_self_consistency(rows),
-        *test_retest(rows),
+        *retest_noise(rows),
         unreadable_share(rows),
         *rater_agreement(rows, "nominal"),
     ]
@@ -174,14 +210,12 @@ def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
 
 
 def ranking_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
-    """Labels are orders: rank correlation within each row, and whether the best comes out first."""
+    """Measure rankings: rank correlation within each row, and whether the best response comes first."""
 
     def agreement(group: Sequence[CaseVerdicts]) -> Measure:
-        told, about = (
-            [tau for row in group if (tau := _kendall_tau(row)) is not None],
-            "mean over rows; 0 where it ties or is unreadable",
-        )
-        return estimate("Kendall tau-b", told, mean_of_known, config.seed, chance=0.0, about=about)
+        taus = [tau for row in group if (tau := _kendall_tau(row)) is not None]
+        about = "mean over rows; 0 if it ties or is unreadable"
+        return estimate("Kendall tau-b", taus, mean_of_known, config.seed, chance=0.0, about=about)
 
     headline = agreement(rows)
     chance = mean_of_known(1 / len(row.case.responses) for row in rows)
@@ -208,14 +242,15 @@ REPORT_BUILDERS: dict[LabelKind, Callable[[Sequence[CaseVerdicts], ReportConfig]
 
 
 def preferred_response(row: CaseVerdicts) -> str:
-    """What a grader prefers: within a look what it says in every order, else a tie; over looks what most of them say.
+    """Return which response a grader prefers.
 
-    Rows with nothing readable are unreadable, never a tie.
+    Within a repeat it is what the grader says in every order, else a tie; over repeats what most of them say. A row without a
+    readable verdict is unreadable, never a tie.
     """
-    looks: defaultdict[int, set[str]] = defaultdict(set)
+    repeats: defaultdict[int, set[str]] = defaultdict(set)
     for v in row.readable_verdicts:
-        looks[v.repeat].add(better_of_two(verdict_ranks(v)))
-    votes = [said.pop() if len(said) == 1 else TIE for said in looks.values()]
+        repeats[v.repeat].add(better_of_two(verdict_ranks(v)))
+    votes = [preferences.pop() if len(preferences) == 1 else TIE for preferences in repeats.values()]
     if not votes:
         return UNREADABLE
     first, second = votes.count(FIRST), votes.count(SECOND)
@@ -223,7 +258,7 @@ def preferred_response(row: CaseVerdicts) -> str:
 
 
 def verdict_ranks(verdict: Verdict) -> tuple[int, ...] | None:
-    """The places in a verdict, or those that its scores make; None while a score is missing."""
+    """Return the ranks in a verdict, or those of its scores; None if a score is missing."""
     if verdict.ranks is not None:
         return verdict.ranks
     scores = verdict.scores
@@ -233,7 +268,7 @@ def verdict_ranks(verdict: Verdict) -> tuple[int, ...] | None:
 
 
 def better_of_two(ranks: Sequence[int] | None) -> str:
-    """Which of two is better, or that they share a place."""
+    """Return which of two responses is better, TIE, or UNREADABLE."""
     if ranks is None:
         return UNREADABLE
     return TIE if ranks[0] == ranks[1] else FIRST if ranks[0] < ranks[1] else SECOND
@@ -255,7 +290,7 @@ def _preference_measure(rows: Sequence[CaseVerdicts]) -> Measure:
 
 
 def _order_measures(rows: Sequence[CaseVerdicts]) -> list[Measure]:
-    """What the order in which responses were shown does to the verdict."""
+    """Measure the effect of the order in which responses were shown."""
     shown = [(v, row) for row in rows for v in row.readable_verdicts if v.ranks is not None and v.presentation_order]
     if not shown:
         return []
@@ -265,20 +300,20 @@ def _order_measures(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     found = [
         proportion("first place", first, len(strict), chance=chance, about="verdicts for the response shown first; chance if fair")
     ]
-    swapped = [told for row in rows if len(told := _ranks_by_order(row)) > 1]
+    swapped = [ranks for row in rows if len(ranks := _ranks_by_order(row)) > 1]
     if swapped:
-        same = sum(len(set(told.values())) == 1 for told in swapped)
+        same = sum(len(set(ranks.values())) == 1 for ranks in swapped)
         found.append(proportion("order consistency", same, len(swapped), about="rows with the same verdict in every order"))
     return found
 
 
 def _ranks_by_order(row: CaseVerdicts) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """The first verdict in each order in which the responses were shown."""
-    told: dict[tuple[int, ...], tuple[int, ...]] = {}
+    """Return the first verdict for each order in which the responses were shown."""
+    ranks: dict[tuple[int, ...], tuple[int, ...]] = {}
     for v in row.readable_verdicts:
         if v.presentation_order and v.ranks is not None:
-            told.setdefault(v.presentation_order, v.ranks)
-    return told
+            ranks.setdefault(v.presentation_order, v.ranks)
+    return ranks
 
 
 def _longer_preferred(rows: Sequence[CaseVerdicts]) -> Measure:
@@ -299,7 +334,7 @@ SIGN = {FIRST: 1.0, TIE: 0.0, SECOND: -1.0}
 
 
 def _pair_verbosity(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
-    """How far the verdict follows the difference in length, with people's verdict held fixed."""
+    """Measure how far the verdict follows the difference in length, with people's verdict held fixed."""
     points = [
         (SIGN[said], SIGN[better_of_two(row.case.ranks)], float(len(row.case.responses[0]) - len(row.case.responses[1])))
         for row in rows
@@ -316,16 +351,17 @@ def _verbosity(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
 
 
 def _self_consistency(rows: Sequence[CaseVerdicts]) -> list[Measure]:
-    """Whether looks at the same pair in the same order agree."""
-    told: list[list[tuple[int, ...]]] = []
+    """Measure whether repeated verdicts on the same pair in the same order agree."""
+    repeated: list[list[tuple[int, ...]]] = []
     for row in rows:
         by_order: defaultdict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
         for v in row.readable_verdicts:
             if (places := verdict_ranks(v)) is not None:
                 by_order[v.presentation_order].append(places)
-        told += [held for held in by_order.values() if len(held) > 1]
-    same = sum(len(set(held)) == 1 for held in told)
-    return [proportion("self-consistency", same, len(told), about="pairs that repeated looks judge alike")] if told else []
+        repeated += [ranks for ranks in by_order.values() if len(ranks) > 1]
+    same = sum(len(set(ranks)) == 1 for ranks in repeated)
+    about = "pairs with the same verdict in every repeat"
+    return [proportion("self-consistency", same, len(repeated), about=about)] if repeated else []
 
 
 def _pass_label(row: CaseVerdicts, threshold: float) -> str:
@@ -337,7 +373,7 @@ def _pass_label(row: CaseVerdicts, threshold: float) -> str:
 
 
 def _balanced_accuracy(rows: Sequence[CaseVerdicts], threshold: float) -> Measure:
-    """The mean of the shares of passes and of fails that it recognises; its interval is made of both Wilson intervals."""
+    """Return the mean recall of passes and of fails; its interval is the mean of both Wilson intervals."""
     shares = []
     for label, word in ((1, "pass"), (0, "fail")):
         held = [row for row in rows if bool(row.label) == bool(label)]
@@ -353,9 +389,9 @@ def _kappa(both: Sequence[tuple[Any, Any]]) -> float | None:
 
 
 def _class_rates(both: Sequence[tuple[str, str]]) -> tuple[ClassRates, ...]:
-    """The rates of every class that people used, and their plain mean; what people never said is no class but no answer."""
-    told = {t for t, _ in both}
-    found = m.precision_recall_f1([t for t, _ in both], [s if s in told else None for _, s in both])
+    """Return the rates of every class that people used, and their plain mean. Other labels count as unreadable."""
+    used = {t for t, _ in both}
+    found = m.precision_recall_f1([t for t, _ in both], [s if s in used else None for _, s in both])
     return tuple(ClassRates(str(label), *rates) for label, rates in found.items())
 
 
@@ -369,23 +405,23 @@ def _calibration(likely: Sequence[tuple[float, bool]], seed: int) -> list[Measur
 
 
 def _correlation_statistic(measure: Callable[[Sequence[Any], Sequence[Any]], float | None]) -> Statistic:
-    """A correlation over points whose first two parts are the score and the label."""
+    """Return a correlation as a statistic of points whose first two parts are the score and the label."""
     return lambda points: measure(*_scores_and_labels(points))
 
 
 def _scores_and_labels(points: Sequence[Any]) -> tuple[Sequence[float], Sequence[float]]:
-    """The scores and the labels of points."""
+    """Return the scores and the labels of points."""
     return [p[0] for p in points], [p[1] for p in points]
 
 
 def _length_correlation(points: Sequence[Any]) -> float | None:
-    """The rank correlation of score and length, with the label held fixed."""
+    """Return the rank correlation of score and length, with the label held fixed."""
     scores, labels, lengths = zip(*points, strict=True)
-    return m.partial_rank_correlation(scores, lengths, labels).value
+    return m.partial_rank_correlation(scores, lengths, labels)
 
 
 def _score_points(rows: Sequence[CaseVerdicts]) -> list[tuple[float, float, float]]:
-    """Score, label and length of the rows that have a score."""
+    """Return (score, label, length) of the rows that have a score."""
     return [(score, row.label, float(row.first_response_length)) for row in rows if (score := row.mean_score()) is not None]
 
 
@@ -394,7 +430,7 @@ def _binned_alpha(both: Sequence[tuple[float, float]], level: str) -> float | No
 
 
 def _scores_by_label(rows: Sequence[CaseVerdicts]) -> dict[str, tuple[float, ...]]:
-    """The grader's scores by what people said, for histograms: at most five classes, by quantile where there are more."""
+    """Return the grader's scores by people's label, for histograms: at most five classes, by quantile if there are more."""
     labels = sorted({row.label for row in rows})
     if len(labels) > 5:
         ordered = sorted(row.label for row in rows)
@@ -412,13 +448,13 @@ def _confusion_counts(both: Sequence[tuple[str, str]]) -> dict[str, dict[str, in
 
 
 def _mean_ranks(row: CaseVerdicts) -> tuple[float, ...] | None:
-    """The mean place of each response over all verdicts."""
-    told = [places for v in row.readable_verdicts if (places := verdict_ranks(v)) is not None]
-    return tuple(sum(column) / len(told) for column in zip(*told, strict=True)) if told else None
+    """Return the mean rank of each response over all verdicts."""
+    every = [ranks for v in row.readable_verdicts if (ranks := verdict_ranks(v)) is not None]
+    return tuple(sum(column) / len(every) for column in zip(*every, strict=True)) if every else None
 
 
 def _kendall_tau(row: CaseVerdicts) -> float | None:
-    """Kendall's tau-b with people's order; 0 for a row that it ties or that cannot be read, None where people tie all."""
+    """Return Kendall's tau-b with people's order; 0 for a row that it ties or that cannot be read, None if people tie all."""
     people, order = row.case.ranks or (), _mean_ranks(row)
     if len(set(people)) < 2:
         return None
@@ -431,3 +467,83 @@ def _best_share(row: CaseVerdicts) -> float:
         return 0.0
     top = [i for i, place in enumerate(order) if place == min(order)]
     return sum((row.case.ranks or ())[i] == min(row.case.ranks or (0,)) for i in top) / len(top)
+
+
+# ---- measures with intervals
+
+
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def proportion(name: str, successes: float, n: int, *, chance: float | None = None, about: str = "") -> Measure:
+    """Return a share with its Wilson interval; unknown without rows. Half successes make the interval wider than necessary."""
+    interval = m.wilson_interval(successes, n) if n else None
+    low, high = interval or (None, None)
+    return Measure(name, successes / n if n else None, low, high, n, chance, about)
+
+
+def estimate(
+    name: str, rows: Sequence[Any], statistic: Statistic, seed: int, *, chance: float | None = None, about: str = ""
+) -> Measure:
+    """Return a statistic of rows with its bootstrap interval; with fewer than MIN_ROWS rows without one."""
+    value = statistic(rows) if rows else None
+    interval = (
+        m.bootstrap_interval(rows, statistic, samples=BOOTSTRAP_SAMPLES, seed=seed)
+        if value is not None and len(rows) >= MIN_ROWS
+        else None
+    )
+    low, high = interval or (None, None)
+    return Measure(name, value, low, high, len(rows), chance, about)
+
+
+def measure_by_group(rows: Sequence[CaseVerdicts], measure: Callable[[Sequence[CaseVerdicts]], Measure]) -> tuple[Measure, ...]:
+    """Return one measure for every group, sorted by name; none if there is a single group."""
+    groups: defaultdict[str, list[CaseVerdicts]] = defaultdict(list)
+    for row in rows:
+        groups[row.case.group].append(row)
+    if len(groups) < 2:
+        return ()
+    found = ((name, measure(held)) for name, held in sorted(groups.items()))
+    return tuple(Measure(name or "(none)", x.value, x.low, x.high, x.n, x.chance) for name, x in found)
+
+
+def count_parse_errors(rows: Sequence[CaseVerdicts]) -> dict[str, int]:
+    """Return why verdicts could not be read, the most frequent reason first."""
+    return dict(Counter(v.reason for row in rows for v in row.verdicts if not v.readable).most_common(10))
+
+
+def unreadable_share(rows: Sequence[CaseVerdicts]) -> Measure:
+    every = [v for row in rows for v in row.verdicts]
+    return proportion("unreadable", sum(not v.readable for v in every), len(every), about="verdicts that could not be read")
+
+
+def rater_agreement(rows: Sequence[CaseVerdicts], level: str) -> list[Measure]:
+    """Return how far people agree among themselves: what can be expected of a grader."""
+    rated = [row.case.ratings for row in rows if sum(r is not None for r in row.case.ratings) > 1]
+    if not rated:
+        return []
+    levels = ("nominal",) if level == "nominal" else ("nominal", "ordinal", "interval")
+    found = [
+        Measure(
+            f"raters' alpha ({name})", m.krippendorff_alpha(rated, name), n=len(rated), about="Krippendorff's alpha among people"
+        )
+        for name in levels
+    ]
+    fleiss = m.fleiss_kappa(rated) if level == "nominal" else None
+    return found if fleiss is None else [*found, Measure("raters' Fleiss kappa", fleiss, n=len(rated), about="among people")]
+
+
+def retest_noise(rows: Sequence[CaseVerdicts]) -> list[Measure]:
+    """Return how far repeated scores of the same response differ."""
+    scores = [
+        [v.scores[i] for v in row.readable_verdicts if i < len(v.scores) and v.scores[i] is not None]
+        for row in rows
+        for i in range(len(row.case.responses))
+    ]
+    again = [repeated for repeated in scores if len(repeated) > 1]
+    if not again:
+        return []
+    sigma = m.noise_sigma(again)
+    return [Measure("noise sigma", sigma, n=len(again), about="standard deviation of repeated scores, in points of the score")]

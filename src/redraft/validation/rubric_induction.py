@@ -1,9 +1,9 @@
-"""A rubric from labelled data: propose criteria, see how far the judge that uses them agrees with people, revise.
+"""Rubric induction: propose criteria from labelled data, measure how far a judge that uses them agrees with people, revise.
 
-The cases are split three ways by the hash of their ids: examples that the proposing model is shown, cases on which the
-rubric is chosen, and cases that are looked at once, at the end, for the agreement that is reported. Choosing and
-reporting on the same rows would promise too much. The start is judged on the same rows as the rubric it became, and
-stays unless that is better there. Where money or time ends first, what was chosen so far is handed over.
+The cases are split three ways by the hash of their ids: examples for the proposing model, cases on which the rubric is selected,
+and test cases that are used once, at the end, for the agreement that is reported. Selecting and reporting on the same rows would
+promise too much. The starting rubric is measured on the same test cases and is returned unless the new one is better there. If the
+budget or the time ends first, the best rubric so far is returned.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from hashlib import sha256
 from time import monotonic
 from typing import Any
 
+from ..cards.measure import Measure
 from ..core.records import StopReason
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..graders import Criterion, Judge, Rubric
@@ -29,15 +30,14 @@ from ..protocols import Reply, Request
 from ..session import Session
 from ..text import strip_control_sequences
 from .cases import LabelledCase, Verdict
-from .estimates import CaseVerdicts, Measure
-from .harness import GraderHarness
-from .report import better_of_two, build_report, preferred_response
+from .report import CaseVerdicts, better_of_two, build_report, preferred_response
+from .run import GraderHarness
 
-MIN_CASES = 24  # cases, so that each of the three parts can say something
+MIN_CASES = 24  # fewer say too little in each of the three parts
 MAX_CRITERIA = 6
-MAX_NAME_CHARS, MAX_CRITERION_CHARS = 40, 300  # characters
-MAX_EXAMPLES = 10  # examples in one request
-MAX_EXAMPLE_CHARS = 1500  # characters of one answer
+MAX_NAME_CHARS, MAX_CRITERION_CHARS = 40, 300
+MAX_EXAMPLES = 10  # in one request
+MAX_EXAMPLE_CHARS = 1500  # of one answer
 
 PROPOSE_PROMPT = (
     "People judged answers. Find out by what: write criteria by which a careful judge, who reads one answer at a time and "
@@ -55,12 +55,12 @@ UNKNOWN_AGREEMENT = Measure("agreement", None)
 
 @dataclass(frozen=True)
 class InducedRubric:
-    """A rubric, the agreement by which it was chosen, and that which its judge reached on rows nobody had looked at.
+    """A rubric, the agreement by which it was selected, and the agreement on the test cases.
 
-    `began` is what the start reached on those rows, `rounds` are all agreements on the rows to choose by, the start's
-    first. `improved`: whether the rubric is better than the start, else it is the start; on rows nobody had looked at, or,
-    where the search ended early (`ends` says why), on those to choose by. An agreement is unknown where nothing was
-    judged, and of fewer rows (`n`) where its judging was cut short. `note`: what went wrong, in words.
+    `start_agreement` is that of the starting rubric on the test cases, `round_agreements` are all agreements on the selection
+    cases, the start's first. `improved` says whether the rubric is better than the start (else it is the start): on the test
+    cases or, if the search ended early (`stop_reason`), on the selection cases. An agreement is unknown if nothing was judged,
+    and is of fewer rows (`n`) if judging was interrupted. `note` says what went wrong.
     """
 
     rubric: Rubric
@@ -75,10 +75,9 @@ class InducedRubric:
 
 @dataclass
 class RubricInduction:
-    """The search for a rubric. `rounds` is how many proposals are tried at most; it stops when agreement no longer rises.
+    """The search for a rubric. It tries at most `max_rounds` proposals, and stops when agreement no longer rises.
 
-    The budget and the deadline of the desk are those of the whole search. Raises ConfigError for too few rows, or such
-    with rankings.
+    The budget and the deadline of the session apply to the whole search. Raises ConfigError for too few rows, or for rankings.
     """
 
     session: Session
@@ -93,27 +92,27 @@ class RubricInduction:
 
     def __post_init__(self) -> None:
         if len(self.cases) < MIN_CASES:
-            raise ConfigError(f"a rubric is drawn from at least {MIN_CASES} labelled rows, got {len(self.cases)}")
+            raise ConfigError(f"inducing a rubric needs at least {MIN_CASES} labelled rows, got {len(self.cases)}")
         if self.cases[0].kind == "ranking":
-            raise ConfigError("a rubric is drawn from scores, pass and fail, or pairs; rankings are not supported")
+            raise ConfigError("a rubric is induced from scores, pass and fail, or pairs; rankings are not supported")
         self._splits = split_cases(self.cases)
 
     async def run(self) -> InducedRubric:
-        """Propose, choose, and measure once more on rows not used before.
+        """Propose, select, and measure once more on the test cases.
 
-        Raises a ModelError when there is not even a first proposal.
+        Raises a ModelError if there is not even a first proposal.
         """
         seconds = self.session.options.deadline
         self._deadline = None if seconds is None else monotonic() + seconds
-        best, chosen, rounds = await self._search()
-        began = await self._measure_test("start", self.start)
-        reached = began if best is self.start else await self._measure_test("the best proposal", best)
-        improved = is_better(chosen, rounds[0]) if self._stop_reason else is_better(reached, began)
-        kept = (best, chosen, reached) if improved else (self.start, rounds[0], began)
-        return InducedRubric(*kept, began, tuple(rounds), improved, self._stop_reason, self._note)
+        best, selected, rounds = await self._search()
+        start = await self._measure_test("start", self.start)
+        tested = start if best is self.start else await self._measure_test("the best proposal", best)
+        improved = is_better(selected, rounds[0]) if self._stop_reason else is_better(tested, start)
+        result = (best, selected, tested) if improved else (self.start, rounds[0], start)
+        return InducedRubric(*result, start, tuple(rounds), improved, self._stop_reason, self._note)
 
     async def _search(self) -> tuple[Rubric, Measure, list[Measure]]:
-        """The best rubric by the rows to choose by, its agreement there, and that of all that were tried."""
+        """Return the best rubric by the selection cases, its agreement there, and the agreements of all that were tried."""
         best, value = self.start, await self._measure_selection("start", self.start)
         rounds = [value]
         for n in range(1, self.max_rounds + 1):
@@ -139,31 +138,32 @@ class RubricInduction:
         return agreement
 
     async def _measure_agreement(self, rubric: Rubric, cases: Sequence[LabelledCase]) -> Measure:
-        said = await self._judge_cases(rubric, cases)
-        return build_report(cases, [v for held in said.values() for v in held]).headline if said else UNKNOWN_AGREEMENT
+        verdicts = await self._judge_cases(rubric, cases)
+        every = [v for by_case in verdicts.values() for v in by_case]
+        return build_report(cases, every).headline if every else UNKNOWN_AGREEMENT
 
     async def _judge_cases(self, rubric: Rubric, cases: Sequence[LabelledCase]) -> dict[str, list[Verdict]]:
-        """What a judge with this rubric says, by case. When that is nothing, the search is over."""
-        said: defaultdict[str, list[Verdict]] = defaultdict(list)
-        lost = ""
+        """Return the verdicts of a judge with this rubric, by case. Without any, the search ends."""
+        verdicts: defaultdict[str, list[Verdict]] = defaultdict(list)
+        outage = ""
         async for judged in self._harness(rubric).judge(cases):
             self._stop_reason = self._stop_reason or judged.stop_reason
-            lost = judged.outage or lost
+            outage = judged.outage or outage
             for verdict in judged.verdicts:
-                said[judged.case].append(verdict)
-        self._stop_reason = self._stop_reason or (None if said else StopReason.FAILED)
-        self._note = self._note or (lost if self._stop_reason else "")
-        return dict(said)
+                verdicts[judged.case].append(verdict)
+        self._stop_reason = self._stop_reason or (None if verdicts else StopReason.FAILED)
+        self._note = self._note or (outage if self._stop_reason else "")
+        return dict(verdicts)
 
     def _harness(self, rubric: Rubric) -> GraderHarness:
-        """Where a judge with this rubric is asked, for as long as there is time."""
-        desk = self.session.with_graders(Judge(rubric, rubric.name))
+        """Return a harness for a judge with this rubric, with the time that is left."""
+        session = self.session.with_graders(Judge(rubric, rubric.name))
         if self._deadline is not None:
-            desk.options = replace(desk.options, deadline=max(0.0, self._deadline - monotonic()))
-        return GraderHarness(desk)
+            session.options = replace(session.options, deadline=max(0.0, self._deadline - monotonic()))
+        return GraderHarness(session)
 
     async def _try_propose(self, rubric: Rubric, n: int) -> Rubric | None:
-        """Proposal `n`; None where there is none: money or time is out, it cannot be read, or nothing needs changing."""
+        """Return proposal `n`; None if the budget or the time is used up, it cannot be read, or nothing needs changing."""
         try:
             return await enforce_deadline(self._propose, self._deadline)((rubric, n == 1))
         except BudgetExhaustedError as error:
@@ -175,22 +175,18 @@ class RubricInduction:
         return None
 
     async def _propose(self, start: tuple[Rubric, bool]) -> Rubric | None:
-        """The model's criteria from examples; or, once a rubric was tried, from where its judge and people disagree."""
+        """Return the model's criteria from examples or, after the first round, from cases where judge and people disagree."""
         rubric, first = start
         shown = self._splits[0] if first else await self._find_disagreements(rubric)
         if not shown or self._stop_reason:
             return None
-        told = (
-            [PROPOSE_PROMPT]
-            if first
-            else [PROPOSE_PROMPT, REVISE_PROMPT, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
-        )
-        request = proposal_request(shown[:MAX_EXAMPLES], told)
+        revision = [] if first else [REVISE_PROMPT, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
+        request = proposal_request(shown[:MAX_EXAMPLES], [PROPOSE_PROMPT, *revision])
         return await ask_for_json(StepClient(self._writer), request, lambda reply: parse_rubric(reply, self.start))
 
     async def _find_disagreements(self, rubric: Rubric) -> list[LabelledCase]:
-        said = await self._judge_cases(rubric, self._splits[0])
-        return disagreements([CaseVerdicts(case, tuple(said[case.id])) for case in self._splits[0] if case.id in said])
+        verdicts = await self._judge_cases(rubric, self._splits[0])
+        return disagreements([CaseVerdicts(case, tuple(verdicts[case.id])) for case in self._splits[0] if case.id in verdicts])
 
     @property
     def _writer(self) -> ModelClient:
@@ -198,17 +194,17 @@ class RubricInduction:
 
 
 def is_better(one: Measure, other: Measure) -> bool:
-    """Whether one agreement is higher than another: both must be known."""
+    """Return whether both agreements are known and the first is higher."""
     return one.value is not None and other.value is not None and one.value > other.value
 
 
 def is_promising(one: Measure, other: Measure) -> bool:
-    """Whether it is worth going on with one: it is better, or the only one that is known."""
+    """Return whether the first agreement is better, or the only one that is known."""
     return is_better(one, other) or (one.value is not None and other.value is None)
 
 
 def proposal_request(examples: Sequence[LabelledCase], instructions: Sequence[str]) -> Request:
-    """What the proposing model is asked: what to do, then labelled cases as data, then how to answer."""
+    """Return the request to the proposing model: what to do, then labelled cases as data, then how to answer."""
     nonce = fresh_nonce(part for case in examples for part in _case_texts(case))
     lines = [*instructions, data_notice(nonce), *(_format_case(case, n, nonce) for n, case in enumerate(examples, 1))]
     prompt = "\n\n".join([*lines, f"Answer with one JSON object only:\n{ANSWER_FORMAT}"])
@@ -216,17 +212,17 @@ def proposal_request(examples: Sequence[LabelledCase], instructions: Sequence[st
 
 
 def split_cases(cases: Sequence[LabelledCase]) -> tuple[list[LabelledCase], list[LabelledCase], list[LabelledCase]]:
-    """Examples, cases to choose by, cases to report on: two fifths, three tenths, three tenths, by the hash of the id."""
+    """Return examples, selection cases and test cases: two fifths, three tenths, three tenths, by the hash of the id."""
     ordered = sorted(cases, key=lambda case: sha256(case.id.encode("utf-8", "backslashreplace")).digest())
     a, b = len(ordered) * 2 // 5, len(ordered) * 7 // 10
     return ordered[:a], ordered[a:b], ordered[b:]
 
 
 def disagreements(rows: Sequence[CaseVerdicts]) -> list[LabelledCase]:
-    """The cases on which grader and people are apart, the widest first.
+    """Return the cases on which grader and people disagree, the widest gap first.
 
-    Pairs: it does not prefer what they prefer. Pass and fail: its score is far from 1 or 0. Scores, where people have a
-    unit of their own: the places among all rows, since it is their order that counts.
+    Pairs: the grader does not prefer what people prefer. Pass and fail: its score is far from 1 or 0. Scores, for which people
+    use a unit of their own: the ranks among all rows differ.
     """
     kind = rows[0].case.kind if rows else "pair"
     gaps = _pair_gaps(rows) if kind == "pair" else _score_gaps(rows, by_rank=kind == "score")
@@ -238,7 +234,7 @@ def _pair_gaps(rows: Sequence[CaseVerdicts]) -> list[tuple[float, LabelledCase]]
 
 
 def _score_gaps(rows: Sequence[CaseVerdicts], *, by_rank: bool) -> list[tuple[float, LabelledCase]]:
-    """How far score and label are apart, of the rows that have a score."""
+    """Return the distance of score and label, for the rows that have a score."""
     known = [(score, row) for row in rows if (score := row.mean_score()) is not None]
     scores, labels = [score for score, _ in known], [row.label for _, row in known]
     if by_rank:
@@ -247,7 +243,7 @@ def _score_gaps(rows: Sequence[CaseVerdicts], *, by_rank: bool) -> list[tuple[fl
 
 
 def _mean_ranks(values: Sequence[float]) -> list[float]:
-    """The place of each among all, equal values sharing their mean place."""
+    """Return the rank of each value; equal values share their mean rank."""
     ordered = sorted(values)
     return [(bisect_left(ordered, value) + bisect_right(ordered, value)) / 2 for value in values]
 
@@ -258,7 +254,7 @@ def _case_texts(case: LabelledCase) -> Iterator[str]:
 
 
 def _format_case(case: LabelledCase, n: int, nonce: str) -> str:
-    """A labelled case as the proposing model is shown it."""
+    """Return a labelled case as the proposing model sees it."""
     task = enclose(f"task-{n}", truncate_middle(case.task.prompt, MAX_EXAMPLE_CHARS)[0], nonce)
     answers = [enclose(f"answer-{n}-{i}", truncate_middle(r, MAX_EXAMPLE_CHARS)[0], nonce) for i, r in enumerate(case.responses, 1)]
     return "\n".join([task, *answers, f"People: {_format_label(case)}"])
@@ -273,7 +269,7 @@ def _format_label(case: LabelledCase) -> str:
 
 
 def parse_rubric(reply: Reply, start: Rubric) -> Rubric:
-    """The rubric in a reply: its criteria in place of those of the start, and of what goes with them. Raises Unreadable."""
+    """Return the starting rubric with the criteria in a reply, without examples and template. Raises UnreadableOutput."""
     rows = read_object(reply.text).get("criteria")
     if not isinstance(rows, list) or not 0 < len(rows) <= MAX_CRITERIA:
         raise UnreadableOutput(f"'criteria' must be a list of 1 to {MAX_CRITERIA}")
@@ -320,23 +316,23 @@ ANSWER_SCHEMA = {
 
 
 def to_toml(result: InducedRubric, data: str) -> str:
-    """The rubric as a file that `--rubric` takes, with what was measured above it. Raises ConfigError (see `Rubric.to_toml`)."""
+    """Return the rubric as a file for `--rubric`, with its measures as comments. Raises ConfigError (see `Rubric.to_toml`)."""
     lines = "".join(f"# {line}\n" for line in _header_lines(result, data))
     return f"{lines}\n{result.rubric.to_toml()}"
 
 
 def _header_lines(result: InducedRubric, data: str) -> Iterator[str]:
-    yield f"Drawn from {json.dumps(strip_control_sequences(data), ensure_ascii=False)}."
+    yield f"Induced from {json.dumps(strip_control_sequences(data), ensure_ascii=False)}."
     if result.stop_reason:
         yield f"The search ended early: {result.stop_reason}."
     if not result.improved:
-        yield "Nothing was better than this rubric, which the search started from."
-    yield _agreement_line("chosen by", result.selection_agreement, result.round_agreements[0], with_start=result.improved)
-    yield _agreement_line("not chosen by", result.test_agreement, result.start_agreement, with_start=result.improved)
+        yield "No proposal was better than this rubric, with which the search started."
+    yield _agreement_line("selected by", result.selection_agreement, result.round_agreements[0], with_start=result.improved)
+    yield _agreement_line("not selected by", result.test_agreement, result.start_agreement, with_start=result.improved)
 
 
 def _agreement_line(role: str, agreement: Measure, start: Measure, *, with_start: bool) -> str:
-    beside = f", where the rubric it started from reached {_format_value(start)} on {start.n}" if with_start else ""
+    beside = f"; the starting rubric: {_format_value(start)} on {start.n}" if with_start else ""
     return f"On {agreement.n} rows that it was {role}: {agreement.name} {_format_value(agreement)}{beside}."
 
 

@@ -1,33 +1,54 @@
-"""One validation from end to end: labelled data in, verdicts as they come, a card out."""
+"""One validation of a grader from end to end: labelled data in, verdicts as they arrive, a card out.
+
+The grader is asked about each case once for each repeat, and about pairs in both orders if it compares responses. It never sees
+the labels. If it cannot give a verdict, that is an empty verdict. If the network or the budget prevented it, there is no verdict
+and the case is asked again. Verdicts are stored in JSON lines as they arrive, so that an interrupted run resumes: the first line
+says what they are verdicts of (the grader's fingerprint, the labelled data), then each case and repeat has a line. An incomplete
+last line is dropped; a file about something else is refused.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import AsyncGenerator, Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from itertools import islice
+from pathlib import Path
+from time import monotonic
+from typing import Any, Self
 
-from ..core.records import NO_USAGE, StopReason, Usage
-from ..errors import ConfigError, GradingError
+from ..cards.card import RECORDED_FINGERPRINT, Card, CardStore
+from ..core.cancellation import cancel_and_wait
+from ..core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
+from ..core.serialize import object_from_json, unpack
+from ..core.steps import Compare, Grade
+from ..core.trace import PanelGrader
+from ..errors import EXTERNAL_ERRORS, ConfigError, GradingError, StoreError
 from ..graders.inputs import needs_of
+from ..perform import Roles, make_performer
+from ..protocols import Perform
 from ..session import Session
+from ..storage import LockedLineFile
+from ..storage.secure_files import make_folder
+from ..usage import NO_USAGE, Usage
 from . import statistics as m
 from .attacks import Attack, attack_success_rates, attacked_cases
-from .card import RECORDED_FINGERPRINT, Card, CardStore
 from .cases import LabelledCase, Verdict
-from .estimates import ValidationReport
-from .harness import GraderHarness, JudgedCase
-from .report import ReportConfig, build_report
-from .verdicts import VerdictFile
+from .report import ReportConfig, ValidationReport, build_report
+
+VERDICTS_SCHEMA = 2
+MAX_CONSECUTIVE_FAILURES = 10  # a run ends after so many cases without a verdict
 
 
 @dataclass(frozen=True)
 class LabelledData:
-    """Labelled cases, the name of where they came from, and the sha256 of that and of how it was read.
+    """Labelled cases, the name of their source, and the sha256 of the source and of how it was read.
 
-    `skipped` counts the rows that could not be understood. `reading` says how labels and scores are to be read, `columns` names
-    the columns that there are.
+    `skipped_rows` counts the rows that could not be understood. `report_config` says how labels and scores are read,
+    `column_list` names the columns of the source.
     """
 
     cases: Sequence[LabelledCase]
@@ -39,16 +60,16 @@ class LabelledData:
 
     def __post_init__(self) -> None:
         if not self.cases:
-            raise ConfigError(f"{self.name}: there is nothing labelled in it")
+            raise ConfigError(f"{self.name}: it has no labelled rows")
         if len({case.kind for case in self.cases}) > 1:
             raise ConfigError(f"{self.name}: all labels must be of one kind")
 
 
 @dataclass(frozen=True)
 class LiveConfig:
-    """How a grader is asked: how often about each case, with which attacks, and who is told of each answer.
+    """How a grader is asked: how often about each case, with which attacks, and a callback for each case.
 
-    `afresh`: verdicts of an earlier run are not taken up, but set aside.
+    `restart`: do not resume from the verdicts of an earlier run; they are renamed.
     """
 
     repeats: int = 1
@@ -59,10 +80,10 @@ class LiveConfig:
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """What came of it: the card, where it lies, all measures, and why it ended early, if it did."""
+    """The card, the store for it, all measures, and why the run ended early, if it did."""
 
     card: Card
-    report: ValidationReport
+    build_report: ValidationReport
     card_store: CardStore
     stop_reason: StopReason | None = None
 
@@ -74,7 +95,7 @@ class ValidationResult:
 
 @dataclass
 class GraderRun:
-    """A run of questions to one grader: what is known already is not asked, what is answered is kept."""
+    """Asks one grader about cases: known verdicts are not asked for again, new ones are stored."""
 
     harness: GraderHarness
     verdict_file: VerdictFile
@@ -84,13 +105,13 @@ class GraderRun:
     stop_reason: StopReason | None = None
 
     async def judge_cases(self, cases: Sequence[LabelledCase]) -> dict[str, list[Verdict]]:
-        """All verdicts on these cases, by case: those known, and those asked for now."""
+        """Return all verdicts on these cases, by case: those stored, and those asked for now."""
         async for judged in self.harness.judge(cases, self.verdict_file.judged_cases):
             self._record_case(judged)
-        said: defaultdict[str, list[Verdict]] = defaultdict(list)
+        by_case: defaultdict[str, list[Verdict]] = defaultdict(list)
         for verdict in self.verdict_file.verdicts(case.id for case in cases):
-            said[verdict.case].append(verdict)
-        return dict(said)
+            by_case[verdict.case].append(verdict)
+        return dict(by_case)
 
     def _record_case(self, judged_case: JudgedCase) -> None:
         self.verdict_file.add(judged_case)
@@ -102,63 +123,63 @@ class GraderRun:
             self.config.on_case_judged(judged_case)
 
     async def measure_attacks(self, data: LabelledData, verdicts: Mapping[str, Sequence[Verdict]]) -> dict[str, Any] | None:
-        """How often the attacks turn its verdict; a note where there is nothing that could be turned."""
+        """Return how often the attacks change its verdict, and a note if there was nothing to attack."""
         if not self.config.attacks or self.stop_reason:
             return None
         threshold = data.report_config.threshold
         cases = [case for case, _ in attacked_cases(data.cases, self.config.attacks, verdicts, threshold)]
-        turned = await self.judge_cases(cases)
+        attacked = await self.judge_cases(cases)
         note = "" if cases else "nothing to attack: it prefers, or lets pass, every answer that people found worse"
-        return {
-            "measures": [asdict(measure) for measure in attack_success_rates(cases, turned, threshold) if measure.n],
-            "note": note,
-        }
+        measures = [asdict(measure) for measure in attack_success_rates(cases, attacked, threshold) if measure.n]
+        return {"measures": measures, "note": note}
 
 
 async def validate(
     data: LabelledData, session: Session, card_store: CardStore, config: LiveConfig = LiveConfig()
 ) -> ValidationResult:
-    """Ask the one grader of a desk about labelled cases, measure it, and say so on a card.
+    """Ask a session's only grader about labelled cases, measure it, and put the result on a card.
 
-    Verdicts are kept as they arrive: a run that was cut short goes on where it stopped. Raises ConfigError for a kind of
-    label that the grader cannot speak to, and GradingError when nothing at all could be judged.
+    Verdicts are stored as they arrive: an interrupted run resumes. Raises ConfigError for a kind of label that the grader cannot
+    be measured by, and GradingError if there is no verdict at all.
     """
     m.check_dependencies()
-    bench = GraderHarness(session, config.repeats)
-    _check_labels(data, bench)
-    mark = session.fingerprint(bench.roles, bench.panel_grader.name)
-    place = card_store.card_folder(bench.panel_grader.name, mark, data.name, data.sha256)
-    with VerdictFile(place / "verdicts.jsonl", {"grader": mark, "data": data.sha256}, restart=config.restart) as kept:
-        asking = GraderRun(bench, kept, config)
-        said = await asking.judge_cases(data.cases)
-        if not said:
-            raise GradingError(f"nothing could be judged: {next(iter(asking.failures.values()), 'no verdict')}", usage=asking.usage)
-        found = build_report(data.cases, [v for held in said.values() for v in held], data.report_config)
-        attacks = await asking.measure_attacks(data, said)
-    about = (bench.panel_grader.name, mark, bench.model, today_utc(), data.name, data.sha256, "live")
-    card = Card(*about, attacks=attacks, usage=asdict(asking.usage), **_report_fields(data, found))
-    return ValidationResult(card, found, card_store, asking.stop_reason)
+    harness = GraderHarness(session, config.repeats)
+    _check_labels(data, harness)
+    name = harness.panel_grader.name
+    fingerprint = session.fingerprint(harness.roles, name)
+    folder = card_store.card_folder(name, fingerprint, data.name, data.sha256)
+    header = {"grader": fingerprint, "data": data.sha256}
+    with VerdictFile(folder / "verdicts.jsonl", header, restart=config.restart) as verdict_file:
+        run = GraderRun(harness, verdict_file, config)
+        verdicts = await run.judge_cases(data.cases)
+        if not verdicts:
+            raise GradingError(f"nothing could be judged: {next(iter(run.failures.values()), 'no verdict')}", usage=run.usage)
+        report = build_report(data.cases, [v for by_case in verdicts.values() for v in by_case], data.report_config)
+        attacks = await run.measure_attacks(data, verdicts)
+    about = (name, fingerprint, harness.model, today_utc(), data.name, data.sha256, "live")
+    card = Card(*about, attacks=attacks, usage=asdict(run.usage), **_report_fields(data, report))
+    return ValidationResult(card, report, card_store, run.stop_reason)
 
 
 def validate_recorded(
     data: LabelledData, verdicts: Sequence[Verdict], card_store: CardStore, *, grader: str, output_format: str
 ) -> ValidationResult:
-    """Measure recorded verdicts. The card is about those recordings: it has no fingerprint, and vouches for no live grader."""
+    """Measure recorded verdicts. The card describes the recordings: it has no fingerprint, and no live grader is trusted for it."""
     m.check_dependencies()
     if not verdicts:
         raise GradingError("no recorded output belongs to any of the labelled rows")
-    found = build_report(data.cases, verdicts, data.report_config)
-    return ValidationResult(
-        Card(grader, RECORDED_FINGERPRINT, "", today_utc(), data.name, data.sha256, output_format, **_report_fields(data, found)),
-        found,
-        card_store,
-    )
+    report = build_report(data.cases, verdicts, data.report_config)
+    about = (grader, RECORDED_FINGERPRINT, "", today_utc(), data.name, data.sha256, output_format)
+    return ValidationResult(Card(*about, **_report_fields(data, report)), report, card_store)
 
 
 def _report_fields(data: LabelledData, result: ValidationReport) -> dict[str, Any]:
-    """What a report says, and how many rows it says nothing about."""
-    names = ("kind", "rows", "headline", "measures", "groups", "rates", "classes", "complaints")
-    return {name: getattr(result, name) for name in names} | {"lost": len(data.cases) - result.rows, "skipped": data.skipped_rows}
+    """Return the fields of a card that a report gives, and the numbers of rows that it does not cover."""
+    names = ("kind", "rows", "headline", "measures", "groups", "class_rates", "confusion", "parse_errors")
+    return {name: getattr(result, name) for name in names} | {
+        "unjudged": len(data.cases) - result.rows,
+        "skipped_rows": data.skipped_rows,
+    }
 
 
 def today_utc() -> str:
@@ -166,7 +187,7 @@ def today_utc() -> str:
 
 
 def _check_labels(data: LabelledData, harness: GraderHarness) -> None:
-    """Raises ConfigError for labels, or rows, that the grader cannot speak to."""
+    """Raise ConfigError for labels, or rows, that the grader cannot be measured by."""
     kind = data.cases[0].kind
     for name, needed in needs_of(harness.roles.graders[harness.panel_grader.name]):
         if not any(getattr(case.task, needed) for case in data.cases):
@@ -178,3 +199,192 @@ def _check_labels(data: LabelledData, harness: GraderHarness) -> None:
         raise ConfigError(
             f"grader {harness.panel_grader.name!r} ranks answers; labels of kind {kind!r} need one that scores a single answer"
         )
+
+
+# ---- asking the grader
+
+
+@dataclass(frozen=True)
+class JudgedCase:
+    """The verdicts of one repeat on one case, and their usage. `outage` says why there is none, if the cause is external."""
+
+    case: str
+    repeat: int
+    verdicts: tuple[Verdict, ...] = ()
+    usage: Usage = NO_USAGE
+    outage: str = ""
+    stop_reason: StopReason | None = None
+
+
+@dataclass
+class GraderHarness:
+    """Asks a grader about cases, `repeats` times about each."""
+
+    session: Session
+    repeats: int = 1
+    panel_grader: PanelGrader = field(init=False)
+    roles: Roles = field(init=False)
+    _perform: Perform = field(init=False)
+
+    def __post_init__(self) -> None:
+        panel, self.roles = self.session.resolve_panel(())
+        seconds = self.session.options.deadline
+        self.panel_grader, self._perform = panel[0], make_performer(self.roles, None if seconds is None else monotonic() + seconds)
+
+    @property
+    def model(self) -> str:
+        """The name of the model that the grader asks; "" if it asks none."""
+        client = self.roles.judges.get(self.panel_grader.name)
+        return client.name if client and not self.panel_grader.model_free else ""
+
+    async def judge(
+        self, cases: Iterable[LabelledCase], done_keys: Container[tuple[str, int]] = frozenset()
+    ) -> AsyncGenerator[JudgedCase, None]:
+        """Yield the verdicts as they arrive. Cases and repeats in `done_keys` are not asked again.
+
+        At most `max_in_flight` cases run at a time. No more are started once the budget or the time is used up, if the key is
+        wrong, or after MAX_CONSECUTIVE_FAILURES cases without a verdict.
+        """
+        failures = 0
+        pending: Iterator[tuple[LabelledCase, int]] = (
+            (case, repeat) for case in cases for repeat in range(self.repeats) if (case.id, repeat) not in done_keys
+        )
+        running: set[asyncio.Task[JudgedCase]] = set()
+        try:
+            while running := self._start_pending(running, pending):
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for judged in (task.result() for task in done):
+                    failures = failures + 1 if judged.outage else 0
+                    if failures >= MAX_CONSECUTIVE_FAILURES or judged.outage.startswith("AuthenticationError"):
+                        judged = replace(judged, stop_reason=judged.stop_reason or StopReason.FAILED)  # noqa: PLW2901
+                    pending = iter(()) if judged.stop_reason else pending
+                    yield judged
+        finally:
+            await cancel_and_wait(running)
+
+    def _start_pending(
+        self, running: set[asyncio.Task[JudgedCase]], pending: Iterator[tuple[LabelledCase, int]]
+    ) -> set[asyncio.Task[JudgedCase]]:
+        free = self.session.options.max_in_flight - len(running)
+        return running | {asyncio.ensure_future(self._judge_case(case, repeat)) for case, repeat in islice(pending, free)}
+
+    async def _judge_case(self, case: LabelledCase, repeat: int) -> JudgedCase:
+        candidates = [Candidate(i, text) for i, text in enumerate(case.responses)]
+        if self.panel_grader.compares:
+            records: Sequence[Record] = [await self._perform(Compare(self.panel_grader.name, case.task, tuple(candidates), repeat))]
+        else:
+            grades = (self._perform(Grade(self.panel_grader.name, case.task, c, repeat)) for c in candidates)
+            records = await asyncio.gather(*grades)
+        return _judged_case(case, repeat, records)
+
+
+def _judged_case(case: LabelledCase, repeat: int, records: Sequence[Record]) -> JudgedCase:
+    """Return the verdicts in the records of one case and repeat."""
+    usage = sum((r.usage for r in records), NO_USAGE)
+    failures = [r for r in records if isinstance(r, Failure)]
+    if external := next((f for f in failures if f.error in EXTERNAL_ERRORS), None):
+        return JudgedCase(case.id, repeat, (), usage, f"{external.error}: {external.message}", external.stop_reason)
+    if failures and not any(isinstance(r, Feedback) for r in records):
+        return JudgedCase(case.id, repeat, (Verdict(case.id, repeat=repeat, reason=failures[0].message),), usage)
+    if isinstance(records[0], Comparison):
+        return JudgedCase(case.id, repeat, tuple(_comparison_verdicts(case, repeat, records[0])), usage)
+    scores = tuple(r.score if isinstance(r, Feedback) else None for r in records)
+    reason = failures[0].message if failures else "" if any(s is not None for s in scores) else "it gave no score"
+    return JudgedCase(case.id, repeat, (Verdict(case.id, scores, repeat=repeat, reason=reason),), usage)
+
+
+def _comparison_verdicts(case: LabelledCase, repeat: int, comparison: Comparison) -> Iterator[Verdict]:
+    """Yield a verdict for each vote that ranks all responses; without such votes, one for the comparison."""
+    complete = [v for v in comparison.votes if isinstance(v, Comparison) and len(v.ranking) == len(case.responses)]
+    for vote in complete or [comparison]:
+        ranks = vote.ranks
+        yield Verdict(
+            case.id,
+            ranks=tuple(ranks[i] for i in range(len(case.responses))),
+            presentation_order=vote.presentation_order,
+            repeat=repeat,
+        )
+    for failed in comparison.votes:
+        if isinstance(failed, Failure):
+            yield Verdict(case.id, repeat=repeat, reason=failed.message)
+
+
+# ---- verdicts on disk
+
+
+class VerdictFile:
+    """The verdicts on one set of data by one grader, for one process at a time. Raises StoreError if it holds other verdicts.
+
+    With `restart` the existing file is renamed to "verdicts.before.jsonl".
+    """
+
+    def __init__(self, path: Path, header: dict[str, str], *, restart: bool = False) -> None:
+        self.path, self.header = path, {"redraft_verdicts": VERDICTS_SCHEMA, **header}
+        self.judged_cases: dict[tuple[str, int], JudgedCase] = {}
+        try:
+            make_folder(path.parent)
+            exists = path.exists() and path.stat().st_size > 0
+        except OSError as error:
+            raise StoreError(f"verdicts {str(path)!r} cannot be stored: {error.strerror}") from error
+        self._lines = LockedLineFile(path, "verdicts", resume=exists)
+        if exists and restart:
+            self._lines.close()
+            path.replace(path.with_suffix(".before.jsonl"))
+            self._lines = LockedLineFile(path, "verdicts")
+        try:
+            self._load() if exists and not restart else self._lines.write([json.dumps(self.header)], "nothing is in it")
+        except BaseException:
+            self._lines.close()
+            raise
+
+    def _load(self) -> None:
+        text = self.path.read_bytes().decode("utf-8", "replace")
+        for n, line in enumerate(text.splitlines(), 1):
+            try:
+                data = object_from_json(line)
+                judged = _parse_judged_case(data) if n > 1 else None
+            except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
+                raise StoreError(f"{self._lines.name}, line {n}: not a line of verdicts: {error}") from error
+            if judged:
+                self.judged_cases[judged.case, judged.repeat] = judged
+            elif data.get("redraft_verdicts") != VERDICTS_SCHEMA:
+                raise StoreError(
+                    f"{self._lines.name}: these verdicts have schema {data.get('redraft_verdicts')!r:.20}, and this release reads "
+                    f"schema {VERDICTS_SCHEMA}; move the file away and validate again"
+                )
+            elif data != self.header:
+                raise StoreError(f"{self._lines.name} are of another grader or other data: {line[:200]}")
+
+    def add(self, judged_case: JudgedCase) -> None:
+        """Store the verdicts on a case. If an outage prevented them, nothing is stored, and the case is asked again."""
+        if not judged_case.outage:
+            self.judged_cases[judged_case.case, judged_case.repeat] = judged_case
+            self._lines.write(
+                [json.dumps(asdict(judged_case))], f"{len(self.judged_cases)} verdicts are stored; the same command resumes"
+            )
+
+    def verdicts(self, cases: Iterable[str]) -> list[Verdict]:
+        """Return all verdicts on these cases."""
+        wanted = set(cases)
+        return [v for (case, _), judged in sorted(self.judged_cases.items()) if case in wanted for v in judged.verdicts]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lines.close()
+
+
+def _parse_judged_case(data: Mapping[str, Any]) -> JudgedCase:
+    """Return the case in a line that `add` wrote."""
+    stop_reason = data["stop_reason"] and StopReason(data["stop_reason"])
+    verdicts = tuple(_parse_verdict(**v) for v in data["verdicts"])
+    return JudgedCase(str(data["case"]), int(data["repeat"]), verdicts, unpack(Usage, data["usage"]), data["outage"], stop_reason)
+
+
+def _parse_verdict(*, scores: list[Any], presentation_order: list[int], ranks: list[int] | None, **fields: Any) -> Verdict:
+    if not all(s is None or (type(s) in {int, float} and 0 <= s <= 1) for s in scores):
+        raise ValueError(f"scores must be numbers in [0, 1] or null, got {scores!r}")
+    return Verdict(
+        scores=tuple(scores), presentation_order=tuple(presentation_order), ranks=None if ranks is None else tuple(ranks), **fields
+    )

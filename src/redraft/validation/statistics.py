@@ -1,7 +1,7 @@
-"""The measures of agreement: pure functions over plain sequences.
+"""Statistics of agreement: pure functions over plain sequences.
 
-What cannot be known is None: no data, too little of it, or input that does not vary where the measure divides by its
-variation. Never 0, never NaN, and no warning of a library gets out. Nothing here knows of cases, verdicts or graders.
+An unknown result is None: no data, too little of it, or input without variation if the measure divides by it. It is never 0 and
+never NaN, and no library warning escapes. Nothing here knows cases, verdicts or graders.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from math import ceil, floor, isfinite, sqrt
 from statistics import NormalDist, fmean
@@ -23,15 +22,8 @@ OptionalNumber: TypeAlias = float | None
 MAX_UNKNOWN_SHARE = 0.05  # of the resamples of a bootstrap
 
 
-class MeasuredValue(NamedTuple):
-    """A measured value, None if it cannot be known, and how many rows it was measured on."""
-
-    value: float | None
-    n: int
-
-
 class LabelScores(NamedTuple):
-    """How well one label was told: shares in [0, 1] or None, and how many rows truly have it."""
+    """Precision, recall and F1 of one label, in [0, 1] or None, and how many rows truly have it."""
 
     precision: float | None
     recall: float | None
@@ -39,20 +31,10 @@ class LabelScores(NamedTuple):
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Correlations:
-    """Each in [-1, 1] or None, over `n` pairs."""
-
-    pearson: float | None
-    spearman: float | None
-    kendall: float | None
-    n: int
-
-
 def wilson_interval(successes: float, n: int, level: float = 0.95) -> tuple[float, float] | None:
-    """The score interval of a share (Wilson 1927), in [0, 1]; None without rows. `right` may count halves."""
+    """Return the score interval of a proportion (Wilson 1927), in [0, 1]; None without rows. `successes` may count halves."""
     if not 0 <= successes <= n:
-        raise ConfigError(f"right must be from 0 to n={n}, got {successes!r}")
+        raise ConfigError(f"successes must be from 0 to n={n}, got {successes!r}")
     z = NormalDist().inv_cdf(0.5 + _check_level(level) / 2)
     if n == 0:
         return None
@@ -63,12 +45,12 @@ def wilson_interval(successes: float, n: int, level: float = 0.95) -> tuple[floa
 
 
 def precision_recall_f1(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> dict[Hashable, LabelScores]:
-    """The rates of each label in either sequence, and under "macro" their plain means (van Rijsbergen 1979).
+    """Return the rates of each label in either sequence, and under "macro" their plain means (van Rijsbergen 1979).
 
-    None in `said` is unreadable: never right, counted in recall, in no precision. Rows without a truth are left out. A
-    label that was never said has no precision, one that is never true no recall; a mean with such a part is None.
+    None in `predicted` is unreadable: never right, counted in recall, in no precision. Rows without a truth are left out. A
+    label that is never predicted has no precision, one that is never true no recall; a mean with such a part is None.
     """
-    rows = [(true, told) for true, told in _zip_columns(truth, predicted) if true is not None]
+    rows = [(true, guess) for true, guess in _zip_columns(truth, predicted) if true is not None]
     labels = dict.fromkeys(label for row in rows for label in row if label is not None)
     if "macro" in labels:
         raise ConfigError("a label cannot be called 'macro': that is what the means are called")
@@ -78,9 +60,9 @@ def precision_recall_f1(truth: Sequence[Hashable], predicted: Sequence[Hashable]
 
 
 def _label_scores(rows: Sequence[tuple[Hashable, Hashable]], label: Hashable) -> LabelScores:
-    right = sum(true == told == label for true, told in rows)
-    true, told = sum(row[0] == label for row in rows), sum(row[1] == label for row in rows)
-    return LabelScores(_ratio_or_none(right, told), _ratio_or_none(right, true), _ratio_or_none(2 * right, true + told), true)
+    right = sum(true == guess == label for true, guess in rows)
+    true, guessed = sum(row[0] == label for row in rows), sum(row[1] == label for row in rows)
+    return LabelScores(_ratio_or_none(right, guessed), _ratio_or_none(right, true), _ratio_or_none(2 * right, true + guessed), true)
 
 
 def cohen_kappa(
@@ -90,11 +72,14 @@ def cohen_kappa(
     *,
     missing: str | None = None,
 ) -> float | None:
-    """Chance-corrected agreement of two raters, at most 1 (Cohen 1960; `weights` "linear" or "quadratic": Cohen 1968).
+    """Return the chance-corrected agreement of two raters, at most 1 (Cohen 1960), optionally weighted (Cohen 1968).
 
-    Pairs with None on either side are left out (`known` counts the others), or with `missing="category"` None is a
-    category of its own. None when both say one and the same thing throughout; 0 where only one of them does: that is
-    what chance gives. With weights the categories stand in their sorted order.
+    kappa = 1 - (sum of w_ij o_ij) / (sum of w_ij e_ij), where o_ij counts the rows rated i by `a` and j by `b`, and e_ij is
+    the count expected if the two were independent. w_ij is 1 for i != j; with `weights` "linear" or "quadratic" it is
+    |i - j| or (i - j)**2 for the positions of the two categories in sorted order.
+
+    Pairs with None on either side are left out; with `missing="category"` None is a category of its own. The result is None
+    if both raters use one and the same category throughout, and 0 if only one of them uses a single category.
     """
     if weights not in {None, "linear", "quadratic"}:
         raise ConfigError(f"weights must be None, 'linear' or 'quadratic', got {weights!r}")
@@ -104,30 +89,29 @@ def cohen_kappa(
     categories = {label for pair in pairs for label in pair}
     if len(categories) < 2:
         return None
-    code = {label: i for i, label in enumerate(_order_labels(categories, strict=weights is not None))}
-    coded = [[code[pair[side]] for pair in pairs] for side in (0, 1)]
-    with _import_library("sklearn").config_context(skip_parameter_validation=True, assume_finite=True):  # both are ours
-        return _finite_or_none(_import_library("sklearn.metrics").cohen_kappa_score, *coded, weights=weights)
+    position = {label: i for i, label in enumerate(_sorted_labels(categories) if weights else categories)}
+    power = {"linear": 1, "quadratic": 2}.get(weights or "", 0)
+
+    def disagreement(x: Hashable, y: Hashable) -> int:
+        return abs(position[x] - position[y]) ** power if x != y else 0
+
+    first, second = (Counter(pair[side] for pair in pairs) for side in (0, 1))
+    observed = sum(n * disagreement(x, y) for (x, y), n in Counter(pairs).items())
+    expected = sum(n * k * disagreement(x, y) for x, n in first.items() for y, k in second.items()) / len(pairs)
+    return 1 - observed / expected
 
 
-def count_known(*columns: Sequence[Any]) -> int:
-    """How many rows of equally long sequences hold no None: what the measures that leave such rows out are made of."""
-    return sum(None not in row for row in _zip_columns(*columns))
-
-
-def _order_labels(labels: Iterable[Any], *, strict: bool) -> list[Any]:
+def _sorted_labels(labels: Iterable[Any]) -> list[Any]:
     try:
         return sorted(labels)
     except TypeError as error:
-        if strict:
-            raise ConfigError(f"weights need labels that can be put in order: {error}") from error
-        return list(labels)
+        raise ConfigError(f"weights need labels that can be sorted: {error}") from error
 
 
 def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float | None:
-    """Chance-corrected agreement of several raters (Fleiss 1971). A row holds the labels that one item got.
+    """Return the chance-corrected agreement of several raters (Fleiss 1971). A row holds the labels of one item.
 
-    None unless all rows hold the same number of labels, two at least; and when there is but one label throughout.
+    None unless all rows hold the same number of labels, at least two, and if there is only one label throughout.
     """
     sizes = {len(row) for row in ratings}
     if len(sizes) != 1 or max(sizes) < 2 or any(label is None for row in ratings for label in row):
@@ -143,13 +127,14 @@ def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float | None:
 
 
 def krippendorff_alpha(ratings: Sequence[Sequence[OptionalNumber]], level: str = "nominal") -> float | None:
-    """Krippendorff's alpha, at most 1, `level` "nominal", "ordinal" or "interval".
+    """Return Krippendorff's alpha, at most 1; `level` is "nominal", "ordinal" or "interval".
 
-    K. Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011): one minus the disagreement within items over that
-    of all ratings with each other. A row holds the ratings of one item: raters need not be the same from item to item, nor
-    as many.
+    K. Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011): one minus the disagreement within items divided by
+    that of all ratings with each other. A row holds the ratings of one item; raters may differ from item to item in person and
+    number.
 
-    None is no rating; items with fewer than two ratings say nothing. None when no item is left, or all ratings are equal.
+    None in a row is a missing rating; items with fewer than two ratings are left out. The result is None if no item is left,
+    or all ratings are equal.
     """
     if level not in {"nominal", "ordinal", "interval"}:
         raise ConfigError(f"level must be 'nominal', 'ordinal' or 'interval', got {level!r}")
@@ -166,10 +151,10 @@ def krippendorff_alpha(ratings: Sequence[Sequence[OptionalNumber]], level: str =
 
 
 def _positions(counts: Counter[float], level: str) -> dict[float, float]:
-    """Where each rating stands on its scale.
+    """Return the position of each rating on its scale.
 
-    The squared distance of two ordinal values, (n_c / 2 + ... + n_k / 2)**2 in the ratings counted between them, is that of
-    their mean ranks. An interval scale is brought to at most 1, so that no square overflows.
+    The squared distance of two ordinal values, (n_c / 2 + ... + n_k / 2)**2 with the ratings counted between them, is that of
+    their mean ranks. An interval scale is divided by its largest value, so that no square overflows.
     """
     if level == "ordinal":
         ranks, below = {}, 0
@@ -182,39 +167,31 @@ def _positions(counts: Counter[float], level: str) -> dict[float, float]:
 
 
 def _unlike_pairs(values: Sequence[float]) -> float:
-    """The ordered pairs of unlike values, for each value beside another."""
+    """Return the number of ordered pairs of different values, divided by n - 1."""
     n = len(values)
     return (n * n - sum(count * count for count in Counter(values).values())) / (n - 1)
 
 
 def _squared_distances(values: Sequence[float]) -> float:
-    """The squared distances of all ordered pairs, for each value beside another."""
+    """Return the sum of squared distances of all ordered pairs, divided by n - 1."""
     n, middle = len(values), sum(values) / len(values)
     return 2 * n * sum((value - middle) * (value - middle) for value in values) / (n - 1)
 
 
-def correlations(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> Correlations:
-    """Pearson's r (1895), Spearman's rho (1904) and Kendall's tau-b (1945) of the pairs without None.
-
-    None when one side does not vary. Two pairs always lie on a line: they have a tau, but neither r nor rho.
-    """
-    return Correlations(pearson(x, y), spearman(x, y), kendall(x, y), count_known(x, y))
-
-
 def pearson(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float | None:
-    """Pearson's r alone; see `correlations`."""
+    """Return Pearson's r (1895) of the pairs without None; None for fewer than three, or if one side does not vary."""
     pairs = _complete_rows(x, y)
     return _pearson_r(*zip(*pairs, strict=True)) if len(pairs) > 2 and _all_vary(pairs) else None
 
 
 def spearman(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float | None:
-    """Spearman's rho alone: r of the ranks, ties sharing their mean rank; see `correlations`."""
+    """Return Spearman's rho (1904): r of the ranks, where ties share their mean rank. None as for `pearson`."""
     pairs = _complete_rows(x, y)
     return _pearson_r(*map(_mean_ranks, zip(*pairs, strict=True))) if len(pairs) > 2 and _all_vary(pairs) else None
 
 
 def kendall(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float | None:
-    """Kendall's tau-b alone; see `correlations`."""
+    """Return Kendall's tau-b (1945) of the pairs without None; None for fewer than two, or if one side does not vary."""
     pairs = _complete_rows(x, y)
     if len(pairs) < 2 or not _all_vary(pairs):
         return None
@@ -231,49 +208,49 @@ def _mean_ranks(column: Any) -> Any:
 
 def partial_rank_correlation(
     x: Sequence[OptionalNumber], y: Sequence[OptionalNumber], control: Sequence[OptionalNumber]
-) -> MeasuredValue:
-    """Spearman's correlation of x and y with `given` held fixed, in [-1, 1] (the partial of Yule 1907 on ranks).
+) -> float | None:
+    """Return Spearman's correlation of x and y with `control` held fixed, in [-1, 1] (Yule 1907, on ranks).
 
-    Rows with None are left out. None with fewer than four rows, or when `given` or nothing varies, or settles a side.
+    Rows with None are left out. None for fewer than four rows, if a side does not vary, or if `control` determines one.
     """
     rows = _complete_rows(x, y, control)
     if len(rows) < 4 or not _all_vary(rows):
-        return MeasuredValue(None, len(rows))
+        return None
     a, b, c = zip(*rows, strict=True)
     a, b, c = map(_mean_ranks, (a, b, c))
     ab, ac, bc = _pearson_r(a, b), _pearson_r(a, c), _pearson_r(b, c)
-    if ab is None or ac is None or bc is None or (left := (1 - ac * ac) * (1 - bc * bc)) < 1e-12:
-        return MeasuredValue(None, len(rows))
-    return MeasuredValue(max(-1.0, min(1.0, (ab - ac * bc) / sqrt(left))), len(rows))
+    if ab is None or ac is None or bc is None or (remaining := (1 - ac * ac) * (1 - bc * bc)) < 1e-12:
+        return None
+    return max(-1.0, min(1.0, (ab - ac * bc) / sqrt(remaining)))
 
 
 def brier_score(probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber]) -> float | None:
-    """The mean squared distance of a probability from what came, 0 (best) to 1 (Brier 1950, for two outcomes)."""
+    """Return the mean squared distance of a probability from the outcome, 0 (best) to 1 (Brier 1950, for two outcomes)."""
     rows = _forecast_rows(probabilities, outcomes)
-    return fmean((p - came) ** 2 for p, came in rows) if rows else None
+    return fmean((p - outcome) ** 2 for p, outcome in rows) if rows else None
 
 
 def expected_calibration_error(
     probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber], bins: int = 10
 ) -> float | None:
-    """The expected calibration error, 0 (best) to 1: the mean gap of `reliability`, by rows (Guo et al. 2017)."""
+    """Return the expected calibration error, 0 (best) to 1: the mean gap of `reliability_bins`, by rows (Guo et al. 2017)."""
     table = reliability_bins(probabilities, outcomes, bins)
-    return sum(n * abs(said - came) for said, came, n in table) / sum(n for *_, n in table) if table else None
+    return sum(n * abs(mean - share) for mean, share, n in table) / sum(n for *_, n in table) if table else None
 
 
 def reliability_bins(
     probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber], bins: int = 10
 ) -> list[tuple[float, float, int]]:
-    """(mean probability, share that came true, n) of each bin that holds something, lowest first.
+    """Return (mean probability, share of positive outcomes, n) of each bin that is not empty, lowest first.
 
-    The bins are equally wide and hold their upper end (Guo et al. 2017). Rows with None are left out.
+    The bins are equally wide and include their upper end (Guo et al. 2017). Rows with None are left out.
     """
     if bins < 1:
         raise ConfigError(f"bins must be at least 1, got {bins!r}")
     held: dict[int, list[tuple[float, ...]]] = {}
     for row in _forecast_rows(probabilities, outcomes):
         held.setdefault(max(0, ceil(row[0] * bins) - 1), []).append(row)
-    return [(fmean(p for p, _ in rows), fmean(came for _, came in rows), len(rows)) for _, rows in sorted(held.items())]
+    return [(fmean(p for p, _ in rows), fmean(outcome for _, outcome in rows), len(rows)) for _, rows in sorted(held.items())]
 
 
 def bootstrap_interval(
@@ -284,12 +261,12 @@ def bootstrap_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[float, float] | None:
-    """The percentile interval of a statistic over rows drawn anew (Efron 1979). Equal seeds give equal intervals.
+    """Return the percentile interval of a statistic over resampled rows (Efron 1979). Equal seeds give equal intervals.
 
-    None with fewer than two rows, or when the statistic is None for the rows or for more than 5 % of the draws.
+    None for fewer than two rows, or if the statistic is None for the rows or for more than 5 % of the samples.
     """
     if samples < 1:
-        raise ConfigError(f"times must be at least 1, got {samples!r}")
+        raise ConfigError(f"samples must be at least 1, got {samples!r}")
     tail = (1 - _check_level(level)) / 2
     if len(rows) < 2 or statistic(rows) is None:
         return None
@@ -308,28 +285,22 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def noise_sigma(repeats: Sequence[Sequence[OptionalNumber]]) -> float | None:
-    """The pooled standard deviation of repeated looks at the same case, in the unit of the scores.
+    """Return the pooled standard deviation of repeated scores of the same case, in the unit of the scores.
 
-    Sums of squares over degrees of freedom, both within cases (Fisher 1925). None when no case has two looks.
+    Sums of squares over degrees of freedom, both within cases (Fisher 1925). None if no case has two scores.
     """
-    cases = [[_check_finite(look) for look in case if look is not None] for case in repeats]
+    cases = [[_check_finite(score) for score in case if score is not None] for case in repeats]
     cases = [case for case in cases if len(case) > 1]
-    squares = sum((look - fmean(case)) ** 2 for case in cases for look in case)
+    squares = sum((score - fmean(case)) ** 2 for case in cases for score in case)
     return sqrt(squares / sum(len(case) - 1 for case in cases)) if cases else None
 
 
-def mean_bias(predicted: Sequence[OptionalNumber], truth: Sequence[OptionalNumber]) -> MeasuredValue:
-    """mean(said - truth) over the rows where both are known, in their unit; above 0: too lenient."""
-    rows = _complete_rows(predicted, truth)
-    return MeasuredValue(fmean(told - true for told, true in rows) if rows else None, len(rows))
-
-
-# --- what they share ----------------------------------------------------------------------------------------------------
+# ---- shared
 
 
 def check_dependencies() -> None:
-    """Raises ConfigError when a library that measures need is not installed: better now than after everything was asked."""
-    for name in ("numpy", "scipy.stats", "sklearn.metrics"):
+    """Raise ConfigError if a library that the statistics need is not installed. Called before anything is paid for."""
+    for name in ("numpy", "scipy.stats"):
         _import_library(name)
 
 
@@ -341,7 +312,7 @@ def _import_library(name: str) -> Any:
 
 
 def _finite_or_none(measure: Callable[..., Any], *args: Any, **kwargs: Any) -> float | None:
-    """What a library's measure gives, None for NaN; its warnings stay here."""
+    """Return what a library's measure returns, and None for NaN; its warnings are suppressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         value = float(measure(*args, **kwargs))
@@ -366,9 +337,9 @@ def _check_finite(value: float) -> float:
 
 def _forecast_rows(probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber]) -> list[tuple[float, ...]]:
     rows = _complete_rows(probabilities, outcomes)
-    for p, came in rows:
-        if not 0 <= p <= 1 or came not in {0, 1}:
-            raise ConfigError(f"a probability is in [0, 1] and an outcome 0 or 1, got {p!r} and {came!r}")
+    for p, outcome in rows:
+        if not 0 <= p <= 1 or outcome not in {0, 1}:
+            raise ConfigError(f"a probability is in [0, 1] and an outcome 0 or 1, got {p!r} and {outcome!r}")
     return rows
 
 

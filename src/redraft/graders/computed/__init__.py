@@ -1,6 +1,6 @@
-"""Graders that compute: they ask no model (`embedding` asks an endpoint for vectors), and say the same thing every time.
+"""Computed graders: they ask no model (`embedding` asks an endpoint for vectors) and give the same feedback every time.
 
-Listing them loads none of them. No reason or action of theirs quotes the reference.
+Listing them loads none of them. None of their reasons and actions quotes the reference.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .arguments import parse_options
 
 
 def _lazy_factory(module: str, kind: str) -> Callable[[str], Any]:
-    """A maker that loads the module when it is asked, and reads the options; with any, they are part of the grader's name."""
+    """Return a `make` that loads the module when it is called. Options become part of the grader's name."""
 
     def make(argument: str) -> Any:
         cls = getattr(import_module(f".{module}", __package__), kind)
@@ -41,7 +41,9 @@ def _code_entry(name: str, about: str, make: Callable[[str], Any], task_fields: 
 
 COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
     _code_entry(
-        "answered", "is an answer at all: not empty, no bare full stop, no mere opener", _lazy_factory("no_answer", "Answered")
+        "answered",
+        "is an answer at all: not empty, a full stop or a mere opener",
+        _lazy_factory("no_answer", "AnswerPresence"),
     ),
     _code_entry("bleu", "BLEU against the reference", _lazy_factory("overlap", "Bleu"), "reference"),
     _code_entry(
@@ -56,11 +58,11 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "the share of quotes and cited passages that the context supports",
         _lazy_factory("citations", "Citations"),
         "context",
-        "citations:words=6",
+        "citations:min_words=6",
     ),
     _code_entry(
         "embedding",
-        "cosine with the reference by an embedding endpoint (calls of that endpoint, no chat model)",
+        "cosine with the reference by an embedding endpoint (calls that endpoint, no chat model)",
         _make_embedding,
         "reference",
         "embedding:openai:text-embedding-3-small",
@@ -68,10 +70,10 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
     _code_entry(
         "exact", "equal to the reference", _lazy_factory("exact", "Exact"), "reference", "exact:case=false,punctuation=false"
     ),
-    _code_entry("fuzzy", "likeness of characters with the reference", _lazy_factory("overlap", "Fuzzy"), "reference"),
+    _code_entry("fuzzy", "similarity of characters with the reference", _lazy_factory("overlap", "Fuzzy"), "reference"),
     _code_entry(
         "fuzzy_on_topic",
-        "likeness of the sentences on the reference's topic, whatever case and punctuation",
+        "similarity of the sentences on the reference's topic, ignoring case and punctuation",
         _lazy_factory("overlap", "FuzzyOnTopic"),
         "reference",
     ),
@@ -85,7 +87,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
     _code_entry("math", "the final answer equals the reference as mathematics", _lazy_factory("math_answer", "Math"), "reference"),
     _code_entry(
         "numeric",
-        "the number it comes to is the reference's",
+        "the final number equals the reference's",
         _lazy_factory("numeric", "Numeric"),
         "reference",
         "numeric:relative=0.01,pick=only",
@@ -100,7 +102,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "readability",
         "Flesch-Kincaid grade within a range, for English",
         _lazy_factory("readability", "Readability"),
-        example="readability:most=8",
+        example="readability:max_grade=8",
     ),
     _code_entry("repetition", "does not repeat itself", _lazy_factory("repetition", "Repetition"), example="repetition:n=6"),
     _code_entry("rouge", "ROUGE against the reference", _lazy_factory("overlap", "Rouge"), "reference", "rouge:kind=rouge2"),

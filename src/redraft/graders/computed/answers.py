@@ -60,7 +60,7 @@ MAX_CONTEXT_WORDS = 3  # before a list and after it
 
 
 def boxed_answers(text: str) -> list[str]:
-    r"""What stands in \boxed{...} and \fbox{...}, braces counted; of nested ones, the innermost."""
+    r"""Return the contents of \boxed{...} and \fbox{...}, with balanced braces; of nested ones, the innermost."""
     found: list[str] = []
     opened: list[tuple[int, bool]] = []
     for brace in _BRACE.finditer(text):
@@ -99,12 +99,12 @@ def _first_group(match: re.Match[str]) -> str:
 
 
 def formulas(text: str) -> list[str]:
-    """What stands between dollar signs or LaTeX's brackets."""
+    """Return the contents of dollar signs or LaTeX's brackets."""
     return [_first_group(m) for m in _MATH.finditer(text)]
 
 
 def choices(text: str) -> set[str]:
-    """The letters A-J that a text commits itself to: marked, the only thing said, or at the head of a line ("B) ...")."""
+    """Return the letters A-J that a text chooses: marked, alone, or at the start of a line ("B) ...")."""
     found = {m[1] for piece in marked_answers(text) if (m := _CHOICE.match(piece))}
     return found or {next(filter(None, m.groups())) for m in _CHOICE_LINE.finditer(text)}
 
@@ -117,18 +117,18 @@ def numbers(text: str) -> list[Number]:
 
     Thousands may be grouped by commas, apostrophes or thin spaces; 1.5e3, 1.5 x 10^3, 3/4, 1 3/4, \u00bd and 5km are read, in
     the digits of any script; a minus may be Unicode's. 1,2,3 and (1,2) are several. What can be read in two ways (3,14 or
-    1.2.3) is no number.
+    1.2.3) is not a number.
     """
     return [number for run in number_runs(text) for number in run]
 
 
 def number_runs(text: str) -> list[list[Number]]:
-    """The numbers in a text, those of a list together: 1, 2 and 3; 3-5; x = 1, y = 2; 3 apples and 4 pears."""
+    """Return the numbers in a text, those of a list together: 1, 2 and 3; 3-5; x = 1, y = 2; 3 apples and 4 pears."""
     return [run.numbers for run in _find_runs(_with_ascii_digits(text))]
 
 
 def number_list(text: str) -> list[Number]:
-    """The numbers of a text that is a list of numbers, with a word or two around it at most; none for any other text."""
+    """Return the numbers of a text that is a list of numbers with at most a word or two around it; none for any other text."""
     text = _with_ascii_digits(text)
     found = _find_runs(text)
     if len(found) != 1 or len(found[0].numbers) < 2:
@@ -147,7 +147,7 @@ class _NumberRun:
 
 
 def _find_runs(text: str) -> list[_NumberRun]:
-    """The lists of numbers in a text; a number that stands alone is a list of one."""
+    """Return the lists of numbers in a text; a single number is a list of one."""
     runs: list[_NumberRun] = []
     for found in _TOKEN.finditer(text):
         if not (values := _parse_numbers(found)):
@@ -168,7 +168,7 @@ def _with_ascii_digits(text: str) -> str:
 
 
 def _parse_numbers(match: re.Match[str]) -> list[Number]:
-    """The numbers in what looks like one: several where slashes or commas can only part them."""
+    """Return the numbers in what looks like one: several if slashes or commas can only separate them."""
     digits = (match["chain"] or match["digits"] or "0").rstrip(_TRAILING_CHARS)
     if _GROUPED_DIGITS.fullmatch(digits):
         digits = re.sub(r"[^\d.]", "", digits)
@@ -188,7 +188,7 @@ def _is_bracketed(match: re.Match[str]) -> bool:
 
 
 def _apply_scale(value: Fraction, match: re.Match[str]) -> Fraction:
-    """The number with what stands behind its digits: a power of ten, a denominator, a vulgar fraction."""
+    """Return the number with what follows its digits: a power of ten, a denominator, a vulgar fraction."""
     if match["over"]:
         return value / int(match["over"])
     if match["vulgar"]:

@@ -1,6 +1,6 @@
-"""Options on a command line, "name:key=value,key=value", read into the fields of a frozen dataclass by their types.
+"""Options in a spec, "name:key=value,key=value", parsed into the fields of a frozen dataclass by their types.
 
-It knows no grader: what a value may be beyond its type, a grader's own `__post_init__` says.
+Nothing here knows a grader: its `__post_init__` checks values beyond their types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SEPARATOR = "|"  # between the texts of one value
 
 
 def parse_options(cls: type[T], argument: str) -> T:
-    """An instance with the options in `argument` ("" for none). Raises ConfigError naming what is allowed."""
+    """Return an instance with the options in `argument` ("" for none). Raises ConfigError naming what is allowed."""
     hints = get_type_hints(cls)
     allowed = {f.name: hints[f.name] for f in fields(cls) if f.name != "name"}  # type: ignore[arg-type]
     return cls(**dict(_parse_option(pair, allowed) for pair in _option_pairs(argument)))
@@ -35,7 +35,7 @@ def _parse_option(pair: str, allowed: dict[str, Any]) -> tuple[str, Any]:
         near = checks.closest_names(key, allowed, 1)
         hint = f"did you mean {near[0]}={_format_hint(allowed[near[0]])}? " if near else ""
         known = ", ".join(f"{name}={_format_hint(hint)}" for name, hint in allowed.items()) or "none"
-        raise ConfigError(f"{checks.format_value(pair.strip())} is no option; {hint}there are: {known}")
+        raise ConfigError(f"{checks.format_value(pair.strip())} is not an option; {hint}there are: {known}")
     return key, _parse_value(key, value, allowed[key])
 
 
@@ -69,7 +69,7 @@ def _parse_number(key: str, text: str, kind: Callable[[str], Any]) -> Any:
 
 
 def _format_hint(hint: Any) -> str:
-    """How a value of this type is written, in words."""
+    """Return how a value of this type is written, in words."""
     if get_origin(hint) is Literal:
         return "|".join(map(str, get_args(hint)))
     if get_origin(hint) in (Union, types.UnionType):
@@ -80,13 +80,13 @@ def _format_hint(hint: Any) -> str:
 
 
 def check_number(name: str, value: Any, low: float, high: float = float("inf"), *, whole: bool = False) -> None:
-    """Raises ConfigError for what is no number in [low, high]."""
+    """Raise ConfigError for anything but a number in [low, high]."""
     if not checks.is_number(value) or (whole and not isinstance(value, int)) or not low <= value <= high:
         bounds = f">= {low:g}" if high == float("inf") else f"in [{low:g}, {high:g}]"
         raise checks.invalid_argument(name, f"a {'whole number' if whole else 'number'} {bounds}", value)
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Raises ConfigError for what is none of the choices."""
+    """Raise ConfigError for anything but one of the choices."""
     if not isinstance(value, str | int | None) or value not in choices:
         raise checks.invalid_argument(name, " or ".join(map(repr, choices)), value)

@@ -1,4 +1,4 @@
-"""Whether what an answer quotes and cites stands in the context."""
+"""Whether the context contains what an answer quotes and cites."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ...core.records import Candidate, Feedback, Task
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from .arguments import check_number
@@ -26,12 +27,13 @@ _MARKER = re.compile(r"\[([^\[\]\n]{1,60})\]")
 _SENTENCE = re.compile(r"[^.!?\n\u3002]*[.!?\n\u3002]?(?:[ \t]*\[[^\[\]\n]{1,60}\])*")
 
 
+@fingerprint_name("citations")
 @with_limit
 @dataclass(frozen=True)
 class Citations:
     """The share of different citations in the answer that the context supports; 0 for an answer that cites nothing.
 
-    A quoted stretch of at least `words` words is a citation: it must stand in the context, whatever its case, white
+    A quoted stretch of at least `min_words` words is a citation: it must stand in the context, whatever its case, white
     space and punctuation; with `tolerance` (0 to 0.5) that share of its characters may differ. A marker such as [1] or
     [Smith 2020] is one where the context labels a passage so: at least half of the content words of its sentence
     must stand in that passage. A number in brackets that the context does not label is a source that does not exist,
@@ -46,11 +48,11 @@ class Citations:
     needs = ("context",)
 
     def __post_init__(self) -> None:
-        check_number("words", self.min_words, 1, 1000, whole=True)
+        check_number("min_words", self.min_words, 1, 1000, whole=True)
         check_number("tolerance", self.tolerance, 0, 0.5)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """From 0 to 1. Raises ConfigError for a task without context."""
+        """Return a score from 0 to 1. Raises ConfigError for a task without context."""
         return await asyncio.to_thread(self._check, candidate.text, context_of(task, self.name))
 
     def _check(self, answer: str, context: str) -> Feedback:
@@ -76,7 +78,7 @@ class Citations:
 
 
 def _normalise(text: str) -> str:
-    """Words in small letters with single spaces."""
+    """Return the words in lower case with single spaces."""
     return " ".join(text[a:b].casefold() for a, b in texts.words(text))
 
 
@@ -87,7 +89,7 @@ def _fuzzy_contains(quote: str, plain: str, tolerance: float) -> bool:
 
 
 def passages(context: str) -> Mapping[str, set[str]]:
-    """The words of what follows each label, up to the next one."""
+    """Return the words that follow each label, up to the next one."""
     found: dict[str, set[str]] = {}
     pieces = _MARKER.split(context)
     for label, passage in zip(pieces[1::2], pieces[2::2], strict=True):
@@ -103,8 +105,8 @@ def _check_labels(answer: str, passage_words: Mapping[str, set[str]]) -> Iterato
         if not counted:
             continue
         bare = _MARKER.sub(" ", sentence)
-        said = Counter(content_words([bare[a:b].casefold() for a, b in texts.words(bare)]))
+        content = Counter(content_words([bare[a:b].casefold() for a, b in texts.words(bare)]))
         sentence_shown = " ".join(bare.split())[:200]
         for label in dict.fromkeys(counted):
-            supported = sum(said[word] for word in said.keys() & passage_words.get(label, set()))
-            yield f"{sentence_shown} [{label}]", bool(said) and supported * 2 >= said.total()
+            supported = sum(content[word] for word in content.keys() & passage_words.get(label, set()))
+            yield f"{sentence_shown} [{label}]", bool(content) and supported * 2 >= content.total()

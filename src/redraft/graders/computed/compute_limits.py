@@ -1,4 +1,4 @@
-"""Computed grades that no text can hold up: what is short is graded at once, the rest in a worker that is stopped at a limit.
+"""Computed grades with a limit: short texts are graded at once, long ones in a worker process that is stopped after a time.
 
 A grade that takes too long is unknown: `ComputeLimitError`.
 """
@@ -15,38 +15,39 @@ from typing import Any, TypeVar
 from ...compute import IN_PROCESS, run
 from ...core.records import Candidate, Feedback, Task
 from ...core.serialize import pack, unpack
+from ...own_code import is_own
 from ...protocols import JudgeClient
 
 G = TypeVar("G", bound=type)
 
 
 def with_limit(kind: G) -> G:
-    """The class of graders with a `grade` that works on long texts in a worker.
+    """Return the class with a `grade` method that grades long texts in a worker process.
 
-    A subclass from elsewhere works in this process: it is its author's business.
+    A user's subclass grades in this process, without a limit.
     """
     grade = kind.grade  # type: ignore[attr-defined]
 
     @wraps(grade)
     async def limited_grade(self: Any, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         size = len(candidate.display_text) + len(task.reference or "") + len(task.context or "")
-        if size <= IN_PROCESS or not type(self).__module__.startswith(f"{__package__}."):
+        if size <= IN_PROCESS or not is_own(type(self)):
             return await grade(self, task, candidate, ask)  # type: ignore[no-any-return]
-        read = pack(task if getattr(self, "reads_metadata", False) else replace(task, metadata={}))
+        packed_task = pack(task if getattr(self, "reads_metadata", False) else replace(task, metadata={}))
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
-        what = f"{self.name} could not be computed"
-        told = pack(Candidate(0, candidate.text, tool_calls=candidate.tool_calls))
-        found: Feedback = unpack(
-            Feedback, await run(_grade_in_worker, *_class_path(self), settings, read, told, failure_text=what, text_length=size)
-        )
-        return found
+        failure = f"{self.name} could not be computed"
+        packed_candidate = pack(Candidate(0, candidate.text, tool_calls=candidate.tool_calls))
+        arguments = (*_class_path(self), settings, packed_task, packed_candidate)
+        graded = await run(_grade_in_worker, *arguments, failure_text=failure, text_length=size)
+        feedback: Feedback = unpack(Feedback, graded)
+        return feedback
 
     kind.grade = limited_grade  # type: ignore[attr-defined]
     return kind
 
 
 async def compute_with_limit(function: Callable[..., Any], *texts: str, name: str) -> Any:
-    """What a function computes of texts, wherever that takes the event loop no time."""
+    """Call a function of texts in a thread or, for long texts, in a worker process."""
     size = sum(map(len, texts))
     if size <= IN_PROCESS:
         return await asyncio.to_thread(function, *texts)

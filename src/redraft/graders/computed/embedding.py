@@ -1,4 +1,4 @@
-"""How close an answer is to the reference in meaning, as an embedding model sees it."""
+"""How close an answer is to the reference in meaning, according to an embedding model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import orjson
 
 from ...core.records import Candidate, Feedback, Task
 from ...errors import BadResponseError, ConfigError, ModelError
+from ...jsontext import replace_lone_surrogates
 from ...models.endpoint_url import redacted_model_name
 from ...models.http_client import UNKNOWN_USAGE, fetch
-from ...models.openai_chat import Chat, replace_lone_surrogates
+from ...models.openai_chat import Chat
 from ...models.openai_responses import parse_body
 from ...models.registry import VENDORS, connect
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from .views import reference_of, score_feedback
 
@@ -23,15 +25,16 @@ EXAMPLE = "embedding:openai:text-embedding-3-small"
 CLOSER_ACTION = "Say what the expected answer says, and leave out what it does not."
 
 
+@fingerprint_name("embedding")
 @dataclass(frozen=True, repr=False)
 class Embedding:
-    """The cosine of the answer's and the reference's vectors; a negative one is 0, which the reason then says.
+    """The cosine of the answer's and the reference's vectors; a negative one counts as 0, and the reason says so.
 
-    `endpoint` is named like a chat model: "openai:NAME", "ollama:NAME", "http://host:port/v1#NAME"; it is asked once for
-    each answer, at /v1/embeddings, and finds its key as chat models do. It calls no chat model, so it counts as free in a
-    plan; what the endpoint charges is in no budget. A text that was written to be close to everything gets a high score:
-    an embedding model can be fooled, so don't let this grader alone decide about answers that are not to be trusted.
-    Reads `reference`. Raises ModelError where the endpoint fails.
+    `endpoint` is named like a chat model: "openai:NAME", "ollama:NAME", "http://host:port/v1#NAME"; it is called once for each
+    answer, at /v1/embeddings, and finds its key as chat models do. It calls no chat model, so plans treat it as free, and no
+    budget includes what the endpoint charges. A text written to be close to everything gets a high score: an embedding model
+    can be fooled, so do not let this grader alone decide about untrusted answers. Reads `reference`. Raises ModelError if the
+    endpoint fails.
     """
 
     endpoint: str
@@ -47,7 +50,7 @@ class Embedding:
         return f"{type(self).__name__}({redacted_model_name(self.endpoint)!r})"
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """max(0, cosine)."""
+        """Return max(0, cosine)."""
         if not candidate.text.strip():
             return Feedback(0.0, "the answer is empty", (CLOSER_ACTION,))
         answer, wanted = await connect_embedder(self.endpoint).embed([candidate.text, reference_of(task, self.name)])
@@ -57,14 +60,14 @@ class Embedding:
 
 
 def make_embedding(argument: str) -> Embedding:
-    """The grader of what stands after "embedding:". Raises ConfigError."""
+    """Return the grader for the text after "embedding:". Raises ConfigError."""
     if not argument:
         raise ConfigError(f"grader 'embedding' needs a model after the colon, such as {EXAMPLE!r}")
     return Embedding(argument)
 
 
 def connect_embedder(model_name: str) -> Embedder:
-    """The client of an endpoint, by the name of a model on it. Raises ConfigError."""
+    """Return the client of an endpoint, by the name of a model on it. Raises ConfigError."""
     known = None if model_name.partition(":")[0] in {*VENDORS, "local"} else connect(model_name)
     if not isinstance(known, Chat):
         shown = redacted_model_name(model_name)
@@ -74,12 +77,12 @@ def connect_embedder(model_name: str) -> Embedder:
 
 @dataclass(frozen=True)
 class Embedder:
-    """The client of an endpoint that makes vectors of texts; `chat` knows where it is and how it is asked."""
+    """Client of an embeddings endpoint; `chat` holds its address and its settings."""
 
     chat: Chat
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """A vector for each text, in their order. One call. Raises ModelError."""
+        """Return a vector for each text, in order, with one call. Raises ModelError."""
         route = self.chat.target_for("/embeddings")
         asked = {"model": self.chat.name, "input": replace_lone_surrogates(list(texts)), "encoding_format": "float"}
         try:
@@ -92,7 +95,7 @@ class Embedder:
 
 
 def parse_vectors(data: Any, count: int) -> list[list[float]]:
-    """The vectors in an answer, by their index. Raises BadResponseError for anything else."""
+    """Return the vectors in a response, sorted by index. Raises BadResponseError for anything else."""
     rows = data.get("data") if isinstance(data, dict) else None
     if not isinstance(rows, list) or len(rows) != count or not all(isinstance(row, dict) for row in rows):
         raise _bad_response(f"sent no list of {count} embeddings")
@@ -100,7 +103,7 @@ def parse_vectors(data: Any, count: int) -> list[list[float]]:
         raise _bad_response("sent embeddings that do not say which text they belong to")
     found = [row.get("embedding") for row in sorted(rows, key=lambda row: int(row["index"]))]
     if not all(isinstance(v, list) and v and all(_is_number(x) for x in v) for v in found):
-        raise _bad_response("sent an embedding that is no list of numbers")
+        raise _bad_response("sent an embedding that is not a list of numbers")
     if len({len(v) for v in found}) != 1:
         raise _bad_response("sent embeddings of different lengths")
     return found
@@ -115,7 +118,7 @@ def _bad_response(problem: str) -> BadResponseError:
 
 
 def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
-    """From -1 to 1. Raises BadResponseError for a vector of zeros, which has no direction."""
+    """Return a value from -1 to 1. Raises BadResponseError for a zero vector, which has no direction."""
     lengths = [hypot(*v) for v in (a, b)]
     if not all(isfinite(length) and length > 0 for length in lengths):
         raise _bad_response("sent an embedding without a direction")

@@ -1,4 +1,4 @@
-"""Equal to the reference, up to what an option says does not matter."""
+"""Equality with the reference, up to differences that an option allows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from itertools import groupby
 from typing import Any
 
 from ...core.records import Candidate, Feedback, Task
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from .compute_limits import with_limit
 from .views import binary_feedback, reference_of
 
 
+@fingerprint_name("exact")
 @with_limit
 @dataclass(frozen=True)
 class Exact:
-    """1 when the answer is the reference, else 0. `case`, `whitespace` and `punctuation` say what matters.
+    """1 if the answer equals the reference, else 0. `case`, `whitespace` and `punctuation` say what matters.
 
     Both are compared in Unicode's composed form (NFC). Where white space does not matter, its runs are one space and
     none is left at the ends. Reads `reference`; raises ConfigError without one.
@@ -32,7 +34,7 @@ class Exact:
     needs = ("reference",)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """1 or 0."""
+        """Return 1 or 0."""
         wanted = self._normalise(reference_of(task, self.name))
         if self._normalise(candidate.text) == wanted:
             return binary_feedback(ok=True, reason="the answer is the expected one", action="")
@@ -50,7 +52,7 @@ class Exact:
 
 
 def compose_nfc(text: str) -> str:
-    """Unicode's composed form (NFC) in linear time: `normalize` sorts a run of combining marks in quadratic time."""
+    """Return the composed form of Unicode (NFC) in linear time: `normalize` sorts a run of combining marks in quadratic time."""
     return text if text.isascii() else unicodedata.normalize("NFC", _long_mark_runs().sub(lambda run: _sort_marks(run[0]), text))
 
 
@@ -62,6 +64,6 @@ def _long_mark_runs() -> Any:
 
 
 def _sort_marks(marks: str) -> str:
-    """Marks in canonical order, each decomposed."""
+    """Return marks in canonical order, each decomposed."""
     stretches = groupby("".join(unicodedata.normalize("NFD", mark) for mark in marks), lambda mark: unicodedata.combining(mark) > 0)
     return "".join("".join(sorted(run, key=unicodedata.combining) if sortable else run) for sortable, run in stretches)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements.data import parse_json
 from .arguments import check_number
@@ -21,10 +22,11 @@ MAX_DEPTH = 64
 MISSING = object()
 
 
+@fingerprint_name("json_fields")
 @with_limit
 @dataclass(frozen=True)
 class JsonFields:
-    """The share of fields that are equal: of all in the reference or in the answer, so a field too many counts as wrong.
+    """The share of fields that are equal: of all in the reference or in the answer, so an extra field counts as wrong.
 
     A field is a path to a value that is no object and no list, or an empty one: `user.tags.0`. The whole answer must be
     JSON, bare or in one code fence; else the score is 0. `fields` limits it to these paths and what lies below them;
@@ -45,7 +47,7 @@ class JsonFields:
         object.__setattr__(self, "fields", tuple(self.fields))
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """From 0 to 1. Raises ConfigError for a reference that is no JSON or has none of the fields."""
+        """Return a score from 0 to 1. Raises ConfigError for a reference that is not JSON or has none of the fields."""
         return await asyncio.to_thread(self._compare, reference_of(task, self.name), candidate.text)
 
     def _compare(self, reference: str, answer: str) -> Feedback:
@@ -54,7 +56,7 @@ class JsonFields:
             found = self._leaves(answer)
         except ValueError as error:
             return binary_feedback(
-                ok=False, reason=f"the answer is no JSON: {str(error)[:200]}", action="Answer with JSON and nothing else."
+                ok=False, reason=f"the answer is not JSON: {str(error)[:200]}", action="Answer with JSON and nothing else."
             )
         paths = {**wanted, **found}
         wrong = [path for path in paths if not self._equal(found.get(path, MISSING), wanted.get(path, MISSING))]
@@ -90,7 +92,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _to_float(value: float) -> float:
-    """A number as float; one that is too large for any is infinite."""
+    """Return a number as a float; one that is too large is infinite."""
     try:
         return float(value)
     except OverflowError:
@@ -98,7 +100,7 @@ def _to_float(value: float) -> float:
 
 
 def iter_leaves(value: Any, path: str = "", depth: int = 0, *, ordered: bool = True) -> Iterator[tuple[str, Any]]:
-    """Every value that holds no other, with its path. Raises ValueError for JSON nested deeper than 64."""
+    """Yield every leaf with its path. Raises ValueError for JSON nested deeper than 64."""
     if depth > MAX_DEPTH:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
     if not isinstance(value, dict | list) or not value:
@@ -114,11 +116,11 @@ def _sort_values(values: list[Any]) -> list[Any]:
 
 
 def canonical_json(value: Any) -> str:
-    """The same JSON always written the same way; 1.0 as 1. Raises ValueError for what is nested too deep or no JSON."""
+    """Return the same text for the same JSON, 1.0 as 1. Raises ValueError for a value that is nested too deep or not JSON."""
     try:
         return json.dumps(_normalise_numbers(value), sort_keys=True)
     except (RecursionError, TypeError) as error:
-        raise ValueError(f"it is no JSON, or nested too deep ({type(error).__name__})") from None
+        raise ValueError(f"it is not JSON, or nested too deeply ({type(error).__name__})") from None
 
 
 def _normalise_numbers(value: Any) -> Any:

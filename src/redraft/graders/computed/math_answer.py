@@ -1,4 +1,4 @@
-"""The mathematical answer that a text comes to, against the reference: 1/2 is 0.5.
+"""The final answer of a text as mathematics, compared with the reference: 1/2 is 0.5.
 
 What is compared as mathematics is compared in another process (`math_worker`), which is killed when it takes too long.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.records import Candidate, Feedback, Task
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from .answers import boxed_answers, choices, formulas, marked_answers, numbers
 from .arguments import check_number
@@ -38,9 +39,10 @@ _WORDS = re.compile(
 _PARTICLES = re.compile("ah|am|an|as|at|be|by|do|go|he|hi|in|it|me|my|oh|ok|on|so|up|us|we")  # beside a sign, at is a times t
 
 
+@fingerprint_name("math")
 @dataclass(frozen=True)
 class Math:
-    r"""1 when the answer equals the reference as mathematics, else 0; None when that could not be found out in time.
+    r"""1 if the answer equals the reference as mathematics, else 0; None if the comparison takes too long.
 
     The answer is what the text marks (\boxed{...}, "####", "the final answer is", "the answer is"), else the text itself
     where it is one short expression, else its last formula, equation or number. Several different marked answers are
@@ -59,7 +61,7 @@ class Math:
         check_number("seconds", self.seconds, 0.1, 60)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """1, 0 or None."""
+        """Return 1, 0 or None."""
         wanted = await compute_with_limit(final_answer, reference_of(task, self.name), name=self.name)
         if letter := _LETTER.fullmatch(wanted):
             chosen = await compute_with_limit(_named_choices, candidate.text, wanted, letter[1].upper(), name=self.name)
@@ -75,7 +77,7 @@ class Math:
         )
 
     async def _equals(self, answer: str, expected: str) -> bool | None:
-        """Whether two expressions are equal; None when it could not be found out in time."""
+        """Return whether two expressions are equal; None if the comparison takes too long."""
         equal = await compute_with_limit(equal_as_text_or_number, answer, expected, name=self.name)
         if equal is not None:
             return bool(equal)
@@ -87,7 +89,7 @@ CHECK_ANSWER_ACTION = "Work it out again, step by step, and check the result."
 
 
 def _named_choices(text: str, expected: str, letter: str) -> list[str]:
-    """The choices that a text names, where the reference `wanted` is the choice of a letter."""
+    """Return the choices that a text names, if the reference is a letter of a choice."""
     found = choices(text) or {m[1].upper() for m in [_LETTER.fullmatch(text.strip())] if m}
     if not found and (marks := boxed_answers(text) or marked_answers(text)) and marks == [expected]:
         found = {letter}
@@ -103,7 +105,7 @@ def _choice_feedback(letters: list[str], letter: str) -> Feedback:
 
 
 def final_answer(text: str) -> str:
-    """The expression a text comes to; "" where there is none."""
+    """Return the final expression of a text; "" if there is none."""
     if marks := marked_answers(text):
         return ", ".join(marks)
     bare = text.strip()
@@ -119,7 +121,7 @@ def final_answer(text: str) -> str:
 
 
 def _right_side(formula: str) -> str:
-    """What an unknown or a chain of equations is equal to; an equation in several unknowns stays whole."""
+    """Return the last side of a chain of equations, or of one in a single unknown; other equations are unchanged."""
     left, equals_, right = formula.rpartition("=")
     return right.strip() if equals_ and not re.search(r"[<>!]$|\\[gln]eq?$", left) and _is_unknown_name(left) else formula.strip()
 
@@ -129,12 +131,12 @@ def _is_unknown_name(left: str) -> bool:
 
 
 def _has_prose(text: str) -> bool:
-    """Whether words stand in it that are no mathematics."""
+    """Return whether it contains words that are not mathematics."""
     return any(run["letters"] and run[0] not in _FUNCTIONS and not _is_product(run) for run in _LETTER_RUN.finditer(text))
 
 
 def _is_product(run: re.Match[str]) -> bool:
-    """Whether letters are variables side by side ("2ab"): at most three, beside a sign, or such as make no word."""
+    """Return whether letters are adjacent variables ("2ab"): at most three, next to a sign, or not a word."""
     letters, text = run[0].casefold(), run.string
     if len(letters) > 3 or _WORDS.fullmatch(letters) or _COUNTED_UNIT.match(text, run.start()):
         return False
@@ -144,13 +146,13 @@ def _is_product(run: re.Match[str]) -> bool:
 
 
 def _is_beside_bracket(run: re.Match[str]) -> bool:
-    """Whether letters stand at a bracket of a formula."""
+    """Return whether letters are next to a bracket of a formula."""
     beside = _AFTER_BRACKET.match(run.string, run.start()) or _BEFORE_BRACKET.match(run.string, run.end())
     return bool(beside and _MATHEMATICAL.search(run.string))
 
 
 def _brace_products(formula: str) -> str:
-    """The formula with its products of letters in braces, so that nobody takes one for a unit."""
+    """Return the formula with products of letters in braces, so that none is read as a unit."""
     return _LETTER_RUN.sub(lambda run: _brace_letters(run[0]) if run["letters"] and run[0] not in _FUNCTIONS else run[0], formula)
 
 
@@ -159,7 +161,7 @@ def _brace_letters(letters: str) -> str:
 
 
 def equal_as_text_or_number(answer: str, expected: str) -> bool | None:
-    """Whether two expressions are equal as text or as numbers; None where that takes mathematics to tell."""
+    """Return whether two expressions are equal as text or as numbers; None if deciding that takes algebra."""
     if _normalise_expression(answer) == _normalise_expression(expected):
         return True
     answer = _strip_unit(answer, expected)
@@ -172,7 +174,7 @@ def equal_as_text_or_number(answer: str, expected: str) -> bool | None:
 
 
 def _strip_unit(answer: str, expected: str) -> str:
-    """Without the words after a number ("12 apples") where only a number is asked for."""
+    """Return the text without words after a number ("12 apples"), if the reference is a number."""
     with_unit = re.fullmatch(
         r"([$\u20ac\u00a3]?[-+\u2212]?[\d.,]+)\s?(?![abnxyz]{1,3}\Z)(?:[A-Za-z\u00b0]{1,20}[ .]?){1,4}", answer
     )

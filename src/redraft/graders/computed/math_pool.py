@@ -13,7 +13,7 @@ from .math_worker import equal_as_mathematics
 
 
 async def equal_in_worker(actual: str, expected: str, seconds: float) -> bool | None:
-    """Whether two expressions are equal as mathematics; None when that took longer than `seconds`. Raises ConfigError."""
+    """Return whether two expressions are equal as mathematics; None if that takes longer than `seconds`. Raises ConfigError."""
     if find_spec("math_verify") is None:
         raise ConfigError("math needs an extra: pip install 'redraft[math]'")
     try:

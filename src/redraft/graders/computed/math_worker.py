@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 
 def prepare() -> None:
-    """Load what comparing needs; called once in a worker, before its first job."""
+    """Load the libraries; called once in a worker, before its first job."""
     _load_comparer()
 
 
 def equal_as_mathematics(answer: str, expected: str) -> bool | None:
-    """Whether an answer equals a reference as mathematics; None where that cannot be told."""
+    """Return whether an answer equals a reference as mathematics; None if that is unknown."""
     return _compare(_load_comparer(), answer, expected)
 
 
@@ -53,7 +53,7 @@ def _refuse(text: str, *_args: Any, **_options: Any) -> NoReturn:
 
 
 def _compare(compare: Any, answer: str, expected: str) -> bool | None:
-    """None where the reference cannot be read or sympy gives up; an answer that cannot be read is not equal to it."""
+    """Return None if the reference cannot be parsed or sympy gives up; an answer that cannot be parsed is not equal."""
     b = _parse_or_none(expected)
     if b is None:
         return None
@@ -64,14 +64,14 @@ def _compare(compare: Any, answer: str, expected: str) -> bool | None:
             and bool(compare(b, a, timeout_seconds=None))
             and ("%" in answer + expected or not _differs_beyond_rounding(a, b))
         )
-    except Exception:  # noqa: BLE001  (sympy raises what it likes; what it cannot compare is unknown)
+    except Exception:  # noqa: BLE001  (sympy raises anything; what it cannot compare is unknown)
         return None
 
 
 def _parse_or_none(text: str) -> Any:
     try:
         return _parse_expression(text)
-    except Exception:  # noqa: BLE001  (a parser of foreign text, which raises what it likes)
+    except Exception:  # noqa: BLE001  (the parser raises anything)
         return None
 
 
@@ -83,7 +83,7 @@ def _parse_expression(text: str) -> Any:
 
 
 def _as_latex(text: str) -> str:
-    """Plain notation made LaTeX: ** for powers, functions by their bare names."""
+    """Return plain notation as LaTeX: ** for powers, bare names of functions."""
     text = text.replace("**", "^").replace("\u2212", "-").replace("\u03c0", r"\pi ").replace("\u221e", r"\infty ")
     text = re.sub(r"(?<![\\A-Za-z])sqrt\s?\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"\u221a\s?\(?(\w+)\)?", r"\\sqrt{\1}", text)
@@ -92,6 +92,6 @@ def _as_latex(text: str) -> str:
 
 
 def _differs_beyond_rounding(a: Any, b: Any) -> bool:
-    """Whether two plain decimals differ though rounding to 6 places, which math-verify does, makes them equal."""
+    """Return whether two plain decimals differ although they are equal when rounded to 6 places, as math-verify does."""
     numbers = [value.evalf() for value in (a, b) if getattr(value, "is_number", False) and value.is_finite]
     return len(numbers) == 2 and bool(abs(numbers[0] - numbers[1]) > abs(numbers[1]) / 10**4)

@@ -1,4 +1,4 @@
-"""Texts that are no answer though a judge may take them for one: nothing, a full stop, a bare opener.
+"""Texts that are no answer although a judge may take them for one: nothing, a full stop, a bare opener.
 
 Openers such as "Thought process:" or "Solution", and single marks such as ":", were found to be judged correct in up to
 80-90 % of cases by LLM judges (Zhao et al. 2025, "One Token to Fool LLM-as-a-Judge", arXiv:2507.08794). Whatever else is short
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 from ...core.cancellation import run_in_thread_if_large
 from ...core.records import Candidate, Feedback, Task, message_text
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from .compute_limits import compute_with_limit
 from .views import binary_feedback
 
-MAX_CHARS = 400  # characters; what is longer is more than openers
+MAX_CHARS = 400  # a longer text is more than openers
 CHUNK_CHARS = 2**16
 
 OPENERS = (
@@ -138,13 +139,13 @@ _QUOTE = re.compile(rf"[{_OPEN}]([^{_OPEN}{_CLOSE}\n]{{1,80}})[{_CLOSE}](?!\s*:)
 
 
 def no_answer_reason(text: str, task: Task | None = None) -> str | None:
-    """Why a text is no answer, in words; None where it may be one. What the `task` expects is one, whatever its form."""
+    """Return why a text is no answer; None if it may be one. A text that the task expects is one, whatever its form."""
     why = _emptiness_reason(text)
     return None if why and task is not None and (_is_reference(text, task) or _is_asked_for(text, _prompt_text(task))) else why
 
 
 async def find_no_answer_reason(text: str, task: Task) -> str | None:
-    """`is_no_answer`, where neither a long text nor a long task holds the event loop."""
+    """Do the same without blocking the event loop on a long text or task."""
     why = await run_in_thread_if_large(len(text), _emptiness_reason, text)
     if why is None or _is_reference(text, task):
         return None
@@ -157,7 +158,7 @@ def _emptiness_reason(text: str) -> str | None:
         return None
     bare = _EMPTY.sub(" ", text) if len(text) <= MAX_CHARS else text
     characters: set[str] = set()
-    for at in range(0, len(bare), CHUNK_CHARS):  # in one go it would hold the event loop from any thread
+    for at in range(0, len(bare), CHUNK_CHARS):  # in one piece it would block the event loop from any thread
         characters.update(bare[at : at + CHUNK_CHARS])
     if not any(map(_is_visible, characters)):
         return "it is empty"
@@ -173,14 +174,14 @@ def _is_visible(char: str) -> bool:
 
 
 def _normalise(text: str) -> str:
-    """Words in small letters without accents."""
+    """Return the words in lower case without accents."""
     spread = (unicodedata.normalize("NFD", c) for c in _APOSTROPHE.sub("", text).casefold())  # one by one: a long run is slow
     bare = "".join(c for piece in spread for c in piece if not unicodedata.combining(c))
     return " ".join(_WORDS.findall(unicodedata.normalize("NFC", bare)))
 
 
 def _text_key(text: str) -> str:
-    """What two texts have in common that mean the same: their words, or else their marks."""
+    """Return a key that is equal for texts of the same words or, without words, the same marks."""
     return _normalise(text) or text.strip()
 
 
@@ -189,10 +190,10 @@ def _announces(text: str) -> bool:
 
 
 def _is_reference(text: str, task: Task) -> bool:
-    """Whether a text that says nothing is the reference, up to its form where both are short."""
-    said, wanted = text.strip(), (task.reference or "").strip()
-    short = max(len(said), len(wanted)) <= MAX_CHARS
-    return bool(said) and (said == wanted or (short and _text_key(said) == _text_key(wanted)))
+    """Return whether a text equals the reference; if both are short, ignoring case, accents and punctuation."""
+    answer, wanted = text.strip(), (task.reference or "").strip()
+    short = max(len(answer), len(wanted)) <= MAX_CHARS
+    return bool(answer) and (answer == wanted or (short and _text_key(answer) == _text_key(wanted)))
 
 
 def _prompt_text(task: Task) -> str:
@@ -203,22 +204,22 @@ def _is_asked_for(text: str, prompt: str) -> bool:
     """Whether a text is an option that the task lists, or an opener where the task quotes one ("What is 'answer' in Spanish?").
     Words with a colon announce something, so they are no option; nor is what is longer than openers.
     """
-    said = _text_key(text) if len(text) <= MAX_CHARS else ""
-    if not said or _announces(text):
+    key = _text_key(text) if len(text) <= MAX_CHARS else ""
+    if not key or _announces(text):
         return False
     quoted = {_text_key(found) for found in _QUOTE.findall(prompt) if not _announces(found)}
     translated = any(word in _OPENER_KEYS for word in quoted if " " not in word)
-    return translated or said in quoted | _list_items(prompt) or _is_alternative(said, prompt)
+    return translated or key in quoted | _list_items(prompt) or _is_alternative(key, prompt)
 
 
 def _list_items(prompt: str) -> set[str]:
-    """What stands in bullets, after "A)", "(b)" or "1."."""
+    """Return the items of bullets and of lists with "A)", "(b)" or "1."."""
     lettered = (piece for line in prompt.splitlines() for piece in _LETTERED_ITEM.split(line)[1:])
     return {_text_key(item) for item in (*_BULLET.findall(prompt), *lettered)}
 
 
 def _is_alternative(text: str, prompt: str) -> bool:
-    """Whether it is one of several in a sentence with "or": "Is salt water a solution or a mixture?"."""
+    """Return whether it is an alternative in a sentence with "or": "Is salt water a solution or a mixture?"."""
     sentences = (sentence for sentence in _SENTENCE.split(prompt) if _OR_WORD.search(sentence))
     pieces = (_normalise(piece) for sentence in sentences for part in _OR_WORD.split(sentence) for piece in _COMMA.split(part))
     return any(f" {piece}".endswith(f" {text}") for piece in pieces)
@@ -230,7 +231,7 @@ _MAX_OPENER_WORDS = max(len(key.split()) for key in _OPENER_KEYS)
 
 
 def _only_openers(text: str, *, colon: bool) -> bool:
-    """Whether the words are openers one after the other, and nothing else."""
+    """Return whether the words are a sequence of openers and nothing else."""
     words = text.split()
     if not words:
         return False
@@ -245,15 +246,16 @@ def _only_openers(text: str, *, colon: bool) -> bool:
     return len(words) in reached
 
 
+@fingerprint_name("answered")
 @dataclass(frozen=True)
 class AnswerPresence:
-    """0 for a text that is no answer (see `is_no_answer`), else 1. Says nothing of whether the answer is right."""
+    """0 for a text that is no answer (see `find_no_answer_reason`), else 1. A wrong answer is an answer."""
 
     name: str = "answered"
 
     model_free = True
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """1 or 0."""
+        """Return 1 or 0."""
         why = None if candidate.tool_calls else await find_no_answer_reason(candidate.text, task)
         return binary_feedback(why is None, f"no answer: {why}" if why else "there is an answer", "Give an answer.")

@@ -1,4 +1,4 @@
-"""The number an answer comes to, or its list of numbers, against what the reference says."""
+"""The final number of an answer, or its list of numbers, compared with the reference."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Literal
 from ...core.cancellation import THREAD_THRESHOLD
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from .answers import Number, marked_answers, number_list, number_runs, numbers
 from .arguments import check_choice, check_number
@@ -18,6 +19,7 @@ from .compute_limits import with_limit
 from .views import binary_feedback, preview, reference_of
 
 
+@fingerprint_name("numeric")
 @with_limit
 @dataclass(frozen=True)
 class Numeric:
@@ -49,7 +51,7 @@ class Numeric:
         check_choice("pick", self.pick, ("last", "first", "only"))
 
     def check_task(self, task: Task) -> None:
-        """Raises ConfigError for a short reference without a number (a long one is read when it is needed)."""
+        """Raise ConfigError for a short reference without a number (a long one is read when it is needed)."""
         text = task.reference or ""
         if len(text) < THREAD_THRESHOLD and not reference_numbers(text):
             raise ConfigError(
@@ -57,7 +59,7 @@ class Numeric:
             )
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """1 or 0. Raises ConfigError for a reference without a number."""
+        """Return 1 or 0. Raises ConfigError for a reference without a number."""
         wanted = await asyncio.to_thread(reference_numbers, reference_of(task, self.name))
         if not wanted:
             raise ConfigError(f"grader {self.name!r} needs one number, or a list of them, in the task's reference")
@@ -72,7 +74,7 @@ class Numeric:
         return binary_feedback(ok, reason, "Work the number out again.")
 
     def _compare_lists(self, answer: str, expected: list[Number]) -> Feedback:
-        """All numbers against all of a list."""
+        """Compare all numbers with all of a list."""
         found = final_lists(answer, len(expected), self.pick)
         if not found or any(len(each) != len(expected) for each in found):
             reason = f"the answer gives no list of {len(expected)} numbers"
@@ -90,12 +92,12 @@ class Numeric:
 
 
 def _format_number(number: Fraction) -> str:
-    """Six digits of it, however large it is: no float could hold 1e999."""
+    """Return six digits of it, however large it is: no float holds 1e999."""
     return f"{Context(prec=6).divide(number.numerator, number.denominator):g}"
 
 
 def final_numbers(text: str, pick: str) -> list[Number]:
-    """The number that a text comes to, none, or several where it does not say which."""
+    """Return the final number of a text; none, or several if the text does not say which is final."""
     if marks := marked_answers(text):
         found = [numbers(piece) for piece in marks]
         return list(dict.fromkeys(values[-1] for values in found if values))
@@ -106,14 +108,14 @@ def final_numbers(text: str, pick: str) -> list[Number]:
 
 
 def reference_numbers(text: str) -> list[Number]:
-    """The number that a reference comes to, or those of the list that it is; none where it marks several different answers."""
+    """Return the final number of a reference, or those of its list; none if it marks several different answers."""
     pieces = marked_answers(text) or [text]
     found = [number_list(piece) or numbers(piece)[-1:] for piece in pieces]
     return found[0] if found and all(each == found[0] for each in found) else []
 
 
 def final_lists(text: str, size: int, pick: str) -> list[list[Number]]:
-    """The list of numbers that a text comes to, as often as it marks one."""
+    """Return each list of numbers that a text marks as final."""
     if marks := marked_answers(text):
         found = [values for piece in marks if (values := numbers(piece))]
         joined = [number for values in found for number in values]

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from .arguments import check_choice
@@ -29,7 +30,7 @@ CLOSER_ACTION = "Say more of what the expected answer says, in closer words, and
 @with_limit
 @dataclass(frozen=True)
 class _Overlap:
-    """What they have in common: read, measure in a thread, say the figure."""
+    """The shared part: read the reference, measure in a thread, give the value."""
 
     name: str = "overlap"
 
@@ -39,7 +40,7 @@ class _Overlap:
     tolerate_typos: ClassVar[bool] = False
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """The overlap, from 0 to 1. Raises ConfigError for a task without reference."""
+        """Return the overlap, from 0 to 1. Raises ConfigError for a task without reference."""
         reference = reference_of(task, self.name)
         score = await asyncio.to_thread(self._score, candidate.text, reference)
         return score_feedback(score, f"{self.name} {score:.3f} against the expected answer", CLOSER_ACTION)
@@ -52,6 +53,7 @@ class _Overlap:
         raise NotImplementedError
 
 
+@fingerprint_name("fuzzy")
 @dataclass(frozen=True)
 class Fuzzy(_Overlap):
     """rapidfuzz's `ratio` / 100: 2 x (longest common subsequence of characters) / (length of both), Indel similarity.
@@ -65,6 +67,7 @@ class Fuzzy(_Overlap):
         return _indel_ratio(answer.masked_text, reference)
 
 
+@fingerprint_name("fuzzy_on_topic")
 @dataclass(frozen=True)
 class FuzzyOnTopic(_Overlap):
     """`Fuzzy` of the sentences on the topic, where case, punctuation and runs of white space do not count. Reads `reference`."""
@@ -75,8 +78,8 @@ class FuzzyOnTopic(_Overlap):
     tolerate_typos = True
 
     def measure(self, answer: OnTopicText, reference: str) -> float:
-        said = _MASKED_RUN.sub(lambda m: MASK_CHAR * len(m[0]), _letters_only(answer.masked_text))
-        return _indel_ratio(said, _letters_only(reference))
+        text = _MASKED_RUN.sub(lambda m: MASK_CHAR * len(m[0]), _letters_only(answer.masked_text))
+        return _indel_ratio(text, _letters_only(reference))
 
 
 def _indel_ratio(text: str, reference: str) -> float:
@@ -94,6 +97,7 @@ def _letters_only(text: str) -> str:
     return " ".join(default_process(text).split())
 
 
+@fingerprint_name("bleu")
 @dataclass(frozen=True)
 class Bleu(_Overlap):
     """Sentence BLEU by sacrebleu (Papineni et al. 2002; exponential smoothing, effective order), divided by 100.
@@ -113,6 +117,7 @@ class Bleu(_Overlap):
         return float(scored.score) / 100
 
 
+@fingerprint_name("bleu_on_topic")
 @dataclass(frozen=True)
 class BleuOnTopic(Bleu):
     """`Bleu` where n-grams of the sentences on the topic count, and the brevity penalty goes by the length of those."""
@@ -122,6 +127,7 @@ class BleuOnTopic(Bleu):
     on_topic = True
 
 
+@fingerprint_name("chrf")
 @dataclass(frozen=True)
 class Chrf(_Overlap):
     """chrF2 by sacrebleu (Popovic 2015; characters 1-6, beta 2), divided by 100. Reads `reference`; needs the extra `overlap`."""
@@ -132,6 +138,7 @@ class Chrf(_Overlap):
         return float(_import_sacrebleu().CHRF().sentence_score(answer.masked_text, [reference]).score) / 100
 
 
+@fingerprint_name("chrf_on_topic")
 @dataclass(frozen=True)
 class ChrfOnTopic(Chrf):
     """`Chrf` where the characters of the sentences on the topic count."""
@@ -152,6 +159,7 @@ def _import_sacrebleu() -> Any:
 ROUGE_KINDS = ("rougeL", "rouge1", "rouge2")
 
 
+@fingerprint_name("rouge")
 @dataclass(frozen=True)
 class Rouge(_Overlap):
     """ROUGE F1 (Lin 2004): `rougeL` by the longest common subsequence of words, `rouge1` and `rouge2` by n-grams.
@@ -167,15 +175,16 @@ class Rouge(_Overlap):
         check_choice("kind", self.kind, ROUGE_KINDS)
 
     def measure(self, answer: OnTopicText, reference: str) -> float:
-        said, wanted = _words(answer.masked_text), _words(reference)
+        words, wanted = _words(answer.masked_text), _words(reference)
         if self.kind == "rougeL":
             from rapidfuzz.distance import LCSseq
 
-            return _f1(LCSseq.similarity(said, wanted), len(said), len(wanted))
-        a, b = (_ngrams(found, int(self.kind[-1])) for found in (said, wanted))
+            return _f1(LCSseq.similarity(words, wanted), len(words), len(wanted))
+        a, b = (_ngrams(found, int(self.kind[-1])) for found in (words, wanted))
         return _f1((a & b).total(), a.total(), b.total())
 
 
+@fingerprint_name("rouge_on_topic")
 @dataclass(frozen=True)
 class RougeOnTopic(Rouge):
     """`Rouge` where the words of the sentences on the topic count."""

@@ -1,4 +1,4 @@
-"""How easy a text is to read: the Flesch-Kincaid grade, held against a range."""
+"""How easy a text is to read: its Flesch-Kincaid grade, compared with a range."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from ...requirements.length import count_syllables as syllables
@@ -20,14 +21,15 @@ FALLOFF = 10.0  # grades outside the range at which the score is 0
 SHORT_TEXT_SLACK = 100.0  # a stretch of n words may be 100/n grades outside: the fewer words, the less its grade says
 
 
+@fingerprint_name("readability")
 @with_limit
 @dataclass(frozen=True)
 class Readability:
-    """1 where the US school grade (Flesch-Kincaid, Kincaid et al. 1975) lies from `least` to `most`, falling to 0 ten grades off.
+    """1 if the US school grade (Flesch-Kincaid, Kincaid et al. 1975) lies between `min_grade` and `max_grade`, else less.
 
-    The grade is taken at the end of every sentence, of all that was said so far, and the worst counts: easy text that
-    follows does not make up for a hard one. A beginning of n words may be 100/n grades outside. Made for English; None
-    for a text that is not in Latin letters or has no words. Code blocks are left out. Reads only the answer.
+    The score falls to 0 ten grades outside. The grade is computed at the end of every sentence, for the text so far, and the
+    worst counts: easy text that follows does not make up for a hard beginning. A beginning of n words may be 100/n grades
+    outside. Made for English; None for a text without words in Latin letters. Code blocks are left out. Reads only the answer.
     """
 
     min_grade: float = 0.0
@@ -37,13 +39,13 @@ class Readability:
     model_free = True
 
     def __post_init__(self) -> None:
-        check_number("least", self.min_grade, 0, 100)
-        check_number("most", self.max_grade, 0, 100)
+        check_number("min_grade", self.min_grade, 0, 100)
+        check_number("max_grade", self.max_grade, 0, 100)
         if self.max_grade < self.min_grade:
-            raise ConfigError(f"most must be >= least ({self.min_grade:g}), got {self.max_grade!r}")
+            raise ConfigError(f"max_grade must be >= min_grade ({self.min_grade:g}), got {self.max_grade!r}")
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """From 0 to 1, or None."""
+        """Return a score from 0 to 1, or None."""
         return await asyncio.to_thread(self._measure, candidate.text)
 
     def _measure(self, text: str) -> Feedback:
@@ -63,7 +65,7 @@ class Readability:
 
 
 def running_grades(text: str) -> Iterator[tuple[int, float]]:
-    """The number of words so far and their grade, at the end of every sentence that has Latin words."""
+    """Yield the number of words so far and their grade, at the end of every sentence with Latin words."""
     prose = texts.change_unprotected(text, lambda piece: piece, texts.fenced_blocks(text)).strip()
     count = spoken = 0
     for number, (start, end) in enumerate(texts.sentences(prose), 1):

@@ -1,4 +1,4 @@
-"""How much a text repeats itself: the loops that models fall into."""
+"""How much a text repeats itself, as models in a loop do."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...core.records import Candidate, Feedback, Task
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from .arguments import check_number
 from .compute_limits import with_limit
 from .views import score_feedback
 
-MIN_WORDS = 50  # a text counts as at least this long: a short one cannot loop much
-MAX_WORD_CHARS = 30  # what is longer is read in pieces of three letters, so that "hahahaha..." is a loop, too
+MIN_WORDS = 50  # a text counts as at least this long
+MAX_WORD_CHARS = 30  # a longer word is read in pieces of three letters, so that "hahahaha..." is a repetition, too
 
 
+@fingerprint_name("repetition")
 @with_limit
 @dataclass(frozen=True)
 class Repetition:
@@ -35,7 +37,7 @@ class Repetition:
         check_number("n", self.n, 1, 50, whole=True)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """The share that is not repeated, from 0 to 1; 1 for a text without words."""
+        """Return the share that is not repeated, from 0 to 1; 1 for a text without words."""
         words = await asyncio.to_thread(lambda: list(_words(candidate.text)))
         share, sample = _worst_repetition(words, self.n)
         reason = f"{share:.0%} of the words repeat earlier sequences of {self.n} words"
@@ -50,7 +52,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _worst_repetition(words: list[str], n: int) -> tuple[float, str]:
-    """The worst share of any beginning of the text, and the first sequence that came back."""
+    """Return the worst share of any beginning of the text, and the first repeated sequence."""
     seen: set[tuple[str, ...]] = set()
     repeats, worst, sample = 0, 0.0, ""
     for i, gram in enumerate(zip(*(words[k:] for k in range(n)), strict=False)):

@@ -1,4 +1,4 @@
-"""The tool calls an answer makes, against those expected."""
+"""The tool calls of an answer, compared with those expected."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from ...core.records import Candidate, Feedback, Task
 from ...errors import ConfigError
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements.data import parse_json
 from .arguments import check_choice
@@ -26,6 +27,7 @@ _TAG = re.compile(r"<tool_call>([^<]*)</tool_call>")
 _CALL_HINT = re.compile(r"tool_calls?|\"(?:name|arguments|function)\"\s*:", re.IGNORECASE)
 
 
+@fingerprint_name("tool_calls")
 @with_limit
 @dataclass(frozen=True)
 class ToolCalls:
@@ -54,7 +56,7 @@ class ToolCalls:
         check_choice("mode", self.mode, MODES)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """From 0 to 1. Raises ConfigError for a task that expects nothing that can be read."""
+        """Return a score from 0 to 1. Raises ConfigError for a task without readable expectations."""
         return await asyncio.to_thread(self._compare, self._expected_calls(task), candidate)
 
     def _expected_calls(self, task: Task) -> list[CallKey]:
@@ -107,7 +109,7 @@ MISSING = object()
 
 
 def _find_json(text: str) -> Any:
-    """The value that the text is as JSON, or that its one fence or its tags hold. Raises ValueError."""
+    """Return the value of the text as JSON, or of its only code fence or tags. Raises ValueError."""
     if tags := _TAG.findall(text):
         if _CALL_HINT.search(_TAG.sub("", text)):
             raise ValueError("there are calls outside the tags")

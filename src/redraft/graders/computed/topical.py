@@ -38,7 +38,7 @@ def whole_text(text: str) -> OnTopicText:
 
 
 def filter_on_topic(answer: str, reference: str, *, tolerate_typos: bool = False) -> OnTopicText:
-    """The answer, sorted by sentences. With `slips` a misspelt word of the reference counts as that word."""
+    """Return the answer, split by topic. With `slips` a misspelt word of the reference counts as that word."""
     known = words(reference)
     telling = {word for word in known if len(word) >= (2 if word[0].isdigit() else 4)}
     knows, brings = (_typo_matcher(answer, some) if tolerate_typos else some.__contains__ for some in (known, telling))
@@ -52,12 +52,12 @@ def filter_on_topic(answer: str, reference: str, *, tolerate_typos: bool = False
 
 
 def words(text: str) -> set[str]:
-    """The different words of a text, in small letters."""
+    """Return the different words of a text, in lower case."""
     return {text[a:b].casefold() for a, b in texts.words(text)}
 
 
 def content_words(tokens: list[str]) -> list[str]:
-    """Those that say what it is about; all of them where none does."""
+    """Return the content words; all words if there are none."""
     return [w for w in tokens if len(w) >= 4 or w[0].isdigit() or w[0] >= "\u2e80"] or tokens
 
 
@@ -69,12 +69,12 @@ def _known_share(piece: str, is_known: Callable[[str], bool]) -> float:
 def _typo_matcher(answer: str, known: set[str]) -> Callable[[str], bool]:
     from rapidfuzz import fuzz, process
 
-    said = words(answer)
-    if len(said) * len(known) > MAX_WORD_PAIRS:
+    answer_words = words(answer)
+    if len(answer_words) * len(known) > MAX_WORD_PAIRS:
         return known.__contains__
     choices = sorted(known)
     return {
-        word for word in said if process.extractOne(word, choices, scorer=fuzz.ratio, score_cutoff=TYPO_SIMILARITY)
+        word for word in answer_words if process.extractOne(word, choices, scorer=fuzz.ratio, score_cutoff=TYPO_SIMILARITY)
     }.__contains__
 
 

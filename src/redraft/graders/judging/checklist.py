@@ -1,7 +1,7 @@
-"""A checklist: yes, partial or no to questions about an answer, given by people or drawn from the task by the model.
+"""A checklist: yes, partial or no to questions about an answer, written by people or generated from the task by the model.
 
-The score is the weighted share of what is met (yes 1, partial 0.5, no 0). Questions drawn from a task are kept, so that all
-its candidates answer the same ones: TICK (arXiv:2410.03608) found that such checklists make judges agree more with people.
+The score is the weighted share of what is met (yes 1, partial 0.5, no 0). Generated questions are cached by task, so that all its
+candidates answer the same ones. TICK (arXiv:2410.03608) found that judges with such checklists agree more with people.
 """
 
 from __future__ import annotations
@@ -22,32 +22,26 @@ from ...core.cancellation import run_in_thread_if_large
 from ...core.records import Candidate, CriterionScore, Feedback, Task
 from ...errors import ConfigError
 from ...middleware.messages import IMAGES_OMITTED_NOTE
+from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply
 from ..computed.no_answer import find_no_answer_reason
 from ..rubric import TASK_FIELDS, check_keys, read_table, weight_of
-from . import json_reader as reading
+from . import json_reader as reader
 from .pointwise import (
-    JSON_ONLY,
     MAX_CHANGE_CHARS,
     MAX_QUOTE_CHARS,
     NO_ANSWER_ACTION,
-    SYSTEM,
-    JudgeRequest,
-    ask_judge,
     change_text,
-    check_judge_config,
     no_answer_feedback,
-    object_schema,
     open_actions,
-    text_schema,
     weighted_mean,
 )
-from .prompt import CONTROL_NOTICE, DATA_NOTICE, data_notice, enclose, without_control_tokens
-from .transcript import build_transcript, input_texts, total_chars
+from .prompt import CONTROL_NOTICE, DATA_NOTICE, data_notice, enclose, input_texts, task_texts, total_chars, without_control_tokens
+from .structured import JSON_ONLY, SYSTEM, JudgeRequest, ask_judge, check_judge_config, object_schema, text_schema
 
 ANSWER_SCORES = {"yes": 1.0, "partial": 0.5, "no": 0.0}
-MAX_QUESTIONS, MAX_QUESTION_CHARS = 40, 300  # characters
-MAX_CACHED_TASKS = 1024  # tasks whose drawn questions are kept
+MAX_QUESTIONS, MAX_QUESTION_CHARS = 40, 300
+MAX_CACHED_TASKS = 1024
 QUESTIONS_PROMPT = (
     "Write down at most {n} questions by which an answer to this task can be checked. Each can be answered with yes or no by "
     "reading the answer, asks for one thing only, and yes is what a good answer gets. Begin with what the task demands "
@@ -59,9 +53,10 @@ ANSWER_FORMAT = '"q1": {"evidence": "short quote", "change": "what to change, or
 ANSWER_MEANINGS = "yes: fully so; partial: in part, or not throughout; no: not so, or it cannot be seen in the answer."
 
 
+@fingerprint_name("question")
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of an answer, and how much it weighs (> 0)."""
+    """A question about an answer, and its weight (> 0)."""
 
     text: str
     weight: float = 1.0
@@ -72,7 +67,7 @@ QuestionsInput: TypeAlias = Sequence[str | tuple[str, float] | Question] | str |
 
 
 class QuestionCache:
-    """The questions drawn so far, by task. Those who ask for the same ones at the same moment wait for one drawing."""
+    """The questions generated so far, by task. Concurrent requests for the same questions wait for one generation."""
 
     def __init__(self, questions: Mapping[str, Questions] | None = None) -> None:
         self._questions = dict(questions or {})
@@ -83,16 +78,16 @@ class QuestionCache:
         return QuestionCache, (dict(self._questions),)
 
     async def get_or_create(self, key: str, generate: Callable[[], Awaitable[Questions]]) -> Questions:
-        """The questions under `key`; where there are none, what `draw` draws.
+        """Return the questions under `key`, generated now if there are none.
 
-        Two event loops may both draw; what came first is kept.
+        Two event loops may both generate some; the first ones stay.
         """
         async with self._lock(key):
             known = self._questions.get(key)
             return known if known is not None else self._store(key, await generate())
 
     def _lock(self, key: str) -> asyncio.Lock:
-        """One lock a task and event loop, for as long as somebody holds or awaits it."""
+        """Return the lock for a key in this event loop; it exists as long as anything holds or awaits it."""
         with self._guard:
             return self._locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary()).setdefault(key, asyncio.Lock())
 
@@ -103,14 +98,14 @@ class QuestionCache:
             return self._questions.setdefault(key, questions)
 
 
+@fingerprint_name("checklist")
 @dataclass(frozen=True)
 class Checklist:
     """An LLM grader that answers questions with yes, partial or no, all in one call.
 
-    `questions`: texts, or (text, weight); a file that holds `questions`; None: the model draws at most `n` (1-40) from each
-    task, in one call more, once: they are kept for the last 1024 tasks, as long as this object lives. Another process
-    draws anew, unless a cache remembers what was answered. `model`, `max_eval_chars` and `images` are as in `Judge`.
-    Raises ConfigError.
+    `questions`: texts, or (text, weight); a file that holds `questions`; None: the model generates at most `n` (1-40) from each
+    task, with one more call for each task. This object caches those of the last 1024 tasks; another process generates them
+    again, unless the response cache holds them. `model`, `max_eval_chars` and `images` are as in `Judge`. Raises ConfigError.
     """
 
     questions: QuestionsInput | None = None
@@ -124,8 +119,18 @@ class Checklist:
     _question_cache: QuestionCache = field(default_factory=QuestionCache, init=False, repr=False, compare=False)
 
     prompt_texts: ClassVar[tuple[str, ...]] = (
-        SYSTEM, QUESTIONS_PROMPT, QUESTIONS_FORMAT, CHECKLIST_PROMPT, ANSWER_FORMAT, ANSWER_MEANINGS, JSON_ONLY, DATA_NOTICE, CONTROL_NOTICE, IMAGES_OMITTED_NOTE, NO_ANSWER_ACTION
-    )  # fmt: skip
+        SYSTEM,
+        QUESTIONS_PROMPT,
+        QUESTIONS_FORMAT,
+        CHECKLIST_PROMPT,
+        ANSWER_FORMAT,
+        ANSWER_MEANINGS,
+        JSON_ONLY,
+        DATA_NOTICE,
+        CONTROL_NOTICE,
+        IMAGES_OMITTED_NOTE,
+        NO_ANSWER_ACTION,
+    )
 
     def __post_init__(self) -> None:
         check_judge_config(self.name, self)
@@ -135,64 +140,51 @@ class Checklist:
 
     @property
     def setup_calls(self) -> int:
-        """The calls that it makes once for a task."""
+        """The number of calls that it makes once for each task."""
         return 1 if self.questions is None else 0
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Feedback on one candidate. A text that is no answer at all gets 0 without a call.
+        """Return feedback on one candidate. A text that is no answer at all gets 0 without a call.
 
-        Raises BadResponseError when an answer stays unreadable after one re-ask.
+        Raises BadResponseError if a reply is unreadable twice.
         """
-        if not candidate.tool_calls and (why := await find_no_answer_reason(candidate.text, task)):
-            return no_answer_feedback(why)
+        if not candidate.tool_calls and (reason := await find_no_answer_reason(candidate.text, task)):
+            return no_answer_feedback(reason)
         questions = await self.questions_for(task, ask)
         texts = await run_in_thread_if_large(total_chars(task, candidate.display_text), input_texts, task, candidate, TASK_FIELDS)
-        inquiry = JudgeRequest(
-            texts,
-            partial(_checklist_prompt, questions),
-            _answers_schema(len(questions)),
-            partial(parse_answers, questions=questions),
-        )
-        feedback, exhibit = await ask_judge(inquiry, task, self, ask)
-        return exhibit.with_omission_note(feedback)
+        prompt, parse = partial(_checklist_prompt, questions), partial(parse_answers, questions=questions)
+        feedback, shown = await ask_judge(JudgeRequest(texts, prompt, _answers_schema(len(questions)), parse), task, self, ask)
+        return shown.with_omission_note(feedback)
 
     async def questions_for(self, task: Task, ask: JudgeClient) -> Questions:
-        """The questions given, or those drawn from the task; drawn now if they never were."""
+        """Return the questions given, or those generated from the task."""
         if self.questions is not None:
             return as_questions(self.questions)
         key = await run_in_thread_if_large(total_chars(task), _task_key, task)
         return await self._question_cache.get_or_create(key, lambda: self._generate_questions(task, ask))
 
     async def _generate_questions(self, task: Task, ask: JudgeClient) -> Questions:
-        given = {name: getattr(task, name) for name in TASK_FIELDS}
-        told = await run_in_thread_if_large(total_chars(task), build_transcript, task)
-        texts = {**told.texts, **{name: text for name, text in given.items() if text}}
-        inquiry = JudgeRequest(
-            texts, partial(_question_prompt, self.n), _questions_schema(self.n), partial(parse_questions, max_questions=self.n)
-        )
-        drawn, _ = await ask_judge(inquiry, task, self, ask)
-        return drawn
+        texts = await run_in_thread_if_large(total_chars(task), task_texts, task, TASK_FIELDS)
+        prompt, parse = partial(_question_prompt, self.n), partial(parse_questions, max_questions=self.n)
+        questions, _ = await ask_judge(JudgeRequest(texts, prompt, _questions_schema(self.n), parse), task, self, ask)
+        return questions
 
 
 def as_questions(source: QuestionsInput) -> Questions:
-    """Questions from texts, (text, weight) pairs, or a file. Raises ConfigError."""
+    """Return questions from texts, (text, weight) pairs, or a file. Raises ConfigError."""
     if isinstance(source, str | Path):
         data, _ = read_table(source, "questions", _parse_lines, "checklist")
-        return _questions_from_rows(_questions_in(data, str(source)), str(source))
+        check_keys(data, ("name", "about", "questions"), str(source))
+        return _questions_from_rows(data.get("questions"), str(source))
     return _questions_from_rows(source, "checklist")
-
-
-def _questions_in(data: Mapping[str, Any], where: str) -> Any:
-    check_keys(data, ("name", "about", "questions"), where)
-    return data.get("questions")
 
 
 def _questions_from_rows(rows: Any, where: str) -> Questions:
     if not isinstance(rows, Sequence) or not 1 <= len(rows) <= MAX_QUESTIONS:
         raise ConfigError(f"{where}: `questions` must be a list of 1 to {MAX_QUESTIONS} questions, got {rows!r}")
     questions = tuple(_question_from_row(row, where) for row in rows)
-    if twice := _first_duplicate([q.text for q in questions]):
-        raise ConfigError(f"{where}: the question {twice!r} stands there twice")
+    if duplicate := _first_duplicate([q.text for q in questions]):
+        raise ConfigError(f"{where}: the question {duplicate!r} occurs twice")
     return questions
 
 
@@ -213,7 +205,7 @@ def _question_from_row(row: Any, where: str) -> Question:
 
 
 def _first_duplicate(texts: Sequence[str]) -> str | None:
-    """The first text that stands there twice, whatever its case."""
+    """Return the first text that occurs twice, ignoring case."""
     seen: set[str] = set()
     for text in texts:
         if text.casefold() in seen:
@@ -223,17 +215,17 @@ def _first_duplicate(texts: Sequence[str]) -> str | None:
 
 
 def _parse_lines(text: str) -> Mapping[str, Any]:
-    """Each line is a question; headings are none."""
+    """Return one question for each line that is not a heading."""
     lines = [line.strip() for line in text.splitlines() if not line.lstrip().startswith("#")]
     return {"questions": [line.lstrip("-* ") for line in lines if line.lstrip("-* ")]}
 
 
 def _task_key(task: Task) -> str:
-    asked = [task.messages, task.context, task.reference, task.tests]
-    return sha256(json.dumps(asked, sort_keys=True, default=repr).encode()).hexdigest()
+    content = [task.messages, task.context, task.reference, task.tests]
+    return sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 
 
-# ---- what the model is asked, and what it answers
+# ---- prompts and replies
 
 
 def _question_prompt(n: int, texts: Mapping[str, str], nonce: str) -> str:
@@ -246,23 +238,23 @@ def _questions_schema(n: int) -> dict[str, Any]:
 
 
 def parse_questions(reply: Reply, max_questions: int) -> Questions:
-    """The questions in a reply. Raises Unreadable unless they are 1 to `most`, different and not overlong."""
-    held = reading.read_object(reply.text).get("questions")
-    if not isinstance(held, list) or not 1 <= len(held) <= max_questions:
-        raise reading.UnreadableOutput(f"'questions' must be a list of 1 to {max_questions} texts")
-    if not all(isinstance(q, str) and q.strip() and len(q) <= MAX_QUESTION_CHARS for q in held):
-        raise reading.UnreadableOutput(f"a question is a text of 1 to {MAX_QUESTION_CHARS} characters")
-    questions = tuple(Question(" ".join(q.split())) for q in held)
-    if twice := _first_duplicate([q.text for q in questions]):
-        raise reading.UnreadableOutput(f"the question {twice!r} stands there twice")
+    """Return the questions in a reply. Raises UnreadableOutput unless they are different, not too long and not too many."""
+    rows = reader.read_object(reply.text).get("questions")
+    if not isinstance(rows, list) or not 1 <= len(rows) <= max_questions:
+        raise reader.UnreadableOutput(f"'questions' must be a list of 1 to {max_questions} texts")
+    if not all(isinstance(q, str) and q.strip() and len(q) <= MAX_QUESTION_CHARS for q in rows):
+        raise reader.UnreadableOutput(f"a question is a text of 1 to {MAX_QUESTION_CHARS} characters")
+    questions = tuple(Question(" ".join(q.split())) for q in rows)
+    if duplicate := _first_duplicate([q.text for q in questions]):
+        raise reader.UnreadableOutput(f"the question {duplicate!r} occurs twice")
     return questions
 
 
 def _checklist_prompt(questions: Questions, texts: Mapping[str, str], nonce: str) -> str:
-    listed = "\n".join([CHECKLIST_PROMPT, *(f"q{n}: {without_control_tokens(q.text)}" for n, q in enumerate(questions, 1))])
+    numbered = "\n".join([CHECKLIST_PROMPT, *(f"q{n}: {without_control_tokens(q.text)}" for n, q in enumerate(questions, 1))])
     shown = (enclose(name, text, nonce) for name, text in texts.items())
-    form = ", ".join([ANSWER_FORMAT, *(f'"q{n}": {{...}}' for n in range(2, len(questions) + 1))])
-    return "\n\n".join([listed, data_notice(nonce), *shown, f"{JSON_ONLY}\n{{{form}}}\n{ANSWER_MEANINGS}"])
+    answers = ", ".join([ANSWER_FORMAT, *(f'"q{n}": {{...}}' for n in range(2, len(questions) + 1))])
+    return "\n\n".join([numbered, data_notice(nonce), *shown, f"{JSON_ONLY}\n{{{answers}}}\n{ANSWER_MEANINGS}"])
 
 
 def _answers_schema(n: int) -> dict[str, Any]:
@@ -272,21 +264,20 @@ def _answers_schema(n: int) -> dict[str, Any]:
 
 
 def parse_answers(reply: Reply, questions: Questions) -> Feedback:
-    """The feedback in a reply. Raises Unreadable unless each question is answered with yes, partial or no."""
-    data = reading.read_object(reply.text)
-    views = tuple(_parse_criterion(data, f"q{n}", q) for n, q in enumerate(questions, 1))
-    if strangers := data.keys() - {f"q{n}" for n in range(1, len(questions) + 1)}:
-        raise reading.UnreadableOutput(f"there is no question {min(strangers)[:60]!r}")
-    score = weighted_mean(views)
-    met, partly = sum(v.score == 1 for v in views), sum(v.score == ANSWER_SCORES["partial"] for v in views)
-    reason = f"{met} of {len(views)} yes" + (f", {partly} in part" if partly else "")
-    return Feedback(score, reason, open_actions(views), met == len(views), views)
+    """Return the feedback in a reply. Raises UnreadableOutput unless each question is answered with yes, partial or no."""
+    data = reader.read_object(reply.text)
+    scores = tuple(_parse_answer(data, f"q{n}", question) for n, question in enumerate(questions, 1))
+    if unknown := data.keys() - {f"q{n}" for n in range(1, len(questions) + 1)}:
+        raise reader.UnreadableOutput(f"there is no question {min(unknown)[:60]!r}")
+    met, partly = (sum(s.score == ANSWER_SCORES[answer] for s in scores) for answer in ("yes", "partial"))
+    reason = f"{met} of {len(scores)} yes" + (f", {partly} in part" if partly else "")
+    return Feedback(weighted_mean(scores), reason, open_actions(scores), met == len(scores), scores)
 
 
-def _parse_criterion(data: Mapping[str, Any], key: str, question: Question) -> CriterionScore:
-    row = reading.object_at(data, key)
-    said = reading.string_at(row, "answer").lower()  # (casefold makes "yes" of a long s, too)
-    if said not in ANSWER_SCORES:
-        raise reading.UnreadableOutput(f"the answer to {key!r} must be yes, partial or no, got {said[:60]!r}")
-    change = "" if said == "yes" else change_text(row, f"Make the answer to this yes: {question.text}")
-    return CriterionScore(question.text, ANSWER_SCORES[said], reading.string_at(row, "evidence")[:300], change, question.weight)
+def _parse_answer(data: Mapping[str, Any], key: str, question: Question) -> CriterionScore:
+    row = reader.object_at(data, key)
+    answer = reader.string_at(row, "answer").lower()  # (casefold would read the long s of "ye\u017f" as an s)
+    if answer not in ANSWER_SCORES:
+        raise reader.UnreadableOutput(f"the answer to {key!r} must be yes, partial or no, got {answer[:60]!r}")
+    change = "" if answer == "yes" else change_text(row, f"Make the answer to this yes: {question.text}")
+    return CriterionScore(question.text, ANSWER_SCORES[answer], reader.string_at(row, "evidence")[:300], change, question.weight)

@@ -1,12 +1,12 @@
-"""Reading what a judge wrote, strictly: one JSON object, or `Unreadable` with the exact complaint.
+"""Strict parsing of a judge's reply: one JSON object, or `UnreadableOutput` with the exact complaint.
 
-Numbers are never fished out of prose, nothing is coerced, nothing gets a default. Judge output is hostile input: size
-and depth are bounded, and all of it is read in time linear in its length.
+Numbers are never extracted from prose, nothing is coerced, nothing gets a default. Judge output is hostile input: size and depth
+are bounded, and everything is parsed in time linear in its length.
 
-What is no clean JSON is read token by token and written as JSON anew. This mends form, and form is all that it mends:
-commas that are missing, doubled or trailing; texts and keys in single or typographic quotes; line breaks, bare
-backslashes and quotes in pairs within a text. Numbers, words (true, false, null), keys and brackets are copied as they
-stand or refused; so are keys without quotes, comments, and objects that are cut off.
+Text that is not clean JSON is read token by token and written as JSON again. This repairs form only: missing, doubled or trailing
+commas; texts and keys in single or typographic quotes; line breaks, bare backslashes and pairs of quotes within a text. Numbers,
+the words true, false and null, keys and brackets are copied unchanged or refused, and so are keys without quotes, comments, and
+truncated objects.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from typing import Any
 from ...jsontext import nesting_depth, reject_constant, reject_duplicate_keys
 
 MAX_CHARS = 200_000
-MAX_REPAIR_CHARS = 16_384  # characters from the first brace on; a longer answer is clean JSON or unreadable
+MAX_REPAIR_CHARS = 16_384  # from the first brace; a longer answer must be clean JSON
 MAX_DEPTH = 32
 MAX_DIGITS = 15
-MAX_FLOAT_CHARS = 40  # characters
+MAX_FLOAT_CHARS = 40
 TOO_DEEP = f"the JSON is nested too deep; at most {MAX_DEPTH} is read"
 THINK_TAG = r"(?:think(?:ing)?|thought|reasoning)>"
 BRACE_OR_TAG = re.compile(rf"[{{}}]|</?{THINK_TAG}", re.IGNORECASE)
 OPENING_TAG = re.compile(f"<{THINK_TAG}", re.IGNORECASE)
 CLOSING_TAG = re.compile(f"</{THINK_TAG}", re.IGNORECASE)
 FENCE = re.compile(r"^[ \t]*(?:```+|~~~+)[ \t]*(\S?)", re.MULTILINE)
-EMBEDDED_PREFIXES = ("[", "(", ",", "\\", "!", *"\"'“‘„‚«‹「『", '":', "':", "”:")  # in front of, and
-EMBEDDED_SUFFIXES = ("]", ")", "}", ",", ":", *"\"'”’“‘»›」』")  # behind an object that is a part of something else
+EMBEDDED_PREFIXES = ("[", "(", ",", "\\", "!", *"\"'“‘„‚«‹「『", '":', "':", "”:")  # before and
+EMBEDDED_SUFFIXES = ("]", ")", "}", ",", ":", *"\"'”’“‘»›」』")  # after an object that is part of something else
 
 
 class UnreadableOutput(ValueError):
-    """A judge's answer that cannot be read; its text is the complaint that a re-ask quotes."""
+    """A judge's answer cannot be parsed; the message is the complaint that a re-ask quotes."""
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """The one JSON object in a judge's answer; thinking, prose and a code fence around it are put aside.
+    """Return the one JSON object in a judge's answer; thinking, prose and a code fence around it are ignored.
 
-    Raises Unreadable where there is none, where there are several, and where it is a part of something else.
+    Raises UnreadableOutput if there is none, if there are several, and if it is part of something else.
     """
     if len(text) > MAX_CHARS:
         raise UnreadableOutput(f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read")
@@ -56,7 +56,7 @@ def read_object(text: str) -> dict[str, Any]:
             at = end
         elif mark[0].startswith("</"):
             if data is not None:
-                raise UnreadableOutput("the JSON object stands in the thinking; write it after that")
+                raise UnreadableOutput("the JSON object is inside the thinking; write it after that")
             at = mark.end()
         else:
             closing = CLOSING_TAG.search(text, mark.end())
@@ -67,14 +67,14 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def without_thinking(text: str) -> str:
-    """What stands after the last thought that ends, and before one that does not."""
+    """Return the text after the last thought that ends, and before one that does not."""
     return OPENING_TAG.split(CLOSING_TAG.split(text)[-1], 1)[0]
 
 
 def _check_not_embedded(before: str, after: str) -> None:
-    """Raise Unreadable for an object within a quotation, a list, a call, or code blocks inside each other."""
+    """Raise UnreadableOutput for an object within a quotation, a list, a call, or nested code blocks."""
     if before.rstrip().endswith(EMBEDDED_PREFIXES) or after.lstrip().startswith(EMBEDDED_SUFFIXES) or before.count('"') % 2:
-        raise UnreadableOutput("the JSON object is a part of something else; write one object and nothing else")
+        raise UnreadableOutput("the JSON object is part of something else; write one object and nothing else")
     fenced = False
     for fence in FENCE.finditer(before):
         if fenced and fence[1]:
@@ -83,7 +83,7 @@ def _check_not_embedded(before: str, after: str) -> None:
 
 
 def _parse_object_at(text: str, start: int) -> tuple[dict[str, Any], int]:
-    """The object whose brace stands at `start`, and where it ends. Raises Unreadable."""
+    """Return the object whose brace is at `start`, and its end. Raises UnreadableOutput."""
     try:
         data, end = STRICT_DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
@@ -112,13 +112,13 @@ def _repair_object(text: str, start: int) -> tuple[dict[str, Any], int]:
 
 def _parse_int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits is no score")
+        raise ValueError(f"a number of {len(digits)} digits is not a score")
     return int(digits)
 
 
 def _parse_float(digits: str) -> float:
     if len(digits) > MAX_FLOAT_CHARS or not math.isfinite(float(digits)):
-        raise ValueError(f"{digits[:20]!r} is no plain number")
+        raise ValueError(f"{digits[:20]!r} is not a plain number")
     return float(digits)
 
 
@@ -134,7 +134,7 @@ STRICT_DECODER, LENIENT_DECODER = (
 )
 
 
-# ---- mending of form
+# ---- repair
 
 SPACE = r"[ \t\n\r]*+"
 NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
@@ -145,7 +145,7 @@ KEY_PATTERNS = {
     **{opening: re.compile(rf"[^{closing}\\\x00-\x1f]*+(?={closing})") for opening, closing in list(QUOTES.items())[1:]},
 }
 STRING_PATTERNS = {opening: re.compile(rf"(?:[^{closing}\\]++|\\.)*", re.DOTALL) for opening, closing in QUOTES.items()}
-# What stands after the quote that ends a text in an object and in a list: the bracket that closes it, or what comes next.
+# What follows the quote that ends a text in an object and in a list: the closing bracket, or the next key or value.
 STRING_END = {
     "{": re.compile(rf"""[ \t\n\r,]*+(?:\}}|["'“‘][^"'“”‘’\\\n]*+["'”’]{SPACE}:)"""),
     "[": re.compile(r"""[ \t\n\r,]*+\]|[ \t\n\r,]++["'“‘{[]"""),
@@ -155,16 +155,16 @@ ESCAPE_OR_QUOTE = re.compile(r"""\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt'])|[\\"]""")
 
 
 class JsonRepair:
-    """One object, token by token, written as clean JSON into `out`."""
+    """Rewrites one object, token by token, as clean JSON in `output`."""
 
     def __init__(self, text: str, start: int) -> None:
         self.output: list[str] = []
         self._text, self._position = text, start
         self._open_brackets: list[str] = []
-        self._last_token = ""  # what came last: a bracket that opens, ":", "," (not written yet), or "value"
+        self._last_token = ""  # an opening bracket, ":", "," (not written yet), or "value"
 
     def rewrite(self) -> int:
-        """Rewrites all of the object; where it ends. Raises Unreadable."""
+        """Rewrite the whole object and return its end. Raises UnreadableOutput."""
         while True:
             token = TOKEN.match(self._text, self._position)
             if token is None:
@@ -184,15 +184,15 @@ class JsonRepair:
         elif piece in "{[":
             self._start(piece)
         elif piece in QUOTES:
-            named = self._open_brackets[-1] == "{" and self._last_token != ":"
-            self._write(self._key(piece) if named else self._string(piece))
+            is_key = self._open_brackets[-1] == "{" and self._last_token != ":"
+            self._write(self._key(piece) if is_key else self._string(piece))
         elif self._last_token == "value":
             raise UnreadableOutput(f"there is no comma before {piece[:20]!r}")
         else:
             self._write(piece)
 
     def _write(self, piece: str) -> None:
-        """A value, a key or a bracket that opens one, with the comma before it, which may have been missing."""
+        """Write a value, a key or an opening bracket, and the comma before it even if it was missing."""
         if self._last_token in {",", "value"}:
             self.output.append(",")
         self.output.append(piece)
@@ -208,12 +208,12 @@ class JsonRepair:
     def _comma(self) -> None:
         doubled = self._open_brackets[-1] == "{" and self._last_token in {"{", ","}
         if self._last_token != "value" and not doubled:
-            raise UnreadableOutput("a comma stands where a value belongs")
+            raise UnreadableOutput("there is a comma in place of a value")
         self._last_token = self._last_token if doubled else ","
 
     def _colon(self) -> None:
         if self._last_token != "value":
-            raise UnreadableOutput("a colon stands where a key or a value belongs")
+            raise UnreadableOutput("there is a colon in place of a key or a value")
         self.output.append(":")
         self._last_token = ":"
 
@@ -231,11 +231,11 @@ class JsonRepair:
         return f'"{key[0]}"' if quote == '"' else json.dumps(key[0])
 
     def _string(self, quote: str) -> str:
-        """A text. Quotes within it that are not escaped must come in pairs, else nobody knows where it ends."""
+        """Return a text. Quotes within it that are not escaped must come in pairs, else its end is ambiguous."""
         start = end = self._position
         within = 0
-        ended = STRING_END[self._open_brackets[-1]]
-        while not ended.match(self._text, (end := self._quote_after(quote, end)) + 1):
+        end_pattern = STRING_END[self._open_brackets[-1]]
+        while not end_pattern.match(self._text, (end := self._quote_after(quote, end)) + 1):
             if COLON.match(self._text, end + 1):
                 raise UnreadableOutput("a text does not end before the next key")
             within += not self._is_apostrophe(end)
@@ -246,11 +246,11 @@ class JsonRepair:
         return f'"{ESCAPE_OR_QUOTE.sub(_escape, self._text[start:end])}"'
 
     def _quote_after(self, quote: str, at: int) -> int:
-        """Where the next quote stands that may end a text."""
-        held = STRING_PATTERNS[quote].match(self._text, at)
-        if held is None or self._text[held.end() : held.end() + 1] != QUOTES[quote]:
+        """Return the position of the next quote that may end a text."""
+        content = STRING_PATTERNS[quote].match(self._text, at)
+        if content is None or self._text[content.end() : content.end() + 1] != QUOTES[quote]:
             raise UnreadableOutput("the JSON is cut off")
-        return held.end()
+        return content.end()
 
     def _is_apostrophe(self, at: int) -> bool:
         around = self._text[at - 1 : at + 2]
@@ -262,22 +262,22 @@ class JsonRepair:
             return UnreadableOutput("the JSON is cut off")
         odd = re.split(r"[,}\]\n]", rest[:20])[0] or rest[:1]
         if self._last_token == ":" or self._open_brackets[-1] == "[":
-            return UnreadableOutput(f"{odd!r} is no plain number, text, true, false or null")
-        return UnreadableOutput(f"{odd!r} stands where a key in quotes, a comma or a bracket belongs")
+            return UnreadableOutput(f"{odd!r} is not a plain number, text, true, false or null")
+        return UnreadableOutput(f"there is {odd!r} in place of a key in quotes, a comma or a bracket")
 
 
 def _escape(match: re.Match[str]) -> str:
-    """A piece of a text as JSON has it: an escape as it is, a bare quote or backslash escaped."""
+    """Return an escape unchanged, and a bare quote or backslash escaped."""
     if match[0] == "\\'":
         return "'"
     return match[0] if len(match[0]) > 1 else f"\\{match[0]}"
 
 
-# ---- what stands in it
+# ---- values
 
 
 def int_at(data: Mapping[str, Any], key: str, low: int, high: int) -> int:
-    """The whole number in [low, high] under `key`. Raises Unreadable for anything else: bools, texts, 4.5."""
+    """Return the whole number in [low, high] under `key`. Raises UnreadableOutput for anything else: bools, texts, 4.5."""
     value = _required_value(data, key)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise UnreadableOutput(f"{key!r} must be a whole number from {low} to {high}, got {_abbreviate(value)}")
@@ -285,7 +285,7 @@ def int_at(data: Mapping[str, Any], key: str, low: int, high: int) -> int:
 
 
 def string_at(data: Mapping[str, Any], key: str) -> str:
-    """The text under `key`; "" where it is missing or null."""
+    """Return the text under `key`; "" if it is missing or null."""
     value = data.get(key)
     if value is not None and not isinstance(value, str):
         raise UnreadableOutput(f"{key!r} must be text, got {_abbreviate(value)}")
@@ -293,7 +293,7 @@ def string_at(data: Mapping[str, Any], key: str) -> str:
 
 
 def bool_at(data: Mapping[str, Any], key: str) -> bool:
-    """The true or false under `key`."""
+    """Return the boolean under `key`."""
     value = _required_value(data, key)
     if not isinstance(value, bool):
         raise UnreadableOutput(f"{key!r} must be true or false, got {_abbreviate(value)}")
@@ -301,7 +301,7 @@ def bool_at(data: Mapping[str, Any], key: str) -> bool:
 
 
 def object_at(data: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The object under `key`."""
+    """Return the object under `key`."""
     value = _required_value(data, key)
     if not isinstance(value, dict):
         raise UnreadableOutput(f"{key!r} must be an object, got {_abbreviate(value)}")

@@ -1,0 +1,276 @@
+"""`redraft runs`: the runs that journals contain."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from ...errors import ConfigError
+from .. import options
+from ..errors import OK
+from ..options import DefaultGroup
+from ..output import check_overwrite, check_writable, notice, pluralize, single_line
+
+if TYPE_CHECKING:
+    from ...storage.journal import Status
+
+EPILOG = """\b
+Examples:
+  redraft runs
+  redraft runs --json | jq '.[].name'
+  redraft runs show answers-jsonl
+  redraft runs show results/answers.jsonl row-17
+  redraft runs export answers-jsonl -o traces.jsonl
+  redraft runs prune --older-than 30 --yes
+  redraft runs salvage answers.jsonl.journal -o saved.jsonl
+
+\b
+A run is named by --name, or after its output: answers-jsonl for answers.jsonl.
+Redraft looks for it in all *.journal of this folder, or in --journal FILE; the path of
+its output works as well. You can look at a run while it is in progress.
+"""
+
+SALVAGE_EPILOG = """\b
+The "table" of each line says what it is: runs, rows, lines (the records of a row, in
+order) or calls (replies that were paid for). A row whose status is "done" is finished:
+it contains the columns of its output, and its id joins them to the input.
+  jq -c 'select(.table == "rows" and .status == "done") | {id} + .result.columns' saved.jsonl > done.jsonl
+Run `redraft batch` over the rows of the input that are missing there, with another
+journal and output.
+"""
+
+STATUSES: tuple[Status, ...] = ("done", "failed", "open")
+INTERNAL = (  # metadata of a run that is not shown as it is
+    "settings",
+    "invocation",
+    "last_full_invocation",
+    "merged_shards",
+    "provider_batches",
+    "pair",
+    "online_priors",
+    "budget_raised",
+    "report",
+)
+ELSEWHERE = ("output", "journal", "run", "rows", "by_iteration")  # of a report: shown above, or too long for a line
+
+
+@click.group(cls=DefaultGroup, default="list", epilog=EPILOG)
+def runs() -> None:
+    """List the runs of `redraft batch`, inspect one, export its traces, or delete it."""
+
+
+@runs.command("list")
+@options.journal
+@options.as_json
+@options.debug
+def list_(journal: str | None, as_json: bool) -> None:
+    """List all runs, the latest last. `redraft runs` alone does the same."""
+    from rich.table import Table
+
+    from ..stored_runs import describe_runs, journal_paths, read_runs
+    from ..terminal import format_time, list_console, text_line
+
+    paths = journal_paths(journal)
+    found = read_runs(paths, strict=bool(journal))
+    if as_json:
+        click.echo(json.dumps([run.as_data() for run in found], indent=2, default=str))
+        return
+    if not found:
+        notice(f"no runs; {describe_runs(found, paths)}")
+        return
+    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False)
+    table.add_column("run", overflow="fold")
+    for status in STATUSES:
+        table.add_column(status, justify="right")
+    table.add_column("last change", no_wrap=True)
+    table.add_column("journal", overflow="fold")
+    for run in found:
+        counts = [f"{run.note.counts.get(status, 0):,}" for status in STATUSES]
+        table.add_row(text_line(run.note.name), *counts, format_time(run.note.updated_at), text_line(str(run.path)))
+    list_console().print(table)
+
+
+@runs.command()
+@click.argument("run")
+@click.argument("row", required=False)
+@options.journal
+@options.as_json
+@click.option("--full", is_flag=True, help="With ROW: show whole texts instead of the parts around changes.")
+@options.debug
+def show(run: str, row: str | None, journal: str | None, as_json: bool, full: bool) -> None:
+    """Show a RUN; with the id of a ROW, everything that happened to it, as `redraft show` does."""
+    if row is None:
+        _show_run(run, journal, as_json=as_json)
+    else:
+        _show_row(run, row, journal, as_json=as_json, full=full)
+
+
+def _show_run(name: str, journal: str | None, *, as_json: bool) -> None:
+    from rich.table import Table
+
+    from ..stored_runs import find_run
+    from ..terminal import console, format_time, text_line
+
+    run = find_run(name, journal)
+    if as_json:
+        click.echo(json.dumps(run.as_data(), indent=2, default=str))
+        return
+    note = run.note
+    rows = ", ".join(f"{count:,} {status}" for status, count in note.counts.items() if count) or "none"
+    facts = {
+        "journal": str(run.path),
+        "started": format_time(note.started_at),
+        "last change": format_time(note.updated_at),
+        "rows": rows,
+    }
+    out = console(stderr=False)
+    out.print(text_line(note.name, "bold"))
+    table = Table.grid(padding=(0, 2, 0, 1))
+    for label, value in (*facts.items(), *_facts(note.metadata)):
+        table.add_row(text_line(label, "dim"), text_line(value))
+    out.print(table)
+
+
+def _facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is known about a run, one fact a line; those of its last report come last."""
+    from ...runs.report import SUMMARIZED, budget_and_priors
+
+    facts = {name: value for name, value in about.items() if name not in INTERNAL}
+    report = {name: value for name, value in (about.get("report") or {}).items() if name not in {*ELSEWHERE, *SUMMARIZED}}
+    report |= {name: "unknown" for name in ("tokens", "cost") if name in report and report[name] is None}
+    for name, value in {**facts, **report, **budget_and_priors(about.get("report") or {})}.items():
+        if value not in (None, "", 0, False, [], {}):
+            yield name.replace("_", " "), _format_value(value)
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_format_value(v)} {k.replace('_', ' ')}" for k, v in value.items() if v)
+    if isinstance(value, list):
+        return " to ".join(map(_format_value, value))
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def _show_row(name: str, row: str, journal: str | None, *, as_json: bool, full: bool) -> None:
+    from ...storage.journal import Journal
+    from ..stored_runs import find_run
+    from ..trace_view import show_trace, trace_as_json
+
+    run = find_run(name, journal)
+    with Journal(run.path, read_only=True) as opened:
+        trace = opened.trace(run.note.name, row)
+    if trace is None:
+        raise ConfigError(f"run {run.note.name!r} has no row {row!r}")
+    if as_json:
+        click.echo(trace_as_json(trace))
+    else:
+        show_trace(trace, full=full)
+
+
+@runs.command()
+@click.argument("run")
+@click.option("--output", "-o", type=click.Path(), required=True, metavar="FILE", help="Write to FILE (- for stdout).")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@options.journal
+@options.debug
+def export(run: str, output: str, overwrite: bool, journal: str | None) -> None:
+    """Write the traces of a RUN as JSON Lines, a row each, in the order of the input. For training data, use `redraft export`."""
+    if output != "-":
+        check_writable(output)
+        check_overwrite(output, overwrite=overwrite)
+    from ...storage.journal import Journal
+    from ..stored_runs import find_run
+
+    stored, count = find_run(run, journal), 0
+    stored.check_output(output)
+    with Journal(stored.path, read_only=True) as opened, _open_output(output) as file:
+        for row, trace in opened.traces(stored.note.name):
+            data = {"run": stored.note.name, "id": row.id, "status": row.status, "result": row.result}
+            file.write(f"{json.dumps({**data, 'trace': json.loads(trace.to_json())})}\n")
+            count += 1
+    notice(f"{pluralize(count, 'trace')} written to {'stdout' if output == '-' else output}")
+
+
+@contextmanager
+def _open_output(path: str) -> Iterator[TextIO]:
+    """Open a file for writing that appears under its name when it is complete; or stdout."""
+    from ...storage.secure_files import AtomicFile
+
+    if path == "-":
+        yield sys.stdout
+        return
+    target = Path(path)
+    if target.exists() and not target.is_file() and not target.is_dir():  # a device or a pipe
+        with target.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    draft = AtomicFile(target)
+    try:
+        text = TextIOWrapper(draft.file, "utf-8")
+        yield text
+        text.detach()
+        draft.commit()
+    finally:
+        draft.abort()
+
+
+@runs.command()
+@click.argument("run", required=False)
+@click.option("--older-than", type=options.POSITIVE, metavar="DAYS", help="Delete all runs that did not change for DAYS days.")
+@options.journal
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@options.debug
+def prune(run: str | None, older_than: float | None, journal: str | None, yes: bool) -> int:
+    """Delete a RUN, or all old ones, from the journal: rows, traces and results. Outputs and paid answers are kept."""
+    if run is None and older_than is None:
+        raise click.UsageError("name a RUN to delete it, or give --older-than DAYS to delete all runs that are older")
+    if run is not None and older_than is not None:
+        raise click.UsageError(f"{run} and --older-than exclude each other: a named RUN is deleted whatever its age")
+    from ...storage.journal import Journal
+    from ..stored_runs import find_run, journal_paths, read_runs
+    from ..terminal import parse_time
+
+    if run is not None:
+        selection = [find_run(run, journal)]
+    else:
+        limit = datetime.now(UTC) - timedelta(days=older_than or 0.0)
+        selection = [each for each in read_runs(journal_paths(journal)) if parse_time(each.note.updated_at) <= limit]
+    if not selection:
+        notice("no run is that old")
+        return OK
+    if not yes:
+        names = ", ".join(f"{each.note.name} ({pluralize(sum(each.note.counts.values()), 'row')})" for each in selection)
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"this would delete {names}: give --yes")
+        click.confirm(click.unstyle(f"Delete {single_line(names)}?"), abort=True, err=True)
+    for each in selection:
+        with Journal(each.path, create=False) as opened:
+            opened.delete(each.note.name)
+            opened.compact()
+        notice(f"deleted {each.note.name} from {each.path}")
+    return OK
+
+
+@runs.command(epilog=SALVAGE_EPILOG)
+@click.argument("damaged", type=click.Path(exists=True, dir_okay=False), metavar="JOURNAL")
+@click.option("--output", "-o", type=click.Path(dir_okay=False), required=True, metavar="FILE", help="Write to FILE.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@options.debug
+def salvage(damaged: str, output: str, overwrite: bool) -> None:
+    """Write what can still be read of a damaged JOURNAL as JSON Lines. The journal is not changed."""
+    check_writable(output)
+    check_overwrite(output, overwrite=overwrite)
+    from ...storage.recovery import salvage as recover
+
+    counts = recover(damaged, output, overwrite=True)
+    notice(f"{output}: {', '.join(pluralize(count, table.removesuffix('s')) for table, count in counts.items())}")

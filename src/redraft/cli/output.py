@@ -1,0 +1,186 @@
+"""Reading texts, and writing answers and messages: stdin, stdout, stderr and files. It knows nothing about refinements.
+
+Messages go to stderr: lines for people, or a JSON object on each line for programs. An object has an `event` (progress,
+notice, warning, error, report or traceback); notices, warnings and errors also have a `message`, often with a `hint` at what
+to do next.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..checks import read_error_message
+from ..text import strip_control_sequences
+
+
+@dataclass
+class _MessageFormat:
+    """How messages are written: as JSON, and through which function if not to stderr."""
+
+    json: bool = False
+    write: Callable[[str], object] | None = None
+
+
+_format = _MessageFormat()
+QUIET_LIBRARIES = {  # these libraries write to stderr themselves, whatever the root logger does
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_VERBOSITY": "error",
+    "DATASETS_VERBOSITY": "error",
+}
+
+
+class _WarningHandler(logging.Handler):
+    """Shows what libraries log as warnings."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "redraft.endpoint":  # progress shows pauses and outages
+            return
+        with suppress(Exception):
+            warning(record.getMessage())
+
+
+class _FallbackHandler(logging.Handler):
+    """Writes to stderr what a model does not accept, unless the program has handlers of its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "redraft" and not logging.getLogger().handlers:
+            with suppress(Exception):
+                sys.stderr.write(f"{record.getMessage()}\n")
+
+
+_warning_handler = _WarningHandler(logging.WARNING)
+_fallback_handler = _FallbackHandler(logging.WARNING)
+
+
+@contextmanager
+def message_scope() -> Iterator[None]:
+    """Reset the format of messages to lines for people, on entry and on exit."""
+    _format.json, _format.write = False, None
+    logging.getLogger("redraft").addHandler(_fallback_handler)
+    try:
+        yield
+    finally:
+        _format.json, _format.write = False, None
+        logging.getLogger("redraft").removeHandler(_fallback_handler)
+        logging.getLogger().removeHandler(_warning_handler)
+
+
+def use_json_messages() -> None:
+    """Write messages as JSON from now on, unless stderr is a terminal; library logs become warnings."""
+    if sys.stderr.isatty():
+        return
+    _format.json = True
+    logging.getLogger().addHandler(_warning_handler)
+    for name, value in QUIET_LIBRARIES.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def redirect_messages(write: Callable[[str], object]) -> Iterator[None]:
+    """Pass messages for people to `write`, so that a live display on the same terminal can make room for them."""
+    before, _format.write = _format.write, write
+    try:
+        yield
+    finally:
+        _format.write = before
+
+
+def messages_are_json() -> bool:
+    return _format.json
+
+
+def notice(message: str) -> None:
+    """Write a message for information."""
+    write_message("notice", message)
+
+
+def warning(message: str, hint: str = "") -> None:
+    """Write a message about a problem that does not end the command."""
+    write_message("warning", message, hint)
+
+
+def error(message: str, hint: str = "") -> None:
+    """Write why a command, or a run, ends."""
+    write_message("error", message, hint)
+
+
+def write_message(event: str, message: str, hint: str = "") -> None:
+    """Write one message; people see the hint on a second line."""
+    message = single_line(message)
+    if messages_are_json():
+        fields = {"message": message, "hint": hint} if hint else {"message": message}
+        write_event(event, stdout=False, **fields)
+        return
+    text = "\n".join([f"redraft: {message}", *([f"         {hint}"] if hint else [])])
+    if _format.write:
+        _format.write(text)
+    else:
+        click.echo(text, err=True)
+
+
+def write_event(event: str, *, stdout: bool = False, **data: Any) -> None:
+    """Write one JSON line and flush it. A reader that has closed the pipe does not end the work."""
+    with suppress(BrokenPipeError):
+        click.echo(json.dumps({"event": event, **data}, default=str), err=not stdout)
+
+
+def single_line(text: str) -> str:
+    """Return untrusted text on one line, without control characters."""
+    return " ".join(strip_control_sequences(text).split())
+
+
+def pluralize(count: int, noun: str) -> str:
+    """Return the count with the noun, such as "1 row" or "1,024 rows"."""
+    return f"{count:,} {noun if count == 1 else f'{noun}s'}"
+
+
+def read_text(name: str, option: str) -> str:
+    """Return the text in a file, or on stdin for "-". Raises UsageError for what is not readable as UTF-8."""
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as failure:
+        place = "stdin" if name == "-" else name
+        raise click.UsageError(f"{option}: {place} cannot be read: {read_error_message(failure)}") from failure
+
+
+def check_single_stdin(**sources: str | None) -> None:
+    """Raises UsageError when more than one of the sources is stdin."""
+    if len(from_stdin := [name for name, source in sources.items() if source == "-"]) > 1:
+        raise click.UsageError(f"{' and '.join(from_stdin)} cannot both be read from stdin")
+
+
+def print_answer(text: str) -> None:
+    """Write the answer alone to stdout: unchanged for programs, without control characters on a terminal."""
+    shown = strip_control_sequences(text) if sys.stdout.isatty() else text
+    ending = "" if shown.endswith("\n") or not shown else "\n"
+    sys.stdout.buffer.write((shown + ending).encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
+
+
+def check_overwrite(path: str, *, overwrite: bool) -> None:
+    """Raises UsageError for a file that is not empty, unless it may be replaced."""
+    if not overwrite and Path(path).is_file() and Path(path).stat().st_size:
+        raise click.UsageError(f"--output: {path} already exists; name another file, or replace it with --overwrite")
+
+
+def check_writable(path: str) -> None:
+    """Raises UsageError when no file can be created at the path: better before than after the work is paid for."""
+    folder = Path(path).absolute().parent
+    if Path(path).is_dir():
+        raise click.UsageError(f"--output: {path} cannot be written: it is a folder; name a file, such as {path.rstrip('/')}/OUT")
+    if not folder.is_dir():
+        raise click.UsageError(f"--output: {path} cannot be written; name a file in a folder that exists")
+    if not os.access(folder, os.W_OK):
+        raise click.UsageError(f"--output: {path} cannot be written: you may not write in its folder; name a file in another")

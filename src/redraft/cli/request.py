@@ -1,0 +1,269 @@
+"""Converts the arguments of a command to arguments of `redraft.api`, and to settings in a trace's header and back.
+
+A header contains settings, so that its trace can be resumed, but no secrets: addresses are saved without user, password
+and query.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from .. import models
+from ..core.records import Task, validate_tools
+from ..core.trace import Trace
+from ..errors import ConfigError
+from ..graders import Judge, Rubric
+from ..middleware import Budget
+from ..models.endpoint_url import redacted_model_name, redacted_url
+from ..models.registry import LOCAL_SERVERS, openai_url, server_url
+from ..options import Options
+from ..quality.priors import Priors
+from ..requirements import KINDS, parse
+from ..settings import Settings
+from ..storage.priors_store import priors_from_data, read_priors
+from ..usage import NO_USAGE, Usage
+from .config import SettingOption, check_table, keep_strict_validation, used_layers
+from .consent import require_consent
+from .options import SharedArguments, parse_price
+from .output import check_single_stdin, notice, read_text
+from .sensitive_settings import SensitiveSetting, find_sensitive_settings
+
+DEFAULT_PROMPT = "Improve this text."  # where only a response is given
+TRACE = "redraft.trace"  # key in a context's `meta`: the trace that settings were taken from
+NAMED_PRIORS = ("shipped", "learned")
+UNSET_IN_TRACE = ("grader", "rubric", "judge", "temperature", "max-tokens", "seed", "priors")  # absent in a trace, these stay unset
+
+
+@dataclass(frozen=True)
+class RefineRequest:
+    """One refinement that the command line requests."""
+
+    trace: Trace
+    model: Any
+    graders: list[Any] | None
+    judge: Any
+    options: Options
+
+
+def make_task(
+    prompt: str | None,
+    require: Iterable[str],
+    *,
+    response: str | None = None,
+    system: str | None = None,
+    context: str | None = None,
+    reference: str | None = None,
+    tools: str | None = None,
+) -> Task:
+    """Make the task. All arguments but prompt and system message are names of files. Raises UsageError for an unreadable file."""
+    prompt = prompt or DEFAULT_PROMPT
+    check_single_stdin(PROMPT=prompt, **{"--response": response, "--tools": tools})
+    text = read_text("-", "PROMPT") if prompt == "-" else prompt
+    return Task(
+        [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": text}],
+        _read(response, "--response"),
+        requirements=canonical_requirements(require),
+        context=_read(context, "--context"),
+        reference=_read(reference, "--reference"),
+        tools=_read_tools(tools) if tools else None,
+    )
+
+
+def _read(file: str | None, option: str) -> str | None:
+    return read_text(file, option) if file else None
+
+
+def _read_tools(file: str) -> tuple[Mapping[str, Any], ...]:
+    """Read the tools in a file. Raises ConfigError that names the file."""
+    try:
+        return validate_tools(json.loads(read_text(file, "--tools")))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--tools {file}: {error}") from error
+
+
+def canonical_requirements(specs: Iterable[str]) -> list[str]:
+    """Return requirements in their canonical form, for example with the schema that a file contains. Raises ConfigError."""
+    return [parse(spec).spec for spec in specs]
+
+
+def build_request(arguments: SharedArguments, trace: Trace, **more: Any) -> RefineRequest:
+    """Build the request from the arguments of a command; `more` are settings without an option. Raises ConfigError."""
+    if arguments.model == "none" and trace.task.response is None and not trace.candidates:
+        raise ConfigError("--model none: there is no model to write an answer; give one to repair with --response FILE")
+    settings: dict[str, Any] = {**build_settings(arguments), "budget": budget_of(arguments, trace.usage), **more}
+    graders = load_graders(arguments.grader, arguments.rubric)
+    return RefineRequest(trace, parse_model(arguments.model), graders, parse_model(arguments.judge) or None, Options(**settings))
+
+
+def build_settings(arguments: SharedArguments) -> Settings:
+    """Build the settings of `Options`, except the budget, from the arguments of a command. Raises ConfigError."""
+    settings: Settings = {**arguments.settings, "prices": parse_prices(arguments.price)}
+    if "priors" in settings:
+        settings["priors"] = load_priors(settings["priors"])
+    return settings
+
+
+def load_graders(names: Iterable[str], rubric: Any) -> list[Any] | None:
+    """Return the named graders, and a judge with `rubric` (a file, or a Rubric); None if there are none."""
+    if isinstance(rubric, str):
+        rubric = Rubric.load(rubric)
+    return [*names, *([Judge(rubric, rubric.name)] if rubric else [])] or None
+
+
+def parse_model(name: str | None) -> Any:
+    """Return the named model: False for "none", None if no model was named. Raises ConfigError."""
+    if name and name != "none" and name.strip().lower() in {"none", "none:", "no"}:
+        raise ConfigError(f"model: {name!r} is not the name of a model; for no model at all write --model none")
+    return False if name == "none" else name
+
+
+async def find_model(name: str | None) -> Any:
+    """Return the named model, or one that was discovered, or None."""
+    model = parse_model(name)
+    return (await models.find_model()).model if model is None else model or None
+
+
+def parse_prices(prices: Iterable[str]) -> dict[str, tuple[float, float]] | None:
+    """Parse prices such as MODEL=IN,OUT into a mapping by model; None if there are none."""
+    return dict(map(parse_price, prices)) or None
+
+
+def load_priors(given: Priors | str | Path | None) -> Priors | str | None:
+    """Return priors as they are, load them from a file, or return the name of a kind of priors. Raises ConfigError."""
+    if given is None or isinstance(given, Priors):
+        return given
+    if str(given) in NAMED_PRIORS:
+        return str(given)
+    return read_priors(str(given))
+
+
+def budget_of(arguments: SharedArguments, used: Usage = NO_USAGE) -> Budget | None:
+    """Return the budget that remains after `used`; None without a limit. See `make_budget`."""
+    return make_budget(usd=arguments.budget_usd, calls=arguments.budget_calls, tokens=arguments.budget_tokens, used=used)
+
+
+def make_budget(*, usd: float | None, calls: int | None, tokens: int | None, used: Usage = NO_USAGE) -> Budget | None:
+    """Return what may still be spent. A budget covers a whole trace, however often it is resumed.
+
+    Raises ConfigError if it is unknown how much the trace has spent.
+    """
+    limits: dict[str, float | None] = {"usd": usd, "calls": calls, "tokens": tokens}
+    if all(limit is None for limit in limits.values()):
+        return None
+    spent = _amounts(used)
+    for name, limit in limits.items():
+        if limit is not None and spent[name] is None:
+            raise ConfigError(
+                f"--budget-{name} {limit:g}: the trace's spending so far is unknown, since an endpoint did not report it; "
+                "limit the calls by --budget-calls, or leave it out"
+            )
+    left: dict[str, Any] = {n: limit if limit is None else max(0, limit - (spent[n] or 0)) for n, limit in limits.items()}
+    return Budget(**left)
+
+
+def _amounts(usage: Usage) -> dict[str, float | None]:
+    read, written = usage.input_tokens, usage.output_tokens
+    return {"usd": usage.cost, "calls": usage.calls, "tokens": None if read is None or written is None else read + written}
+
+
+def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -> dict[str, Any]:
+    """Return the settings of a run that the header of its trace saves, by their keys in configuration files."""
+    saved: dict[str, Any] = {p.key: values[str(p.name)] for p in params if values[str(p.name)] not in (None, ())}
+    saved.pop("require", None)  # the task has them
+    if "grader" in saved:
+        saved["grader"] = [_canonical_grader(spec) for spec in saved["grader"]]
+    for name in ("model", "judge"):
+        if name in saved:
+            saved[name] = redacted_model_name(saved[name])
+    if isinstance(saved.get("rubric"), str):
+        saved["rubric"] = Rubric.load(saved["rubric"]).to_data()
+    if isinstance(priors := load_priors(saved.get("priors")), Priors):
+        saved["priors"] = priors.to_dict()
+    return saved
+
+
+def _canonical_grader(spec: str) -> str:
+    """Return a grader without secrets in its address, or a requirement in its canonical form."""
+    if spec.partition(":")[0] in KINDS:
+        return parse(spec).spec
+    return redacted_model_name(spec)
+
+
+def settings_from_trace(
+    ctx: click.Context, values: Mapping[str, Any], params: list[SettingOption], trace: Trace, where: str
+) -> dict[str, Any]:
+    """Complete the values of a command from the header of the trace in the file `where`.
+
+    Typed options take precedence over the trace, and the trace over environment and configuration files. Raises ConfigError,
+    also for settings that need consent and have none.
+    """
+    saved = {"require": list(trace.task.requirements), **trace.settings}
+    rubric, priors = saved.pop("rubric", None), saved.pop("priors", None)
+    known = {p.key for p in params}
+    found = check_table({key: value for key, value in saved.items() if key in known}, params, where)
+    if isinstance(rubric, Mapping):
+        found["rubric"] = Rubric.from_data(rubric, "rubric", where)
+    elif rubric is not None:
+        raise ConfigError(f"{where}: rubric must be a table, got {rubric!r}")
+    if priors is not None:
+        found["priors"] = priors_from_data(priors) if isinstance(priors, Mapping) else str(priors)
+    if trace.settings:
+        unset = {str(p.name): () if p.multiple else None for p in params if p.key in UNSET_IN_TRACE}
+        found = {**unset, **found}
+    found = keep_strict_validation(found, values.get("require_validated"))
+    used = {name for name in found if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}
+    if used and trace.settings:
+        ctx.meta[TRACE] = where
+    require_consent(
+        Path(where), sensitive_settings(trace, Path(where)), {p.key for p in params if p.name in used}, where, is_trace=True
+    )
+    return {**values, **{name: found[name] for name in used}}
+
+
+def sensitive_settings(trace: Trace, path: Path) -> tuple[SensitiveSetting, ...]:
+    """Return the settings of a trace in a file that need consent. Raises ConfigError."""
+    given = trace.settings.get("require", ())  # takes precedence over the requirements of the task
+    required = [*trace.task.requirements, *(given if isinstance(given, list | tuple) else ())]
+    try:
+        return find_sensitive_settings({**trace.settings, "require": required}, path.resolve().parent, Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def with_requirements(trace: Trace, require: Iterable[str]) -> Trace:
+    """Return the trace, its task with these requirements instead of its own."""
+    return replace(trace, task=replace(trace.task, requirements=tuple(canonical_requirements(require))))
+
+
+def announce_sources(*models: Any) -> None:
+    """If settings come from files, name the files and the places where these models run; None stands for no model."""
+    ctx = click.get_current_context()
+    files = [layer.where for layer, _ in reversed(used_layers(ctx))]
+    if trace := ctx.meta.get(TRACE):
+        files.append(trace)
+    if files:
+        places = " and ".join(dict.fromkeys(model_location(model) for model in models if model))
+        notice(f"settings from {' and '.join(files)}; {f'model at {places}' if places else 'no model'}")
+
+
+def model_location(model: Any) -> str:
+    """Return where a model runs: an address without user info and query, a provider, or this machine."""
+    if not isinstance(model, str):
+        address = getattr(model, "base_url", None)
+        return redacted_url(str(address)) if address else str(getattr(model, "name", model))
+    prefix = model.strip().partition(":")[0]
+    if "//" in model:
+        return redacted_url(model.strip().partition("#")[0])
+    if prefix in LOCAL_SERVERS:
+        return redacted_url(server_url(prefix, os.environ))
+    if prefix == "openai":
+        return redacted_url(openai_url(os.environ))
+    return "this machine" if prefix == "local" else prefix

@@ -1,0 +1,1 @@
+"""How commands show longer results on a terminal."""

@@ -1,0 +1,90 @@
+"""Small documents that strangers may have written, read with bounds: settings, rubrics, checklists, templates, schemas, cards.
+
+`read_small_text` bounds the size of a file and never waits: a pipe or a device in place of a file is an error, unless it is named
+in /dev or /proc, as a shell does for `<(command)`. `parse_toml` and `check_yaml` bound depth, the number of values and the time
+that reading takes, as `jsontext.strict_loads` does for JSON. Files raise OSError or ValueError, texts ValueError.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import tomllib
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from .jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, check_bounds
+
+MAX_BYTES = 8 * 2**20  # bytes of a document
+MAX_VALUES = 100_000  # values in a document of TOML, YAML or JSON
+MAX_ALIASES = 16  # aliases in YAML
+MAX_KEY_PARTS = 30  # parts of a TOML key such as a.b.c: reading it takes time in the square of their number
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![^\s\[{{,])(?:{_PART}[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
+
+
+def read_small_text(path: str | Path, encoding: str = "utf-8") -> str:
+    """Return the text of a file, every line end as one character."""
+    return read_small_bytes(path).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_small_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the content of a file of at most `max_bytes`."""
+    with open_regular(path, streams=True) as file:
+        data = b""
+        while len(data) <= max_bytes and (chunk := file.read(max_bytes + 1 - len(data))):
+            data += chunk
+    if len(data) > max_bytes:
+        raise ValueError(f"it holds more than {max_bytes:,} bytes")
+    return data
+
+
+def open_regular(path: str | Path, *, streams: bool = False) -> FileIO:
+    """Open a regular file for reading, without waiting: reading a pipe or a device may have no end. Raises OSError.
+
+    With `streams` a pipe or device that is named in /dev or /proc is opened too.
+    """
+    file = FileIO(path, "rb", opener=_open_nonblocking)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        if not (streams and str(path).startswith(("/dev/", "/proc/"))):
+            file.close()
+            raise OSError(errno.EINVAL, "it is a pipe or a device, no file")
+        os.set_blocking(file.fileno(), True)
+    return file
+
+
+def _open_nonblocking(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the table in a text of TOML, in time about linear in it. Raises ValueError."""
+    if _LONG_KEY.search(text):
+        raise ValueError(f"a key in it has more than {MAX_KEY_PARTS} parts")
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(TOO_DEEP_MESSAGE) from None
+    check_bounds(table, MAX_VALUES)
+    return table
+
+
+def check_yaml(yaml: Any, text: str) -> None:
+    """Raise ValueError if loading a text of YAML could take much more memory than the text: aliases may stand for any size.
+
+    `yaml` is the module, which is an optional dependency.
+    """
+    aliases = depth = 0
+    try:
+        for event in yaml.parse(text, yaml.SafeLoader):
+            aliases += isinstance(event, yaml.AliasEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                raise ValueError(TOO_DEEP_MESSAGE)
+            if aliases > MAX_ALIASES:
+                raise ValueError(f"it has more than {MAX_ALIASES} aliases (*name), which may stand for any size")
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,1 @@
+"""Export: a finished run as training data."""

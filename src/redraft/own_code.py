@@ -1,0 +1,39 @@
+"""Which classes and functions belong to Redraft, and the stable names by which fingerprints know them.
+
+A fingerprint must not change when a class is renamed or moved, so no name that the code uses may enter one. Whatever can be
+part of a fingerprint gets a name with `fingerprint_name`, and keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+PACKAGE = "redraft"
+T = TypeVar("T")
+
+
+def fingerprint_name(name: str) -> Callable[[T], T]:
+    """Return a decorator that gives a class or a function the name by which fingerprints know it. Never change such a name."""
+
+    def set_name(target: T) -> T:
+        setattr(target, "__fingerprint_name__", name)  # noqa: B010  (neither a class nor a function declares it)
+        return target
+
+    return set_name
+
+
+def stable_name(target: Any) -> str:
+    """Return the fingerprint name of a class or function of ours; without one, its qualified name without the module."""
+    named = vars(target).get("__fingerprint_name__")  # a class does not inherit it
+    return named if isinstance(named, str) else str(target.__qualname__)
+
+
+def top_level_package(target: Any) -> str:
+    """Return the name of the package that a class or function is defined in."""
+    return str(getattr(target, "__module__", "")).partition(".")[0]
+
+
+def is_own(target: Any) -> bool:
+    """Return whether Redraft defines this class or function."""
+    return top_level_package(target) == PACKAGE

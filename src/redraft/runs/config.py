@@ -1,0 +1,262 @@
+"""The configuration of a run, checked before anything is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Self
+
+from .. import checks
+from ..documents import open_regular
+from ..errors import ConfigError
+from ..options import Options
+from ..plans import Plan
+from ..plans.self_refine import BestOfN
+from ..settings import (
+    CALLABLE,
+    ENGINE_SETTINGS,
+    PYTHON_ONLY,
+    BatchFields,
+    EndpointLimits,
+    ExecutionEngine,
+    FilePath,
+    Instance,
+    Mode,
+    OnDuplicate,
+    Settings,
+    check_settings,
+    setting,
+)
+from ..storage.schema import Durability
+from ..tables.columns import TaskColumns
+from ..tables.writers import output_suffix
+from .progress import BatchProgress
+from .row_result import RowResult
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+STDOUT = "-"
+JOURNAL = ".journal"  # suffix of the output's name for the journal
+ERRORS = ".errors.jsonl"  # suffix of the output's name for the file of unreadable rows
+LOCAL_ONLY = ("on_record", "on_step", "cache")  # settings that cannot be sent to another process
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchCallbacks:
+    """Functions that `batch` calls while it runs."""
+
+    on_progress: Callable[[BatchProgress], object] | None = setting(
+        None,
+        Instance("a function, or None", CALLABLE, may_be_class=True),
+        "Called with the progress of the run, twice a second.",
+        **PYTHON_ONLY,
+    )
+    say: Callable[[str], object] | None = setting(
+        None,
+        Instance("a function, or None", CALLABLE, may_be_class=True),
+        "Called with a line of text when something happens to an endpoint.",
+        **PYTHON_ONLY,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchConfig(BatchFields):
+    """What a run does, apart from its models and graders, with every default filled in. Raises ConfigError.
+
+    The settings are declared in `redraft.settings`.
+    """
+
+    source: Any
+    output: str | None
+    columns: TaskColumns = field(default_factory=TaskColumns)
+    journal: Path = Path()
+    name: str = ""
+    errors: str = ""
+    limits: EndpointLimits = field(default_factory=EndpointLimits)
+    options: Options = field(default_factory=Options)
+
+    @classmethod
+    def of(cls, source: Any, output: Any, *, options: Options, **settings: Any) -> Self:
+        """Create the configuration from the arguments of `batch`; None stands for a default.
+
+        The default names of the journal, the errors file and the run are made from the name of the output.
+        """
+        paths = {"output": output, "journal": settings.pop("journal", None), "errors": settings.pop("errors", None)}
+        for what, path in paths.items():
+            FilePath().check(what, path, optional=True)
+        name = settings.pop("name", None)
+        checks.text("name", name, optional=True, allow_blank=True)
+        if "columns" in settings:
+            settings["columns"] = columns_of(settings["columns"])
+        destination = None if output is None else str(output)
+        stem = "redraft" if destination is None or destination == STDOUT else destination
+        return cls(
+            source=source,
+            output=destination,
+            journal=Path(paths["journal"] or f"{stem}{JOURNAL}"),
+            name=name or run_name(Path(stem).name),
+            errors=str(paths["errors"] or f"{stem}{ERRORS}"),
+            options=options,
+            **{name: value for name, value in settings.items() if value is not None},
+        )
+
+    def __post_init__(self) -> None:
+        check_settings(BatchFields, self)
+        if not isinstance(self.limits, EndpointLimits):
+            raise checks.invalid_argument("limits", "EndpointLimits, such as EndpointLimits(rpm=60)", self.limits)
+        if not NAME.fullmatch(self.name):
+            raise ConfigError(f"name must be up to 64 letters, digits, - and _, got {self.name!r}")
+        if self.output not in {None, STDOUT}:
+            output_suffix(Path(str(self.output)))
+        self._check_engine()
+        if self.spreadsheet_safe and not str(self.output).lower().endswith((".csv", ".tsv")):
+            raise ConfigError(f"spreadsheet_safe needs an output that ends in .csv or .tsv, got {self.output!r}")
+        if self.options.store is not None:
+            raise ConfigError("store: a batch has its own journal; leave out store")
+        if self.options.plan is not None and self.mode != "refine":
+            raise ConfigError(f"mode {self.mode!r} has a plan of its own: leave out plan")
+        if self.options.tie_break and self.mode != "refine":
+            raise ConfigError(f"mode {self.mode!r} breaks no ties: leave out tie_break")
+
+    def _check_engine(self) -> None:
+        """Raise ConfigError for a setting that the engine does not have."""
+        for name, engine in ENGINE_SETTINGS.items():
+            if getattr(self, name) is not None and self.engine != engine:
+                raise ConfigError(f"{name} needs engine {engine!r}, got engine {self.engine!r}")
+        if self.engine != "ray":
+            return
+        most = self.options.max_in_flight
+        if self.shards is not None and self.shards > most:
+            raise ConfigError(f"shards must be a whole number from 1 to max_in_flight, which is {most}, got {self.shards!r}")
+        if given := [name for name in LOCAL_ONLY if getattr(self.options, name) is not None]:
+            raise ConfigError(f"{given[0]} is not possible with engine 'ray': rows are processed in other processes")
+
+    def redoes(self, result: RowResult) -> bool:
+        """Whether a finished row is to be redone."""
+        return (result.status == "failed" and "failed" in self.retry) or (result.truncated and "truncated" in self.retry)
+
+    def check_files(self, known: Mapping[str, Any] | None, sources: Collection[Path]) -> None:
+        """Raise ConfigError for an output or errors file that this run did not write. `known`: the metadata of the run."""
+        files = {"output": self.output, "errors": self.errors}
+        for what, name in files.items():
+            if name is None or name == STDOUT:
+                continue
+            if Path(name).resolve() in sources:
+                raise ConfigError(f"{what} {name!r} is one of the input files: name another")
+            if known and what == "output" and known.get("output") not in {None, name}:
+                raise ConfigError(
+                    f"journal {str(self.journal)!r} already has a run {self.name!r}, which writes {known['output']!r}: give this "
+                    "run another name (--name)"
+                )
+            if what == "errors" and self.has_strange_errors:
+                raise ConfigError(
+                    f"errors {name!r} is not a file, or a link out of its folder: remove it, or name another (--errors)"
+                )
+            if what == "errors" and lists_errors(Path(name)):
+                continue
+            if (known or {}).get(what) != name and Path(name).is_file() and Path(name).stat().st_size:
+                raise ConfigError(
+                    f"{what} {name!r} already exists, and journal {str(self.journal)!r} has no run {self.name!r} that wrote it: "
+                    "name another file, or remove this one"
+                )
+
+    @property
+    def has_strange_errors(self) -> bool:
+        """Whether the default path of the errors file is not a file, or a link to another folder."""
+        return self.errors == f"{self.output}{ERRORS}" and _is_strange(Path(self.errors))
+
+    def _check_journal(self) -> None:
+        if str(self.journal) == f"{self.output}{JOURNAL}" and _is_strange(self.journal):
+            raise ConfigError(
+                f"journal {str(self.journal)!r} is not a file, or a link out of its folder: remove it, or name another (--journal)"
+            )
+
+    def check_places(self) -> None:
+        """Raise ConfigError for an output or a journal in a folder that does not exist or is not writable."""
+        for what, name in {"output": self.output, "journal": str(self.journal)}.items():
+            if name in {None, STDOUT}:
+                continue
+            place = Path(str(name))
+            folder = place.absolute().parent
+            if place.is_dir():
+                raise ConfigError(f"{what} {name!r} is a folder: name a file")
+            if not folder.is_dir():
+                raise ConfigError(f"{what} {name!r} cannot be written: there is no folder {str(folder)!r}")
+            if not place.exists() and not os.access(folder, os.W_OK):
+                raise ConfigError(f"{what} {name!r} cannot be written: folder {str(folder)!r} is not writable")
+        self._check_journal()
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of mode best, or a plan of the caller; None for the plan that the options describe."""
+        return BestOfN(self.n, self.options.target_score) if self.mode == "best" else self.options.plan
+
+
+def columns_of(given: Any) -> TaskColumns:
+    """Return columns given as `TaskColumns`, or as a mapping of roles to column names. Raises ConfigError."""
+    if given is None or isinstance(given, TaskColumns):
+        return given or TaskColumns()
+    like = 'columns must be a mapping of our names to the input\'s, such as {"prompt": "question"}'
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{like}, got {checks.format_value(given)}")
+    roles = [f.name for f in fields(TaskColumns)]
+    for role, name in given.items():
+        if role not in roles:
+            turned = isinstance(name, str) and name in roles
+            why = "the directions are reversed" if turned else checks.unknown_name_message("name", str(role), roles)
+            raise ConfigError(f"{like}, got {checks.format_value(given)}: {why}")
+        checks.text(f"columns: {role}", name, optional=True, allow_blank=True)
+    return TaskColumns(**given)
+
+
+def _is_strange(path: Path) -> bool:
+    """Whether a path is not that of a file, or a link to another folder."""
+    target = path.resolve()
+    return (target.exists() and not target.is_file()) or target.parent != path.parent.resolve()
+
+
+def lists_errors(path: Path) -> bool:
+    """Whether a file is a list of unreadable rows, as a run writes it."""
+    try:
+        with BufferedReader(open_regular(path)) as file:
+            first = json.loads(file.readline(2**20))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and first.keys() == {"place", "message"}
+
+
+def run_name(file: str) -> str:
+    """Make the name of a run from that of a file."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", file).strip("-")[:64] or "run"
+
+
+# The rest of this file is written by scripts/docs.py from `BatchFields` and `BatchCallbacks`.
+
+
+class BatchSettings(Settings, total=False):
+    """The keyword arguments of `batch` and `batch_sync`: these, and those of `refine`."""
+
+    mode: Mode
+    n: int
+    columns: TaskColumns | Mapping[str, str] | None
+    on_duplicate: OnDuplicate
+    journal: str | Path | None
+    name: str | None
+    retry: Collection[str]
+    ordered: bool
+    errors: str | Path | None
+    durability: Durability
+    limits: EndpointLimits | None
+    limit: int | None
+    engine: ExecutionEngine
+    ray_address: str | None
+    shards: int | None
+    poll: float | None
+    learn: bool
+    spreadsheet_safe: bool
+    on_progress: Callable[[BatchProgress], object] | None
+    say: Callable[[str], object] | None

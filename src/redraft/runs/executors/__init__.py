@@ -1,0 +1,1 @@
+"""Executors: where and how the rows of a run are worked on."""

@@ -1,0 +1,413 @@
+"""The calls of a run by a provider's batch API, in place of one request each.
+
+Rows run as they do locally. Only where a call would go to its endpoint, it goes into the queue of its model instead, and waits.
+When every row under way waits, the queues are submitted, one batch each; every answer wakes its row, and what the rows call next
+is the next batch. Nothing depends on what was submitted together: answers are identified by the key of their call.
+
+What was submitted is in the journal before its answers are waited for (see `batch_queue`), and stays there until every row has
+taken them: a process that was killed finds the batches of the one before it, and submits nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import Any, NoReturn, TypeVar
+
+from ...errors import ConfigError, ModelError, StoreError
+from ...ledger import current_entry
+from ...middleware import BudgetTracker
+from ...middleware.cache import cache_key
+from ...middleware.endpoint_errors import is_fatal
+from ...middleware.endpoint_limiter import MAX_PAUSE
+from ...middleware.messages import has_images
+from ...middleware.refusals import refused_part
+from ...models import Chat, connect
+from ...models.openai_batches import BatchClient, BatchItemResult, ProviderBatch, missing_answer_error
+from ...protocols import FORMATS, Call, Model, Reply, Request
+from ...session import Session
+from ...settings import EndpointLimits
+from ...storage.journal import Journal
+from ..endpoints import ROW, CallGate
+from ..progress import BatchProgress
+from ..row_key import short_hash
+from .batch_queue import MAX_REQUESTS, ModelQueue, QueuedRequest, SubmissionLog, SubmittedBatch, error_suffix
+
+ROWS = 10_000  # under way at a time
+POLL, MAX_POLL, POLL_GROWTH = 1.0, 60.0, 1.5  # seconds between two checks of a batch: at first, at most, and their growth
+MAX_IDLE = 60.0  # seconds for which a row that calls nothing holds up a batch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BatchedModel:
+    """A chat model whose calls go out in batches."""
+
+    chat: Chat
+    complete: Call
+    formats = FORMATS
+
+    @property
+    def name(self) -> str:
+        return self.chat.name
+
+    @property
+    def identity(self) -> str:
+        return self.chat.identity
+
+    @property
+    def base_url(self) -> str:
+        return self.chat.base_url
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        return self.chat.tools
+
+    @property
+    def tool_choice(self) -> Any:
+        return self.chat.tool_choice
+
+
+@dataclass
+class BatchEndpoints:
+    """Endpoints that are called by their batch API. A call waits as long as it takes: it has no timeout but `limits.give_up_after`.
+
+    `halt(reason, message)` is called when an endpoint cannot be called any more, `say` with what happens meanwhile.
+    """
+
+    limits: EndpointLimits
+    halt: Callable[[str, str], object]
+    say: Callable[[str], object]
+    journal: Journal
+    run: str
+    progress: BatchProgress
+    poll: float = POLL
+    room = True
+    limit = MAX_REQUESTS
+    gate: CallGate = field(default_factory=CallGate)
+    submissions: SubmissionLog = field(init=False)
+    queues: dict[str, ModelQueue] = field(default_factory=dict)
+    waiting: Counter[str] = field(default_factory=Counter)  # calls under way, by row
+    active: dict[str, tuple[SubmittedBatch, ProviderBatch | None]] = field(default_factory=dict)
+    trouble: str = ""
+    _billed: dict[str, float] = field(default_factory=dict)
+    _events: int = 0
+    _answered: list[str] = field(default_factory=list)  # batches whose answers have come
+    _recovered: list[str] = field(default_factory=list)  # the same, of an earlier process
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.submissions = SubmissionLog(self.journal, self.run)
+
+    # ---- for the run
+
+    def session(self, session: Session) -> Session:
+        """Return the session with models that go through these endpoints."""
+        options = replace(session.options, max_in_flight=ROWS // 2, timeout=None)  # (twice as many rows are under way)
+        return Session(
+            options, session.writer, session.graders, session.judge, session.limit_calls, connect=self._connect, watch=self._watch
+        )
+
+    def hold(self, call: Call, model: Model) -> Call:
+        """Return a model's call, which may start as long as the run has not ended."""
+        return partial(self.gate.enter, call)
+
+    @property
+    def in_flight(self) -> int:
+        return self.gate.in_flight
+
+    async def wait_for_room(self) -> None:
+        """Return at once: there always is."""
+
+    async def wait_until_quiet(self) -> None:
+        await self.gate.wait_until_quiet()
+
+    @property
+    def state(self) -> str:
+        """The batches that are under way, and what is wrong with the endpoint."""
+        return "; ".join([*(_describe(*each) for each in self.active.values()), *filter(None, [self.trouble])])
+
+    def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:
+        """Return what was spent, without what waits: a resumed run makes the same calls, and reserves for them then."""
+        if not (self.gate.closed and self._billed):
+            self._billed = dict(tracker.spent)
+        return self._billed
+
+    def close(self, *, now: bool = False) -> None:
+        """Let no further call start, and wait for none: batches at the provider can be waited for another time."""
+        if not self.gate.closed:
+            for batch in (batch for _, batch in self.active.values() if batch and not batch.is_ended):
+                self.say(f"batch {batch.id} continues at the provider; the same command takes its answers")
+        for task in self._tasks:
+            task.cancel()
+        self.gate.close(now=True)
+
+    async def aclose(self) -> None:
+        """Stop all background tasks; forget batches whose answers were all delivered."""
+        if not self.gate.closed and not self.active:
+            with suppress(StoreError):
+                self.submissions.drop([*self._answered, *self._recovered])
+        self.close(now=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---- a call
+
+    def _connect(self, model: Any) -> Any:
+        chat = as_chat(connect(model))
+        return BatchedModel(chat, partial(self._complete, self._queue(chat)))
+
+    def _watch(self, call: Call) -> Call:
+        async def watch(request: Request) -> Reply:
+            row = ROW.get()
+            self.waiting[row] += 1
+            self._start_loop()
+            try:
+                return await call(request)
+            finally:
+                self._events += 1
+                self.waiting[row] -= 1
+                if not self.waiting[row]:
+                    del self.waiting[row]
+
+        return watch
+
+    async def _complete(self, queue: ModelQueue, request: Request) -> Reply:
+        self._events += 1
+        entry = current_entry()
+        entry.start_counting()  # if cut off while it waits, it is made, and counted, by the process that resumes the run
+        key = cache_key(queue.batches.chat.identity, request)
+        answer = queue.unclaimed.pop(key, None) or await self._wait_for(queue, key, request)
+        entry.count_request()
+        try:
+            return queue.batches.parse_reply(answer)
+        except ModelError as error:
+            if is_fatal(error) and not (refused_part(error, request) or (error.status == 404 and has_images(request.messages))):
+                await self._give_up("fatal", error)
+            raise
+
+    async def _wait_for(self, queue: ModelQueue, key: str, request: Request) -> BatchItemResult:
+        item = queue.request(key, request)
+        waiter: asyncio.Future[BatchItemResult] = asyncio.get_running_loop().create_future()
+        item.waiting.append(waiter)
+        if queue.is_full and queue.can_submit:
+            self._submit_queue(queue)
+        try:
+            return await waiter
+        finally:
+            item.waiting.remove(waiter)
+
+    def _queue(self, model: Chat) -> ModelQueue:
+        if model.identity not in self.queues:
+            name = short_hash(model.identity)
+            recovered = [submitted for submitted in self.submissions.open.values() if submitted.model == name]
+            self.queues[model.identity] = ModelQueue(BatchClient(model), name, recovered)
+        return self.queues[model.identity]
+
+    # ---- when queues are submitted
+
+    def _start_loop(self) -> None:
+        if not self._tasks and not self.gate.closed:
+            self._start(self._submit_regularly())
+
+    async def _submit_regularly(self) -> None:
+        """Submit the queues when no row can proceed otherwise; when nothing has happened for long, without waiting for all rows."""
+        seen, since = None, monotonic()
+        while True:
+            await asyncio.sleep(min(self.poll, POLL) / 4)
+            now = self._events, self.progress.under_way, self.progress.remaining
+            if now != seen:
+                seen, since = now, monotonic()
+            elif self._all_rows_wait:
+                self._drop_answered()
+                self._submit_all()
+            elif monotonic() - since > MAX_IDLE:
+                self._submit_all()
+
+    def _drop_answered(self) -> None:
+        """Forget answered batches: every row has taken its answers, so that they are in the journal."""
+        self.submissions.drop(self._answered)
+        self._answered.clear()
+        if self._recovered and not any(queue.unclaimed for queue in self.queues.values()):
+            self.submissions.drop(self._recovered)
+            self._recovered.clear()
+
+    @property
+    def _all_rows_wait(self) -> bool:
+        """Whether every row that can be under way is, and waits for an answer."""
+        rows, left = self.progress.under_way, self.progress.remaining
+        return len(self.waiting) >= rows and (rows >= ROWS or (left is not None and left <= rows))
+
+    def _submit_all(self) -> None:
+        for queue in self.queues.values():
+            if queue.recovered and not queue.recovering:
+                queue.recovering = True
+                self._start(self._recover(queue))
+            while queue.can_submit:
+                self._submit_queue(queue)
+
+    def _submit_queue(self, queue: ModelQueue) -> None:
+        if items := queue.take():
+            self._start(self._run_batch(queue, items))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self.halt("disk" if isinstance(error, StoreError) else "fatal", str(error) or type(error).__name__)
+
+    # ---- one batch
+
+    async def _run_batch(self, queue: ModelQueue, items: list[QueuedRequest]) -> None:
+        """Submit requests as a batch, and deliver its answers."""
+        submitted = self.submissions.begin(queue.model, len(items))
+        self.active[submitted.id] = submitted, None
+        await self.submissions.save(submitted)
+        file = await self._retry(partial(queue.batches.upload, [item.line for item in items]))
+        batch = await self._retry(self._creation(queue, file, submitted))
+        batch = await self._follow(queue, submitted, batch)
+        if batch.error and is_fatal(error := missing_answer_error(batch.error)):
+            await self._give_up("fatal", error)
+        max_requests = queue.max_requests
+        queue.requeue_unanswered(items, batch)
+        if queue.max_requests < max_requests:
+            self.say(f"batch {batch.id}{error_suffix(batch)}; now at most {queue.max_requests:,} requests a batch, one at a time")
+
+    def _creation(self, queue: ModelQueue, file: str, submitted: SubmittedBatch) -> Callable[[], Awaitable[ProviderBatch]]:
+        """Return a function that creates a batch. Called again, it checks first whether the last attempt succeeded after all."""
+        metadata, again = self.submissions.metadata(submitted), False
+
+        async def create() -> ProviderBatch:
+            nonlocal again
+            known = await queue.batches.find_by_metadata(metadata) if again else None
+            again = True
+            return known or await queue.batches.create(file, metadata)
+
+        return create
+
+    async def _recover(self, queue: ModelQueue) -> None:
+        """Take the answers of batches that an earlier process has submitted, in the order of submission."""
+        for submitted in list(queue.recovered):
+            if batch := await self._retry(partial(self._find, queue, submitted)):
+                await self._follow(queue, submitted, batch, recovered=True)
+            else:
+                self.submissions.drop([submitted.id])
+            queue.recovered.remove(submitted)
+            self._events += 1
+
+    async def _find(self, queue: ModelQueue, submitted: SubmittedBatch) -> ProviderBatch | None:
+        if submitted.batch is None:
+            return await queue.batches.find_by_metadata(self.submissions.metadata(submitted))
+        try:
+            return await queue.batches.retrieve(submitted.batch)
+        except ModelError as error:
+            if error.status != 404:
+                raise
+            self.say(f"batch {submitted.batch} does not exist any more: its requests are made again")
+            return None
+
+    async def _follow(
+        self, queue: ModelQueue, submitted: SubmittedBatch, batch: ProviderBatch, *, recovered: bool = False
+    ) -> ProviderBatch:
+        """Poll a batch until it has ended, and take its answers."""
+        submitted, pause = replace(submitted, batch=batch.id), self.poll
+        await self.submissions.save(submitted)
+        while not batch.is_ended:
+            self.active[submitted.id] = submitted, batch
+            await asyncio.sleep(max(pause, min(batch.retry_after or 0.0, MAX_PAUSE)))
+            pause = min(POLL_GROWTH * pause, MAX_POLL)
+            batch = await self._retry(partial(queue.batches.retrieve, batch.id))
+        self.active[submitted.id] = submitted, batch
+        for file in batch.files:
+            await self._deliver(queue, file, recovered=recovered)
+        del self.active[submitted.id]
+        (self._recovered if recovered else self._answered).append(submitted.id)
+        return batch
+
+    async def _deliver(self, queue: ModelQueue, file: str, *, recovered: bool) -> None:
+        """Deliver the answers in a file, each once, however often the connection breaks."""
+        taken = 0
+
+        async def read() -> None:
+            nonlocal taken
+            n = 0
+            async with aclosing(queue.batches.download_results(file)) as answers:
+                async for key, answer in answers:
+                    n += 1
+                    if n > taken:
+                        taken = n
+                        self._events += 1
+                        queue.deliver(key, answer, keep=recovered)
+
+        await self._retry(partial(_ignore_missing, read))
+
+    # ---- when the endpoint fails
+
+    async def _retry(self, do: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a call; repeat it until the endpoint refuses it, or is silent for `limits.give_up_after` seconds."""
+        since, pause = inf, self.poll
+        while True:
+            try:
+                result = await do()
+            except ModelError as error:
+                if not error.retryable:
+                    await self._give_up("fatal", error)
+                since = min(since, monotonic())
+                if monotonic() - since > self.limits.give_up_after:
+                    await self._give_up("outage", error)
+                self.trouble = str(error)
+                await asyncio.sleep(max(pause, min(error.retry_after or 0.0, MAX_PAUSE)))
+                pause = min(2 * pause, MAX_POLL)
+            else:
+                self.trouble = ""
+                return result
+
+    async def _give_up(self, ended: str, error: ModelError) -> NoReturn:
+        self.halt(ended, str(error))
+        await _never()
+
+
+def as_chat(model: Model) -> Chat:
+    """Return the model if it can have a batch API. Raises ConfigError."""
+    if isinstance(model, Chat):
+        return model
+    raise ConfigError(
+        "engine 'provider-batch' needs models behind an OpenAI-compatible URL with a batch API, "
+        f"such as openai:NAME or http://host/v1#NAME; got {model.name!r}"
+    )
+
+
+def check_batch_model(call: Call, model: Model) -> Call:
+    """Return the call unchanged. Raises ConfigError for a model that cannot have a batch API."""
+    as_chat(model)
+    return call
+
+
+async def _never() -> NoReturn:
+    """Wait until cancelled."""
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("unreachable")
+
+
+async def _ignore_missing(read: Callable[[], Awaitable[None]]) -> None:
+    """Read a file; one that does not exist any more has no answers."""
+    try:
+        await read()
+    except ModelError as error:
+        if error.status != 404:
+            raise
+
+
+def _describe(submitted: SubmittedBatch, batch: ProviderBatch | None) -> str:
+    how = f"{batch.id} {batch.status.replace('_', ' ')} ({batch.answered_count:,} done)" if batch else "being submitted"
+    return f"batch {submitted.number}: {submitted.requests:,} requests, {how}"

@@ -1,0 +1,465 @@
+"""Declares every setting once: its type, default, allowed values and help.
+
+Generated from these declarations are the checks (`check_settings`), the keyword arguments of `refine` and `batch` (the typed
+dictionaries `Settings` below and `redraft.runs.config.BatchSettings`, written by scripts/docs.py), the options of the command
+line and the keys of configuration files (`redraft.cli.options`), and the tables in docs/python.md. To add a setting, add a
+field here.
+
+The command line imports this module to show its help, so it imports nothing slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from dataclasses import Field, dataclass, field, fields
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
+
+from . import checks
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from .core.records import Record
+    from .core.steps import Step
+    from .middleware import Budget
+    from .plans import CostUnit, Plan
+    from .protocols import Editor, Reply, Store
+    from .quality.priors import Priors
+    from .storage.schema import Durability
+    from .tables.columns import TaskColumns
+
+Validation: TypeAlias = Literal["off", "warn", "error"]
+Mode: TypeAlias = Literal["refine", "grade", "best"]
+OnDuplicate: TypeAlias = Literal["error", "first", "last", "rename"]
+ExecutionEngine: TypeAlias = Literal["local", "ray", "provider-batch"]
+
+MAX_ROWS = 10**15
+ENGINE_SETTINGS = {"ray_address": "ray", "shards": "ray", "poll": "provider-batch"}  # the engine that has them
+BATCH_DEFAULTS = {"max_in_flight": 512, "retries": 8}  # defaults of a batch that differ: a busy endpoint may need several retries
+
+
+class ValueKind(Protocol):
+    """The kind of values that a setting takes."""
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        """Raise ConfigError for a value that is not allowed. None is allowed if `optional`."""
+
+
+@dataclass(frozen=True)
+class WholeNumber:
+    """An integer from `least` to `most`."""
+
+    least: int | None = None
+    most: int | None = None
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        checks.whole_number(name, value, self.least, self.most, optional=optional)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number from `least` to `most`; `exclusive`: greater than `least`."""
+
+    least: float = 0
+    most: float = inf
+    exclusive: bool = False
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        if self.exclusive:
+            checks.positive(name, value, self.most, optional=optional)
+        else:
+            checks.number(name, value, self.least, self.most, optional=optional)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or False."""
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        checks.flag(name, value, optional=optional)
+
+
+@dataclass(frozen=True)
+class Keyword:
+    """One of a few keywords."""
+
+    choices: tuple[str, ...]
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        checks.one_of(name, value, (*self.choices, None) if optional else self.choices)
+
+
+@dataclass(frozen=True)
+class Keywords:
+    """A collection of keywords."""
+
+    choices: tuple[str, ...]
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        if not isinstance(value, list | tuple | set | frozenset):
+            raise checks.invalid_argument(name, f"a list of any of {', '.join(self.choices)}", value)
+        for word in value:
+            checks.one_of(name, word, self.choices)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text, possibly empty."""
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        checks.text(name, value, optional=optional, allow_blank=True)
+
+
+@dataclass(frozen=True)
+class FilePath:
+    """The path of a file or a folder."""
+
+    what: str = "file"
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        if (value is None and optional) or (isinstance(value, str | Path) and "\0" not in str(value)):
+            return
+        raise checks.invalid_argument(name, f"the path of a {self.what}{' or None' * optional}", value)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An object of the caller: `expected` describes it, `methods` names what it must provide; `or_flag`: True and False, too."""
+
+    expected: str
+    methods: tuple[str, ...] = ()
+    may_be_class: bool = False
+    or_flag: bool = False
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        if (value is None and optional) or (isinstance(value, bool) and self.or_flag):
+            return
+        if not self.may_be_class:
+            checks.instance(name, value, self.expected)
+        if not all(callable(getattr(value, method, None)) for method in self.methods):
+            raise checks.invalid_argument(name, self.expected, value)
+
+
+@dataclass(frozen=True)
+class PriceTable:
+    """A mapping of model names to two prices."""
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        expected = f'{name} must be USD per million (input, output) tokens by model name, such as {{"llama3.2": (0.1, 0.4)}}'
+        if value is None and optional:
+            return
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{expected}, got {checks.format_value(value)}")
+        for model, price in value.items():
+            is_pair = isinstance(price, tuple | list) and len(price) == 2
+            if not (is_pair and all(checks.is_number(amount) and amount >= 0 for amount in price)):
+                raise ConfigError(f"{expected}, got {checks.format_value(price)} for {checks.format_value(model)}")
+
+
+CALLABLE = ("__call__",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingInfo:
+    """What a declaration contains beside type and default.
+
+    `help` explains the setting in the help of commands and in the documentation; `detail` continues it in the documentation.
+    `on_command_line`: whether there is an option; `in_files`: whether that option can also be set in configuration files and
+    the environment.
+    """
+
+    kind: ValueKind
+    help: str
+    detail: str = ""
+    optional: bool = False
+    metavar: str | None = None
+    on_command_line: bool = True
+    in_files: bool = True
+
+
+def setting(default: Any, kind: ValueKind, help: str, *, optional: bool = False, **more: Any) -> Any:
+    """Declare a setting as a field of a dataclass. None is allowed if it is the default, or with `optional`."""
+    info = SettingInfo(kind=kind, help=help, optional=optional or default is None, **more)
+    return field(default=default, metadata={"setting": info})
+
+
+def info_of(field: Field[Any]) -> SettingInfo:
+    """Return the information in the declaration of a setting."""
+    info: SettingInfo = field.metadata["setting"]
+    return info
+
+
+def check_settings(declaration: type, values: Any) -> None:
+    """Check the attributes of `values` that `declaration` declares. Raises ConfigError for the first invalid one."""
+    for each in fields(declaration):
+        info = info_of(each)
+        info.kind.check(each.name, getattr(values, each.name), optional=info.optional)
+
+
+PYTHON_ONLY: Any = {"on_command_line": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionFields:
+    """The settings of `refine`; see `redraft.options.Options`."""
+
+    target_score: float = setting(0.9, Number(0, 1), "Stop when an answer scores at least this much.", metavar="SCORE")
+    max_iterations: int = setting(3, WholeNumber(0), "Maximum number of refinements.", metavar="N")
+    patience: int = setting(2, WholeNumber(1), "Stop after this many refinements in a row without an improvement.", metavar="N")
+    min_delta: float = setting(0.01, Number(), "Smallest increase of the score that counts as an improvement.", metavar="D")
+    drafts: int = setting(1, WholeNumber(1), "Number of first drafts, written at the same time.", metavar="N")
+    noise_aware: bool | None = setting(
+        None,
+        Flag(),
+        "Treat scores as noisy and stop when no step is worth its cost. Default: if a model grades.",
+        detail="`False` takes scores as exact. See [the default plan](adaptive.md).",
+    )
+    min_expected_gain: float = setting(
+        0.01,
+        Number(),
+        "Stop when no step is expected to raise the score by this much per unit of cost (noise-aware only).",
+        metavar="G",
+    )
+    cost_unit: CostUnit = setting(
+        "calls", Keyword(("calls", "tokens", "usd")), "Unit of cost: one call, 1,000 tokens, or 1 USD (noise-aware only)."
+    )
+    priors: Priors | str | Path | None = setting(
+        None,
+        Instance("'shipped', 'learned', Priors, the path of a .json file or None", may_be_class=True),
+        "Initial expectations: shipped (default), learned (from earlier runs, see `redraft priors`), or from a JSON file.",
+        detail='In Python also `Priors`. "learned" falls back to the shipped ones if no run with this model and these graders '
+        "has been learned from.",
+        metavar="shipped|learned|FILE",
+    )
+    tie_break: bool = setting(
+        False,
+        Flag(),
+        "If the scores do not separate the two best answers, let the judge compare them. Default: no.",
+        detail="The judge compares in both orders: two more calls. Needs the noise-aware plan.",
+    )
+    plan: Plan | None = setting(
+        None,
+        Instance("a Plan: a function from a trace to steps", CALLABLE),
+        "A plan of your own, instead of all settings above.",
+        **PYTHON_ONLY,
+    )
+    budget: Budget | None = setting(
+        None,
+        Instance("a Budget, such as Budget(calls=10)"),
+        "Maximum spending. When it is used up, the best answer so far is returned.",
+        detail="On the command line: `--budget-usd`, `--budget-calls`, `--budget-tokens`.",
+        **PYTHON_ONLY,
+    )
+    deadline: float | None = setting(
+        None, Number(), "Stop after this many seconds and return the best answer so far.", metavar="SECONDS"
+    )
+    strict_budget: bool = setting(
+        False,
+        Flag(),
+        "Raise an error when the budget or the deadline ends the run.",
+        detail="The error carries the result.",
+        **PYTHON_ONLY,
+    )
+    editor: bool | Editor = setting(
+        True,
+        Instance("True, False or an Editor", ("repair",), or_flag=True),
+        "Repair the form of an answer without a model where possible. Default: yes.",
+        detail="In Python also an `Editor` of your own.",
+    )
+    store: Store | None = setting(
+        None,
+        Instance('a Store, such as JsonlStore("run.jsonl"), or None', ("append",)),
+        "Where the trace is saved, record by record.",
+        **PYTHON_ONLY,
+    )
+    on_record: Callable[[Record], object] | None = setting(
+        None,
+        Instance("a function of a record, or None", CALLABLE, may_be_class=True),
+        "Called with every record when it is added.",
+        **PYTHON_ONLY,
+    )
+    on_step: Callable[[Step], object] | None = setting(
+        None,
+        Instance("a function of a step, or None", CALLABLE, may_be_class=True),
+        "Called with every step when it begins.",
+        **PYTHON_ONLY,
+    )
+    temperature: float | None = setting(None, Number(), "Sampling temperature of the model that writes.", metavar="T")
+    max_tokens: int | None = setting(None, WholeNumber(1), "Maximum number of tokens in one answer.", metavar="N")
+    seed: int | None = setting(None, WholeNumber(), "Random seed, for models that support one.", metavar="N")
+    timeout: float | None = setting(
+        600.0, Number(0, exclusive=True), "Maximum duration of one call, in seconds.", optional=True, metavar="SECONDS"
+    )
+    retries: int = setting(3, WholeNumber(0), "Maximum number of retries of a failed call.", detail="In a batch 8.", **PYTHON_ONLY)
+    max_in_flight: int = setting(
+        64, WholeNumber(1), "Maximum number of calls in flight.", detail="In a batch 512, for each endpoint.", metavar="N"
+    )
+    cache: MutableMapping[str, Reply] | None = setting(
+        None,
+        Instance("a mutable mapping, such as {}, or None", ("get", "__setitem__")),
+        "Cache of replies, so that no call is repeated.",
+        **PYTHON_ONLY,
+    )
+    prices: Mapping[str, tuple[float, float]] | None = setting(
+        None,
+        PriceTable(),
+        "Price in USD per million (input, output) tokens by model name, if the known price is missing or wrong.",
+        detail="On the command line: `--price MODEL=IN,OUT`, repeatable.",
+        **PYTHON_ONLY,
+    )
+    require_validated: Validation = setting(
+        "off",
+        Keyword(("off", "warn", "error")),
+        "Warn about, or reject, graders without a validation card that shows them better than chance (see `redraft validate`).",
+    )
+    cards_dir: str | Path | None = setting(
+        None, FilePath("folder"), "Folder of validation cards. Default: your data folder.", metavar="DIR"
+    )
+
+
+@dataclass(frozen=True)
+class EndpointLimits:
+    """Rate limits of one endpoint. Its limit of calls in flight adapts between `min_in_flight` and `max_in_flight`."""
+
+    initial_in_flight: int = setting(16, WholeNumber(1), "Number of calls in flight at the start.", metavar="N")
+    min_in_flight: int = setting(1, WholeNumber(1), "Lower bound of the limit, which adapts to the endpoint.", metavar="N")
+    rpm: float | None = setting(None, Number(0, exclusive=True), "Maximum number of requests per minute.", metavar="N")
+    tpm: float | None = setting(None, Number(0, exclusive=True), "Maximum number of tokens per minute.", metavar="N")
+    give_up_after: float = setting(
+        3600.0, Number(0, exclusive=True), "End the run when an endpoint has not answered for this many seconds.", metavar="SECONDS"
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(EndpointLimits, self)
+
+
+NOT_IN_FILES: Any = {"in_files": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchFields:
+    """The settings of `batch` beside those of `refine`; see `redraft.runs.config.BatchConfig`."""
+
+    mode: Mode = setting(
+        "refine",
+        Keyword(("refine", "grade", "best")),
+        "Refine each answer, only grade the given ones, or keep the best of several drafts.",
+        **NOT_IN_FILES,
+    )
+    n: int = setting(4, WholeNumber(1), "Number of drafts (mode best only).", metavar="N", **NOT_IN_FILES)
+    columns: TaskColumns | Mapping[str, str] | None = setting(
+        None,
+        Instance("a mapping of roles to names of columns, such as {'prompt': 'question'}"),
+        "The roles of the input columns, if their names do not say so.",
+        detail="On the command line: `--column ROLE=NAME`, repeatable.",
+        **PYTHON_ONLY,
+    )
+    on_duplicate: OnDuplicate = setting(
+        "error", Keyword(("error", "first", "last", "rename")), "What to do with rows that have the same ID."
+    )
+    journal: str | Path | None = setting(
+        None,
+        FilePath(),
+        "File in which the run keeps its state. Default: OUT.journal.",
+        metavar="FILE",
+        **NOT_IN_FILES,
+    )
+    name: str | None = setting(
+        None, Text(), "Name of the run in its journal. Default: made from OUT.", metavar="NAME", **NOT_IN_FILES
+    )
+    retry: Collection[str] = setting(
+        (), Keywords(("failed", "truncated")), "Redo these rows of a finished run (repeatable).", **NOT_IN_FILES
+    )
+    ordered: bool = setting(
+        True, Flag(), "Write the rows in the order of the input, not as they finish. Default: yes.", **NOT_IN_FILES
+    )
+    errors: str | Path | None = setting(
+        None, FilePath(), "File for rows that cannot be read. Default: OUT.errors.jsonl.", metavar="FILE", **NOT_IN_FILES
+    )
+    durability: Durability = setting(
+        "normal", Keyword(("normal", "full")), "Survive a crash of the process (normal), or also of the machine (full)."
+    )
+    limits: EndpointLimits | None = setting(
+        None,
+        Instance("EndpointLimits, such as EndpointLimits(rpm=60)"),
+        "Rate limits of each endpoint.",
+        detail="On the command line, one option for each field: "
+        "`--initial-in-flight`, `--min-in-flight`, `--rpm`, `--tpm`, `--give-up-after`.",
+        **PYTHON_ONLY,
+    )
+    limit: int | None = setting(None, WholeNumber(1, MAX_ROWS), "Read only the first N rows.", metavar="N", **NOT_IN_FILES)
+    engine: ExecutionEngine = setting(
+        "local",
+        Keyword(("local", "ray", "provider-batch")),
+        "Run here, on a Ray cluster, or through the provider's batch API.",
+        detail='With "provider-batch", only `limits.give_up_after` has an effect.',
+        **NOT_IN_FILES,
+    )
+    ray_address: str | None = setting(
+        None,
+        Text(),
+        "Address of the cluster (engine ray only). Default: start a local one.",
+        metavar="ADDRESS",
+        **NOT_IN_FILES,
+    )
+    shards: int | None = setting(
+        None, WholeNumber(1), "Number of parts into which the rows are split (engine ray only).", metavar="N", **NOT_IN_FILES
+    )
+    poll: float | None = setting(
+        None,
+        Number(0, 3600, exclusive=True),
+        "Seconds between two queries for results (engine provider-batch only).",
+        detail="Default: 1 at first, then longer.",
+        metavar="SECONDS",
+        **NOT_IN_FILES,
+    )
+    learn: bool = setting(
+        True,
+        Flag(),
+        "Learn priors from finished rows, for later rows and for runs with `--priors learned`. Default: yes.",
+        detail='Later rows of the same run use them only with `engine="local"`.',
+        **NOT_IN_FILES,
+    )
+    spreadsheet_safe: bool = setting(
+        False,
+        Flag(),
+        "In CSV and TSV output, escape cells that a spreadsheet would evaluate; reading reverses this. Default: no.",
+        **NOT_IN_FILES,
+    )
+
+
+# The rest of this file is written by scripts/docs.py from `OptionFields`.
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `refine`, `refine_sync`, `stream` and `refine_many`."""
+
+    target_score: float
+    max_iterations: int
+    patience: int
+    min_delta: float
+    drafts: int
+    noise_aware: bool | None
+    min_expected_gain: float
+    cost_unit: CostUnit
+    priors: Priors | str | Path | None
+    tie_break: bool
+    plan: Plan | None
+    budget: Budget | None
+    deadline: float | None
+    strict_budget: bool
+    editor: bool | Editor
+    store: Store | None
+    on_record: Callable[[Record], object] | None
+    on_step: Callable[[Step], object] | None
+    temperature: float | None
+    max_tokens: int | None
+    seed: int | None
+    timeout: float | None
+    retries: int
+    max_in_flight: int
+    cache: MutableMapping[str, Reply] | None
+    prices: Mapping[str, tuple[float, float]] | None
+    require_validated: Validation
+    cards_dir: str | Path | None

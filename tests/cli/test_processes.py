@@ -1,0 +1,47 @@
+"""Every command in a process of its own: it does there what it does inside the process of these tests."""
+
+import re
+
+import pytest
+
+from redraft.cli import COMMANDS
+
+from .chat_server import writer_and_judge
+
+TYPED = {
+    "run": "run x --response answer.md --model none --require no_commas",
+    "best": "best x --model SERVER -n 2 --grader words:1-5",
+    "grade": "grade --response answer.md --grader words:1-5 --json",
+    "batch": "batch rows.jsonl -o out.jsonl --model none --require no_commas",
+    "runs": "runs",
+    "export": "export nothing -o pairs.jsonl",
+    "show": "show answer.md",
+    "demo": "demo nowhere",
+    "models": "models",
+    "graders": "graders words",
+    "validate": "validate --formats",
+    "rubric": "rubric --from rows.jsonl --model none",
+    "priors": "priors",
+    "trust": "trust .",
+}
+PROGRESS = re.compile(r'^\{"event": "progress".*\n', re.MULTILINE)  # as many lines as the run takes time
+FIGURE = re.compile(r'(?<="rows_per_s": )null|(?<="eta": )null|\d+(\.\d+)?')
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_process_says_and_does_the_same(redraft, serve, name):
+    """Exit code, both streams except for figures and lines of progress, and the files that are left."""
+    server = serve(writer_and_judge(["Yes."], [5]))
+    command = [word.replace("SERVER", server.model) for word in TYPED[name].split()]
+    ended = []
+    for folder, run in (("inside", redraft.inside), ("outside", redraft.process)):
+        place = redraft.folder / folder / "work"
+        place.mkdir(parents=True)
+        (place / "answer.md").write_text("Well, yes.")
+        (place / "rows.jsonl").write_text('{"id": 1, "prompt": "Say it", "response": "Well, it is."}\n')
+        done = run(command, cwd=place, env={"REDRAFT_HOME": str(place.parent / "home")})
+        out, err = (FIGURE.sub("#", PROGRESS.sub("", text).replace(folder, "FOLDER")) for text in (done.out, done.err))
+        lines = sorted(err.splitlines())  # drafts that are written at the same time come in any order
+        ended.append((done.returncode, out, lines, sorted(path.name for path in place.iterdir())))
+    assert ended[0] == ended[1]
+    assert "Traceback" not in done.err

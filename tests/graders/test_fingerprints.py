@@ -1,0 +1,210 @@
+"""Fingerprints name what was measured: they outlive every move and rename of code, and change only on purpose."""
+
+import ast
+import importlib
+import json
+import os
+import pkgutil
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import redraft
+from redraft.core.stopping import StopRule, done, max_iterations, patience, repairs_only, target, tool_calls
+from redraft.editor import FormEditor
+from redraft.graders import (
+    Cascade,
+    Checklist,
+    Gate,
+    Judge,
+    Jury,
+    Minimum,
+    Pairwise,
+    Ranker,
+    RankingJury,
+    RequirementGrader,
+    Rubric,
+    WeightedMean,
+    as_grader,
+    entries,
+)
+from redraft.graders.fingerprint import grader_fingerprint
+from redraft.own_code import fingerprint_name, is_own, stable_name
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.self_refine import BestOfN, SelfRefine
+from redraft.quality.priors import Priors
+from redraft.requirements import KINDS, parse
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "fingerprints.json"
+ADVICE = """
+These fingerprints changed. Every validation card, learned prior and finished row that depends on them becomes stale for all users.
+If you did not mean to change how these grade: restore the names and defaults of settings, the prompts, and the arguments of
+`fingerprint_name`. If you did: say so in CHANGELOG.md, and write the new values with
+
+    python tests/graders/test_fingerprints.py
+"""
+RUBRIC = Rubric.from_data({"criteria": {"truth": "It is true."}}, "r", "r")
+COMPOSITES = {
+    "cascade": lambda: Cascade("words:-5", "judge"),
+    "checklist of questions": lambda: Checklist(["Is it short?", ("Is it true?", 2)]),
+    "gate": lambda: Gate("words:-5", "judge"),
+    "judge with a rubric": lambda: Judge(RUBRIC),
+    "judge with a template": lambda: Judge(template="{query} {response}"),
+    "jury": lambda: Jury(["judge", "words:-5"], "trimmed", repeats=2),
+    "minimum": lambda: Minimum(["words:-5", "characters:-20"]),
+    "pairwise with a rubric": lambda: Pairwise(rubric=RUBRIC),
+    "ranker with a rubric": lambda: Ranker(rubric=RUBRIC),
+    "ranking jury": lambda: RankingJury(["ranker", "pairwise"]),
+    "weighted mean": lambda: WeightedMean({"words:-5": 1, "judge": 2}),
+}
+PLANS = {
+    "adaptive": Adaptive,
+    "adaptive with priors": lambda: Adaptive(priors=Priors(draft_mean=0.5)),
+    "best of n": lambda: BestOfN(3),
+    "self refine": SelfRefine,
+    "stop rules": lambda: SelfRefine(
+        target(0.8) | done() | patience(3) | max_iterations(4) | tool_calls() | repairs_only(), drafts=2, repairs=False
+    ),
+}
+EDITORS = {"form editor": FormEditor, "form editor, nothing lossy": lambda: FormEditor(allow_lossy=False)}
+
+
+def fingerprint(value):
+    return grader_fingerprint(value, lambda model: f"identity of {model}")
+
+
+def registry_graders():
+    """Every grader with a name but requirements, which have a list of their own."""
+    return {entry.name: entry.example for entry in entries() if entry.mode != "requirement" and entry.origin == "redraft"}
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """All fingerprints, as they are now."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")  # the embedding grader looks for a key when it is made
+    return all_fingerprints()
+
+
+def all_fingerprints():
+    return {
+        "graders": {name: fingerprint(as_grader(spec)) for name, spec in sorted(registry_graders().items())}
+        | {name: fingerprint(make()) for name, make in COMPOSITES.items()},
+        "requirements": {name: fingerprint(RequirementGrader(parse(kind.example))) for name, kind in sorted(KINDS.items())},
+        "plans": {name: fingerprint(make()) for name, make in PLANS.items()},
+        "editors": {name: fingerprint(make()) for name, make in EDITORS.items()},
+    }
+
+
+def test_fingerprints_are_those_of_the_golden_file(found):
+    """Of all graders with a name, all kinds of requirements, the plans and the editor."""
+    pinned = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    changed = [
+        f"{kind}: {name}"
+        for kind in found | pinned
+        for name in sorted(found[kind].keys() | pinned[kind].keys())
+        if found[kind].get(name) != pinned[kind].get(name)
+    ]
+    assert not changed, f"{ADVICE}\nchanged: {', '.join(changed)}"
+
+
+def test_different_things_have_different_fingerprints(found):
+    """But for those of one rubric under two names."""
+    graders = {name: mark for name, mark in found["graders"].items() if not name.startswith("base_")}
+    for marks in (graders, *(found[kind] for kind in ("requirements", "plans", "editors"))):
+        assert len(set(marks.values())) == len(marks)
+
+
+SOURCE = """
+    from dataclasses import dataclass
+    from redraft.own_code import fingerprint_name
+
+    @fingerprint_name("example")
+    @dataclass(frozen=True)
+    class {name}:
+        limit: int = 5
+        name: str = "example"
+        model_free = True
+
+        async def grade(self, task, candidate, ask):
+            return {body}
+
+    @fingerprint_name("rule")
+    def {rule}(trace):
+        return {body}
+"""
+
+
+def own_module(module, name, rule, body):
+    """A class and a function as Redraft would define them in this module."""
+    namespace = {"__name__": module}
+    exec(textwrap.dedent(SOURCE.format(name=name, rule=rule, body=body)), namespace)  # noqa: S102
+    return namespace[name], namespace[rule]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "rule", "body"),
+    [
+        ("redraft.graders.elsewhere", "Example", "rule", "None"),
+        ("redraft.graders.example", "Renamed", "renamed", "None"),
+        ("redraft.moved", "Renamed", "renamed", "None"),
+        ("redraft.graders.example", "Example", "rule", "1"),
+    ],
+    ids=["moved", "renamed", "moved and renamed", "edited"],
+)
+def test_a_fingerprint_survives_moves_renames_and_edits(module, name, rule, body):
+    """Of a class, and of a function that a plan holds. A setting counts."""
+    before, rule_before = own_module("redraft.graders.example", "Example", "rule", "None")
+    after, rule_after = own_module(module, name, rule, body)
+    assert fingerprint(before()) == fingerprint(after())
+    assert fingerprint(before()) != fingerprint(after(limit=6))
+    assert fingerprint(SelfRefine(StopRule((rule_before,)))) == fingerprint(SelfRefine(StopRule((rule_after,))))
+
+
+def test_a_name_is_not_inherited():
+    """A subclass is another grader."""
+
+    @fingerprint_name("parent")
+    class Parent:
+        """Has a name."""
+
+    class Child(Parent):
+        """Has none."""
+
+    assert stable_name(Parent) == "parent"
+    assert stable_name(Child).endswith("Child")
+
+
+def own_classes():
+    """All classes that Redraft defines."""
+    for info in pkgutil.walk_packages(redraft.__path__, "redraft."):
+        if info.name.endswith(("__main__", "worker")):
+            continue
+        module = importlib.import_module(info.name)
+        yield from (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == info.name)
+
+
+def test_whatever_grades_has_a_stable_name():
+    """Every grader, comparer and plan of Redraft."""
+    graders = {c for c in own_classes() if callable(getattr(c, "grade", None)) or callable(getattr(c, "compare", None))}
+    public = {c for c in graders if not getattr(c, "_is_protocol", False) and not c.__name__.startswith("_")}
+    assert {c.__qualname__ for c in public if "__fingerprint_name__" not in vars(c)} == set()
+    assert {Judge, Ranker, Jury} < public
+    assert all(map(is_own, public))
+
+
+def test_no_two_things_share_a_stable_name():
+    """Names are given once in the whole source."""
+    names = [
+        call.args[0].value
+        for path in Path(redraft.__file__).parent.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "fingerprint_name"
+    ]
+    assert len(names) > 40
+    assert sorted(set(names)) == sorted(names)
+
+
+if __name__ == "__main__":
+    os.environ["OPENAI_API_KEY"] = "sk-canary"
+    GOLDEN.write_text(json.dumps(all_fingerprints(), indent=2) + "\n", encoding="utf-8")

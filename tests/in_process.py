@@ -1,0 +1,192 @@
+"""The `redraft` command run inside the test process, as it would run in a process of its own.
+
+Starting an interpreter and importing the libraries takes ten times as long as what most commands do, so a command runs here
+unless its test is about a process. It gets file descriptors 0, 1 and 2, an environment, a folder, contextvars, warning filters
+and log handlers of its own, and whatever it changes of these is put back.
+"""
+
+import logging
+import os
+import sys
+import traceback
+import warnings
+from contextlib import ExitStack, contextmanager
+from contextvars import Context
+from dataclasses import dataclass, field
+from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
+from pathlib import Path
+from subprocess import CalledProcessError
+from tempfile import TemporaryFile
+from threading import Thread
+from types import ModuleType
+
+READ_AT_START = ("PYTHON", "LANG", "LC_")  # what an interpreter reads when it starts: such an environment needs a process
+
+
+@dataclass
+class Ended:
+    """How a command ended: the attributes of a CompletedProcess, and `out` and `err` as text."""
+
+    args: list
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    out: str = field(init=False)
+    err: str = field(init=False)
+
+    def __post_init__(self):
+        self.out, self.err = self.stdout.decode(), self.stderr.decode()
+
+    def check_returncode(self):
+        if self.returncode:
+            raise CalledProcessError(self.returncode, self.args, self.stdout, self.stderr)
+
+
+def run_in_process(args, *, input=b"", cwd=None, env=None):
+    """Run `redraft ARGS`; `env` is added to the environment."""
+    from redraft.cli import main
+
+    return run_as_program(main, ["redraft", *args], input=input, cwd=cwd, env=env)
+
+
+def run_code(code, *, cwd=None, env=None):
+    """Run what `python -c CODE` would run, in a module `__main__` of its own."""
+    return run_as_program(lambda: _as_main(compile(code, "<string>", "exec")), ["-c"], cwd=cwd, env=env)
+
+
+def run_script(path, *args, cwd=None, env=None):
+    """Run `python PATH ARGS`, in a module `__main__` of its own."""
+    code = compile(Path(path).read_text(), str(path), "exec")
+    return run_as_program(lambda: _as_main(code, __file__=str(path)), [str(path), *args], cwd=cwd, env=env)
+
+
+def _as_main(code, **names):
+    before, module = sys.modules["__main__"], ModuleType("__main__")
+    vars(module).update(names)
+    sys.modules["__main__"] = module
+    try:
+        exec(code, vars(module))
+    finally:
+        sys.modules["__main__"] = before
+
+
+def run_as_program(function, argv, *, input=b"", cwd=None, env=None):
+    """Call `function()` as the interpreter calls a program: what it returns or raises becomes an exit code."""
+    with TemporaryFile() as out, TemporaryFile() as err:
+        with ExitStack() as stack:
+            for context in (_streams(input, out, err), _environment(env), _folder(cwd), _filters(), _logging(), _argv(argv)):
+                stack.enter_context(context)
+            code = Context().run(_exit_code, function)
+        out.seek(0)
+        err.seek(0)
+        return Ended(argv, code, out.read(), err.read())
+
+
+def _exit_code(function):
+    try:
+        sys.exit(function())
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+@contextmanager
+def _streams(input, out, err):
+    """File descriptors 0, 1 and 2, which child processes inherit, and the files of `sys` on top of them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(n) for n in range(3)]
+    files = sys.stdin, sys.stdout, sys.stderr
+    reader, writer = os.pipe()
+    os.dup2(reader, 0)
+    os.close(reader)
+    os.dup2(out.fileno(), 1)
+    os.dup2(err.fileno(), 2)
+    feeder = Thread(target=_feed, args=(writer, input), daemon=True)
+    feeder.start()
+    sys.stdin = TextIOWrapper(BufferedReader(FileIO(0, "r", closefd=False)), "utf-8")
+    sys.stdout = TextIOWrapper(BufferedWriter(FileIO(1, "w", closefd=False)), "utf-8")
+    sys.stderr = TextIOWrapper(BufferedWriter(FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdin, sys.stdout, sys.stderr = files
+        for n, descriptor in enumerate(kept):
+            os.dup2(descriptor, n)
+            os.close(descriptor)
+        feeder.join(10)
+
+
+def _feed(writer, data):
+    with FileIO(writer, "w") as pipe:
+        try:
+            while data:
+                data = data[pipe.write(data) :]
+        except BrokenPipeError:  # the command has read what it wants
+            pass
+
+
+@contextmanager
+def _environment(added):
+    before = dict(os.environ)
+    os.environ.update(added or {})
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@contextmanager
+def _folder(path):
+    before = os.getcwd()
+    os.chdir(path or before)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@contextmanager
+def _filters():
+    """The warning filters with which Python starts."""
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        for ignored in (ResourceWarning, ImportWarning, PendingDeprecationWarning, DeprecationWarning):
+            warnings.simplefilter("ignore", ignored)
+        warnings.filterwarnings("default", category=DeprecationWarning, module="__main__")
+        warnings.showwarning = warnings._showwarning_orig
+        yield
+
+
+@contextmanager
+def _logging():
+    """The root logger without pytest's handlers: what nobody handles is written to stderr from WARNING on."""
+    root = logging.getLogger()
+    handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
+    root.handlers[:] = []
+    root.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        logging.disable(disabled)
+
+
+@contextmanager
+def _argv(argv):
+    before, sys.argv = sys.argv, list(map(str, argv))
+    try:
+        yield
+    finally:
+        sys.argv = before

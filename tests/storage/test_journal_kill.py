@@ -1,0 +1,70 @@
+"""`kill -9` at any moment loses nothing that was committed."""
+
+import random
+import subprocess
+import sys
+
+from redraft.storage import Journal
+
+WRITING = """
+import asyncio, sys
+from redraft import Task
+from redraft.protocols import Reply
+from redraft.core.records import Candidate
+from redraft.core.serialize import record_to_json
+from redraft.core.trace import Trace
+from redraft.storage import Journal
+
+async def row(journal, id):
+    async def said(*words):
+        await journal.wait_for_commit()
+        print(id, *words, flush=True)
+
+    journal.begin_row("r", id, int(id.split("-")[1]), "k", {}, Trace(Task("q")).header())
+    await said("begun", 0)
+    for i in range(3):
+        journal.response_cache[f"{id}/{i}"] = Reply("a" * 3000)
+        journal.append_records("r", id, i, [record_to_json(Candidate(i, "a" * 3000))])
+        await said("record", i)
+    journal.finish_row("r", id, "done", {"best": id})
+    await said("done", 3)
+
+async def main(journal, kill):
+    for n in range(0, 100_000, 8):
+        await asyncio.gather(*(row(journal, f"{kill}-{n + i}") for i in range(8)))
+
+with Journal(sys.argv[1]) as journal:
+    journal.update_run("r")
+    asyncio.run(main(journal, sys.argv[2]))
+"""
+
+
+def killed(path, kill, after):
+    """What a process said to be committed before it was killed."""
+    command = [sys.executable, "-c", WRITING, str(path), str(kill)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        lines = [process.stdout.readline() for _ in range(after)]
+        process.kill()
+        lines += process.stdout.readlines()
+    return [line.split() for line in lines if line.endswith("\n")]
+
+
+def test_a_dozen_kills_lose_nothing_committed(tmp_path):
+    """One journal, twelve processes one after the other, each killed while it writes."""
+    path, said, chance = tmp_path / "j", [], random.Random(4)
+    for kill in range(12):
+        said += killed(path, kill, after=chance.randint(1, 300))
+        with Journal(path, create=False) as journal:
+            assert not lost(journal, said)
+
+
+def lost(journal, said):
+    ids = sorted({id for id, *_ in said})
+    known = journal.rows_by_id("r", ids)
+    traces = {note.id: trace for note, trace in journal.traces("r")}
+    there = {
+        "begun": lambda id, i: id in known,
+        "record": lambda id, i: len(traces[id].records) > i and f"{id}/{i}" in journal.response_cache,
+        "done": lambda id, i: known[id].status == "done" and known[id].result == {"best": id},
+    }
+    return [(id, what, i) for id, what, i in said if not there[what](id, int(i))]

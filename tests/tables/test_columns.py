@@ -1,0 +1,229 @@
+"""Shapes: which column is what, by what is stated and by the usual names; and the task that a row makes."""
+
+import json
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft import tables
+from redraft.errors import ConfigError
+from redraft.requirements.spec import check_foreign_spec
+from redraft.tables import TaskColumns
+
+infer_columns = partial(tables.infer_columns, check_requirement=check_foreign_spec)
+
+HI = [{"role": "user", "content": "Hi"}]
+YO = {"role": "assistant", "content": "Yo"}
+SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}]
+OPENJUDGE = [{"answer": {"role": "assistant", "content": "Yo", "label": {"x": 1}}}]
+
+RECOGNISED = {
+    "query": ({"query": "Hi", "response": "Yo"}, 'prompt from "query", response from "response"'),
+    "completion": ({"prompt": "Hi", "completion": "Yo"}, 'prompt from "prompt", response from "completion"'),
+    "IFEval": ({"key": 7, "prompt": "Hi", "response": "Yo"}, 'prompt from "prompt", response from "response"'),
+    "question": ({"question": "Hi", "answer": "Yo"}, 'prompt from "question", response from "answer"'),
+    "messages": ({"messages": [*HI, YO]}, 'messages from "messages" (a last answer in it is the response)'),
+    "JSON": ({"messages": json.dumps([*HI, YO])}, 'messages from "messages" (a last answer in it is the response)'),
+    "ShareGPT": ({"conversations": SHAREGPT}, 'messages from "conversations" (a last answer in it is the response)'),
+    "TRL": ({"prompt": HI, "completion": [YO]}, 'prompt from "prompt", response from "completion"'),
+    "Alpaca": ({"instruction": "Hi", "input": "", "output": "Yo", "text": "all"}, 'prompt from "instruction" and "input", response from "output"'),
+    "OpenJudge": ({"unique_id": "u", "input": HI, "output": OPENJUDGE}, 'messages from "input", response from "output", id from "unique_id"'),
+    "nested": ({"input": {"query": "Hi"}, "output": {"response": "Yo"}}, 'prompt from "input.query", response from "output.response"'),
+    "nested text": ({"input": {"text": "Hi"}, "output": {"text": "Yo"}}, 'prompt from "input.text", response from "output.text"'),
+    "flat": ({"input": "Hi", "output": "Yo"}, 'prompt from "input", response from "output"'),
+    "a prediction": ({"prompt": "Hi", "prediction": "Yo"}, 'prompt from "prompt", response from "prediction"'),
+    "a response beside a prediction": ({"prompt": "Hi", "response": "Yo", "prediction": "No"}, 'prompt from "prompt", response from "response"'),
+    "a number": ({"id": 3, "prompt": "Hi", "response": "Yo"}, 'prompt from "prompt", response from "response", id from "id"'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "said"), RECOGNISED.values(), ids=RECOGNISED)
+def test_usual_shapes_are_recognised(values, said):
+    """Each makes the same task, and says by which columns."""
+    shape = infer_columns([values])
+    task = shape.task(values)
+    assert shape.description == said
+    assert ([dict(m) for m in task.messages], task.response) == (HI, "Yo")
+
+
+@pytest.mark.parametrize("values", [{"text": "Hi"}, {"prompt": "Hi", "response": None}, {"messages": HI}, {"instruction": "Hi"}])
+def test_without_a_response_there_is_a_task_all_the_same(values):
+    """It will be answered first."""
+    task = infer_columns([values]).task(values)
+    assert (task.prompt, task.response) == ("Hi", None)
+
+
+def test_an_instruction_is_followed_by_its_input():
+    """After a blank line, where there is one."""
+    values = {"instruction": "Translate.", "input": "Hallo", "output": "Hello"}
+    assert infer_columns([values]).task(values).prompt == "Translate.\n\nHallo"
+
+
+def test_the_other_fields_of_a_task_are_found_by_name():
+    """The rest is metadata; what was read out of an object is left out of it."""
+    values = {
+        "id": 3,
+        "input": {"question": "Hi", "context": ["A", "B"], "lang": "de"},
+        "output": "Yo",
+        "system": "Be kind.",
+        "reference": "Hello",
+        "tests": ["assert f(1)", "assert f(2)"],
+        "requirements": ["words:1-5"],
+        "kind": "x",
+    }
+    task = infer_columns([values]).task(values)
+    assert task.messages[0] == {"role": "system", "content": "Be kind."}
+    assert (task.id, task.reference, task.context) == ("3", "Hello", "A\n\nB")
+    assert (task.tests, task.requirements) == ("assert f(1)\nassert f(2)", ("words:1-5",))
+    assert task.metadata == {"input": {"lang": "de"}, "kind": "x"}
+
+
+def test_stated_columns_hold():
+    """Whatever the names are; a path reaches into an object, and "" says that there is no such column."""
+    values = {"prompt": "no", "a": {"b": "Hi"}, "response": "no", "c": "Yo", "id": "no", "requirements": "our own words"}
+    shape = infer_columns([values], TaskColumns(prompt="a.b", response="c", id="", requirements=""))
+    task = shape.task(values)
+    assert (task.prompt, task.response, task.id, task.requirements) == ("Hi", "Yo", None, ())
+    assert shape.description == 'prompt from "a.b", response from "c"'
+
+
+UNCLEAR = {
+    "two prompts": ({"prompt": "a", "query": "b"}, {}, "could be the prompt: 'prompt', 'query'; state it by --column prompt=NAME or messages=NAME"),
+    "prompt and messages": ({"prompt": "a", "messages": HI}, {}, "'prompt', 'messages'"),
+    "two responses": ({"prompt": "a", "response": "b", "answer": "c"}, {}, "'response', 'answer'; state it by --column response=NAME"),
+    "two inside": ({"prompt": "a", "output": {"text": "b", "answer": "c"}}, {}, "'output.answer', 'output.text'"),
+    "no prompt": ({"a": "b", "input": {"c": 1}}, {}, "no column is known to be the prompt; .* There are 'a', 'input.c'"),
+    "semicolons": ({"prompt;response": "a;b"}, {}, "There are 'prompt;response'; the file looks separated by semicolons"),
+    "tabs": ({"prompt\tresponse": "a"}, {"prompt": "prompt"}, "the file looks separated by tabs: call it .tsv"),
+    "not there": ({"prompt": "a"}, {"response": "answer"}, "--column response=answer: there is no column 'answer'; there are 'prompt'"),
+    "another case": ({"prompt": "a", "Answer": "b"}, {"response": "answer"}, "there is no column 'answer'; did you mean 'Answer'. there are"),
+    "two generations": ({"prompt": "a", "generation": "b", "prediction": "c"}, {}, "several columns could be the response: 'generation', 'prediction'"),
+    "not inside": ({"prompt": "a", "o": {"x": 1}}, {"response": "o.text"}, "o.text: there is no column 'o.text'; there are 'prompt', 'o.x'"),
+    "both": ({"a": "b", "c": HI}, {"prompt": "a", "messages": "c"}, "only one of them"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "stated", "complaint"), UNCLEAR.values(), ids=UNCLEAR)
+def test_what_is_unclear_is_an_error_that_says_what_to_state(values, stated, complaint):
+    """Nothing is guessed."""
+    with pytest.raises(ConfigError, match=complaint):
+        infer_columns([values], TaskColumns(**stated))
+
+
+def test_without_a_row_nothing_is_recognised():
+    """An empty table has no shape."""
+    with pytest.raises(ConfigError, match="there is no row"):
+        infer_columns([])
+
+
+GOOD = {"prompt": "Hi", "response": "Yo", "id": 1, "reference": "x", "requirements": "words:1-5", "system": "s"}
+BAD = {
+    "an empty prompt": ({"prompt": " \n"}, "'prompt' is empty"),
+    "a null prompt": ({"prompt": None}, "'prompt' is null"),
+    "a number for a prompt": ({"prompt": 7}, "'prompt' must be text or a list of messages, got 7"),
+    "a number for a response": ({"response": 7}, "'response' must be text, got 7"),
+    "two responses": ({"response": ["a", "b"]}, "'response' holds 2 responses"),
+    "an id that is none": ({"id": [1]}, "'id' must be a text or a number"),
+    "a reference that is none": ({"reference": {"a": 1}}, "'reference' must be text"),
+    "no kind of requirement": ({"requirements": "nonsense:1"}, "'requirements': unknown requirement 'nonsense:1'"),
+    "requirements that are none": ({"requirements": [1]}, "'requirements' must be a text or a list of specs"),
+    "a requirement that reads a file": ({"requirements": "json_schema:/etc/passwd"}, "would read a file, which is not allowed"),
+    "two system messages": ({"prompt": [{"role": "system", "content": "t"}, *HI]}, "'system' holds a system message, but"),
+    "no message": ({"prompt": [1]}, "a message is an object"),
+    "a message without a role": ({"prompt": [{"content": "x"}]}, 'a message is {"role"'),
+    "nobody known": ({"prompt": [{"from": "martian", "value": "x"}]}, "unknown speaker 'martian'"),
+    "an answer to nothing": ({"prompt": [YO]}, "'prompt' asks nothing"),
+    "two different answers": (
+        {"prompt": [*HI, YO], "response": "No"},
+        "'prompt' ends with an answer, and 'response' holds another",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changed", "complaint"), BAD.values(), ids=BAD)
+def test_a_row_that_makes_no_task_names_the_column(changed, complaint):
+    """It is one row's fault, and no ConfigError."""
+    shape = infer_columns([GOOD])
+    assert shape.task(GOOD).requirements == ("words:1-5",)
+    with pytest.raises(ValueError, match=complaint.replace("(", r"\(")) as error:
+        shape.task({**GOOD, **changed})
+    assert not isinstance(error.value, ConfigError)
+
+
+@pytest.mark.parametrize("other", [{"question": "Hi"}, {"messages": HI}, {"input": {"query": "Hi"}}])
+def test_a_row_of_another_shape_says_what_it_has(other):
+    """Where files of several shapes are read as one table."""
+    name = "input.query" if "input" in other else next(iter(other))
+    with pytest.raises(
+        ValueError, match=rf"'prompt' is missing; '{name}' is there, but the table begins with rows of another shape"
+    ):
+        infer_columns([GOOD]).task({**other, "response": "Yo"})
+    with pytest.raises(ValueError, match="'prompt' is missing$"):
+        infer_columns([GOOD]).task({"response": "Yo"})
+
+
+def test_a_row_without_a_response_is_still_to_be_answered():
+    """Null is none, also where the first rows had none: what turns up late is a response."""
+    shape = infer_columns([{"prompt": "Hi", "response": None}])
+    assert shape.task({"prompt": "Hi", "response": None}).response is None
+    assert shape.task({"prompt": "Hi"}).response is None
+    assert shape.task({"prompt": "Hi", "response": "Ho"}).response == "Ho"
+
+
+@pytest.mark.parametrize("id", [None, ""])
+def test_a_row_without_an_id_has_none(id):
+    """It gets one later, from what it holds."""
+    assert infer_columns([GOOD]).task({**GOOD, "id": id}).id is None
+
+
+@pytest.mark.parametrize(
+    ("written", "specs"),
+    [
+        ("words:1-5; no_commas\nno_commas;;", ["words:1-5", "no_commas", "no_commas"]),
+        ('contains:"a; b"; words:1-5', ['contains:"a; b"', "words:1-5"]),
+        ('["words:1-5", "contains:a;b"]', ["words:1-5", "contains:a;b"]),
+        (["contains:a;b"], ["contains:a;b"]),
+        (None, []),
+        ("", []),
+    ],
+)
+def test_requirements_are_a_list_or_a_text(written, specs):
+    """Line ends and semicolons stand between them, but not within quotes."""
+    assert list(infer_columns([GOOD]).task({**GOOD, "requirements": written}).requirements) == specs
+
+
+def test_requirements_take_time_in_proportion():
+    """A hostile text of open quotes is refused as fast as any."""
+    with pytest.raises(ValueError, match="requirements"):
+        infer_columns([GOOD]).task({**GOOD, "requirements": '\\"' * 1_000_000})
+
+
+def test_nothing_of_messages_is_lost():
+    """Pictures and calls of tools stay; parts that are null, which tables add, do not."""
+    parts = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    values = {"messages": [{"role": "user", "content": parts, "name": None}]}
+    assert [dict(m) for m in infer_columns([values]).task(values).messages] == [{"role": "user", "content": parts}]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["role", "content", "from", "value", "a"]), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*GOOD, "messages", "input", "output", "text", "query"]), JSON))
+def test_any_row_is_a_task_or_a_value_error(values):
+    """Recognised by itself, and read by the shape of another."""
+    try:
+        infer_columns([values]).task(values)
+    except ValueError:
+        pass
+    try:
+        infer_columns([GOOD]).task(values)
+    except ConfigError:
+        raise
+    except ValueError:
+        pass

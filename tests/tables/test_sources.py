@@ -1,0 +1,658 @@
+"""Sources: whatever is named, the same rows as often as they are asked for; what is not there is said at once."""
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+import redraft
+from redraft.tables import Row, ReadInterrupted, open_source
+from redraft.errors import ConfigError, StoreError
+
+
+def lines(*numbers):
+    return "".join(json.dumps({"n": n}) + "\n" for n in numbers).encode()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """What the library of datasets keeps goes with the test."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def numbers(source):
+    return [row.values["n"] for row in source.rows()]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Two tables, and two files that are none."""
+    monkeypatch.chdir(tmp_path)
+    inner = tmp_path / "data"
+    inner.mkdir()
+    (inner / "b.jsonl.gz").write_bytes(gzip.compress(lines(3, 4)))
+    (inner / "a.jsonl").write_bytes(lines(1, 2))
+    (inner / "README.md").write_text("read me")
+    (inner / ".hidden.jsonl").write_bytes(lines(0))
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("data", "2 files"),
+        ("data/*.jsonl*", "2 files"),
+        ("./**/[ab].*", "2 files"),
+        (["data/a.jsonl", "data/b.jsonl.gz"], "2 files"),
+        ([{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}], "4 rows"),
+        (({"n": n} for n in range(1, 5)), "rows of an iterable"),
+    ],
+)
+def test_rows_come_from_files_folders_globs_and_memory(folder, spec, said):
+    """Files in sorted order, all of them again when asked again; hidden files and texts are no tables."""
+    source = open_source(spec)
+    assert source.name == said
+    assert numbers(source) == numbers(source) == [1, 2, 3, 4]
+
+
+def test_a_file_is_called_by_its_name(folder):
+    """A Path is as good as a text, and places name the file."""
+    source = open_source(folder / "a.jsonl")
+    assert source.name == str(folder / "a.jsonl")
+    assert [row.location for row in source.rows()] == [f"{folder / 'a.jsonl'}:1", f"{folder / 'a.jsonl'}:2"]
+
+
+def test_a_list_of_sources_keeps_their_order(folder):
+    """Also where one of them is no file."""
+    source = open_source(["data/b.jsonl.gz", "data"])
+    assert source.name == "data/b.jsonl.gz, 2 files"
+    assert numbers(source) == [3, 4, 1, 2, 3, 4]
+
+
+NOT_THERE = {
+    "nothing": ("nothing.jsonl", "there is no file 'nothing.jsonl'$"),
+    "a glob": ("data/*.parquet", "there is no file"),
+    "no table": ("data/README.md", "must end in"),
+    "one of several": (["data/a.jsonl", "data/c.jsonl"], "no file 'data/c.jsonl'"),
+    "an empty folder": ("empty", "holds no table; name its files by a glob"),
+    "a number": (7, "got int"),
+    "one mapping": ({"n": 1}, "got dict"),
+}
+
+
+@pytest.mark.parametrize(("spec", "complaint"), NOT_THERE.values(), ids=NOT_THERE)
+def test_what_is_not_there_is_said_at_once(folder, spec, complaint):
+    """Before a row is asked for."""
+    (folder.parent / "empty").mkdir()
+    with pytest.raises(ConfigError, match=complaint):
+        open_source(spec)
+
+
+def test_what_runs_write_for_themselves_is_no_input(folder):
+    """A folder and a glob leave it out; a file that is named is read."""
+    ours = ["journal", "journal-wal", "journal-shm", "journal.lock", "errors.jsonl", "journal.1-of-8", "journal.1-of-8-wal"]
+    for ending in ours:
+        (folder / f"a.jsonl.{ending}").write_bytes(lines(9))
+    (folder / "c-00001-of-00002.jsonl").write_bytes(lines(5))
+    assert numbers(open_source("data")) == numbers(open_source("data/[a-c]*")) == [1, 2, 3, 4, 5]
+    assert numbers(open_source("data/a.jsonl.errors.jsonl")) == [9]
+    assert numbers(open_source(["data/a.jsonl.errors.jsonl"])) == [9]
+    with pytest.raises(ConfigError, match="only files that runs keep for themselves"):
+        open_source("data/*.errors.jsonl")
+
+
+def test_a_source_says_which_files_it_reads(folder):
+    """Links are followed; what is no file has none."""
+    (folder.parent / "link.jsonl").symlink_to(folder / "a.jsonl")
+    a, b = ((folder / name).resolve() for name in ("a.jsonl", "b.jsonl.gz"))
+    assert open_source("link.jsonl").paths == (a,)
+    assert open_source("data").paths == open_source("data/*.jsonl*").paths == (a, b)
+    assert open_source(["data/b.jsonl.gz", "link.jsonl"]).paths == (b, a)
+    for spec in ("-", iter([{"n": 1}]), [{"n": 1}]):
+        assert open_source(spec).paths == ()
+
+
+def test_stdin_is_kept_and_read_again(monkeypatch, tmp_path):
+    """Two readers at once do not disturb each other, and nothing is left in the folder."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines(*range(5000)) + b"broken\n")))
+    source = open_source("-", spool=tmp_path)
+    first, second, bad = source.rows(), source.rows(), []
+    pairs = [(next(first).values["n"], next(second).values["n"]) for _ in range(5000)]
+    assert pairs == [(n, n) for n in range(5000)]
+    assert [row.location for row in source.rows(bad.append)][-1] == "stdin:5000"
+    assert [b.location for b in bad] == ["stdin:5001"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_is_kept_and_read_again(tmp_path):
+    """What a shell puts in place of a file can be read once only."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    source = open_source(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(lines(1, 2),))
+    writer.start()
+    assert numbers(source) == numbers(source) == [1, 2]
+    writer.join()
+
+
+def test_rows_of_an_iterator_are_what_json_makes_of_them():
+    """Bad ones are handed over with their number."""
+    bad = []
+    source = open_source(iter([{"a": "\ud800", "b": 2**70}, 7, {"a": {1, 2}}]))
+    assert [row.values for row in source.rows(bad.append)] == [{"a": "\ud800", "b": 2**70}, {"a": [1, 2]}]
+    assert [(b.location, b.message) for b in bad] == [("row:2", "a row must be a mapping, got int")]
+
+
+def test_rows_in_memory_are_handed_over_with_their_number():
+    """So are those that are none."""
+    bad = []
+    assert list(open_source([{"a": 1}, None]).rows(bad.append)) == [Row("row:1", {"a": 1})]
+    assert [b.location for b in bad] == ["row:2"]
+    with pytest.raises(ConfigError, match="row:1: a row must be a mapping, got str"):
+        list(open_source(["a.jsonl", {"a": 1}]).rows())
+
+
+def test_an_iterator_that_breaks_is_not_taken_for_a_whole_one():
+    """Its error comes through, and a second look is refused."""
+
+    def broken():
+        yield {"n": 1}
+        raise RuntimeError("the line is dead")
+
+    source = open_source(broken())
+    with pytest.raises(RuntimeError, match="the line is dead"):
+        list(source.rows())
+    with pytest.raises(ConfigError, match="could not be read to its end"):
+        list(source.rows())
+
+
+def test_a_folder_that_takes_no_files_is_named(tmp_path):
+    """It is the disk's fault, not the rows'."""
+    source = open_source(iter([{"n": 1}]), spool=tmp_path / "gone")
+    with pytest.raises(StoreError, match="gone' cannot hold the rows"):
+        list(source.rows())
+
+
+def test_an_iterator_costs_no_memory(tmp_path):
+    """A hundred megabytes of rows go through; they lie on disk."""
+    source = open_source(({"n": n, "text": "x" * 100_000} for n in range(1000)), spool=tmp_path)
+    tracemalloc.start()
+    assert sum(1 for _ in source.rows()) == 1000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * 2**20
+
+
+@pytest.mark.parametrize("said", ["a,b\n1,2\n", "7\n"])
+@pytest.mark.parametrize("through", ["stdin", "pipe"])
+def test_what_comes_through_a_pipe_must_be_json_lines(monkeypatch, tmp_path, said, through):
+    """Where no row can be read, that is said, with the first complaint."""
+    if through == "stdin":
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said.encode())))
+        source = open_source("-")
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        source = open_source(tmp_path / "pipe")
+        threading.Thread(target=(tmp_path / "pipe").write_text, args=(said,)).start()
+    bad = []
+    with pytest.raises(ConfigError, match=r"no row of .* can be read, which must be JSON Lines; .*:1: (not JSON|a row must)"):
+        list(source.rows(bad.append))
+    assert len(bad) == said.count("\n")
+
+
+# --- stopping --------------------------------------------------------------------------------------------------------------
+
+
+def endless():
+    while True:
+        yield {"n": 1}
+
+
+def silent():
+    yield {"n": 1}
+    threading.Event().wait()
+
+
+@pytest.mark.parametrize("iterable", [endless, silent])
+def test_an_iterator_can_be_stopped(iterable):
+    """Whether rows come without end or no more of them; it is not taken for a whole one later."""
+    looks = iter([False] * 5)
+    source = open_source(iterable(), should_stop=lambda: next(looks, True))
+    with pytest.raises(ReadInterrupted):
+        next(source.rows())
+    with pytest.raises(ConfigError, match="could not be read to its end"):
+        next(source.rows())
+
+
+def test_a_pipe_that_nobody_opens_can_be_stopped(tmp_path):
+    """Also within a list."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ReadInterrupted):
+        next(open_source([tmp_path / "pipe"], should_stop=lambda: True).rows())
+
+
+def test_a_silent_stdin_can_be_stopped_and_the_process_ends(tmp_path):
+    """Nothing is left that waits for it, nor in the folder."""
+    script = """
+import sys
+from redraft.tables import ReadInterrupted, open_source
+
+looks = iter([False] * 3)
+try:
+    next(open_source("-", spool=sys.argv[1], should_stop=lambda: next(looks, True)).rows())
+except ReadInterrupted:
+    print("stopped")
+"""
+    reading, writing = os.pipe()
+    os.write(writing, lines(1))
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], stdin=reading, capture_output=True, text=True, timeout=30)
+    os.close(reading)
+    os.close(writing)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [TimeoutError("too slow"), ConfigError("wrong")])
+def test_what_can_be_stopped_gives_the_same_rows_and_errors(error):
+    """Though a thread reads them."""
+
+    def broken():
+        yield {"n": 1}
+        raise error
+
+    assert numbers(open_source(({"n": n} for n in range(3)), should_stop=lambda: False)) == [0, 1, 2]
+    with pytest.raises(type(error), match=str(error)):
+        list(open_source(broken(), should_stop=lambda: False).rows())
+
+
+# --- DataFrames and the like -----------------------------------------------------------------------------------------------
+
+
+class Rowwise:
+    """What is known of a polars DataFrame: iterated over, it gives its columns."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __iter__(self):
+        return iter(zip(*(row.values() for row in self._table), strict=True))
+
+    def iter_rows(self, *, named=False):
+        return iter(self._table if named else [tuple(row.values()) for row in self._table])
+
+
+def made_by(kind, table):
+    import pandas
+    import pyarrow as pa
+    from pyarrow.dataset import dataset
+
+    makers = {
+        "pandas": pandas.DataFrame,
+        "polars": Rowwise,
+        "Arrow": pa.Table.from_pylist,
+        "several batches": lambda rows: pa.concat_tables([pa.Table.from_pylist(rows[:2]), pa.Table.from_pylist(rows[2:])]),
+        "Arrow dataset": lambda rows: dataset(pa.Table.from_pylist(rows)),
+    }
+    return makers[kind](table)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "Arrow", "several batches", "Arrow dataset"])
+def test_a_frame_is_read_row_by_row(kind):
+    """As often as wanted, with numbers that are Python's own, and more rows than are taken at a time."""
+    table = [{"prompt": f"Hi {n}", "n": n, "chat": [{"role": "user"}]} for n in range(600)]
+    source = open_source(made_by(kind, table))
+    assert source.name.startswith("rows of a ")
+    assert [row.values for row in source.rows()] == [row.values for row in source.rows()] == table
+    assert {type(row.values["n"]) for row in source.rows()} == {int}
+    assert next(source.rows()).location == "row:1"
+
+
+def test_what_a_dataframe_lacks_is_none():
+    """However it is written; arrays are lists, dates stay, and names of columns are texts."""
+    import numpy
+    import pandas
+
+    nothing = [None, float("nan"), pandas.NA, pandas.NaT]
+    frame = pandas.DataFrame({"a": nothing, "b": [1.5, *nothing[:2], 2], 3: pandas.Timestamp(2020, 1, 2), "d": [numpy.ones(2)] * 4})
+    day = pandas.Timestamp(2020, 1, 2)
+    assert [row.values for row in open_source(frame).rows()] == [
+        {"a": None, "b": b, "3": day, "d": [1.0, 1.0]} for b in (1.5, None, None, 2.0)
+    ]
+
+
+def test_a_column_of_a_dataframe_that_stands_twice_is_refused():
+    """Else one of them would be lost."""
+    import pandas
+
+    with pytest.raises(ConfigError, match="the column 'a' is named twice"):
+        open_source(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+def test_a_dataframe_costs_little_memory():
+    """Its rows are not made all at once."""
+    import pandas
+
+    source = open_source(pandas.DataFrame({"n": range(30_000)}))
+    tracemalloc.start()
+    assert sum(1 for _ in source.rows()) == 30_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 2**20
+
+
+# --- Hugging Face ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dataset():
+    import datasets
+
+    return datasets.Dataset.from_list([{"n": n, "chat": [{"role": "user", "content": "hi"}]} for n in range(3)])
+
+
+def test_a_dataset_in_memory_is_read_in_place(dataset):
+    """Nested columns are lists and objects."""
+    source = open_source(dataset)
+    assert source.name == "dataset given"
+    assert [dict(row.values) for row in source.rows()] == [{"n": n, "chat": [{"role": "user", "content": "hi"}]} for n in range(3)]
+    assert numbers(source) == [0, 1, 2]
+
+
+def test_a_streamed_dataset_is_read_once(dataset):
+    """It may come over a network; then it is kept."""
+    source = open_source(dataset.to_iterable_dataset())
+    assert numbers(source) == numbers(source) == [0, 1, 2]
+
+
+def test_a_folder_that_the_library_saved_is_a_dataset(dataset, tmp_path):
+    """With "hf:" in front or without."""
+    folder = tmp_path / "saved"
+    dataset.save_to_disk(folder)
+    assert numbers(open_source(folder)) == numbers(open_source(f"hf:{folder}")) == [0, 1, 2]
+    assert open_source(folder).name == f"dataset {folder}"
+
+
+def test_of_several_splits_one_is_chosen(dataset, tmp_path):
+    """None is taken by itself; the error says how they are written."""
+    import datasets
+
+    both = datasets.DatasetDict(train=dataset, test=dataset.select([2]))
+    both.save_to_disk(tmp_path / "both")
+    with pytest.raises(ConfigError, match=r"several splits; choose one of hf:.*both:train, hf:.*both:test"):
+        open_source(tmp_path / "both")
+    with pytest.raises(ConfigError, match=r"no split 'dev'; there are .*both:train"):
+        open_source(f"hf:{tmp_path / 'both'}:dev")
+    source = open_source(f"hf:{tmp_path / 'both'}:test")
+    assert numbers(source) == [2]
+    assert open_source(datasets.DatasetDict(train=dataset)).name == "dataset given"
+
+
+def test_files_that_the_library_knows_how_to_read_are_a_dataset(folder, tmp_path, monkeypatch):
+    """A folder as it stands on the hub: its splits are found by the names of the files."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (folder / "b.jsonl.gz").unlink()
+    (folder / "a.jsonl").rename(folder / "validation.jsonl")
+    source = open_source(f"hf:{folder}:validation")
+    assert source.name == f"dataset {folder}, split validation"
+    assert numbers(source) == [1, 2]
+
+
+SCRIPT = """
+from pathlib import Path
+Path({mark!r}).write_text("it ran")
+import datasets
+class Evil(datasets.GeneratorBasedBuilder):
+    def _info(self): return datasets.DatasetInfo(features=datasets.Features(dict(n=datasets.Value("int64"))))
+    def _split_generators(self, downloads): return [datasets.SplitGenerator(name="train")]
+    def _generate_examples(self): yield 0, dict(n=1)
+"""
+
+
+@pytest.fixture
+def evil(tmp_path, monkeypatch):
+    """The current folder, with a loading script in it and in a folder of its own; what a script leaves when it is run."""
+    mark = tmp_path / "ran"
+    here = tmp_path / "here"
+    (here / "evil").mkdir(parents=True)
+    (here / "own" / "evil").mkdir(parents=True)
+    for place in ("evil.py", "evil/evil.py", "own/evil/evil.py"):
+        (here / place).write_text(SCRIPT.format(mark=str(mark)))
+    (here / "evil" / "a.jsonl").write_text('{"n": 5}\n')
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return mark
+
+
+EVIL = (
+    "hf:evil",
+    "hf:./evil",
+    "hf:evil/",
+    "hf:evil.py",
+    "hf:./evil.py",
+    "hf:evil/evil.py",
+    "hf:own/evil",
+    "hf:./own/evil",
+    "own/evil",
+)
+
+
+@pytest.mark.parametrize("spec", [*EVIL, "evil.py", "hf:evil:train", "hf:./evil:train"])
+def test_no_loading_script_is_run(evil, spec):
+    """However it is named, whether it is given a folder, a file, or what may be a name of the hub."""
+    with pytest.raises(ConfigError):
+        list(open_source(spec).rows())
+    assert not evil.exists()
+
+
+def test_the_program_asks_for_no_trust_in_code():
+    """Nothing hands the library leave to run code, whose name would stand in the source."""
+    package = Path(redraft.__file__).parent
+    assert [p for p in package.rglob("*.py") if "trust_remote_code" in p.read_text("utf-8")] == []
+
+
+OLD = """
+__version__ = "3.6.0"
+class IterableDatasetDict(dict): pass
+DatasetDict = Dataset = IterableDataset = IterableDatasetDict
+def load_dataset(path, **kwargs): exec(open("evil.py").read())
+load_dataset_builder = load_from_disk = load_dataset
+"""
+
+
+@pytest.mark.parametrize("spec", ["hf:owner/name", "hf:./plain", "owner/name"])
+def test_a_library_that_runs_scripts_is_refused(evil, spec):
+    """An extra's lowest version binds nobody who installed the library by other means."""
+    Path("old").mkdir()
+    Path("old/datasets.py").write_text(OLD)
+    Path("plain").mkdir()
+    code = f"import sys; sys.path.insert(0, 'old'); from redraft.tables import open_source; list(open_source({spec!r}).rows())"
+    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert "datasets 3.6.0 runs Python code that it finds in a dataset's folder; version 4 does not" in ended.stderr
+    assert not evil.exists()
+
+
+@pytest.mark.parametrize("spec", ["hf:twice", "hf:twice:train", "hf:owner/twice"])
+def test_a_name_of_the_hub_that_is_a_folder_too_is_refused(tmp_path, monkeypatch, spec):
+    """The library would take the folder; the message says how each is written."""
+    for folder in ("twice", "owner/twice"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.jsonl").write_text('{"n": 5}\n')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"folder '(owner/)?twice' here or a dataset of the Hugging Face hub; .* 'hf:\./"):
+        open_source(spec)
+    assert numbers(open_source("hf:./twice")) == [5]
+
+
+@pytest.mark.parametrize("format", ["json", "text", "pandas", "csv", "parquet", "webdataset"])
+def test_a_format_is_no_dataset(tmp_path, monkeypatch, format):
+    """The library would read the files of the current folder, pickles included."""
+    (tmp_path / "private.jsonl").write_text('{"n": 5}\n')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"'{format}' is a file format"):
+        open_source(f"hf:{format}")
+
+
+def test_every_reader_of_the_library_is_known():
+    """A new one would read the files of the current folder under the name of a dataset."""
+    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
+
+    from redraft.tables.sources import READERS
+
+    assert set(_PACKAGED_DATASETS_MODULES) <= READERS
+
+
+CARD = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
+
+
+@pytest.mark.parametrize("settings", ["README.md", ".huggingface.yaml"])
+@pytest.mark.parametrize("elsewhere", ["url", "escaped", "archive", "absolute", "parent", "listed", "folder"])
+def test_a_folder_gives_its_own_files_only(tmp_path, plain_files, settings, elsewhere):
+    """Its settings may name a host, or files of the user: nothing is asked for, and nothing is read."""
+    url, asked = plain_files
+    (tmp_path / "private.jsonl").write_text('{"secret": 1}\n')
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text('{"n": 5}\n')
+    named = {
+        "url": f'"{url}/a.jsonl"',
+        "escaped": '"' + f"{url}/a.jsonl".replace(":", "\\x3a") + '"',
+        "archive": f'"zip://*::{url}/a.zip"',
+        "absolute": str(tmp_path / "private.jsonl"),
+        "parent": "../private.jsonl",
+        "listed": f"[{{split: train, path: [a.jsonl, {tmp_path / 'private.jsonl'}]}}]",
+        "folder": "private.jsonl\n  data_dir: ..",
+    }[elsewhere]
+    card = CARD.format(named)
+    (folder / settings).write_text(card if settings == "README.md" else card.strip("-\n"))
+    with pytest.raises(ConfigError, match="cannot|nor a data set" if elsewhere == "folder" else "names data outside that folder"):
+        open_source(f"hf:{folder}")
+    assert asked == []
+
+
+@pytest.mark.parametrize("held", ["state.json", "dataset_dict.json"])
+def test_a_saved_dataset_has_its_files_in_its_folder(tmp_path, dataset, held):
+    """Its index may name other folders of the user's."""
+    import datasets
+
+    dataset.save_to_disk(tmp_path / "private")
+    datasets.DatasetDict(train=dataset).save_to_disk(tmp_path / "given")
+    if held == "state.json":
+        state = tmp_path / "given" / "train" / held
+        state.write_text(state.read_text().replace('"filename": "', '"filename": "../../private/'))
+    else:
+        (tmp_path / "given" / held).write_text('{"splits": ["../private"]}')
+    with pytest.raises(ConfigError, match=r"names data outside that folder.*\.\./private"):
+        open_source(tmp_path / "given")
+
+
+@pytest.mark.parametrize("kind", ["file", "saved"])
+def test_links_out_of_a_folder_of_a_dataset_are_not_followed(tmp_path, dataset, kind):
+    """Neither to a table of the user's nor to what another dataset keeps."""
+    given = tmp_path / "given"
+    dataset.save_to_disk(tmp_path / "private")
+    if kind == "saved":
+        dataset.save_to_disk(given)
+        table = next(given.glob("*.arrow"))
+        table.unlink()
+        table.symlink_to(tmp_path / "private" / table.name)
+    else:
+        given.mkdir()
+        (tmp_path / "private.jsonl").write_text('{"secret": 1}\n')
+        (given / "train.jsonl").symlink_to("../private.jsonl")
+    with pytest.raises(ConfigError, match="outside"):
+        open_source(f"hf:{given}")
+
+
+@pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
+def test_a_card_of_aliases_without_end_is_refused(tmp_path, name):
+    """Read by their rules they would take hours."""
+    doubled = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
+    (tmp_path / name).write_text(f"---\n{doubled}---\n" if name == "README.md" else doubled)
+    (tmp_path / "train.jsonl").write_text('{"n": 5}\n')
+    with pytest.raises(ConfigError, match=f"{name}.*aliases"):
+        open_source(f"hf:{tmp_path}")
+
+
+@pytest.fixture
+def plain_files():
+    """The address of a server that gives a row to everybody, and the paths that it was asked for."""
+    asked = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", "9")
+            self.end_headers()
+            self.wfile.write(b'{"n": 1}\n')
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_pictures_stay_bytes(tmp_path):
+    """They are not decoded for a table of texts."""
+    import datasets
+    import pyarrow as pa
+
+    stored = datasets.Image().pa_type
+    pictures = pa.table({"picture": pa.array([{"bytes": b"GIF89a", "path": None}], stored)})
+    table = datasets.Dataset(pictures, datasets.DatasetInfo(features=datasets.Features({"picture": datasets.Image()})))
+    assert next(open_source(table).rows()).values["picture"] == {"bytes": b"GIF89a", "path": None}
+
+
+def test_a_dataset_that_cannot_be_loaded_is_said_in_a_line(tmp_path, dataset):
+    """Whatever the library raises."""
+    (tmp_path / "state.json").write_text("{")
+    (tmp_path / "dataset_info.json").write_text("{")
+    with pytest.raises(ConfigError, match="nor a data set that can be loaded") as error:
+        open_source(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path):
+    """For a dataset that is asked for, and as a hint where it may be meant."""
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    (tmp_path / "dataset_info.json").write_text("{}")
+    for spec in ("hf:imdb", "imdb", "org/name", tmp_path):
+        with pytest.raises(ConfigError, match=r"pip install 'redraft\[datasets\]'"):
+            open_source(spec)
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["of files", "saved"])
+def test_links_in_a_dataset_lead_to_nothing_outside_its_folder(tmp_path, monkeypatch, saved):
+    """Whoever made the folder does not choose which of the user's files are read."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    given, private = tmp_path / "given", tmp_path / "private"
+    dataset = datasets.Dataset.from_list([{"prompt": "secret"}])
+    for folder in (given, private):
+        folder.mkdir()
+        dataset.save_to_disk(folder) if saved else dataset.to_parquet(folder / "a.parquet")
+    data = next(given.glob("*.arrow" if saved else "a.parquet"))
+    assert [row.values["prompt"] for row in open_source("hf:./given").rows()] == ["secret"]
+    data.unlink()
+    data.symlink_to(next(private.glob(data.name)))
+    with pytest.raises(ConfigError, match="is a link to .*private"):
+        open_source("hf:./given")

@@ -1,0 +1,99 @@
+"""One declaration per setting: keyword arguments, options, keys and checks follow from it."""
+
+from dataclasses import MISSING, fields
+from typing import get_args
+
+import pytest
+
+from redraft.cli.commands.batch import batch
+from redraft.cli.commands.run import run
+from redraft.cli.config import SettingOption
+from redraft.plans.adaptive import CostUnit
+from redraft.errors import ConfigError
+from redraft.options import Options
+from redraft.runs import BatchSettings
+from redraft.runs.config import BatchCallbacks, BatchConfig
+from redraft.settings import (
+    BatchFields,
+    Keyword,
+    EndpointLimits,
+    ExecutionEngine,
+    Mode,
+    OnDuplicate,
+    OptionFields,
+    Settings,
+    Validation,
+    info_of,
+)
+from redraft.storage.schema import Durability
+
+DECLARATIONS = (OptionFields, BatchFields, BatchCallbacks, EndpointLimits)
+DECLARED = [pytest.param(f, id=f.name) for declaration in DECLARATIONS for f in fields(declaration)]
+
+
+def test_the_keyword_arguments_are_those_declared():
+    """The typed dictionaries, which a script writes, have every setting and no other."""
+    assert list(Settings.__annotations__) == [f.name for f in fields(OptionFields)]
+    more = [f.name for declaration in (BatchFields, BatchCallbacks) for f in fields(declaration)]
+    assert list(BatchSettings.__annotations__) == [*Settings.__annotations__, *more]
+
+
+@pytest.mark.parametrize("declared", DECLARED)
+def test_every_default_passes_its_own_check(declared):
+    """What a setting is without being given is allowed."""
+    info = info_of(declared)
+    assert declared.default is not MISSING
+    info.kind.check(declared.name, declared.default, optional=info.optional)
+
+
+@pytest.mark.parametrize("declared", [p for p in DECLARED if info_of(p.values[0]).on_command_line])
+def test_an_option_and_its_key_are_called_like_the_setting(declared):
+    """One word in Python, on the command line and in configuration files, explained by the same sentence."""
+    option = {p.name: p for command in (batch, run) for p in command.params}[declared.name]
+    info, name = info_of(declared), declared.name.replace("_", "-")
+    assert max(option.opts, key=len) == (f"--{name}" if len(name) > 1 else f"-{name}")
+    assert option.help == info.help
+    assert isinstance(option, SettingOption) == info.in_files
+    if isinstance(option, SettingOption):
+        assert (option.key, option.envvar) == (name, f"REDRAFT_{declared.name.upper()}")
+
+
+@pytest.mark.parametrize(
+    ("declaration", "name", "words"),
+    [
+        (OptionFields, "cost_unit", CostUnit),
+        (OptionFields, "require_validated", Validation),
+        (BatchFields, "mode", Mode),
+        (BatchFields, "on_duplicate", OnDuplicate),
+        (BatchFields, "engine", ExecutionEngine),
+        (BatchFields, "durability", Durability),
+    ],
+)
+def test_a_choice_checks_the_words_that_its_type_allows(declaration, name, words):
+    """The type checker and the check at run time say the same."""
+    kind = info_of(next(f for f in fields(declaration) if f.name == name)).kind
+    assert isinstance(kind, Keyword) and kind.choices == get_args(words)
+
+
+def test_options_without_arguments_are_the_declared_defaults():
+    """No default is stated a second time."""
+    options = Options()
+    assert all(getattr(options, f.name) == f.default for f in fields(OptionFields))
+    config = BatchConfig.of("in.jsonl", "out.jsonl", options=options)
+    same = [f for f in fields(BatchFields) if f.name not in {"journal", "name", "errors", "columns", "limits"}]
+    assert all(getattr(config, f.name) == f.default for f in same)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"initial_in_flight": 0}, "initial_in_flight must be a whole number >= 1, got 0"),
+        ({"rpm": 0}, "rpm must be a number > 0 or None, got 0"),
+        ({"give_up_after": -1}, "give_up_after must be a number > 0, got -1"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused(settings, said):
+    """By name, value and what is allowed."""
+    with pytest.raises(ConfigError) as caught:
+        EndpointLimits(**settings)
+    assert str(caught.value) == said
