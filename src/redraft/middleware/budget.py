@@ -2,7 +2,7 @@
 
 With a limit on output tokens, tokens or USD every call carries a `max_tokens` that fits into what is left, and what was
 reserved is what it can take at most: on an endpoint that honours `max_tokens` and reports what it used, no limit is exceeded.
-Elsewhere the excess is at most what was in flight, and `Purse.excess` says so.
+Elsewhere the excess is at most what was in flight, and `BudgetTracker.excess` says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writing a card: Markdown and plots for people, and the JSON that `--trust` reads."""
+"""Writing a card: Markdown and plots for people, and the JSON that `--require-validated` reads."""
 
 from __future__ import annotations
 
