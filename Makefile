@@ -1,9 +1,9 @@
-# Every target sets up what it needs; the second time that is a look at a stamp.
+# Every target sets up what it needs; stamp files (.ready) make that instant the next time.
 VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHON
 
-# Tests start many processes: an interpreter that may keep what it compiled starts in a third of the time.
+# Tests start many processes; an interpreter that may write its compiled files starts in a third of the time.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 SLOW ?= none
 
@@ -12,22 +12,22 @@ SLOW ?= none
 demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
 
-test: $(VENV)/.ready-test   ## run the tests, but for those marked slow; SLOW=SEED/SHARE adds a share of these that the seed chooses
+test: $(VENV)/.ready-test   ## run the tests except those marked slow; SLOW=SEED/SHARE adds a share of these, chosen by the seed
 	@$(PYTEST) --slow $(SLOW)
 
 test-all: $(VENV)/.ready-test ## run all tests
 	@$(PYTEST)
 
-lowest: $(VENV)-lowest/.ready ## what the oldest declared version of any dependency could break (Python 3.11)
+lowest: $(VENV)-lowest/.ready ## run the tests that depend on libraries with the oldest declared versions (Python 3.11)
 	@$(VENV)-lowest/bin/python -m pytest --numprocesses auto --dist loadfile -p no:cacheprovider $(AT_LOWEST)
 
-AT_LOWEST := tests/tables tests/storage tests/requirements tests/graders/test_registry.py tests/graders/test_reading.py \
-	tests/validation/test_measures.py tests/wire/test_chat_real.py tests/wire/test_providers.py tests/wire/test_stream_caps.py \
+AT_LOWEST := tests/tables tests/storage tests/requirements tests/graders/test_registry.py tests/graders/test_json_reader.py \
+	tests/validation/test_statistics.py tests/wire/test_chat_real.py tests/wire/test_providers.py tests/wire/test_stream_caps.py \
 	tests/test_compute.py tests/test_forks.py tests/test_licences.py tests/test_surface.py
 
-check: lint types test      ## what must hold before a change is handed in
+check: lint types test      ## lint, types and tests: all must pass before a change is submitted
 
-lint: $(VENV)/.ready-test   ## ruff, and which way imports point
+lint: $(VENV)/.ready-test   ## ruff, and the layers of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
@@ -36,22 +36,22 @@ types: $(VENV)/.ready-test  ## mypy, strict, and pyright
 	@$(BIN)/mypy
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-docs: $(VENV)/.ready-test $(VENV)/.ready-docs ## the generated parts are up to date, every block runs, and the site is built into build/site
+docs: $(VENV)/.ready-test $(VENV)/.ready-docs ## check the generated parts, run every code block, build the site into build/site
 	@$(BIN)/python scripts/docs.py --check
 	@$(BIN)/python -m pytest tests/test_docs.py tests/test_examples.py
 	@$(MAKE) --no-print-directory site
 
-site: $(VENV)/.ready-docs   ## the documentation site alone, in build/site; a broken link is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+site: $(VENV)/.ready-docs   ## build the documentation site alone; a broken link is an error (with --quiet, mkdocs would not count it)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-cover: $(VENV)/.ready-test  ## the tests, with branch coverage
+cover: $(VENV)/.ready-test  ## run the tests with branch coverage
 	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
 
-bench: $(VENV)/.ready-test  ## figures of this machine; see bench/README.md
+bench: $(VENV)/.ready-test  ## measure startup and overhead on this machine; see bench/README.md
 	@$(BIN)/python bench/startup.py
 	@$(BIN)/python bench/overhead.py
 
-release: $(VENV)/.ready-release ## build, check the metadata, try the wheel in a fresh environment; uploads nothing
+release: $(VENV)/.ready-release ## build, check the metadata, test the wheel in a fresh environment; uploads nothing
 	@rm -rf dist
 	@$(BIN)/python -m build --outdir dist .
 	@$(BIN)/python -m twine check --strict dist/*

@@ -33,7 +33,7 @@ def graders() -> Iterator[str]:
 
 
 def kinds() -> Iterator[str]:
-    yield "| kind | what it demands | for example |\n|---|---|---|"
+    yield "| kind | what it requires | example |\n|---|---|---|"
     yield from (f"| `{name}` | {cell(kind.help)} | `{cell(kind.example)}` |" for name, kind in KINDS.items())
 
 

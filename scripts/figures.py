@@ -15,7 +15,7 @@ from redraft.svg import Axes, Drawing, ticks
 FOLDER = Path(__file__).parent.parent / "docs" / "concepts"
 BOX_WIDTH, BOX_HEIGHT = 118, 46
 GRADES = (2, 4, 3, 5, 4, 4, 4, 4)
-"""What the scripted judge answers, 0 to 5, one after the other."""
+"""Scores of the scripted judge in order, 0 to 5."""
 
 
 def loop() -> Drawing:
@@ -36,7 +36,7 @@ def loop() -> Drawing:
             arrow(drawing, left[n - 1] + BOX_WIDTH, 83, left[n], 83)
     for column, y, title, text, x in (
         (2, 140, "grade again", "if scores are noisy", middle[3] - 20),
-        (1, 210, "refine", "told what to change", middle[3] + 20),
+        (1, 210, "refine", "as graders suggest", middle[3] + 20),
     ):
         box(drawing, left[column], y, title, text)
         drawing.add("line", "axis", x1=x, y1=60 + BOX_HEIGHT, x2=x, y2=y + BOX_HEIGHT / 2)
@@ -77,14 +77,14 @@ def judged_refinement() -> redraft.Result:
 
 
 def estimates() -> Drawing:
-    """Draw what the judge said of each answer, and what is estimated from all that it said."""
+    """Draw the scores and the estimate of each answer."""
     trace = judged_refinement().trace
     outcome = trace.outcome
     if outcome is None or outcome.interval is None:
         raise SystemExit("the refinement ended without an estimate")
     means = dict(outcome.estimates)
     words = [f"answer {c.id}: judge {trace.scores[c.id]:.2f}, estimate {means[c.id]:.2f}" for c in trace.graded_candidates]
-    drawing = Drawing.create(620, 120 + 44 * len(words), "What the judge said, and what is estimated", words)
+    drawing = Drawing.create(620, 120 + 44 * len(words), "Scores of the judge, and estimates", words)
     area = Axes(110, 50, 470, 44.0 * len(words))
     area.draw_x_axis(drawing, "score", ticks(0, 1))
     for n, candidate in enumerate(trace.graded_candidates):
@@ -112,7 +112,7 @@ def trace() -> Drawing:
         ("feedback 0, judge", "its score, and what to change"),
         ("candidate 1", "a refinement of candidate 0"),
         ("failure 1, judge", "the judge could not be reached"),
-        ("feedback 1, judge", "asked again: its score"),
+        ("feedback 1, judge", "its score, on the second attempt"),
         ("outcome", "which answer is best, and why the work ended"),
     ]
     drawing = Drawing.create(620, 64 + 36 * len(rows), "A trace is a list of records", [f"{a}: {b}" for a, b in rows])

@@ -17,7 +17,7 @@ PAGES = {
     "README.md": "index.md",
     "SECURITY.md": "security.md",
 }
-"""Files outside docs/, and the pages of the site that stand for them."""
+"""Files outside docs/, and the pages of the site made from them."""
 
 SOURCE_ONLY = ("LICENSE", "Makefile", "bench/", "examples", "pyproject.toml", "scripts/", "src/", "tests/")
 """Files and folders that links may name and that the site does not contain: their names remain as text."""

@@ -1,4 +1,4 @@
-"""Work that is cut short at random moments: a server that counts and holds requests, the ways to cut, and what must hold then.
+"""Cancel work at random moments: a server that counts and holds requests, the ways to cancel, and what must hold afterwards.
 
 The tests take a seeded twentieth of the points of bench/cancellation.py.
 """
@@ -47,12 +47,12 @@ WAYS = {
     "inside": "refine_sync in a running loop and Ctrl-C",
 }
 BY_SIGNAL = ("sigint", "inside")
-LONGEST = 0.35  # seconds until the cut
+LONGEST = 0.35  # seconds until the cancellation at most
 
 
 @dataclass
 class Case:
-    """What one piece of work has asked, and how much of it was answered."""
+    """The requests of one refinement or batch, and the tokens of their answers."""
 
     dice: Random
     asked: int = 0
@@ -61,7 +61,9 @@ class Case:
 
 
 class Server:
-    """Answers chat completions at /CASE/v1 from a thread of its own: well, late, never, with 503, or by hanging up."""
+    """Answers chat completions at /CASE/v1 from a thread of its own: correctly, late, never, with 503, or by closing the
+    connection.
+    """
 
     def __init__(self):
         self.cases: dict[str, Case] = {}
@@ -79,12 +81,12 @@ class Server:
         server.close()
 
     def begin(self, name, seed):
-        """The URL for one piece of work."""
+        """Return the URL for one case."""
         self.cases[name] = Case(Random(seed))
         return f"http://127.0.0.1:{self.port}/{name}/v1"
 
-    def settled(self):
-        """Wait until all that was sent has been read: what came over a connection was there before this was asked."""
+    def wait_until_read(self):
+        """Wait until the server has read every request that was sent before."""
         for _ in range(3):
             asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), self._loop).result(10)
 
@@ -93,7 +95,7 @@ class Server:
 
 
 class Connection(asyncio.Protocol):
-    """One connection. A request counts when it is there to its last byte."""
+    """One connection. A request counts once its last byte has arrived."""
 
     def __init__(self, server):
         self.server, self.buffer = server, b""
@@ -131,7 +133,7 @@ class Connection(asyncio.Protocol):
             case.tokens = None
             self.say(case, http({"nothing": "of use"}), tokens=0)
         else:
-            case.tokens = None  # nothing is ever said
+            case.tokens = None  # no answer at all
 
     def say(self, case, answer, tokens=15):
         if self.transport.is_closing():
@@ -164,18 +166,18 @@ def judge():
     return redraft.Judge({"truth": "It is true. (criteria)"})
 
 
-async def impatient(text, llm):
-    """Asks twice at once; where one of them fails, the other is left alone."""
+async def unjoined_calls(text, llm):
+    """Makes two calls at once and does not cancel one when the other fails."""
     await asyncio.gather(llm("criteria: is it short?"), llm("criteria: is it long?"))
     return 0.5
 
 
-GRADERS = (judge, lambda: [judge(), impatient], lambda: impatient, lambda: Jury([judge(), judge()]))
+GRADERS = (judge, lambda: [judge(), unjoined_calls], lambda: unjoined_calls, lambda: Jury([judge(), judge()]))
 
 
 @dataclass
 class Point:
-    """One moment at which one piece of work is cut in one way."""
+    """One moment at which one refinement or batch is cancelled in one way."""
 
     way: str
     seed: int
@@ -218,23 +220,23 @@ class Point:
             self.misses.append(f"{self.name}: {what}")
 
     def run(self):
-        """Cut it, and see. Returns what was missed."""
+        """Cancel the work and return the list of failed checks."""
         files, noise = open_files(), []
-        with warned(noise):
+        with collect_warnings(noise):
             if self.way in BY_SIGNAL:
                 self.by_signal()
             else:
                 asyncio.run(self.in_loop())
             gc.collect()
         self.miss(not noise, f"warned of {noise}")
-        for _ in range(500):  # the server, in this process too, has to see that we hung up
+        for _ in range(500):  # the server, in this process too, must notice the closed connection
             if open_files() <= files:
                 return self.misses
             time.sleep(0.01)
         self.miss(False, f"left files open: {open_files() - files}")
         return self.misses
 
-    # ---- in a loop of ours
+    # ---- in this process
 
     async def in_loop(self):
         others = asyncio.all_tasks()
@@ -242,13 +244,13 @@ class Point:
             self.store = store
             try:
                 usage = await getattr(self, f"_{self.way}")()
-            except redraft.errors.RedraftError as error:  # it had failed before it was cut
+            except redraft.errors.RedraftError as error:  # it failed before it was cancelled
                 usage = error.usage
         self.miss(asyncio.all_tasks() == others, f"left tasks: {asyncio.all_tasks() - others}")
         if usage is not None:
             self.check(usage)
         if self.way not in {"many", "batch", "stop"} and self.path.stat().st_size:
-            await self.resumed()
+            await self.check_resumed()
 
     def work(self):
         return redraft.refine("q", self.model(), store=self.store, on_record=self.on_record, **self.settings())
@@ -257,8 +259,8 @@ class Point:
         self.records.append(record)
 
     def check(self, usage):
-        """What we say that was sent is what the server was asked."""
-        self.server.settled()
+        """The reported calls and tokens are those that the server counted."""
+        self.server.wait_until_read()
         case = self.case
         self.miss(usage.calls == case.asked, f"says {usage.calls} calls, there were {case.asked}")
         self.miss(usage.tokens is None or usage.tokens == case.tokens, f"says {usage.tokens} tokens, there were {case.tokens}")
@@ -268,26 +270,26 @@ class Point:
         self.miss(list(trace.records) == self.records, f"told of {len(self.records)} records of {len(trace.records)}")
         self.miss(read_trace(self.path).records == trace.records, "the store has other records")
 
-    async def resumed(self):
-        """What was kept goes on, and is counted on."""
+    async def check_resumed(self):
+        """The stored trace can be resumed, and its usage continues."""
         kept = read_trace(self.path)
         asked = self.case.asked
         self.miss(kept.usage.calls == asked, f"the store says {kept.usage.calls} calls, there were {asked}")
         self.case.faults = False
         settings = self.settings() | {"max_iterations": 1, "timeout": 600.0, "budget": None}
         result = await redraft.refine(kept, self.model(), **settings)
-        self.server.settled()
-        self.miss(result.stop != "cancelled", "does not go on")
+        self.server.wait_until_read()
+        self.miss(result.stop != "cancelled", "does not resume")
         self.miss(result.usage.calls == self.case.asked, f"then says {result.usage.calls} calls, there were {self.case.asked}")
 
-    def carried(self, cut, what="result"):
+    def result_of(self, cut, what="result"):
         self.miss(isinstance(cut, asyncio.CancelledError), f"raised {cut!r}")
         self.miss(hasattr(cut, what), f"{cut!r} carries no {what}")
         return getattr(cut, what, None)
 
-    def cut_off(self, cut):
-        """What a cut that came through says was sent."""
-        result = self.carried(cut)
+    def usage_of(self, cut):
+        """Check the trace that a cancellation carries and return its usage."""
+        result = self.result_of(cut)
         if result is None:
             return None
         self.check_kept(result.trace)
@@ -298,7 +300,7 @@ class Point:
             async with asyncio.timeout(self.after):
                 return (await self.work()).usage
         except TimeoutError as late:
-            return self.cut_off(late.__cause__)
+            return self.usage_of(late.__cause__)
 
     async def _nested(self):
         try:
@@ -307,13 +309,13 @@ class Point:
                     return (await self.work()).usage
         except TimeoutError as late:
             cut = late.__cause__ or late.__context__
-            return self.cut_off(cut.__cause__ if isinstance(cut, TimeoutError) else cut)
+            return self.usage_of(cut.__cause__ if isinstance(cut, TimeoutError) else cut)
 
     async def _wait_for(self):
         try:
             return (await asyncio.wait_for(self.work(), self.after)).usage
         except TimeoutError as late:
-            return self.cut_off(late.__cause__)
+            return self.usage_of(late.__cause__)
 
     async def _cancel(self, again=None):
         task = asyncio.ensure_future(self.work())
@@ -325,7 +327,7 @@ class Point:
         try:
             return (await task).usage
         except asyncio.CancelledError as cut:
-            return self.cut_off(cut)
+            return self.usage_of(cut)
 
     async def _twice(self):
         return await self._cancel(self.dice.choice([0, 0, 0.001]))
@@ -337,7 +339,7 @@ class Point:
         try:
             await both
         except asyncio.CancelledError:
-            await asyncio.wait([work])  # gather goes on when the first has ended
+            await asyncio.wait([work])  # gather continues when the first has ended
             return read_trace(self.path).usage
         self.miss(False, "was not cancelled")
 
@@ -381,7 +383,7 @@ class Point:
                     usage = trace.usage
             return usage
         except TimeoutError as late:
-            return self.cut_off(late.__cause__)
+            return self.usage_of(late.__cause__)
 
     async def _closed(self):
         settings = self.settings() | {"timeout": 0.05}
@@ -399,7 +401,7 @@ class Point:
             async with asyncio.timeout(self.after):
                 results = await redraft.refine_many(["q1", "q2", "q3"], self.model(), **self.settings())
         except TimeoutError as late:
-            results = self.carried(late.__cause__, "results") or []
+            results = self.result_of(late.__cause__, "results") or []
             self.miss(len(results) == 3, f"{len(results)} results of 3")
         return sum((result.usage for result in results), NO_USAGE)
 
@@ -414,9 +416,9 @@ class Point:
         rows = [{"id": n, "prompt": f"Say {n}."} for n in range(4)]
         settings = self.settings() | {"cache": None, "max_in_flight": 8, "retries": 2, "learn": False}
         graders = settings.pop("graders")
-        return BatchRun.of(rows, self.folder / f"{self.name}.out.jsonl", self.model(), graders, **settings)
+        return BatchRun.from_arguments(rows, self.folder / f"{self.name}.out.jsonl", self.model(), graders, **settings)
 
-    def _journalled(self, report):
+    def _usage_of_journal(self, report):
         with Journal(self.folder / f"{self.name}.out.jsonl.journal", read_only=True) as journal:
             kept = sum((trace.usage for run in journal.runs() for _, trace in journal.traces(run.name)), NO_USAGE)
         self.miss(kept.calls == report.usage.calls, f"the journal says {kept.calls} calls, the report {report.usage.calls}")
@@ -427,19 +429,19 @@ class Point:
             async with asyncio.timeout(self.after + 0.5):
                 report = await self._run().go()
         except TimeoutError as late:
-            report = self.carried(late.__cause__)
+            report = self.result_of(late.__cause__)
             if report is None:
                 return None
-        return self._journalled(report)
+        return self._usage_of_journal(report)
 
     async def _stop(self):
         run = self._run()
         loop = asyncio.get_running_loop()
         loop.call_later(self.after + 0.5, run.stop)
         loop.call_later(self.after + 0.5 + self.dice.uniform(0, 0.05), lambda: run.stop(now=True))
-        return self._journalled(await run.go())
+        return self._usage_of_journal(await run.go())
 
-    # ---- in a program of its own
+    # ---- in a process of its own
 
     def by_signal(self):
         command = [sys.executable, __file__, self.way, str(self.seed), self.url, str(self.path)]
@@ -460,14 +462,14 @@ class Point:
         self.miss(program.returncode == 0 and not err, f"ended with {program.returncode}, said {err[-500:]}")
         self.miss(said.get("raised") == "KeyboardInterrupt", f"raised {said.get('raised')}")
         if said.get("calls") is not None:
-            self.server.settled()
+            self.server.wait_until_read()
             self.miss(said["calls"] == self.case.asked, f"says {said['calls']} calls, there were {self.case.asked}")
             self.miss(said["stop"] == "cancelled" and said["kept"], "kept something else")
 
 
 def program(way, seed, url, path):
-    """What runs in a program of its own: says what came of it."""
-    point = Point(way, int(seed), Elsewhere(url), Path(path).parent)
+    """Run one point in a process of its own and print the result as JSON."""
+    point = Point(way, int(seed), RemoteServer(url), Path(path).parent)
 
     def work():
         with JsonlStore(path) as store:
@@ -488,8 +490,8 @@ def program(way, seed, url, path):
     print(json.dumps(said), flush=True)
 
 
-class Elsewhere:
-    """The server of another process."""
+class RemoteServer:
+    """The server, which runs in another process."""
 
     def __init__(self, url):
         self.url = url
@@ -499,7 +501,7 @@ class Elsewhere:
 
 
 def open_files():
-    """The sockets and files that this process holds open, but for pipes to itself."""
+    """Return the open sockets and files of this process, except pipes to itself."""
     found = set()
     for number in os.listdir("/proc/self/fd"):
         try:
@@ -510,8 +512,8 @@ def open_files():
 
 
 @contextmanager
-def warned(noise):
-    """Collects all that Python warns of: what is left open, tasks destroyed while pending, exceptions nobody took."""
+def collect_warnings(noise):
+    """Collect Python's warnings: open files, tasks destroyed while pending, exceptions never retrieved."""
     before = sys.unraisablehook
     sys.unraisablehook = lambda about: noise.append(repr(about.exc_value))
     try:
@@ -524,7 +526,7 @@ def warned(noise):
 
 
 def points(number, seed=0):
-    """So many points over all ways; signals, which take a process each, get a few."""
+    """Spread `count` points over all ways; ways by signal, which take a process each, get a few."""
     ways = [way for way in WAYS if way not in BY_SIGNAL]
     few = max(1, number // 25)
     chosen = [*BY_SIGNAL * few, *(ways[n % len(ways)] for n in range(number))][:number]

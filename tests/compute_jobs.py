@@ -19,7 +19,7 @@ def spin(seconds):
 
 
 def hold_the_lock(letters):
-    """Backtracks for years in one call that never lets another thread run."""
+    """Backtrack for years in one call that never releases the interpreter's lock."""
     return bool(re.search("(a+)+$", "a" * letters + "b"))
 
 

@@ -1,4 +1,4 @@
-"""What every test shares: no network beyond this machine, no keys from outside, and a real model server."""
+"""Fixtures of all tests: no network beyond this machine, no keys from the environment, a real model server."""
 
 import math
 import os
@@ -91,19 +91,19 @@ def no_network():
     """Refuse every connection that would leave this machine."""
     connect = socket.socket.connect
 
-    def guarded(self, address):
+    def connect_locally(self, address):
         if isinstance(address, tuple) and not str(address[0]).startswith(LOCAL):
             raise OSError(f"tests do not leave this machine, asked for {address[0]!r}")
         return connect(self, address)
 
-    socket.socket.connect = guarded
+    socket.socket.connect = connect_locally
     yield
     socket.socket.connect = connect
 
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch, tmp_path_factory):
-    """Take away whatever would make Redraft find a model, a setting or a card of the machine it is tested on."""
+    """Remove every variable and file by which Redraft would find a model, a setting or a card of this machine."""
     for name in list(os.environ):
         if name.startswith(FOREIGN) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -112,13 +112,13 @@ def bare_environment(monkeypatch, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def gguf_file(tmp_path_factory):
-    """A tiny model with random weights, in a file."""
+    """A file with a tiny model of random weights."""
     return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf", "TEMPLATE")
 
 
 @pytest.fixture(scope="session")
 def strict_gguf_file(tmp_path_factory):
-    """The same with a chat template that takes no system role, and only turns that alternate."""
+    """The same with a chat template that refuses a system role and two turns of one role."""
     return write_model(tmp_path_factory.mktemp("model") / "strict.gguf", "STRICT")
 
 
@@ -130,7 +130,7 @@ def write_model(path, template):
 
 @pytest.fixture(scope="session")
 def plain_server(gguf_file):
-    """The name of a model on a real llama.cpp server that asks for no key."""
+    """The name of a model on a real llama.cpp server that needs no key."""
     with llama_server(gguf_file) as name:
         yield name
 

@@ -1,8 +1,8 @@
-"""The `redraft` command run inside the test process, as it would run in a process of its own.
+"""Run the `redraft` command inside the test process as it would run in a process of its own.
 
-Starting an interpreter and importing the libraries takes ten times as long as what most commands do, so a command runs here
-unless its test is about a process. It gets file descriptors 0, 1 and 2, an environment, a folder, contextvars, warning filters
-and log handlers of its own, and whatever it changes of these is put back.
+Starting an interpreter and importing the libraries takes ten times as long as most commands, so a command runs here unless its
+test is about a process. It gets its own file descriptors 0, 1 and 2, environment, folder, contextvars, warning filters and log
+handlers; its changes to them are undone.
 """
 
 import logging
@@ -24,8 +24,8 @@ READ_AT_START = ("PYTHON", "LANG", "LC_")  # what an interpreter reads when it s
 
 
 @dataclass
-class Ended:
-    """How a command ended: the attributes of a CompletedProcess, and `out` and `err` as text."""
+class CommandResult:
+    """The result of a command: the attributes of a CompletedProcess, and `out` and `err` as text."""
 
     args: list
     returncode: int
@@ -50,12 +50,12 @@ def run_in_process(args, *, input=b"", cwd=None, env=None):
 
 
 def run_code(code, *, cwd=None, env=None):
-    """Run what `python -c CODE` would run, in a module `__main__` of its own."""
+    """Run what `python -c CODE` would run, in its own module `__main__`."""
     return run_as_program(lambda: _as_main(compile(code, "<string>", "exec")), ["-c"], cwd=cwd, env=env)
 
 
 def run_script(path, *args, cwd=None, env=None):
-    """Run `python PATH ARGS`, in a module `__main__` of its own."""
+    """Run `python PATH ARGS`, in its own module `__main__`."""
     code = compile(Path(path).read_text(), str(path), "exec")
     return run_as_program(lambda: _as_main(code, __file__=str(path)), [str(path), *args], cwd=cwd, env=env)
 
@@ -71,7 +71,7 @@ def _as_main(code, **names):
 
 
 def run_as_program(function, argv, *, input=b"", cwd=None, env=None):
-    """Call `function()` as the interpreter calls a program: what it returns or raises becomes an exit code."""
+    """Call `function()` as the interpreter calls a program: its return value or exception becomes an exit code."""
     with TemporaryFile() as out, TemporaryFile() as err:
         with ExitStack() as stack:
             for context in (_streams(input, out, err), _environment(env), _folder(cwd), _filters(), _logging(), _argv(argv)):
@@ -79,7 +79,7 @@ def run_as_program(function, argv, *, input=b"", cwd=None, env=None):
             code = Context().run(_exit_code, function)
         out.seek(0)
         err.seek(0)
-        return Ended(argv, code, out.read(), err.read())
+        return CommandResult(argv, code, out.read(), err.read())
 
 
 def _exit_code(function):
@@ -98,7 +98,7 @@ def _exit_code(function):
 
 @contextmanager
 def _streams(input, out, err):
-    """File descriptors 0, 1 and 2, which child processes inherit, and the files of `sys` on top of them."""
+    """Replace file descriptors 0, 1 and 2, which child processes inherit, and the files of `sys` on top of them."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(n) for n in range(3)]
@@ -158,7 +158,7 @@ def _folder(path):
 
 @contextmanager
 def _filters():
-    """The warning filters with which Python starts."""
+    """Set the warning filters with which Python starts."""
     with warnings.catch_warnings():
         warnings.resetwarnings()
         for ignored in (ResourceWarning, ImportWarning, PendingDeprecationWarning, DeprecationWarning):
@@ -170,7 +170,7 @@ def _filters():
 
 @contextmanager
 def _logging():
-    """The root logger without pytest's handlers: what nobody handles is written to stderr from WARNING on."""
+    """Set the root logger without pytest's handlers: records from WARNING on without a handler go to stderr."""
     root = logging.getLogger()
     handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
     root.handlers[:] = []

@@ -1,4 +1,4 @@
-"""Requests as a model takes them: what refusals are taken for, what is tried instead, and what is remembered of it."""
+"""Requests adapted to what a model accepts: how refusals are recognised, what is tried instead, and what is remembered."""
 
 import logging
 from dataclasses import replace
@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.middleware import EndpointCapabilities
-from redraft.middleware.adapt import adapt
-from redraft.middleware.capabilities import MIN_FAILURES, REPROBE_INTERVAL
+from redraft.middleware.adapt import MIN_FAILURES, REPROBE_INTERVAL, adapt
 from redraft.middleware.messages import start_with_user, fold_later_system, fold_system, merge_adjacent
-from redraft.middleware.refusals import refused_part
+from redraft.middleware.endpoint_errors import refused_part
 from redraft.protocols import Reply, Request
 from redraft.usage import Usage
 from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError
@@ -30,7 +29,7 @@ CHAT = Request((SYSTEM, USER), temperature=0.0, max_tokens=50, seed=7)
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
 
 
-def judging(n=0, schema="object"):
+def judging_request(n=0, schema="object"):
     return Request((SYSTEM, message("user", f"judge {n}")), schema={"type": schema})
 
 
@@ -39,7 +38,7 @@ def refusal(words, status=400, kind=ModelError):
 
 
 class Endpoint:
-    """Answers by `answer(request)`, which returns a Reply or raises; `asked` keeps the requests."""
+    """Answers by `answer(request)`, which returns a Reply or raises; `asked` has the requests."""
 
     def __init__(self, answer):
         self.answer, self.asked = answer, []
@@ -52,19 +51,19 @@ class Endpoint:
         return answer
 
     @property
-    def formats(self):
+    def requested_formats(self):
         return [request.format for request in self.asked]
 
 
-def known():
+def learned_limits():
     return EndpointCapabilities().for_model("endpoint#m", "m")
 
 
-def refusing_formats(*refused, words="response_format is not supported"):
+def refuse_formats(*refused, words="response_format is not supported"):
     return Endpoint(lambda request: refusal(words) if request.format in refused else JSON)
 
 
-# ---- what servers say
+# ---- error messages of servers
 
 ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
 WORDS = {
@@ -141,20 +140,20 @@ EVERYTHING = Request(
 
 @pytest.mark.parametrize(("part", "words"), [(part, words) for part, listed in WORDS.items() for words in listed])
 @pytest.mark.parametrize("status", [400, 422, 500])
-def test_a_refusal_is_taken_for_what_it_names(part, words, status):
-    """The words of servers of many kinds, with the statuses that they come with."""
+def test_a_refusal_is_classified_by_the_part_it_names(part, words, status):
+    """The messages and statuses are those of many kinds of servers."""
     assert refused_part(refusal(words, status), EVERYTHING) == part
 
 
-def test_a_router_that_finds_no_provider_for_a_format_does_not_end_a_run():
-    """OpenRouter says it with a 404, which for a model's name would be fatal."""
+def test_a_404_of_a_router_for_a_format_does_not_end_a_run():
+    """OpenRouter answers with a 404, which would be fatal for an unknown model."""
     error = refusal("No endpoints found that can handle the requested parameters.", 404, ModelUnavailableError)
-    assert refused_part(error, judging_in_schema()) == "format"
+    assert refused_part(error, schema_request()) == "format"
     assert refused_part(error, CHAT) is None
 
 
-def judging_in_schema():
-    return replace(judging(), format="json_schema")
+def schema_request():
+    return replace(judging_request(), format="json_schema")
 
 
 @pytest.mark.parametrize(
@@ -169,8 +168,8 @@ def judging_in_schema():
         "no alternate backend at the start of the request",
     ],
 )
-def test_a_server_in_trouble_that_names_a_part_refuses_nothing(words):
-    """A 500 must say that a part is not taken, and not only name one."""
+def test_a_500_that_only_mentions_a_part_is_no_refusal(words):
+    """A 500 must say that the part is not supported."""
     assert refused_part(refusal(words, 500, ModelUnavailableError), EVERYTHING) is None
 
 
@@ -182,8 +181,8 @@ def test_a_server_in_trouble_that_names_a_part_refuses_nothing(words):
         refusal("seed not supported", 401, AuthenticationError),
     ],
 )
-def test_who_asks_how_much_and_when_is_no_refusal(error):
-    """Other statuses say nothing of what a model takes, whatever their words."""
+def test_errors_of_keys_rates_and_sizes_are_no_refusal(error):
+    """Statuses for other errors never refuse a part, whatever their message."""
     assert refused_part(error, EVERYTHING) is None
 
 
@@ -195,8 +194,8 @@ TALKS = st.lists(st.builds(message, ROLES, CONTENTS), max_size=8).map(tuple)
 
 
 @given(TALKS)
-def test_no_two_neighbours_have_one_role(messages):
-    """Whatever the task's messages; their texts and parts are all there, in order, and nothing changes the second time."""
+def test_no_two_adjacent_messages_have_the_same_role(messages):
+    """All texts and parts of the task's messages are kept in order, and a second pass changes nothing."""
     joined = merge_adjacent(messages)
     roles = [m["role"] for m in joined]
     assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
@@ -205,29 +204,29 @@ def test_no_two_neighbours_have_one_role(messages):
 
 
 def pieces(messages):
-    """The images and the text, without the blank lines between."""
+    """The images and the text, without blank lines between."""
     parts = [part for m in messages for part in (m["content"] if isinstance(m["content"], list) else [m["content"]])]
     text = "".join(part if isinstance(part, str) else part.get("text", "") for part in parts)
     return "".join(text.split()), sum(part == IMAGE for part in parts)
 
 
-def test_neighbours_with_names_keep_them_in_the_text():
-    """Who said what is not lost; one name for both stays a field."""
+def test_merged_messages_keep_the_names_of_speakers_in_the_text():
+    """A name that both share stays a field."""
     both = merge_adjacent((message("user", "one", name="ann"), message("user", "two", name="bob")))
     assert both == (message("user", "ann: one\n\nbob: two"),)
     same = merge_adjacent((message("user", "one", name="ann"), message("user", "two", name="ann")))
     assert same == (message("user", "one\n\ntwo", name="ann"),)
 
 
-def test_calls_of_tools_and_their_results_stay_apart():
+def test_tool_calls_and_results_are_not_merged():
     """Each result belongs to one call."""
     call = message("assistant", None, tool_calls=[{"id": "1"}])
     talk = (USER, ASSISTANT, call, message("tool", "1", tool_call_id="1"), message("tool", "2", tool_call_id="2"))
     assert merge_adjacent(talk) == talk
 
 
-def test_other_orders_of_roles():
-    """System text goes into the next user message, later system text alone stays behind the first, a user opens."""
+def test_system_text_moves_into_user_messages():
+    """It goes into the next user message, later system text alone follows the first, and the first role is user."""
     late = (SYSTEM, USER, ASSISTANT, message("system", "L"), message("user", "V"))
     assert [m["content"] for m in fold_system(late)] == ["S\n\nU", "A", "L\n\nV"]
     assert [(m["role"], m["content"]) for m in fold_later_system(late)][-1] == ("user", "L\n\nV")
@@ -240,10 +239,10 @@ def test_other_orders_of_roles():
 # ---- adaptations
 
 
-async def test_what_helped_is_kept_and_told_once(caplog):
-    """One refused call; the next request goes out right at once, and the log says it one time, without any content."""
+async def test_a_successful_adaptation_is_remembered_and_logged_once(caplog):
+    """After one refused call the next request is adapted at once; the log has one line without content."""
     endpoint = Endpoint(lambda r: refusal("System role not supported") if r.messages[0]["role"] == "system" else Reply("fine", ONE))
-    ask = adapt(endpoint, known())
+    ask = adapt(endpoint, learned_limits())
     with caplog.at_level(logging.INFO, "redraft"):
         reply = await ask(CHAT)
         await ask(CHAT)
@@ -251,12 +250,12 @@ async def test_what_helped_is_kept_and_told_once(caplog):
     assert [len(request.messages) for request in endpoint.asked] == [2, 1, 1]
     assert endpoint.asked[-1].messages == (message("user", "S\n\nU"),)
     assert [record.getMessage() for record in caplog.records] == [
-        "model m takes no system role; its text goes into the first user message"
+        "model m accepts no system role; its text goes into the first user message"
     ]
 
 
-async def test_several_refusals_in_a_row_are_all_met():
-    """A model that takes neither max_tokens, nor a temperature, nor a seed, nor a system role."""
+async def test_several_refusals_in_a_row_are_all_adapted_to():
+    """The model accepts neither max_tokens nor a temperature, a seed or a system role."""
 
     def answer(request):
         for name in ("max_tokens", "temperature", "seed"):
@@ -264,50 +263,50 @@ async def test_several_refusals_in_a_row_are_all_met():
                 return refusal(f"Unsupported parameter: '{name}' is not supported with this model.")
         return refusal("System role not supported") if request.messages[0]["role"] == "system" else Reply("fine", ONE)
 
-    endpoint, it = Endpoint(answer), known()
+    endpoint, it = Endpoint(answer), learned_limits()
     ask = adapt(endpoint, it)
     assert (await ask(CHAT)).usage.calls == 5
     assert it.adaptations == ["max_tokens", "temperature", "seed", "system"]
     assert (await ask(CHAT)).usage.calls == 1
 
 
-async def test_what_did_not_help_is_not_kept():
-    """An endpoint that goes on refusing: each way is tried once, the error counts every call, and nothing is learned."""
-    endpoint, it = Endpoint(lambda request: refusal(ALTERNATE)), known()
-    with pytest.raises(ModelError, match="the model does not take messages in this order") as caught:
+async def test_an_unsuccessful_adaptation_is_not_remembered():
+    """For an endpoint that always refuses each adaptation is tried once, the error counts every call, and nothing is remembered."""
+    endpoint, it = Endpoint(lambda request: refusal(ALTERNATE)), learned_limits()
+    with pytest.raises(ModelError, match="the model does not accept messages in this order") as caught:
         await adapt(endpoint, it)(CHAT)
     assert len(endpoint.asked) == caught.value.usage.calls == 2
     assert (it.adaptations, caught.value.retryable) == ([], False)
 
 
-async def test_a_writers_images_are_refused_by_name():
-    """A text written blind would be a wrong answer, not a worse one."""
+async def test_images_for_a_writer_without_vision_are_an_error():
+    """An answer written without the image would be wrong, not only worse."""
     endpoint = Endpoint(lambda request: refusal("image input is not supported", 500, ModelUnavailableError))
-    with pytest.raises(ModelError, match="takes no images, and the request cannot do without"):
-        await adapt(endpoint, known())(Request((message("user", [IMAGE]),)))
+    with pytest.raises(ModelError, match="accepts no images, and the request needs them"):
+        await adapt(endpoint, learned_limits())(Request((message("user", [IMAGE]),)))
     assert len(endpoint.asked) == 1
 
 
 @pytest.mark.parametrize(
     ("words", "status"), [("could not download the image", 400), ("unsupported image format", 422), ("vision worker lost", 500)]
 )
-async def test_an_image_that_cannot_be_read_does_not_blame_the_model(words, status):
-    """The error says what the server said; where the server is in trouble, a retry may help."""
+async def test_an_unreadable_image_is_not_taken_for_missing_vision(words, status):
+    """The error has the server's message; after a server error a retry may help."""
     kind = ModelUnavailableError if status == 500 else ModelError
     error = refusal(words, status, kind)
     error.retryable = status == 500
     with pytest.raises(kind) as caught:
-        await adapt(Endpoint(lambda request: error), known())(Request((message("user", [IMAGE]),)))
+        await adapt(Endpoint(lambda request: error), learned_limits())(Request((message("user", [IMAGE]),)))
     assert str(caught.value).endswith(words)
     assert caught.value.retryable is (status == 500)
 
 
 async def test_an_error_keeps_its_cause():
-    """What a callable raised stands behind the error that passes through."""
+    """The exception of a callable is the cause of the error that is raised."""
     error = refusal("no")
     error.__cause__ = KeyError("why")
     with pytest.raises(ModelError) as caught:
-        await adapt(Endpoint(lambda request: error), known())(CHAT)
+        await adapt(Endpoint(lambda request: error), learned_limits())(CHAT)
     assert caught.value is error
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -315,134 +314,134 @@ async def test_an_error_keeps_its_cause():
 # ---- formats
 
 
-async def test_a_format_that_is_refused_by_name_is_left_out_from_then_on():
-    """json_schema and json_object are refused; the next judgement is asked in plain text, in one call."""
-    endpoint = refusing_formats("json_schema", "json_object")
-    ask = adapt(endpoint, known())
-    assert (await ask(judging(1))).usage.calls == 3
-    assert (await ask(judging(2))).usage.calls == 1
-    assert endpoint.formats == ["json_schema", "json_object", "text", "text"]
+async def test_a_format_refused_by_name_is_not_sent_again():
+    """After json_schema and json_object were refused, the next judgement is requested in plain text with one call."""
+    endpoint = refuse_formats("json_schema", "json_object")
+    ask = adapt(endpoint, learned_limits())
+    assert (await ask(judging_request(1))).usage.calls == 3
+    assert (await ask(judging_request(2))).usage.calls == 1
+    assert endpoint.requested_formats == ["json_schema", "json_object", "text", "text"]
 
 
-async def test_a_refused_schema_says_nothing_of_others():
-    """Where a format has worked, a grader whose schema is refused is asked lower, and the others are not."""
+async def test_a_refused_schema_does_not_affect_other_schemas():
+    """Where a format has worked, only the grader with the refused schema falls back."""
     bad = {"type": "array"}
     endpoint = Endpoint(lambda r: refusal("Invalid schema for response_format") if r.schema == bad and r.format != "text" else JSON)
-    ask = adapt(endpoint, known())
-    for request in (judging(1), judging(2, "array"), judging(3), judging(4, "array")):
+    ask = adapt(endpoint, learned_limits())
+    for request in (judging_request(1), judging_request(2, "array"), judging_request(3), judging_request(4, "array")):
         await ask(request)
-    assert endpoint.formats == ["json_schema", "json_schema", "json_object", "text", "json_schema", "text"]
+    assert endpoint.requested_formats == ["json_schema", "json_schema", "json_object", "text", "json_schema", "text"]
 
 
 @pytest.mark.parametrize("status", [400, 422, 501])
-async def test_a_refusal_that_names_nothing_decides_for_its_request(status):
-    """It takes several different requests before a format is given up for that, and the same one again is no new evidence."""
+async def test_a_refusal_without_a_reason_affects_its_request_alone(status):
+    """Several different requests must be refused before a format is given up; repeating one adds no evidence."""
     endpoint = Endpoint(lambda request: refusal("Bad Request", status) if request.format == "json_schema" else JSON)
-    ask = adapt(endpoint, known())
+    ask = adapt(endpoint, learned_limits())
     for n in (1, 1, 2, 1, 3, 4):
-        await ask(judging(n))
-    assert endpoint.formats == ["json_schema", "json_object"] * 5 + ["json_object"]
+        await ask(judging_request(n))
+    assert endpoint.requested_formats == ["json_schema", "json_object"] * 5 + ["json_object"]
 
 
-async def test_prose_decides_for_its_request_only():
-    """One text whose judge answers in prose does not change what the next one is asked; it is asked once more in words."""
+async def test_an_answer_in_prose_affects_its_request_alone():
+    """That request is sent once more in plain text; the next text's request is unchanged."""
     endpoint = Endpoint(lambda request: PROSE if "judge 1" in request.messages[1]["content"] else JSON)
-    ask = adapt(endpoint, known())
-    first = await ask(judging(1))
+    ask = adapt(endpoint, learned_limits())
+    first = await ask(judging_request(1))
     assert (first.text, first.usage.calls, first.usage.answer_tokens) == (PROSE.text, 2, ONE.answer_tokens)
     for n in (2, 1, 1, 1, 3):
-        await ask(judging(n))
-    formats = endpoint.formats
-    assert formats == ["json_schema", "text", "json_schema", *["json_schema", "text"] * 3, "json_schema"]
+        await ask(judging_request(n))
+    requested_formats = endpoint.requested_formats
+    assert requested_formats == ["json_schema", "text", "json_schema", *["json_schema", "text"] * 3, "json_schema"]
 
 
 @pytest.mark.parametrize("hostile", [1, 5, 50])
-async def test_prose_in_plain_text_too_is_no_evidence(hostile):
-    """However many hostile drafts come first: where words alone get no object either, the format is not at fault."""
+async def test_prose_without_a_format_is_no_evidence_against_the_format(hostile):
+    """This holds however many hostile drafts come first: where plain text gives no object either, the format is not the cause."""
     endpoint = Endpoint(lambda request: JSON if "judge 999" in request.messages[1]["content"] else PROSE)
-    ask = adapt(endpoint, known())
+    ask = adapt(endpoint, learned_limits())
     for n in range(hostile):
-        await ask(judging(n))
-    await ask(judging(999))
-    assert endpoint.formats[-1] == "json_schema"
+        await ask(judging_request(n))
+    await ask(judging_request(999))
+    assert endpoint.requested_formats[-1] == "json_schema"
 
 
-async def test_an_endpoint_that_answers_prose_to_formats_is_asked_in_words_by_evidence():
-    """It takes a response_format and answers prose, and objects without one: known after several requests."""
+async def test_a_format_that_often_gives_prose_is_given_up():
+    """An endpoint that answers a response_format in prose, and plain requests with objects, is recognised after several requests."""
     endpoint = Endpoint(lambda request: JSON if request.format == "text" else PROSE)
-    it = known()
+    it = learned_limits()
     ask = adapt(endpoint, it)
-    replies = [await ask(judging(n)) for n in range(2 * MIN_FAILURES + 2)]
+    replies = [await ask(judging_request(n)) for n in range(2 * MIN_FAILURES + 2)]
     assert {reply.text for reply in replies} == {JSON.text}
-    assert endpoint.formats[-1] == "text"
+    assert endpoint.requested_formats[-1] == "text"
     assert replies[-1].usage.calls == 1
-    assert endpoint.formats[: 2 * MIN_FAILURES] == ["json_schema", "text"] * MIN_FAILURES
+    assert endpoint.requested_formats[: 2 * MIN_FAILURES] == ["json_schema", "text"] * MIN_FAILURES
 
 
-async def test_a_bad_answer_said_with_an_error_is_no_refusal():
-    """Groq says with a 400 that what the model wrote is no JSON: that one text is judged in words, the next by schema."""
+async def test_a_400_about_invalid_json_of_the_model_is_no_refusal():
+    """Groq reports it so: that one text is judged in plain text, the next by schema."""
     words = "Failed to generate JSON. Please adjust your prompt. See 'failed_generation' for more details."
     endpoint = Endpoint(lambda r: refusal(words) if "judge 1" in r.messages[1]["content"] and r.format != "text" else JSON)
-    ask = adapt(endpoint, known())
+    ask = adapt(endpoint, learned_limits())
     for n in (1, 2, 3):
-        await ask(judging(n))
-    assert endpoint.formats == ["json_schema", "json_object", "text", "json_schema", "json_schema"]
+        await ask(judging_request(n))
+    assert endpoint.requested_formats == ["json_schema", "json_object", "text", "json_schema", "json_schema"]
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 529])
-async def test_a_server_in_trouble_is_left_to_retry(status):
-    """No detour: one call, the error as it came; the next request is asked as before."""
+async def test_a_server_error_is_left_to_retry(status):
+    """One call is made, the error is raised unchanged, and the next request is the same."""
     answers = [refusal("Internal Server Error", status, ModelUnavailableError), JSON, JSON]
     endpoint = Endpoint(lambda request: answers.pop(0))
-    ask = adapt(endpoint, known())
+    ask = adapt(endpoint, learned_limits())
     with pytest.raises(ModelUnavailableError):
-        await ask(judging(1))
-    await ask(judging(1))
-    await ask(judging(2))
-    assert endpoint.formats == ["json_schema"] * 3
+        await ask(judging_request(1))
+    await ask(judging_request(1))
+    await ask(judging_request(2))
+    assert endpoint.requested_formats == ["json_schema"] * 3
 
 
-async def test_a_lasting_500_for_a_format_that_never_worked_is_probed_without_it():
-    """A server that answers each response_format with a bare 500: the same request asked again goes out in words in the end."""
+async def test_a_repeated_500_for_an_untested_format_is_probed_without_it():
+    """For a server that answers each response_format with a bare 500 a repeated request is finally sent in plain text."""
     endpoint = Endpoint(lambda r: JSON if r.format == "text" else refusal("Internal Server Error", 500, ModelUnavailableError))
-    ask = adapt(endpoint, known())
+    ask = adapt(endpoint, learned_limits())
     for n in range(MIN_FAILURES):
         for _ in range(MIN_FAILURES):
             with pytest.raises(ModelUnavailableError):
-                await ask(judging(n))
-        assert (await ask(judging(n))).text == JSON.text
+                await ask(judging_request(n))
+        assert (await ask(judging_request(n))).text == JSON.text
     endpoint.asked.clear()
-    await ask(judging(99))
-    assert endpoint.formats == ["text"]
+    await ask(judging_request(99))
+    assert endpoint.requested_formats == ["text"]
 
 
-async def test_an_outage_when_nothing_is_known_yet_is_not_taken_for_a_refusal():
-    """Every request fails many times before the first answer: when the server is back, all are judged by schema."""
+async def test_an_outage_at_the_start_is_no_refusal():
+    """Every request fails many times before the first answer; afterwards all are judged by schema."""
     down = True
     endpoint = Endpoint(lambda request: refusal("Internal Server Error", 500, ModelUnavailableError) if down else JSON)
-    ask = adapt(endpoint, known())
+    ask = adapt(endpoint, learned_limits())
     for n in list(range(5)) * MIN_FAILURES:
         with pytest.raises(ModelUnavailableError):
-            await ask(judging(n))
+            await ask(judging_request(n))
     down = False
     endpoint.asked.clear()
     for n in range(10):
-        await ask(judging(n))
-    assert endpoint.formats == [*["text"], *["json_schema"] * 10]
+        await ask(judging_request(n))
+    assert endpoint.requested_formats == [*["text"], *["json_schema"] * 10]
 
 
-async def test_a_format_that_was_refused_is_tried_again_now_and_then():
-    """A server that learns to take schemas is asked by schema again."""
+async def test_a_refused_format_is_tried_again_at_times():
+    """A server that begins to support schemas is asked by schema again."""
     able = False
     endpoint = Endpoint(lambda r: JSON if able or r.format == "text" else refusal("response_format is not supported"))
-    ask = adapt(endpoint, known())
+    ask = adapt(endpoint, learned_limits())
     for n in range(REPROBE_INTERVAL):
-        await ask(judging(n))
-    assert endpoint.formats.count("json_schema") == 1
+        await ask(judging_request(n))
+    assert endpoint.requested_formats.count("json_schema") == 1
     able = True
     for n in range(3):
-        await ask(judging(n))
-    assert endpoint.formats[-2:] == ["json_schema", "json_schema"]
+        await ask(judging_request(n))
+    assert endpoint.requested_formats[-2:] == ["json_schema", "json_schema"]
 
 
 @pytest.mark.parametrize(
@@ -453,30 +452,30 @@ async def test_a_format_that_was_refused_is_tried_again_now_and_then():
         refusal("no such model", 404, ModelUnavailableError),
     ],
 )
-async def test_errors_of_other_kinds_take_no_detour(error):
-    """A key, a prompt too long, a model that is not there."""
+async def test_other_errors_are_raised_unchanged(error):
+    """They are about a key, the length of a prompt, or an unknown model."""
     endpoint = Endpoint(lambda request: error)
     with pytest.raises(ModelError):
-        await adapt(endpoint, known())(judging())
-    assert endpoint.formats == ["json_schema"]
+        await adapt(endpoint, learned_limits())(judging_request())
+    assert endpoint.requested_formats == ["json_schema"]
 
 
 async def test_the_first_error_is_raised_when_no_format_helps():
-    """It says most about the server, and counts all calls; nothing is learned from it."""
+    """It says most about the server, and counts all calls; nothing is remembered."""
     errors = [refusal(f"no {n}") for n in range(3)]
-    left, it = list(errors), known()
+    left, it = list(errors), learned_limits()
     with pytest.raises(ModelError) as caught:
-        await adapt(Endpoint(lambda request: left.pop(0)), it)(judging())
+        await adapt(Endpoint(lambda request: left.pop(0)), it)(judging_request())
     assert caught.value is errors[0]
     assert caught.value.usage.calls == 3
     assert not any(record.refused_schemas or record.fallback_requests for record in it.formats.values())
 
 
-# ---- for a session, and beyond it
+# ---- limits that are saved
 
 
-async def test_what_was_learned_goes_on_in_another_process():
-    """Everything that decides how requests are made comes back from its data: what is refused, and what is only suspected."""
+async def test_learned_limits_are_restored_in_another_process():
+    """The saved data restore every decision: what is refused, and what is only suspected."""
     endpoint = Endpoint(
         lambda r: (
             refusal("System role not supported")
@@ -488,39 +487,39 @@ async def test_what_was_learned_goes_on_in_another_process():
     )
     first = EndpointCapabilities()
     for n in range(MIN_FAILURES - 1):
-        await adapt(endpoint, first.for_model("endpoint#m"))(judging(n))
+        await adapt(endpoint, first.for_model("endpoint#m"))(judging_request(n))
     second = EndpointCapabilities()
     second.restore(first.as_data())
     assert second.as_data() == first.as_data()
     endpoint.asked.clear()
-    await adapt(endpoint, second.for_model("endpoint#m"))(judging(MIN_FAILURES - 1))
-    await adapt(endpoint, second.for_model("endpoint#m"))(judging(MIN_FAILURES))
+    await adapt(endpoint, second.for_model("endpoint#m"))(judging_request(MIN_FAILURES - 1))
+    await adapt(endpoint, second.for_model("endpoint#m"))(judging_request(MIN_FAILURES))
     assert [(len(r.messages), r.format) for r in endpoint.asked] == [(1, "json_schema"), (1, "json_object"), (1, "json_object")]
 
 
 async def test_a_schema_for_every_row_does_not_fill_the_journal():
-    """What is remembered of schemas and of requests has a bound, and goes on deciding."""
+    """The remembered schemas and requests are bounded, and decisions remain possible."""
     endpoint = Endpoint(lambda r: refusal("Invalid schema for response_format") if r.schema["type"] != "object" else JSON)
     session = EndpointCapabilities()
     ask = adapt(Endpoint(lambda r: JSON if r.format == "text" else endpoint.answer(r)), session.for_model("m"))
-    await ask(judging())
+    await ask(judging_request())
     for n in range(300):
-        await ask(judging(n, f"type {n}"))
+        await ask(judging_request(n, f"type {n}"))
     assert len(str(session.as_data())) < 10_000
-    await ask(judging(1))
+    await ask(judging_request(1))
     assert session.for_model("m").is_proven("json_schema")
 
 
-async def test_models_are_known_apart_and_changes_are_told():
-    """What one model refuses is not taken for another's, and whoever keeps the data hears of each thing once."""
+async def test_each_model_has_its_own_limits_and_each_change_is_reported_once():
+    """A refusal of one model does not affect another, and the callback gets each change once."""
     changes = []
     session = EndpointCapabilities()
     session.on_change = lambda: changes.append(session.as_data())
-    endpoint = refusing_formats("json_schema")
-    await adapt(endpoint, session.for_model("endpoint#a"))(judging())
+    endpoint = refuse_formats("json_schema")
+    await adapt(endpoint, session.for_model("endpoint#a"))(judging_request())
     told = len(changes)
-    await adapt(endpoint, session.for_model("endpoint#a"))(judging())
+    await adapt(endpoint, session.for_model("endpoint#a"))(judging_request())
     assert len(changes) == told > 0
-    await adapt(endpoint, session.for_model("endpoint#b"))(judging())
-    assert endpoint.formats == ["json_schema", "json_object", "json_object", "json_schema", "json_object"]
+    await adapt(endpoint, session.for_model("endpoint#b"))(judging_request())
+    assert endpoint.requested_formats == ["json_schema", "json_object", "json_object", "json_schema", "json_object"]
     assert "endpoint" not in str(session.as_data())

@@ -57,7 +57,7 @@ def run(repository, *revisions):
 
 
 def test_each_revision_runs_its_own_sources_and_scripts(repository):
-    """A revision that is slower beyond the limit ends with 1, and the table says which figure it is."""
+    """A revision that is slower beyond the limit ends with exit code 1, and the table names the figure."""
     ended = run(repository, "base", "slower")
     assert ended.returncode == 1, ended.stderr
     results = json.loads((repository / "out.json").read_text())["results"]
@@ -77,7 +77,7 @@ def test_a_figure_of_one_revision_alone_is_named(repository):
 
 
 def test_a_benchmark_that_fails_is_named(repository):
-    """Exit code 2, with what the script wrote; an unknown revision names itself."""
+    """Exit code 2, with the script's output; an unknown revision is named."""
     ended = run(repository, "base", "broken")
     assert (ended.returncode, "planning.py wrote no figures" in ended.stderr) == (2, True)
     assert "no such option" in ended.stderr
@@ -88,8 +88,8 @@ def test_a_benchmark_that_fails_is_named(repository):
     ("ratios", "slower"),
     [([1.06, 1.07, 1.08], True), ([1.0, 1.2, 1.02], False), ([0.9, 1.1, 1.0, 1.0], False), ([1.05, 1.05], False)],
 )
-def test_only_an_interval_wholly_above_the_limit_counts(regress, ratios, slower):
-    """Noise around the limit is no regression."""
+def test_only_an_interval_wholly_above_the_limit_is_a_regression(regress, ratios, slower):
+    """Noise around the limit is none."""
     found = regress.compare([1.0] * len(ratios), ratios, 1.05)
     assert found["low"] <= found["ratio"] <= found["high"]
     assert found["slower"] is slower

@@ -1,4 +1,4 @@
-"""The replay of recorded refinements, on records small enough to know what must come out."""
+"""The replay of recorded refinements, on records small enough to know the right result."""
 
 import gzip
 import importlib
@@ -16,14 +16,14 @@ SHRUG = "No changes are necessary. This review of the soup is already very posit
 
 @pytest.fixture
 def bench(monkeypatch):
-    """The script, as it finds itself beside the others."""
+    """The script, imported from its folder."""
     monkeypatch.syspath_prepend(str(BENCH))
     return importlib.import_module("replay")
 
 
 @pytest.fixture
 def figures(bench, monkeypatch, tmp_path, capsys):
-    """Its figures for these rows, by source and policy."""
+    """The script's figures for these rows, by source and policy."""
 
     def run(rows):
         record(tmp_path, rows)
@@ -42,14 +42,14 @@ def record(folder, rows):
         lines.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def rewritten(*told, record_id=0):
-    """A recorded chain of texts with the labels that the judge gave them."""
+def review_record(*told, record_id=0):
+    """A recorded chain of texts with the judge's labels."""
     steps = [{"response": text, "judge_score": score} for text, score in told]
     return {"record_id": record_id, "target_sentiment": "Very positive", "prompt": REVIEW, "steps": steps}
 
 
-def coded(*told, task_id="t"):
-    """A recorded chain of programs: how many of four self-made tests passed, and the official verdict."""
+def code_record(*told, task_id="t"):
+    """A recorded chain of programs: how many of four generated tests passed, and the official verdict."""
     report = "Tested passed:\n{}\nTests failed:\n{}"
     tests = [[f"assert f({i}) == {i}" for i in range(4)] for _ in told]
     steps = [
@@ -63,9 +63,9 @@ def coded(*told, task_id="t"):
     return {"task_id": task_id, "final_verdict": told[-1][1], "steps": steps}
 
 
-def test_a_loop_that_goes_on_after_the_target_falls_apart_and_ours_does_not(figures):
-    """The record's last text is no review any more, though its judge is content; the plans stop before it."""
-    found = figures([rewritten((GOOD[0], 4), (GOOD[1], 5), (GOOD[2], 5), (SHRUG, 5))])["reviews"]["policies"]
+def test_a_loop_that_continues_after_the_target_ends_with_a_worse_text(figures):
+    """The record's last text is no review, although its judge is satisfied; the plans stop before it."""
+    found = figures([review_record((GOOD[0], 4), (GOOD[1], 5), (GOOD[2], 5), (SHRUG, 5))])["reviews"]["policies"]
     assert {name: told["truth"]["mean"] for name, told in found.items()} == {
         "first answer": 0.75,
         "last answer": 0.0,
@@ -80,29 +80,33 @@ def test_a_loop_that_goes_on_after_the_target_falls_apart_and_ours_does_not(figu
     assert (found["SelfRefine"]["over last answer"]["better"], found["SelfRefine"]["over last answer"]["worse"]) == (1, 0)
 
 
-def test_what_is_not_on_record_is_not_made_up(figures):
-    """The plain rules refine the best again, of which there is no other recorded refinement: the chain is cut off there."""
-    found = figures([rewritten((GOOD[0], 4), (GOOD[1], 3), (GOOD[2], 5))])
+def test_a_chain_ends_where_the_record_ends(figures):
+    """The plain rules refine the best again, for which there is no other recorded refinement."""
+    found = figures([review_record((GOOD[0], 4), (GOOD[1], 3), (GOOD[2], 5))])
     plain = found["reviews"]["policies"]["SelfRefine"]
     assert (plain["cut off"], plain["refinements"], plain["truth"]["mean"]) == (1, 2, 0.75)
     assert found["reviews, on record throughout"]["chains"] == 0
 
 
-def test_a_copy_stands_for_the_text_it_copies(figures):
-    """What was made from a copy was made from the same words."""
-    found = figures([rewritten((GOOD[0], 4), (GOOD[0], 4), (GOOD[1], 5))])["reviews"]["policies"]["SelfRefine"]
+def test_a_copied_text_counts_as_its_original(figures):
+    """A refinement of a copy is a refinement of the same words."""
+    found = figures([review_record((GOOD[0], 4), (GOOD[0], 4), (GOOD[1], 5))])["reviews"]["policies"]["SelfRefine"]
     assert (found["cut off"], found["truth"]["mean"]) == (0, 1.0)
 
 
 def test_an_unknown_grade_of_a_rewrite_is_an_unknown_truth(figures):
-    """It is neither 0 nor left to a guess: the chain is counted and not compared."""
-    found = figures([rewritten((GOOD[0], 5), (GOOD[1], None)), rewritten((GOOD[0], 5), (GOOD[1], 5), record_id=1)])["reviews"]
+    """It is neither 0 nor guessed: the chain is counted and not compared."""
+    found = figures([review_record((GOOD[0], 5), (GOOD[1], None)), review_record((GOOD[0], 5), (GOOD[1], 5), record_id=1)])[
+        "reviews"
+    ]
     assert (found["chains"], found["compared"]) == (2, 1)
 
 
-def test_code_is_seen_through_its_own_tests_and_judged_by_the_official_ones(figures):
-    """Where both programs fail all tests of their own, the earlier is the best seen; the later may be right all the same."""
-    found = figures([coded((0, "failed"), (4, "passed")), coded((0, "failed"), (0, "passed"), task_id="u")])["code"]["policies"]
+def test_code_is_graded_by_generated_tests_and_judged_by_the_official_ones(figures):
+    """Where both programs fail all generated tests, the earlier is the best; the later may be right all the same."""
+    found = figures([code_record((0, "failed"), (4, "passed")), code_record((0, "failed"), (0, "passed"), task_id="u")])["code"][
+        "policies"
+    ]
     assert {name: found[name]["truth"]["mean"] for name in ("first answer", "last answer", "best seen", "SelfRefine")} == {
         "first answer": 0.0,
         "last answer": 1.0,
@@ -126,8 +130,8 @@ def test_code_is_seen_through_its_own_tests_and_judged_by_the_official_ones(figu
         ("There is no better soup.", False),
     ],
 )
-def test_what_counts_as_no_rewrite(bench, text, none):
-    """About a review, about the example of the prompt, or nothing in common with what was to be rewritten."""
+def test_texts_that_are_no_rewrite_are_recognised(bench, text, none):
+    """They are about a review or the prompt's example, or have nothing in common with the original."""
     assert bench.no_rewrite(text, REVIEW) is none
 
 
@@ -137,14 +141,14 @@ def test_what_counts_as_no_rewrite(bench, text, none):
         (None, "no recorded traces"),
         (gzip.compress(b'{"question": "?"}\n', mtime=0), "no recorded traces"),
         (gzip.compress(b'{"final_verdict": "passed"}\n', mtime=0), "KeyError: 'steps'"),
-        (gzip.compress(json.dumps(rewritten((GOOD[0], 7))).encode()), "no text with a grade"),
+        (gzip.compress(json.dumps(review_record((GOOD[0], 7))).encode()), "no text with a grade"),
         (gzip.compress(b"[1]\n{", mtime=0), "cannot be read"),
         (gzip.compress(b"x" * 99, mtime=0)[:-9], "cannot be read"),
         (b"no gzip", "cannot be read"),
     ],
 )
-def test_a_folder_that_holds_something_else_is_a_clear_error(bench, monkeypatch, tmp_path, capsys, content, said):
-    """It says what is wrong with which file, and exits with 2."""
+def test_a_folder_with_other_files_is_a_usage_error(bench, monkeypatch, tmp_path, capsys, content, said):
+    """The error names the file and what is wrong; exit code 2."""
     if content is not None:
         (tmp_path / "traces.jsonl.gz").write_bytes(content)
     monkeypatch.setattr(sys, "argv", ["replay.py", str(tmp_path)])

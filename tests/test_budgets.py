@@ -1,4 +1,4 @@
-"""Budgets that hold: what is reserved, what is sent, what is told, and what is never bought."""
+"""Budgets are kept: what is reserved, sent and reported, and which calls are never made."""
 
 import asyncio
 import importlib
@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Judge, Ranker, Task, refine, refine_many
@@ -32,7 +32,7 @@ from redraft.errors import (
     RedraftError,
 )
 from redraft.graders import Checklist, Jury
-from redraft.ledger import CallLedger, current_entry
+from redraft.usage import CallLedger, current_entry
 from redraft.models.pricing import Price
 
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
@@ -48,14 +48,16 @@ TWENTIETH = random.Random(9).sample(CELLS, len(CELLS) // 20 + 1) + [
 
 
 @pytest.mark.parametrize(("situation", "limit"), TWENTIETH, ids=lambda x: getattr(x, "name", x))
-async def test_a_budget_is_kept_by_what_the_endpoint_counts(situation, limit):
-    """64 in flight: nothing beyond the limit, figures as the endpoint's; where it does not honour max_tokens, that is told."""
-    cell = await bench.measured(situation, limit)
+async def test_a_budget_is_kept_by_the_endpoints_own_count(situation, limit):
+    """With 64 calls in flight the limit is not exceeded, and figures equal the endpoint's; one that ignores max_tokens is
+    reported.
+    """
+    cell = await bench.measure_cell(situation, limit)
     assert not cell["flaws"], cell
 
 
 class Writer:
-    """Writes `length` tokens, or fewer where it must; judges what asks for a schema; keeps what it was sent."""
+    """Writes `length` tokens or at most max_tokens, judges when the request has a schema, and records the requests."""
 
     name = identity = "writer"
     formats = ("json_schema", "text")
@@ -74,19 +76,19 @@ class Writer:
         await asyncio.sleep(self.seconds)
         read = sum(len(m["content"]) for m in request.messages) // 4
         if request.schema is not None:
-            asked = {"response_format": {"json_schema": {"schema": request.schema}}}
-            return Reply(bench.verdict(asked), Usage(1, read, 80, cost=None))
+            request = {"response_format": {"json_schema": {"schema": request.schema}}}
+            return Reply(bench.verdict(request), Usage(1, read, 80, cost=None))
         written = min(self.length, request.max_tokens or self.length) if self.honours else self.length
         finish = "stop" if written == self.length else "length"
         return Reply(f"{len(self.sent):08d}" + "word" * (written - 2), Usage(1, read, written, cost=None), finish)
 
 
-# ---- what a call carries
+# ---- max_tokens of a call
 
 
 @pytest.mark.parametrize("limits", [{"output_tokens": 2000}, {"tokens": 4000}, {"usd": 0.012}])
-async def test_every_call_carries_a_max_tokens_that_fits(limits):
-    """It is set where the caller set none; the sum that was written is within the limit."""
+async def test_every_call_has_a_max_tokens_within_the_budget(limits):
+    """It is set where the caller set none; the tokens written are within the limit."""
     model = Writer()
     result = await refine("q", model, lambda text: 0.5, budget=Budget(**limits), max_iterations=2)
     assert result.stop == "budget"
@@ -97,8 +99,8 @@ async def test_every_call_carries_a_max_tokens_that_fits(limits):
 
 
 @pytest.mark.parametrize("limits", [{"calls": 3}, {"input_tokens": 10**6}])
-async def test_a_limit_that_no_answer_counts_against_sets_no_max_tokens(limits):
-    """Answers are as long as they like."""
+async def test_a_limit_that_does_not_count_answers_sets_no_max_tokens(limits):
+    """Answers may have any length."""
     model = Writer()
     await refine("q", model, lambda text: 0.5, budget=Budget(**limits), max_iterations=1)
     assert [request.max_tokens for request in model.sent] == [None, None]
@@ -112,7 +114,7 @@ async def test_the_callers_own_max_tokens_is_never_raised():
 
 
 async def test_a_call_that_would_get_fewer_than_min_tokens_is_not_made():
-    """The budget says how few are too few."""
+    """The budget sets min_tokens."""
     for least, calls in ((64, 3), (300, 2)):
         model = Writer()
         budget = Budget(output_tokens=1000, min_tokens=least)
@@ -127,40 +129,94 @@ def test_min_tokens_is_a_whole_number(given):
         Budget(min_tokens=given)
 
 
-async def test_a_prompt_that_only_its_bytes_make_too_long_is_asked():
-    """2,000 bytes of English under 1,000 tokens: as good as certain to fit, so it goes; 40,000 don't."""
-    model, budget = Writer(length=100), Budget(tokens=1000)
-    assert (await refine("word " * 400, model, lambda text: 1.0, budget=budget)).usage.tokens <= 1000
+class Tokenizer:
+    """Counts a number of characters as one token, and ten tokens for its template; answers in at most `length` tokens."""
+
+    def __init__(self, chars, length=20):
+        self.chars, self.length = chars, length
+        self.sent = []
+
+    async def __call__(self, request):
+        self.sent.append(request)
+        await asyncio.sleep(0)
+        written = min(self.length, request.max_tokens or self.length)
+        return Reply("x" * (written * self.chars), Usage(1, 10 - -len(request.messages[0]["content"]) // self.chars, written))
+
+
+def request_of(size, schema=None):
+    return Request(({"role": "user", "content": "x" * size},), schema=schema, format="json_schema" if schema else "text")
+
+
+@settings(max_examples=300)
+@given(
+    chars=st.integers(1, 4),
+    length=st.integers(1, 300),
+    sizes=st.lists(st.tuples(st.integers(0, 4000), st.booleans()), min_size=1, max_size=10),
+    limit=st.sampled_from(["tokens", "input_tokens"]),
+    most=st.integers(50, 8000),
+    at_once=st.booleans(),
+)
+def test_prompts_of_any_tokenizer_keep_within_the_budget(chars, length, sizes, limit, most, at_once):
+    """From one token for each character to one for four, nothing is spent beyond the limit."""
+    tracker, endpoint = BudgetTracker(Budget(**{limit: most})), Tokenizer(chars, length)
+    metered = meter(with_cost(endpoint, None), tracker)
+
+    async def ask(size, judge):
+        with suppress(BudgetExhaustedError):
+            await metered(request_of(size, {"type": "object"} if judge else None))
+
+    async def run():
+        if at_once:
+            await asyncio.gather(*(ask(*each) for each in sizes))
+        for each in () if at_once else sizes:
+            await ask(*each)
+
+    asyncio.run(run())
+    assert tracker.spent[limit] <= most
+    assert tracker.excess == ""
+
+
+@pytest.mark.parametrize("size", [300, 1000, 3000, 10_000])
+@pytest.mark.parametrize("schema", [None, {"type": "object", "properties": {"score": {"type": "number"}}}])
+async def test_the_estimate_of_a_prompt_follows_counted_ones_of_like_length(size, schema):
+    """At four characters for each token three prompts fit into the bytes of one; a far longer one is estimated by its bytes."""
+    endpoint = Tokenizer(chars=4)
+    tracker = BudgetTracker(Budget(tokens=size + 600))
+    metered = meter(with_cost(endpoint, None), tracker)
+    await metered(request_of(size, schema))
     with pytest.raises(BudgetExhaustedError):
-        await refine("word " * 8000, model, lambda text: 1.0, budget=budget)
-    assert len(model.sent) == 1
+        await metered(request_of(3 * size, schema))
+    await metered(request_of(size, schema))
+    await metered(request_of(size * 9 // 8, schema))
+    assert len(endpoint.sent) == 3
+    assert tracker.excess == ""
 
 
 async def test_a_max_tokens_that_an_endpoint_refuses_is_halved_and_remembered():
-    """Endpoints refuse what is more than the model can write, or than its context holds."""
+    """Endpoints refuse more than the model can write or its context holds."""
 
-    class Narrow(Writer):
+    class LimitedContextModel(Writer):
         async def complete(self, request):
             if request.max_tokens > 3000:
                 self.sent.append(request)
                 raise ModelError(f"max_tokens is too large: {request.max_tokens}", status=400, usage=Usage(calls=1))
             return await super().complete(request)
 
-    model = Narrow(length=100)
+    model = LimitedContextModel(length=100)
     result = await refine("q", model, lambda text: 0.5, budget=Budget(tokens=10**6), max_iterations=1)
     assert [request.max_tokens for request in model.sent] == [8192, 4096, 2048, 2048]
     assert (result.usage.calls, result.usage.retried_calls) == (4, 2)
 
 
-async def test_a_cache_goes_by_what_was_asked_and_not_by_what_was_left():
-    """An answer that was whole is found again, whatever the budget leaves now."""
+async def test_a_cache_key_does_not_depend_on_the_remaining_budget():
+    """A complete answer is found again, whatever the budget leaves."""
     model, cache = Writer(length=50), {}
     for most in (10_000, 500):
         result = await refine("q", model, lambda text: 1.0, budget=Budget(tokens=most), cache=cache)
     assert (len(model.sent), result.usage.cached_calls) == (1, 1)
 
 
-# ---- what is reserved
+# ---- reservations
 
 
 amounts = st.integers(1, 400)
@@ -173,13 +229,13 @@ amounts = st.integers(1, 400)
     limit=st.sampled_from(["calls", "input_tokens", "output_tokens", "tokens", "usd"]),
     most=st.integers(0, 3000),
 )
-def test_whatever_is_asked_at_once_nobody_waits_for_ever_and_nothing_overshoots(jobs, limit, most):
-    """Calls of all lengths, answered, lost or cancelled in any order: each ends, and the sum is within the limit."""
-    asyncio.run(_all_end(jobs, limit, most * 1e-5 if limit == "usd" else most))
+def test_concurrent_calls_all_end_and_stay_within_the_budget(jobs, limit, most):
+    """Calls of all lengths are answered, lost or cancelled in any order: each ends, and the sum is within the limit."""
+    asyncio.run(check_all_calls_end(jobs, limit, most * 1e-5 if limit == "usd" else most))
 
 
-async def _all_end(jobs, limit, most):
-    served, purse, price = dict.fromkeys(LIMITS, 0.0), BudgetTracker(Budget(**{limit: most}, min_tokens=8)), Price(1.0, 5.0)
+async def check_all_calls_end(jobs, limit, most):
+    served, tracker, price = dict.fromkeys(LIMITS, 0.0), BudgetTracker(Budget(**{limit: most}, min_tokens=8)), Price(1.0, 5.0)
 
     async def call(request):
         _, written, ticks, how = jobs[request.sample_index]
@@ -195,18 +251,18 @@ async def _all_end(jobs, limit, most):
             raise asyncio.CancelledError
         return Reply("a", usage if how == "known" else Usage(1, None, None, cost=None))
 
-    metered = meter(with_cost(call, price), purse, price)
-    asked = [metered(Request(({"role": "user", "content": "x" * read},), sample_index=n)) for n, (read, *_) in enumerate(jobs)]
-    ends = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60)
+    metered = meter(with_cost(call, price), tracker, price)
+    calls = [metered(Request(({"role": "user", "content": "x" * read},), sample_index=n)) for n, (read, *_) in enumerate(jobs)]
+    ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60)
     assert all(isinstance(end, Reply | ModelError | BudgetExhaustedError | asyncio.CancelledError) for end in ends)
     assert served[limit] <= most + 1e-9
-    assert purse.spent[limit] >= served[limit] - 1e-9
-    assert all(abs(amount) < 1e-6 for amount in (*purse.reserved.values(), *purse.held_for_grades.values()))
+    assert tracker.spent[limit] >= served[limit] - 1e-9
+    assert all(abs(amount) < 1e-6 for amount in (*tracker.reserved.values(), *tracker.held_for_grades.values()))
 
 
-async def test_who_waits_is_served_in_order():
-    """A long call that waits is not overtaken by short ones for ever."""
-    purse, order, gates = BudgetTracker(Budget(output_tokens=1000)), [], asyncio.Event()
+async def test_waiting_calls_are_served_in_order():
+    """Short calls do not overtake a long one for ever."""
+    tracker, order, gates = BudgetTracker(Budget(output_tokens=1000)), [], asyncio.Event()
 
     async def call(request):
         order.append(request.sample_index)
@@ -214,11 +270,11 @@ async def test_who_waits_is_served_in_order():
             await gates.wait()
         return Reply("a", Usage(1, 1, 10, cost=0.0))
 
-    metered = meter(call, purse)
-    asked = [
+    metered = meter(call, tracker)
+    requests = [
         Request(({"role": "user", "content": "q"},), max_tokens=n, sample_index=look) for look, n in enumerate((600, 900, 10, 10))
     ]
-    tasks = [asyncio.ensure_future(metered(request)) for request in asked]
+    tasks = [asyncio.ensure_future(metered(request)) for request in requests]
     await asyncio.sleep(0.01)
     assert order == [0]
     gates.set()
@@ -226,15 +282,15 @@ async def test_who_waits_is_served_in_order():
     assert order == [0, 1, 2, 3]
 
 
-async def test_a_wait_that_is_cancelled_leaves_nothing_reserved():
-    """Nor does it keep others from being served."""
-    purse, gates = BudgetTracker(Budget(calls=2)), asyncio.Event()
+async def test_a_cancelled_wait_leaves_nothing_reserved():
+    """The other calls are served."""
+    tracker, gates = BudgetTracker(Budget(calls=2)), asyncio.Event()
 
     async def call(request):
         await gates.wait()
         raise asyncio.CancelledError
 
-    metered = meter(with_cost(call, None), purse)
+    metered = meter(with_cost(call, None), tracker)
     ask = Request(({"role": "user", "content": "q"},))
     tasks = [asyncio.ensure_future(metered(ask)) for _ in range(4)]
     await asyncio.sleep(0)
@@ -242,11 +298,11 @@ async def test_a_wait_that_is_cancelled_leaves_nothing_reserved():
     gates.set()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(end) for end in ends] == [asyncio.CancelledError] * 3 + [BudgetExhaustedError]
-    assert (purse.spent["calls"], purse.reserved["calls"]) == (2, 0)
+    assert (tracker.spent["calls"], tracker.reserved["calls"]) == (2, 0)
 
 
 async def test_retries_are_reserved_and_counted_when_the_budget_ends_them():
-    """What failed attempts consumed stands in the ledger, whatever ends them."""
+    """The tracker has the usage of failed attempts, whatever ends them."""
     tried = 0
 
     async def call(request):
@@ -264,22 +320,22 @@ async def test_retries_are_reserved_and_counted_when_the_budget_ends_them():
 
 
 @pytest.mark.parametrize("usage", [Usage(1, None, None, cost=None), Usage()])
-async def test_what_was_sent_and_is_unknown_counts_as_reserved(usage):
-    """Also where an error says nothing of its usage; never 0."""
-    purse = BudgetTracker(Budget(tokens=500))
+async def test_unknown_usage_of_an_error_counts_as_reserved(usage):
+    """An error without usage never counts as 0."""
+    tracker = BudgetTracker(Budget(tokens=500))
 
     async def call(request):
         raise ModelError("lost", usage=usage)
 
     with pytest.raises(ModelError):
-        await meter(with_cost(call, None), purse)(Request(({"role": "user", "content": "q"},), max_tokens=100))
-    assert purse.spent["calls"] == 1
-    assert purse.spent["tokens"] > 100
+        await meter(with_cost(call, None), tracker)(Request(({"role": "user", "content": "q"},), max_tokens=100))
+    assert tracker.spent["calls"] == 1
+    assert tracker.spent["tokens"] > 100
 
 
-async def test_a_refused_call_teaches_nothing_of_tokens():
-    """It took 0, which says nothing of its prompt: the next one is not thought to take 0 as well."""
-    purse, sent = BudgetTracker(Budget(input_tokens=3000)), []
+async def test_a_refused_call_does_not_change_the_estimate_of_prompts():
+    """Its usage of 0 says nothing about its prompt."""
+    tracker, sent = BudgetTracker(Budget(input_tokens=3000)), []
 
     async def call(request):
         sent.append(request)
@@ -287,17 +343,17 @@ async def test_a_refused_call_teaches_nothing_of_tokens():
             raise RateLimitError("slow down", usage=Usage(calls=1))
         return Reply("answer", Usage(1, len(request.messages[0]["content"]) // 2, 10))
 
-    metered = meter(with_cost(call, None), purse)
+    metered = meter(with_cost(call, None), tracker)
     with pytest.raises(RateLimitError):
         await metered(Request(({"role": "user", "content": "word of text " * 30},)))
     with pytest.raises(BudgetExhaustedError):
         await metered(Request(({"role": "user", "content": "word of text " * 700},)))
-    assert (len(sent), purse.excess) == (1, "")
+    assert (len(sent), tracker.excess) == (1, "")
 
 
-async def test_a_call_that_never_left_costs_nothing():
-    """However often a gate asks again meanwhile: nobody listens, and the budget is as it was."""
-    purse, tried = BudgetTracker(Budget(calls=1, tokens=3000)), 0
+async def test_a_call_that_could_not_connect_costs_nothing():
+    """The budget is unchanged, however often the limiter tries again."""
+    tracker, tried = BudgetTracker(Budget(calls=1, tokens=3000)), 0
 
     async def call(request):
         nonlocal tried
@@ -307,7 +363,7 @@ async def test_a_call_that_never_left_costs_nothing():
         if tried <= 3:
             raise ModelUnavailableError(
                 "nobody listens", retryable=True, retry_after=500.0
-            )  # so long that the gate asks again itself
+            )  # so long that the limiter repeats the call itself
         entry.count_request()
         return Reply("answer", Usage(1, 10, 5))
 
@@ -318,15 +374,15 @@ async def test_a_call_that_never_left_costs_nothing():
         await asyncio.sleep(0)
 
     gate = EndpointLimiter("one", clock=lambda: now[0], sleep=pass_by)
-    reply = await meter(limit_endpoint(with_cost(call, None), gate), purse)(Request(({"role": "user", "content": "q"},)))
-    assert (tried, reply.usage.calls, purse.spent["calls"], purse.spent["tokens"]) == (4, 1, 1, 15)
+    reply = await meter(limit_endpoint(with_cost(call, None), gate), tracker)(Request(({"role": "user", "content": "q"},)))
+    assert (tried, reply.usage.calls, tracker.spent["calls"], tracker.spent["tokens"]) == (4, 1, 1, 15)
 
 
-# ---- a text and its grades
+# ---- drafts and their grades
 
 
-async def test_a_rewrite_is_bought_only_with_its_grade():
-    """Of three calls the draft and its grade take two; a rewrite would take two more."""
+async def test_a_refinement_starts_only_with_budget_for_its_grade():
+    """Of three calls the draft and its grade take two; a refinement would take two more."""
     model = Writer(length=50)
     result = await refine("q", model, Judge(), budget=Budget(calls=3), max_iterations=3, noise_aware=False)
     assert (len(model.sent), result.stop, result.metadata["iterations"]) == (2, "budget", 0)
@@ -345,13 +401,13 @@ async def test_a_rewrite_is_bought_only_with_its_grade():
     ],
     ids=["judge", "two", "jury", "checklist drawn", "checklist", "free"],
 )
-async def test_a_draft_that_cannot_be_graded_is_not_bought(graders, takes):
-    """Every look of every grader that asks a model counts, and a jury's votes; one call fewer than that buys nothing."""
+async def test_a_draft_starts_only_with_budget_for_all_its_grades(graders, takes):
+    """Every repeat of every grader and every vote of a jury counts; with one call fewer no draft is written."""
     model = Writer(length=50)
     with pytest.raises(BudgetExhaustedError):
         await refine("q", model, graders, budget=Budget(calls=takes - 1), noise_aware=False, max_iterations=0)
     assert model.sent == []
-    with pytest.raises(RedraftError):  # (what the writer says as a judge is no list of questions: but it was asked)
+    with pytest.raises(RedraftError):  # (the writer's verdict is no list of questions, but the call was made)
         await refine("q", model, graders, budget=Budget(calls=takes), noise_aware=False, strict_budget=True)
     assert len(model.sent) == takes
 
@@ -360,8 +416,8 @@ async def test_a_draft_that_cannot_be_graded_is_not_bought(graders, takes):
     "limits", [{"tokens": 4000}, {"usd": 0.012}, {"output_tokens": 3000}, {"input_tokens": 5000}, {"calls": 7}]
 )
 @pytest.mark.parametrize("drafts", [1, 3])
-async def test_nothing_that_was_paid_for_stays_ungraded(limits, drafts):
-    """Whatever the limit is, every text in the trace has a score at its end."""
+async def test_every_text_in_a_trace_is_graded(limits, drafts):
+    """Whatever the limit is, every text in the finished trace has a score."""
     model = Writer(length=700)
     result = await refine(
         "Say it. " * 20,
@@ -378,8 +434,8 @@ async def test_nothing_that_was_paid_for_stays_ungraded(limits, drafts):
     assert len(model.texts) == len(result.trace.graded_candidates) > 0
 
 
-async def test_what_is_reserved_for_grades_is_for_the_repair_of_the_text_too():
-    """The editor mends the draft, and the mended one is judged."""
+async def test_the_reservation_of_a_draft_pays_for_the_grade_of_its_repair():
+    """The editor repairs the draft, and the repaired text is judged."""
     model = Writer(length=30)
     task = Task("q", requirements=["quoted"])
     result = await refine(task, model, Judge(), budget=Budget(calls=2), noise_aware=False, max_iterations=2)
@@ -396,11 +452,11 @@ REFUSALS = {
 @pytest.mark.parametrize("fails", [{1}, {2}, {1, 3}], ids=["the text", "its grade", "both"])
 @pytest.mark.parametrize("why", REFUSALS)
 @pytest.mark.parametrize("limit", ["tokens", "input_tokens"])
-async def test_a_call_that_fails_first_leaves_what_is_reserved_for_grades(monkeypatch, fails, why, limit):
-    """Neither a text whose first call failed nor a grade that did goes without the money that was set aside."""
+async def test_a_failed_call_keeps_the_reservation_for_grades(monkeypatch, fails, why, limit):
+    """Neither a failed first draft nor a failed grade uses up what was reserved."""
     monkeypatch.setitem(retry.__kwdefaults__, "chance", lambda: 0.0)  # no pause before a call is made again
 
-    class Failing(Writer):
+    class FailingModel(Writer):
         async def complete(self, request):
             if len(self.sent) + 1 in fails:
                 self.sent.append(request)
@@ -408,7 +464,7 @@ async def test_a_call_that_fails_first_leaves_what_is_reserved_for_grades(monkey
             return await super().complete(request)
 
     for most in range(900, 4200, 300):
-        model = Failing(length=700)
+        model = FailingModel(length=700)
         given = dict(budget=Budget(**{limit: most}), noise_aware=False, target_score=1, max_iterations=3)
         with suppress(BudgetExhaustedError):
             result = await refine("Say it. " * 40, model, Judge(), **given)
@@ -417,8 +473,8 @@ async def test_a_call_that_fails_first_leaves_what_is_reserved_for_grades(monkey
         assert not [request for request in model.texts if request is not model.sent[0]], most
 
 
-async def test_a_grader_that_refines_on_a_budget_of_its_own_draws_on_that():
-    """And not on what is reserved for its grade."""
+async def test_a_grader_with_its_own_budget_uses_that():
+    """It does not use what is reserved for its grade."""
     model, ends = Writer(length=200), []
 
     async def grader(text, llm):
@@ -433,15 +489,15 @@ async def test_a_grader_that_refines_on_a_budget_of_its_own_draws_on_that():
     assert len(ends) == 2
 
 
-async def test_a_copy_gives_back_what_was_reserved_for_its_grades():
-    """A rewrite that changes nothing is not graded; the money goes to the next."""
+async def test_an_unchanged_refinement_releases_the_reservation_for_its_grades():
+    """It is not graded, and the budget goes to the next."""
 
-    class Same(Writer):
+    class UnchangedModel(Writer):
         async def complete(self, request):
             reply = await super().complete(request)
             return reply if request.schema else Reply("always the same", reply.usage)
 
-    model = Same(length=20)
+    model = UnchangedModel(length=20)
     result = await refine(
         "q", model, Judge(), budget=Budget(calls=5), noise_aware=False, patience=2, max_iterations=9, target_score=1
     )
@@ -449,7 +505,7 @@ async def test_a_copy_gives_back_what_was_reserved_for_its_grades():
 
 
 async def test_drafts_written_before_any_is_graded_do_not_wait_for_each_other():
-    """A plan of one's own may write all first: what cannot be paid for is refused, and does not hang."""
+    """A user's plan may write all drafts first: those beyond the budget are refused and do not hang."""
     from redraft.core.steps import Generate, Grade, Stop
 
     def plan(trace):
@@ -463,8 +519,8 @@ async def test_drafts_written_before_any_is_graded_do_not_wait_for_each_other():
     assert (len(model.texts), len(result.trace.graded_candidates)) == (2, 2)
 
 
-async def test_one_budget_over_many_tasks_grades_all_that_it_buys():
-    """Sixteen tasks at once, money for some."""
+async def test_one_budget_for_many_tasks_grades_every_draft():
+    """Sixteen tasks run at once with budget for some."""
     model = Writer(length=200, seconds=0.001)
     results = await refine_many([f"q{n}" for n in range(16)], model, Judge(), budget=Budget(tokens=20_000), noise_aware=False)
     assert sum(len(r.trace.candidates) for r in results) == sum(len(r.trace.graded_candidates) for r in results) > 4
@@ -473,8 +529,8 @@ async def test_one_budget_over_many_tasks_grades_all_that_it_buys():
 
 @pytest.mark.parametrize("graders", [Judge(), Ranker(), Jury(["judge"], repeats=2)], ids=["judge", "ranker", "jury"])
 @pytest.mark.parametrize("limits", [{"tokens": 15_000}, {"usd": 0.03}, {"calls": 25}])
-async def test_who_waits_for_what_others_hold_does_not_wait_in_vain(monkeypatch, graders, limits):
-    """Tasks with several drafts hold money for grades, and wait for more; no clock is needed to tell that nobody gives any back."""
+async def test_tasks_that_wait_for_each_others_reservations_do_not_hang(monkeypatch, graders, limits):
+    """Tasks with several drafts hold reservations for grades and wait for more; the deadlock is detected without a clock."""
     monkeypatch.setattr(sys.modules["redraft.middleware.budget"], "IDLE_TIMEOUT", 1e6)
     model = Writer(length=300, seconds=0.001)
     given = dict(budget=Budget(**limits), noise_aware=False, drafts=3, target_score=1)
@@ -483,11 +539,11 @@ async def test_who_waits_for_what_others_hold_does_not_wait_in_vain(monkeypatch,
     assert model.texts
 
 
-# ---- what is told
+# ---- reports
 
 
-async def test_an_endpoint_that_ignores_max_tokens_is_told_of():
-    """The result says what was spent of what, and why."""
+async def test_the_result_names_an_endpoint_that_ignores_max_tokens():
+    """It has what was spent, the limit, and the reason."""
     model = Writer(length=3000, honours=False)
     result = await refine("q", model, lambda text: 1.0, budget=Budget(output_tokens=500))
     assert result.usage.output_tokens == 3000
@@ -496,8 +552,8 @@ async def test_an_endpoint_that_ignores_max_tokens_is_told_of():
     assert "wrote more than max_tokens" in result.metadata["note"]
 
 
-async def test_a_budget_that_was_kept_says_nothing_of_it():
-    """No word of an excess where there is none."""
+async def test_a_kept_budget_reports_no_excess():
+    """The summary does not mention it."""
     result = await refine("q", Writer(length=100), lambda text: 1.0, budget=Budget(output_tokens=500))
     assert EXCESS_TEXT not in result.summary() + result.metadata["note"]
 
@@ -505,8 +561,8 @@ async def test_a_budget_that_was_kept_says_nothing_of_it():
 # ---- time
 
 
-async def test_a_rewrite_that_cannot_be_graded_in_time_is_not_begun():
-    """By the time that the draft and its grade took."""
+async def test_a_refinement_does_not_start_without_time_for_its_grade():
+    """The estimate is the time that the draft and its grade took."""
     model = Writer(length=20, seconds=1.0)
     result = await refine("q", model, Judge(), deadline=3.5, noise_aware=False, target_score=1, max_iterations=5)
     assert (result.stop, len(result.trace.candidates)) == ("deadline", len(result.trace.graded_candidates))
@@ -514,15 +570,15 @@ async def test_a_rewrite_that_cannot_be_graded_in_time_is_not_begun():
     assert len(model.sent) == 2
 
 
-async def test_without_anything_to_go_by_a_text_is_begun():
-    """The first draft is written however close the deadline is."""
+async def test_the_first_draft_starts_however_close_the_deadline():
+    """There is no earlier time to estimate from."""
     model = Writer(length=20)
     result = await refine("q", model, lambda text: 1.0, deadline=30)
     assert (result.stop, len(model.sent)) == ("target", 1)
 
 
-async def test_what_earlier_runs_took_counts():
-    """A trace that goes on knows how long its texts took: the records say so."""
+async def test_a_resumed_trace_knows_how_long_its_texts_took():
+    """The records have the times."""
     from dataclasses import replace
 
     from redraft.core.trace import Trace
@@ -536,7 +592,7 @@ async def test_what_earlier_runs_took_counts():
 
 
 async def test_a_budget_is_kept_on_a_real_server(plain_server):
-    """llama.cpp's server, which nobody here wrote, honours max_tokens and counts its own prompts. Answers have no other end."""
+    """llama.cpp's server honours max_tokens and counts its own prompts; its answers have no other end."""
     prefix, _, name = plain_server.partition("#")
     model = Chat(name, prefix, extra_body={"ignore_eos": True})
     result = await refine("Say something. " * 4, model, lambda text: 0.5, budget=Budget(tokens=600), max_iterations=20, patience=20)

@@ -1,8 +1,13 @@
-"""Cancellation follows asyncio, and what was sent is counted: work is cut short at random moments against a real server."""
+"""Cancellation follows asyncio and counts all calls: work is cancelled at random moments against a real server."""
+
+import asyncio
+import gc
 
 import pytest
 
 from cancelling import Point, Server, points
+from redraft.runs import BatchRun
+from redraft.storage.journal import Journal
 
 
 @pytest.fixture(scope="module")
@@ -13,6 +18,28 @@ def server():
 
 
 @pytest.mark.parametrize(("way", "seed"), points(25))
-def test_what_is_cut_short_is_raised_kept_and_counted(server, tmp_path, way, seed):
-    """Nothing is swallowed, nothing left behind, every call is counted, and what was kept goes on."""
+def test_cancelled_work_raises_saves_its_trace_and_counts_every_call(server, tmp_path, way, seed):
+    """A cancellation is raised, leaves no task or file open, counts every call, and the saved trace can be resumed."""
     assert Point(way, seed, server, tmp_path).run() == []
+
+
+async def test_a_batch_cancelled_before_its_first_row_is_reported_as_interrupted(tmp_path, monkeypatch):
+    """The report says "interrupted", and no coroutine is left that was never awaited."""
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "q"}\n')
+    commit, waiting = Journal.wait_for_commit, asyncio.Event()
+
+    async def slow_commit(journal):
+        waiting.set()
+        await asyncio.sleep(60)
+        await commit(journal)
+
+    monkeypatch.setattr(Journal, "wait_for_commit", slow_commit)
+    work = asyncio.ensure_future(
+        BatchRun.from_arguments(tmp_path / "rows.jsonl", tmp_path / "out.jsonl", lambda text: "a", len).go()
+    )
+    await waiting.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await work
+    gc.collect()
+    assert (cancelled.value.result.end_reason, cancelled.value.result.done) == ("interrupted", 0)

@@ -1,4 +1,4 @@
-"""Computing that can be stopped: what a worker returns, what stops it, and what becomes of it."""
+"""Computation in worker processes: what a worker returns, what stops it, and what happens then."""
 
 import asyncio
 import os
@@ -24,8 +24,8 @@ SAID = dict(failure_text="it could not be done", text_length=12_345)
     [None, True, 7, 1.5, "é\n\x00", "\ud800", 10**30, ["a", {"b": []}], "x" * 300_000, "中" * 300_000],
     ids=lambda v: ascii(v)[:20],
 )
-def test_values_come_back_as_they_are(value):
-    """Any JSON survives, half surrogate pairs and long texts included."""
+def test_values_are_returned_unchanged(value):
+    """This holds for any JSON, also with lone surrogates and long texts."""
     assert run_sync(jobs.echo, value, **SAID) == value
 
 
@@ -41,16 +41,18 @@ def test_values_come_back_as_they_are(value):
     ],
     ids=lambda v: getattr(v, "__name__", ""),
 )
-def test_over_a_limit_is_an_error_that_names_it(job, argument, limit):
-    """What takes too long, too much memory or crashes is stopped, whatever holds the interpreter's lock; the next job works."""
+def test_a_job_beyond_a_limit_is_an_error_that_names_the_limit(job, argument, limit):
+    """A job that takes too long or too much memory or crashes is stopped, whatever holds the interpreter's lock; the next job
+    works.
+    """
     with pytest.raises(ComputeLimitError) as caught:
         run_sync(job, argument, seconds=0.2, **SAID)
     assert str(caught.value) == f"it could not be done {limit} (12,345 characters)"
     assert run_sync(jobs.echo, 1, **SAID) == 1
 
 
-def test_errors_of_the_function_are_told_by_their_kind():
-    """A configuration error is one here, too; others say their name."""
+def test_errors_of_the_function_keep_their_kind():
+    """A configuration error is raised as one; others have their name in the message."""
     with pytest.raises(ConfigError, match="no reference"):
         run_sync(jobs.fail, "ConfigError", "no reference", **SAID)
     with pytest.raises(RuntimeError, match="^ValueError: odd$"):
@@ -61,7 +63,7 @@ def test_errors_of_the_function_are_told_by_their_kind():
 
 
 def test_a_worker_has_no_keys(monkeypatch):
-    """Of the environment it gets what an interpreter needs."""
+    """It gets only the environment that an interpreter needs."""
     forget_workers()
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("MY_TOKEN", "secret")
@@ -69,26 +71,26 @@ def test_a_worker_has_no_keys(monkeypatch):
 
 
 def test_an_idle_worker_that_died_is_replaced():
-    """Nobody notices."""
+    """The next job succeeds."""
     first = run_sync(jobs.process, **SAID)
     os.kill(first, signal.SIGKILL)
     assert run_sync(jobs.process, **SAID) != first
 
 
-def test_what_a_job_prints_is_no_answer():
-    """Neither from Python nor from below it."""
+def test_the_output_of_a_job_is_not_its_answer():
+    """This holds for output of Python and of C."""
     assert run_sync(jobs.shout, "{}", **SAID) == "{}"
 
 
-def test_it_works_from_many_threads_and_loops_at_once():
+def test_many_threads_and_loops_can_compute_at_once():
     """Each gets its own answer."""
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda i: run_sync(jobs.echo, i, **SAID), range(40))) == list(range(40))
         assert list(threads.map(lambda i: asyncio.run(run(jobs.echo, i, **SAID)), range(20))) == list(range(20))
 
 
-async def test_the_event_loop_goes_on_meanwhile():
-    """A job that never lets go of the interpreter's lock holds up nobody else."""
+async def test_a_job_does_not_block_the_event_loop():
+    """The job never releases its interpreter's lock."""
     ticks = 0
 
     async def tick():
@@ -105,16 +107,16 @@ async def test_the_event_loop_goes_on_meanwhile():
 
 
 async def test_cancelling_ends_the_worker():
-    """A deadline or a timeout around a job stops the computing, not only the waiting."""
+    """A deadline or a timeout around a job stops the computation, not only the wait."""
     worker = await run(jobs.process, **SAID)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await asyncio.gather(*(run(jobs.hold_the_lock, 60, seconds=60, **SAID) for _ in range(2 * pool.POOL_SIZE)))
-    await gone(worker)
+    await wait_until_ended(worker)
     assert await run(jobs.echo, 1, **SAID) == 1
 
 
-async def test_workers_are_used_again():
+async def test_workers_are_reused():
     """A second job starts no second process."""
     assert await run(jobs.process, **SAID) == await run(jobs.process, **SAID)
 
@@ -140,7 +142,7 @@ sys.stdin.readline()
     ("end", "busy"), [("kill", 0), ("kill", 1), ("kill", pool.POOL_SIZE), ("exit", 0)], ids=["idle", "one", "all", "exit"]
 )
 def test_workers_end_with_their_parent(end, busy):
-    """Long before their jobs end, though the parent was killed, idle or in a pattern that backtracks for years."""
+    """They end long before their jobs would, though the parent was killed, idle or in a backtracking pattern."""
     script = PARENT.format(tests=str(Path(__file__).parent), busy=busy)
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         parent.stdout.readline()
@@ -149,12 +151,12 @@ def test_workers_end_with_their_parent(end, busy):
             wait_for(lambda worker=worker: busy == 0 or cpu_time(worker) > 0.3)
         parent.kill() if end == "kill" else parent.stdin.close()
         parent.wait()
-    wait_for(lambda: not any(map(alive, workers)))
+    wait_for(lambda: not any(map(is_alive, workers)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_worker_inherits_neither_keys_nor_files(monkeypatch, tmp_path):
-    """What the kernel knows of it: an environment from a short list, and no file of its parent's."""
+    """The kernel shows an environment from a short list, and no file of the parent."""
     forget_workers()
     for name in ("OPENAI_API_KEY", "MY_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "DATABASE_URL", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "canary")
@@ -254,7 +256,7 @@ threading.Thread(target=start, daemon=True).start()
     "how", [OS_FORK, MULTIPROCESSING, UNDER_WAY, STARTING], ids=["fork", "multiprocessing", "in a grader", "starting"]
 )
 def test_a_forked_child_has_workers_of_its_own(how):
-    """Forked at any moment, also while every place is taken, it computes, checks and refines; and its parent goes on."""
+    """Forked at any moment, also while every worker is busy, it computes, checks and refines; its parent continues."""
     script = FORK.format(tests=str(Path(__file__).parent), how=how)
     ended = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script], capture_output=True, text=True, timeout=60
@@ -264,7 +266,7 @@ def test_a_forked_child_has_workers_of_its_own(how):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_forked_child_holds_no_pipe_of_a_worker():
-    """Or the workers of a killed parent would live as long as the child."""
+    """Otherwise the workers of a killed parent would live as long as the child."""
     run_sync(jobs.process, **SAID)
     mine = {
         os.readlink(f"/proc/self/fd/{pipe.fileno()}")
@@ -285,7 +287,7 @@ def test_a_forked_child_holds_no_pipe_of_a_worker():
 
 
 def test_interrupting_a_waiting_thread_ends_the_job():
-    """Ctrl-C is not kept waiting for the limit."""
+    """Ctrl-C does not wait for the limit."""
     threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
         run_sync(jobs.hold_the_lock, 60, seconds=60, **SAID)
@@ -293,7 +295,7 @@ def test_interrupting_a_waiting_thread_ends_the_job():
 
 
 def test_a_worker_that_cannot_start_is_an_error_of_its_own(monkeypatch):
-    """It says nothing of the text."""
+    """The error does not blame the text."""
     forget_workers()
     monkeypatch.setattr(pool, "worker_command", lambda: [sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(RedraftError, match="did not start") as caught:
@@ -302,7 +304,7 @@ def test_a_worker_that_cannot_start_is_an_error_of_its_own(monkeypatch):
 
 
 def forget_workers():
-    """Have the next job start a worker."""
+    """Make the next job start a worker."""
     for worker in list(pool._idle):
         worker.process.kill()
         worker.process.wait()
@@ -316,20 +318,20 @@ def wait_for(condition, seconds=20):
 
 
 def cpu_time(process):
-    """Seconds that a process has computed (fields 14 and 15 of its stat)."""
+    """Return the CPU seconds of a process (fields 14 and 15 of its stat)."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def gone(process):
-    """Wait until a process has ended: a minute is a failure."""
+async def wait_until_ended(process):
+    """Wait up to a minute until a process has ended."""
     ends = time.monotonic() + 60
-    while alive(process):
+    while is_alive(process):
         assert time.monotonic() < ends, "the worker lives on"
         await asyncio.sleep(0.02)
 
 
-def alive(process):
+def is_alive(process):
     try:
         os.kill(process, 0)
         return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text() if Path("/proc/self").exists() else True

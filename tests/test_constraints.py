@@ -1,4 +1,6 @@
-"""Hard constraints: a broken one is worth a step while there are any, the writer is told of each, and what breaks one has not converged."""
+"""Hard constraints: a broken one is worth another step, the writer's prompt has each, and a text that breaks one has not
+converged.
+"""
 
 import json
 
@@ -16,19 +18,19 @@ WORDS = "words:80-200"
 SHORT, KEPT = "short " * 10, "word " * 100
 
 
-def pleased(messages, score=5):
-    """A judge that likes whatever it sees, and wants no more of it."""
+def satisfied_judge(messages, score=5):
+    """A judge that is satisfied with every text."""
     criteria = {"truth": {"evidence": "", "change": "", "score": score}}
     return json.dumps({"criteria": criteria, "done": True})
 
 
-def obedient(messages):
-    """A writer that does what is asked of it once it is told that it did not."""
+def obedient_writer(messages):
+    """A writer that keeps a constraint once its prompt mentions it."""
     return KEPT if "10 words; 80 to 200 words" in messages[-1]["content"] else SHORT
 
 
-def stubborn(messages):
-    """A writer that answers in ten words, whatever it is told; never in the same."""
+def stubborn_writer(messages):
+    """A writer that answers in ten different words, whatever its prompt."""
     return f"{len(messages)} {len(str(messages))} " * 5
 
 
@@ -55,17 +57,17 @@ PLANS = {
 @pytest.mark.parametrize("response", [None, SHORT])
 @pytest.mark.parametrize("settings", PLANS.values(), ids=PLANS)
 async def test_a_broken_must_is_worth_a_step_whatever_the_judge_says(settings, response):
-    """No plan ends for gain, done or target while it is broken: the refinement that keeps it is made, and returned."""
-    result = await refine(Task("Explain.", response), obedient, [judge(), must(WORDS)], pleased, **settings)
+    """No rule for gain, done or target ends the work while it is broken: the refinement that keeps it is made and returned."""
+    result = await refine(Task("Explain.", response), obedient_writer, [judge(), must(WORDS)], satisfied_judge, **settings)
     assert (result.value, result.metadata["broken"], result.metadata["iterations"]) == (KEPT, [], 1)
     assert result.metadata["converged"] is result.stop.converged
     assert exit_code(result) == OK
 
 
 @pytest.mark.parametrize("settings", PLANS.values(), ids=PLANS)
-async def test_one_that_is_never_kept_ends_by_patience_and_has_not_converged(settings):
-    """So many refinements in a row neither kept it nor came nearer."""
-    result = await refine("Explain.", stubborn, [judge(), must(WORDS)], pleased, **settings)
+async def test_a_must_that_is_never_kept_ends_by_patience_without_convergence(settings):
+    """A number of refinements in a row neither kept it nor came nearer."""
+    result = await refine("Explain.", stubborn_writer, [judge(), must(WORDS)], satisfied_judge, **settings)
     assert str(result.stop) in {"patience", "max_iterations"}
     assert result.metadata["iterations"] == min(settings.get("patience", 2), settings.get("max_iterations", 3))
     assert (result.metadata["broken"], result.metadata["converged"], exit_code(result)) == ([WORDS], False, BROKEN)
@@ -74,27 +76,27 @@ async def test_one_that_is_never_kept_ends_by_patience_and_has_not_converged(set
 @pytest.mark.parametrize(
     "settings", [{}, {"noise_aware": False}, {"budget": Budget(calls=100)}], ids=["adaptive", "plain", "market"]
 )
-@pytest.mark.parametrize("writer", [obedient, stubborn])
-async def test_in_a_batch_too(settings, writer, tmp_path):
-    """Also where rows share a purse."""
+@pytest.mark.parametrize("writer", [obedient_writer, stubborn_writer])
+async def test_a_batch_refines_rows_with_a_broken_must(settings, writer, tmp_path):
+    """This holds where rows share a budget."""
     rows = [{"prompt": f"Explain {i}."} for i in range(5)]
-    report = await redraft.batch(rows, tmp_path / "out.jsonl", writer, [judge(), must(WORDS)], pleased, **settings)
+    report = await redraft.batch(rows, tmp_path / "out.jsonl", writer, [judge(), must(WORDS)], satisfied_judge, **settings)
     out = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    broken = writer is stubborn
+    broken = writer is stubborn_writer
     assert [row["broken"] for row in out] == [WORDS if broken else None] * 5
     assert {row["stop"] for row in out} <= ({"patience"} if broken else {"done", "target"})
     assert report.broken == 5 * broken
 
 
 async def test_the_first_example_returns_an_answer_that_keeps_its_constraint():
-    """README's: a judge that is pleased, a must, and a requirement that is none."""
+    """The README's example has a satisfied judge, a must, and a plain requirement."""
 
-    def pleased(messages):
+    def satisfied_judge(messages):
         return json.dumps({"criteria": {"clarity": {"evidence": "", "change": "", "score": 5}}, "done": True})
 
     graders = [Judge({"clarity": "A child of ten can follow it."}), must("words:20-80"), "contains:coin"]
     first, second = "A coin.", "A coin " + "spins and " * 12 + "falls."
-    result = await refine("Explain a qubit to a child.", ScriptedModel([first, second]), graders, pleased, max_tokens=120)
+    result = await refine("Explain a qubit to a child.", ScriptedModel([first, second]), graders, satisfied_judge, max_tokens=120)
     assert (result.value, result.metadata["broken"], result.metadata["converged"]) == (second, [], True)
 
 
@@ -112,8 +114,8 @@ async def test_the_first_example_returns_an_answer_that_keeps_its_constraint():
         ),
     ],
 )
-async def test_coming_nearer_is_progress(requirement, texts):
-    """A model that comes nearer each time is not given up, even with a patience of one; nor is one for a partial score."""
+async def test_coming_nearer_to_a_constraint_is_progress(requirement, texts):
+    """A model that comes nearer each time is not stopped, even with patience of one, nor with a partial score."""
     result = await refine("q", ScriptedModel(texts), [must(requirement), lambda t: 0.95], patience=1, editor=False)
     assert (result.value, result.metadata["converged"]) == (texts[-1], True)
     away = [texts[1], texts[0], texts[2], texts[3]]
@@ -121,15 +123,15 @@ async def test_coming_nearer_is_progress(requirement, texts):
     assert (result.value, str(result.stop), result.metadata["converged"]) == (texts[1], "patience", False)
 
 
-async def test_a_partial_score_of_a_must_is_a_distance_too():
-    """A must that scores below 1 says how near it is."""
+async def test_a_partial_score_of_a_must_is_a_distance():
+    """A score below 1 says how near the text is."""
     scores = dict(zip("abcd", [0.1, 0.2, 0.3, 1.0], strict=True))
     result = await refine("q", ScriptedModel(list("abcd")), [must(lambda text: scores[text]), lambda t: 0.95], patience=1)
     assert (result.value, str(result.stop)) == ("d", "target")
 
 
-async def test_the_nearest_is_refined():
-    """What scored higher but is farther from its constraint is not gone back to."""
+async def test_the_text_nearest_to_its_constraints_is_refined():
+    """A text with a higher score but farther from its constraint is not refined."""
     texts = ["w " * 10, "w " * 60, "w " * 70, "w " * 90]
     score = {10: 0.9, 60: 0.5, 70: 0.4, 90: 0.3}
     result = await refine("q", ScriptedModel(texts), [must(WORDS), lambda t: score[len(t.split())]], editor=False)
@@ -137,8 +139,8 @@ async def test_the_nearest_is_refined():
     assert result.value == texts[-1]
 
 
-async def test_more_constraints_kept_resets_patience():
-    """One more kept is worth going on, though another is still broken."""
+async def test_one_more_kept_constraint_resets_patience():
+    """It counts as progress though another is still broken."""
     texts = ["a", "b c", "b c d", "qubit c d e f"]
     graders = [must("words:2-"), must("words:5-"), must("contains:qubit"), lambda t: 0.95]
     result = await refine("q", ScriptedModel(texts), graders, patience=1)
@@ -146,7 +148,7 @@ async def test_more_constraints_kept_resets_patience():
 
 
 async def test_without_a_writer_it_ends_when_repairs_are_exhausted():
-    """What form allows is done; the rest stays broken, and that is no convergence."""
+    """The editor repairs what it can; the rest stays broken, and the work has not converged."""
     fixed = await refine(Task("q", "one, two"), False, [must("no_commas")])
     assert (fixed.metadata["broken"], fixed.metadata["converged"]) == ([], True)
 
@@ -158,8 +160,8 @@ async def test_without_a_writer_it_ends_when_repairs_are_exhausted():
 
 
 @pytest.mark.parametrize("plan", [BestOfN(3), BestOfN(3, target_score=0.1)])
-async def test_best_of_n_keeps_the_one_that_keeps_it(plan):
-    """Whatever the others score; with none of them it has not converged."""
+async def test_best_of_n_returns_the_draft_that_keeps_its_must(plan):
+    """The scores of the others do not matter; without such a draft it has not converged."""
     graders = [must(WORDS), lambda t: 0.2 if t == KEPT else 0.9]
     found = await refine("q", ScriptedModel([SHORT, KEPT, SHORT + "x"]), graders, plan=plan)
     assert found.value == KEPT
@@ -168,8 +170,8 @@ async def test_best_of_n_keeps_the_one_that_keeps_it(plan):
 
 
 @pytest.mark.parametrize("stop", [target(0.5), done(), target(0.1) | done()])
-def test_no_rule_is_content_with_a_broken_must(stop):
-    """Each rule alone, on a trace that says all is well but for the must."""
+def test_no_rule_ends_the_work_with_a_broken_must(stop):
+    """Each rule alone is tried on a trace where only the must is broken."""
     from redraft.core.records import Candidate
     from redraft.core.trace import PanelGrader
 
@@ -178,30 +180,30 @@ def test_no_rule_is_content_with_a_broken_must(stop):
     assert stop(trace) is None
 
 
-# ---- demands are told
+# ---- demands in the prompt
 
 
-def asked(model, n=0):
+def prompts_of(model, n=0):
     return model.messages[n]
 
 
-async def test_the_writer_is_told_every_hard_constraint_at_the_end_of_the_last_user_message():
-    """Those of the task and those of `must`; not what a plain requirement, a function or a judge wants."""
+async def test_the_last_user_message_ends_with_every_hard_constraint():
+    """These are the task's and those of `must`, not of a plain requirement, a function or a judge."""
     model = ScriptedModel(["one two"])
     graders = [must("contains:qubit"), "no_commas", must(lambda t: 1.0), must(judge())]
     task = Task([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Explain."}], requirements=["words:2"])
-    await refine(task, model, graders, pleased, max_iterations=0)
-    system, user = asked(model)
+    await refine(task, model, graders, satisfied_judge, max_iterations=0)
+    system, user = prompts_of(model)
     assert system == task.messages[0]
     assert user["role"] == "user"
     assert user["content"] == "Explain.\n\nThe answer must meet all of this:\n- exactly 2 words\n- contains 'qubit'"
 
 
-async def test_without_hard_constraints_the_prompt_is_as_it_was():
-    """Nothing is added, by whoever grades."""
+async def test_without_hard_constraints_the_prompt_is_unchanged():
+    """No grader adds anything to it."""
     model = ScriptedModel(["a"])
     await refine("Explain.", model, ["no_commas", must(lambda t: 1.0)], max_iterations=0)
-    assert asked(model) == [{"role": "user", "content": "Explain."}]
+    assert prompts_of(model) == [{"role": "user", "content": "Explain."}]
 
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
@@ -227,8 +229,8 @@ SHAPES = {
 @pytest.mark.parametrize("response", [None, "", " \n", "given text"])
 @pytest.mark.parametrize("demands", [[], ["words:3"]], ids=["free", "with a demand"])
 @pytest.mark.parametrize("messages", SHAPES.values(), ids=SHAPES)
-async def test_no_two_neighbours_have_one_role_and_the_prefix_stays(messages, demands, response):
-    """Whatever a task's messages end with; the refiner's begin with those that ask for a draft; no message is empty."""
+async def test_adjacent_roles_differ_and_the_prefix_stays(messages, demands, response):
+    """The refiner's messages begin with those for a draft, whatever the task ends with; no message is empty."""
     model = ScriptedModel(["one two", "one two three", "four"])
     graders = [*map(must, demands), lambda text: 0.95 if text == "one two three" else 0.3]
     await refine(Task(messages, response), model, graders, editor=False, max_iterations=1)
@@ -250,12 +252,12 @@ async def test_no_two_neighbours_have_one_role_and_the_prefix_stays(messages, de
         assert "empty" in str(refining[-1])
 
 
-async def test_the_refiner_is_told_what_fails_and_what_must_go_on_holding():
-    """With the measured value; of a plain requirement only that it fails."""
+async def test_the_refiners_prompt_has_broken_and_kept_constraints():
+    """Each has its measured value; a plain requirement is mentioned only if it fails."""
     model = ScriptedModel(["one, two three", "a qubit here"])
     graders = [must("words:3"), must("contains:qubit"), "no_commas", lambda t: 0.5]
     await refine("q", model, graders, editor=False, max_iterations=1)
-    *_, parent, advice = asked(model, 1)
+    *_, parent, advice = prompts_of(model, 1)
     assert parent == {"role": "assistant", "content": "one, two three"}
     assert "- contains:qubit: 'qubit' occurs 0 times; contains 'qubit'" in advice["content"]
     assert "- still holds: exactly 3 words" in advice["content"]
@@ -263,8 +265,8 @@ async def test_the_refiner_is_told_what_fails_and_what_must_go_on_holding():
     assert "still holds: no commas" not in advice["content"]
 
 
-async def test_demands_stand_in_the_trace_and_older_traces_load_without():
-    """The trace alone can plan: what it asks next is the same after it was written and read."""
+async def test_the_trace_has_the_demands_and_older_traces_load_without_them():
+    """A trace that was written and read again plans the same next step."""
     result = await refine("q", ScriptedModel(["a"]), [must("words:1"), must(lambda t: 1.0)], max_iterations=0)
     again = Trace.from_json(result.trace.to_json())
     assert again == result.trace
@@ -275,24 +277,24 @@ async def test_demands_stand_in_the_trace_and_older_traces_load_without():
     assert [seat.demand for seat in Trace.from_json(json.dumps(older)).panel] == ["", ""]
 
 
-async def test_a_cache_tells_demands_apart():
-    """The same prompt under another demand is another question; under the same one it is not asked again."""
+async def test_the_cache_key_includes_the_demands():
+    """The same prompt with another demand is a new call; with the same one it is cached."""
     cache, model = {}, ScriptedModel(["a", "a", "a"])
     for spec, calls in (("words:1", 1), ("words:1-2", 2), ("words:1", 2)):
         await refine("q", model, [must(spec)], cache=cache, max_iterations=0)
         assert model.calls == calls
 
 
-def test_a_check_may_say_how_near_a_text_comes():
-    """A requirement of one's own may, too; one that says nothing is far off until it is kept."""
+def test_a_users_requirement_may_report_a_distance():
+    """One that reports none counts as far until it is kept."""
     assert Check(ok=False, measurement="3 of 4", nearness=0.75).nearness == 0.75
     assert Check(ok=False, measurement="no").nearness is None
     with pytest.raises(ValueError, match="nearness"):
         Feedback(0.0, nearness=1.5)
 
 
-async def test_weights_and_looks_do_not_hide_a_demand():
-    """A must that is weighted is told, too."""
+async def test_a_weighted_must_is_in_the_prompt():
+    """Neither weight nor repeats hide its demand."""
     model = ScriptedModel(["a"])
     await refine("q", model, [must(with_weight("words:1", 2)), lambda t: 1.0])
-    assert "exactly 1 word" in asked(model)[0]["content"]
+    assert "exactly 1 word" in prompts_of(model)[0]["content"]

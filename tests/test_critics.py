@@ -1,4 +1,4 @@
-"""Critics: graders that never score. They steer and stop, and are no missing part of a mean."""
+"""Critics are graders that never score: they steer and stop, and the mean does not miss them."""
 
 import itertools
 import json
@@ -12,7 +12,8 @@ import redraft
 from redraft import Feedback, Judge, ScriptedModel, must, refine
 from redraft.quality.lineage import llm_graders
 from redraft.plans.adaptive import Adaptive
-from redraft.core.records import Candidate, Comparison, Task
+from redraft.core.records import Candidate, Comparison
+from redraft.core.task import Task
 from redraft.core.steps import Grade, Refine
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import GradingError
@@ -20,8 +21,8 @@ from redraft.errors import GradingError
 TEXTS = ["a", "b", "c", "d", "e"]
 
 
-def content_with(*liked):
-    """A critic that calls some texts done, and wants more of the others."""
+def critic_satisfied_with(*liked):
+    """A critic that calls some texts done and wants changes in the others."""
 
     def critic(text):
         return Feedback(done=True) if text in liked else Feedback(actions=("be bolder",), done=False)
@@ -29,7 +30,7 @@ def content_with(*liked):
     return critic
 
 
-def advising(text):
+def advising_critic(text):
     return Feedback(actions=("be bolder",))
 
 
@@ -38,15 +39,15 @@ async def asking(text, model):
     return Feedback(done=False, actions=("be bolder",))
 
 
-def scoring(**scores):
+def scoring_grader(**scores):
     def scorer(text):
         return scores.get(text, 0.6)
 
     return scorer
 
 
-def quiet_about(*liked):
-    """A critic that has nothing to say of some texts, and wants more of the others."""
+def critic_silent_about(*liked):
+    """A critic without feedback for some texts that wants changes in the others."""
 
     def critic(text):
         return Feedback(actions=[] if text in liked else ["be bolder"])
@@ -57,57 +58,57 @@ def quiet_about(*liked):
 @pytest.mark.parametrize(
     ("graders", "value", "score", "stop", "converged"),
     [
-        ([content_with("c")], "c", None, "done", True),
-        ([content_with()], "d", None, "max_iterations", False),
-        ([advising], "d", None, "max_iterations", False),
-        ([content_with("a"), advising], "a", None, "done", True),
-        ([content_with("c"), content_with("a", "c")], "c", None, "done", True),
-        ([content_with(), scoring()], "a", 0.6, "patience", True),
-        ([content_with(), scoring(b=0.95)], "b", 0.95, "target", True),
-        ([content_with("b"), scoring()], "b", 0.6, "done", True),
-        ([content_with("b"), scoring(a=0.7)], "a", 0.7, "patience", True),
-        ([quiet_about("b"), scoring(b=0.7)], "b", 0.7, "patience", True),
-        ([quiet_about("b", "c"), scoring(c=0.95)], "c", 0.95, "target", True),
-        ([quiet_about("b", "c", "d")], "d", None, "max_iterations", False),
-        ([content_with("c"), must("words:1")], "c", None, "done", True),
-        ([content_with("a"), must("words:2")], "c", None, "patience", False),
-        ([content_with("a"), must("words:2"), scoring()], "a", 0.6, "patience", False),
+        ([critic_satisfied_with("c")], "c", None, "done", True),
+        ([critic_satisfied_with()], "d", None, "max_iterations", False),
+        ([advising_critic], "d", None, "max_iterations", False),
+        ([critic_satisfied_with("a"), advising_critic], "a", None, "done", True),
+        ([critic_satisfied_with("c"), critic_satisfied_with("a", "c")], "c", None, "done", True),
+        ([critic_satisfied_with(), scoring_grader()], "a", 0.6, "patience", True),
+        ([critic_satisfied_with(), scoring_grader(b=0.95)], "b", 0.95, "target", True),
+        ([critic_satisfied_with("b"), scoring_grader()], "b", 0.6, "done", True),
+        ([critic_satisfied_with("b"), scoring_grader(a=0.7)], "a", 0.7, "patience", True),
+        ([critic_silent_about("b"), scoring_grader(b=0.7)], "b", 0.7, "patience", True),
+        ([critic_silent_about("b", "c"), scoring_grader(c=0.95)], "c", 0.95, "target", True),
+        ([critic_silent_about("b", "c", "d")], "d", None, "max_iterations", False),
+        ([critic_satisfied_with("c"), must("words:1")], "c", None, "done", True),
+        ([critic_satisfied_with("a"), must("words:2")], "c", None, "patience", False),
+        ([critic_satisfied_with("a"), must("words:2"), scoring_grader()], "a", 0.6, "patience", False),
     ],
 )
 async def test_critics_steer_and_stop(graders, value, score, stop, converged):
-    """Alone, the latest that they call done is best, else the latest; beside scorers they leave the mean as it is."""
+    """Alone, the latest text that they call done is best, otherwise the latest; beside scorers they do not change the mean."""
     result = await refine("q", ScriptedModel(TEXTS), graders)
     assert (result.value, result.judge_score, str(result.stop), result.metadata["converged"]) == (value, score, stop, converged)
 
 
-async def test_what_they_want_is_told_and_what_they_call_done_is_not():
-    """As any other wish."""
+async def test_the_prompt_has_the_wishes_of_critics_that_are_not_done():
+    """Their wishes are listed like any other."""
     model = ScriptedModel(TEXTS)
-    await refine("q", model, [content_with("b")])
+    await refine("q", model, [critic_satisfied_with("b")])
     assert "be bolder" in model.messages[1][-1]["content"]
 
 
-async def test_of_equal_scores_one_that_graders_call_done_comes_first():
-    """Before the earliest; a higher score still wins, and so does a must."""
+async def test_of_equal_scores_the_text_called_done_is_best():
+    """It precedes the earliest; a higher score or a kept must precedes it."""
     drafts = {"drafts": 3, "max_iterations": 0}
-    same = await refine("q", ScriptedModel(TEXTS), [content_with("b"), scoring()], **drafts)
+    same = await refine("q", ScriptedModel(TEXTS), [critic_satisfied_with("b"), scoring_grader()], **drafts)
     assert same.value == "b"
-    higher = await refine("q", ScriptedModel(TEXTS), [content_with("b"), scoring(c=0.7)], **drafts)
+    higher = await refine("q", ScriptedModel(TEXTS), [critic_satisfied_with("b"), scoring_grader(c=0.7)], **drafts)
     assert higher.value == "c"
-    bits = [content_with("b"), scoring(a=0.7, b=0.6), scoring(a=0.6, b=0.7), scoring(a=0.1, b=0.1)]
+    bits = [critic_satisfied_with("b"), scoring_grader(a=0.7, b=0.6), scoring_grader(a=0.6, b=0.7), scoring_grader(a=0.1, b=0.1)]
     assert (await refine("q", ScriptedModel(TEXTS), bits, **drafts | {"drafts": 2})).value == "b"
-    gated = [content_with("b"), scoring(), must(lambda text: text == "a")]
+    gated = [critic_satisfied_with("b"), scoring_grader(), must(lambda text: text == "a")]
     assert (await refine("q", ScriptedModel(TEXTS), gated, **drafts)).value == "a"
 
 
-async def test_a_copy_of_what_critics_saw_counts_as_stale():
-    """Patience ends work that does not move."""
-    result = await refine("q", ScriptedModel(["a", "a", "a", "b"]), [content_with()], max_iterations=9)
+async def test_a_copied_text_under_critics_counts_as_stale():
+    """Patience ends work without change."""
+    result = await refine("q", ScriptedModel(["a", "a", "a", "b"]), [critic_satisfied_with()], max_iterations=9)
     assert (result.value, str(result.stop), result.metadata["iterations"]) == ("a", "patience", 2)
 
 
 async def test_a_critic_that_asks_a_model_is_no_source_of_noise():
-    """Beside a noisy scorer the plan weighs that one alone; the critic is asked once for each text, and no more."""
+    """Beside a noisy scorer the plan repeats that one alone; the critic is called once for each text."""
 
     async def noisy(text, model):
         return 0.3 + 0.1 * int(await model(f"Rate {text}"))
@@ -127,37 +128,37 @@ async def test_a_critic_that_asks_a_model_is_no_source_of_noise():
     assert str((await refine("q", ScriptedModel(TEXTS), asking, judge)).stop) == "max_iterations"
 
 
-async def test_one_who_scores_now_and_then_is_no_critic():
-    """What it did not score has no mean: it loses to what was graded."""
+async def test_a_grader_that_sometimes_scores_is_no_critic():
+    """A text without its score has no mean and loses to graded ones."""
 
     def moody(text):
         return Feedback(actions=("hm",)) if text in "ac" else 0.5
 
-    result = await refine("q", ScriptedModel(TEXTS), [moody, scoring()], max_iterations=2)
+    result = await refine("q", ScriptedModel(TEXTS), [moody, scoring_grader()], max_iterations=2)
     assert (result.value, result.metadata["score_history"]) == ("b", [None, 0.55, None])
     with pytest.raises(GradingError, match="no answer was graded by all graders: function#2: its score is None"):
         await refine("q", ScriptedModel(["a", "c"]), [lambda text: 0.5, moody, lambda text: None], max_iterations=1)
 
 
 @pytest.mark.parametrize("grader", [must(lambda text: Feedback(actions=["x"])), must(lambda text: None), lambda text: None])
-async def test_what_left_a_text_without_a_score_is_named(grader):
-    """Also where it said what to change: a must is no critic."""
+async def test_the_grader_that_left_a_text_without_a_score_is_named(grader):
+    """A must is no critic, even if it says what to change."""
     with pytest.raises(GradingError, match="function: its score is None"):
         await refine("q", ScriptedModel(TEXTS), grader)
 
 
-async def test_in_a_batch_too(tmp_path):
-    """Rows are done, without a score where nobody gave one."""
+async def test_a_batch_finishes_rows_with_critics_alone(tmp_path):
+    """Rows are done, without a score."""
     rows = [{"prompt": "p"}, {"prompt": "q"}]
-    report = await redraft.batch(rows, tmp_path / "out.jsonl", lambda m: str(len(m)), [content_with("3")])
+    report = await redraft.batch(rows, tmp_path / "out.jsonl", lambda m: str(len(m)), [critic_satisfied_with("3")])
     out = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [(row["best"], row["best_score"], row["stop"], row["error"]) for row in out] == [("3", None, "done", None)] * 2
     assert (report.done, report.failed, report.uplift) == (2, 0, None)
 
 
 @pytest.mark.parametrize("settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"noise_aware": False, "drafts": 2}])
-async def test_a_judge_that_cannot_be_read_now_and_then_does_not_end_the_work(settings):
-    """Not of a first draft either: another text may be read. With nothing read it is an error as ever."""
+async def test_a_sometimes_unreadable_judge_does_not_end_the_work(settings):
+    """The first draft may be unreadable as well; with no readable verdict at all it is an error."""
 
     def reads(*texts):
         def judge(messages):
@@ -177,7 +178,7 @@ async def test_a_judge_that_cannot_be_read_now_and_then_does_not_end_the_work(se
         await refine("q", ScriptedModel(TEXTS), grader, reads(), **settings)
 
 
-# ---- by the trace alone
+# ---- plans by the trace alone
 
 SEATS = (
     PanelGrader("critic", model_free=True),
@@ -199,8 +200,8 @@ views = st.sampled_from(
 
 
 @given(st.lists(st.tuples(*[st.one_of(st.none(), views)] * len(SEATS)), min_size=1, max_size=4), st.integers(1, 4), st.randoms())
-def test_who_is_a_critic_does_not_depend_on_the_order_of_records(said, seats, dice):
-    """Grown record by record in any order, a trace tells the same as one that is read at once; so does its plan."""
+def test_the_order_of_records_does_not_decide_who_is_a_critic(said, seats, dice):
+    """A trace built record by record in any order equals one read at once, and so does its plan."""
     records = []
     for id, row in enumerate(said):
         records.append(Candidate(id, f"text {id}", id - 1 if id else None, role="refine" if id else "generate"))
@@ -220,7 +221,7 @@ def test_who_is_a_critic_does_not_depend_on_the_order_of_records(said, seats, di
 
 
 def test_every_critic_is_heard_before_the_next_step():
-    """Its silence about a later text does not hold up the mean, but the plan waits for it."""
+    """The mean does not wait for a critic of a later text, but the plan does."""
     said = [Feedback(actions=("x",), grader="critic"), Feedback(0.4, grader="judge")]
     later = [Candidate(1, "b", 0, role="refine"), Feedback(0.5, candidate=1, grader="judge")]
     trace = Trace(Task("q"), SEATS[:2], (Candidate(0, "a", role="generate"), *said, *later))
@@ -233,7 +234,7 @@ def test_every_critic_is_heard_before_the_next_step():
 
 
 def test_rankings_decide_where_the_others_are_critics():
-    """They tell more of how good an answer is."""
+    """Rankings say more about quality than critics."""
     seats = (PanelGrader("critic", model_free=True), PanelGrader("ranker", compares=True))
     drafts = [Candidate(i, f"text {i}", role="generate") for i in range(3)]
     wishes = [Feedback(actions=("x",), candidate=i, grader="critic") for i in range(3)]
@@ -243,8 +244,8 @@ def test_rankings_decide_where_the_others_are_critics():
     assert isinstance(step, Refine)
 
 
-def test_feedback_without_a_score_says_nothing_or_steers():
-    """The score may be left out; only what steers is a critic's."""
+def test_feedback_may_leave_out_its_score():
+    """Only feedback that steers makes a critic."""
     assert Feedback().score is None
     assert [f.is_critique for f in (Feedback(), Feedback(done=True), Feedback(actions=("x",)), Feedback(0.5, done=True))] == [
         False,

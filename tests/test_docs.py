@@ -1,4 +1,4 @@
-"""Docs execute, against a real llama.cpp server, and list what there is."""
+"""The code in the docs runs, against a real llama.cpp server, and the docs list everything there is."""
 
 import asyncio
 import dataclasses
@@ -9,18 +9,19 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 import redraft
-from in_process import Ended, run_code, run_in_process
+from in_process import CommandResult, run_code, run_in_process
 
 ROOT = Path(__file__).parent.parent
 
 
 def script(name):
-    """A module in scripts/, which is no package."""
+    """Import a module from scripts/, which is no package."""
     spec = spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -52,7 +53,7 @@ def test_python_in_the_docs_runs(code, plain_server, tmp_path):
 
 @pytest.mark.parametrize("code", blocks("sh"))
 def test_commands_in_the_docs_run(code, plain_server, tmp_path):
-    """Typed one after the other; a model of random weights may leave demands unmet (3), but nothing may fail."""
+    """They run one after the other; a model of random weights may leave demands unmet (3), but nothing may fail."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for line in code.splitlines():
         done = run_line(line, tmp_path, {"REDRAFT_MODEL": plain_server})
@@ -60,7 +61,7 @@ def test_commands_in_the_docs_run(code, plain_server, tmp_path):
 
 
 def run_line(line, folder, env):
-    """A line of a shell: a command of ours alone, or with its output in a file, runs in this process; the rest in a shell."""
+    """Run a line of a shell: a `redraft` command, alone or with its output in a file, in this process, the rest in a shell."""
     tokens = shlex.shlex(line, posix=True, punctuation_chars=True)
     tokens.commenters, tokens.whitespace_split = "#", True
     words = list(tokens)
@@ -74,12 +75,12 @@ def run_line(line, folder, env):
     bin = Path(sys.executable).parent
     environment = {**os.environ, **env, "PATH": f"{bin}:{os.environ['PATH']}"}
     done = subprocess.run(line, shell=True, env=environment, cwd=folder, capture_output=True)
-    return Ended([line], done.returncode, done.stdout, done.stderr)
+    return CommandResult([line], done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("page", examples.PAGES, ids=lambda page: page.relative_to(ROOT / "docs").as_posix())
 def test_a_page_shows_what_its_examples_print(page, tmp_path):
-    """The blocks of a page run in order in one folder; `python scripts/examples.py` writes the outputs anew."""
+    """The blocks of a page run in order in one folder; `python scripts/examples.py` updates the outputs."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     assert examples.with_outputs(page.read_text(), tmp_path, run_block) == page.read_text()
 
@@ -96,7 +97,7 @@ def run_block(language, code, folder):
 
 
 def test_blocks_that_need_another_package_are_python():
-    """They are compiled at least."""
+    """They are at least compiled."""
     blocks = [code for page in examples.PAGES for kind, _, code in examples.BLOCK.findall(page.read_text()) if kind == "python"]
     others = [code for code in blocks if examples.needs_package(code)]
     assert len(others) == 2
@@ -105,7 +106,7 @@ def test_blocks_that_need_another_package_are_python():
 
 
 def test_the_fastapi_service_answers():
-    """Both endpoints of the how-to guide, asked as an ASGI server asks them."""
+    """Both endpoints of the how-to guide answer ASGI requests."""
     pytest.importorskip("fastapi", reason="the guide needs FastAPI, which is an extra of the tests")
     blocks = examples.BLOCK.findall((ROOT / "docs" / "how-to" / "fastapi.md").read_text())
     code = next(code for _, title, code in blocks if title == "service.py")
@@ -146,8 +147,8 @@ async def post(app, path, data):
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]).decode()
 
 
-def test_the_reference_holds_every_public_name():
-    """Every name of the package and every error has its entry."""
+def test_the_reference_has_every_public_name():
+    """Every name of the package and every error has an entry."""
     entries = "\n".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
     listed = set(re.findall(r"^::: redraft\.(\w+)$", entries, re.MULTILINE))
     assert listed == {*redraft.__all__, "errors"}
@@ -157,7 +158,7 @@ def test_the_reference_holds_every_public_name():
 
 @pytest.mark.parametrize("name", redraft.__all__)
 def test_public_docstrings_describe_every_parameter(name):
-    """By its name, in a section `Args` or `Attributes`; keyword arguments of the settings have a table of their own."""
+    """Each is named in a section `Args` or `Attributes`; keyword arguments of settings have a table of their own."""
     value = getattr(redraft, name)
     parameters = inspect.signature(value).parameters.values() if not issubclass_of_enum(value) else ()
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
@@ -175,27 +176,64 @@ def issubclass_of_enum(value):
 
 
 def test_every_page_is_in_the_navigation():
-    """And nothing else is."""
+    """The navigation has no other page."""
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = re.findall(r"(?:: |- )([\w/-]+\.md)$", navigation, re.MULTILINE)
     assert sorted(listed) == sorted([*OUTSIDE, *(page.relative_to(ROOT / "docs").as_posix() for page in SITE)])
 
 
-def test_the_figures_are_fresh():
-    """They are drawn by a script."""
+def test_the_figures_are_up_to_date():
+    """A script draws them."""
     done = subprocess.run([sys.executable, str(ROOT / "scripts" / "figures.py"), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_generated_parts_are_fresh():
-    """Every command, grader and requirement is listed, as it is now."""
+def test_the_generated_parts_are_up_to_date():
+    """Every command, grader and requirement is listed in its present form."""
     script = [sys.executable, str(ROOT / "scripts" / "docs.py"), "--check"]  # (click keeps what other tests saw of a command)
     done = subprocess.run(script, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_links_lead_somewhere():
-    """A relative link names a file that is there."""
-    for page in [ROOT / "README.md", *SITE]:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+def test_the_readme_shows_what_the_demo_prints(tmp_path):
+    """Its example is shortened: `redraft demo` prints each part of it."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    printed = " ".join(run_in_process(["demo"], env={"COLUMNS": "120"}, cwd=tmp_path).out.split())
+    block = re.search(r"^````text\n(.*?)^````", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)[1]
+    parts = [" ".join(part.split()) for part in re.split(r"…|─+|\n", block)]
+    assert [part for part in parts if part not in printed] == []
+
+
+def test_links_have_targets():
+    """A relative link names a file, and after # a heading of it or a name that the page documents."""
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *SITE]:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text()):
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors_of(file), f"{page.name}: {target}#{anchor}"
+
+
+def anchors_of(page):
+    """The anchors of a page on the site: its headings, and the names that `:::` documents."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    slugs = {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+    return slugs | set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
+
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def test_the_architecture_names_files_that_exist():
+    """They are in the text and in the first column of the tree."""
+    tree = re.search(r"^```text\nsrc/redraft/\n(.*?)^```", ARCHITECTURE, re.DOTALL | re.MULTILINE)[1]
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", ARCHITECTURE) + re.findall(r"^  (\S+)", tree, re.MULTILINE)
+    assert len(named) > 60
+    assert [name for name in named if not (ROOT / "src" / "redraft" / name).exists() and not (ROOT / name).exists()] == []
+
+
+def test_the_architecture_lists_the_layers():
+    """They are those that import-linter enforces."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
+    assert "```text\n" + "\n".join(layers) + "\n```" in ARCHITECTURE

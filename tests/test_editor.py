@@ -1,4 +1,4 @@
-"""The editor: what it repairs, and that it never breaks what was kept."""
+"""The editor: what it repairs, and that it never breaks a requirement that was met."""
 
 import pytest
 from hypothesis import given, settings
@@ -50,8 +50,8 @@ REPAIRED = [
 
 
 @pytest.mark.parametrize(("spec", "before", "after", "lossy"), REPAIRED)
-def test_what_form_allows_is_repaired(spec, before, after, lossy):
-    """Each kind is repaired in the least way, and says what it lost; what stands in code or a URL stays."""
+def test_requirements_of_form_are_repaired(spec, before, after, lossy):
+    """Each kind has the smallest edit and reports the loss; code and URLs stay."""
     edit = FormEditor().repair(before, [parse(spec)])
     if lossy is None:
         assert edit is None
@@ -65,8 +65,8 @@ UNREPAIRABLE = ["words:500-", "contains:unicorn", "language:ko", "script:han", "
 
 
 @pytest.mark.parametrize("spec", UNREPAIRABLE)
-def test_nothing_is_ever_invented(spec):
-    """What takes writing is left over, with what was measured."""
+def test_the_editor_never_invents_text(spec):
+    """A requirement that needs writing is left over with its measured value."""
     text = "A short and entirely reasonable explanation of photosynthesis."
     requirement = parse(spec)
     assert FormEditor().repair(text, [requirement]) is None
@@ -74,36 +74,36 @@ def test_nothing_is_ever_invented(spec):
 
 
 def test_a_demanded_ending_survives_shortening():
-    """Among the sentences that may go, those go that no other requirement needs."""
+    """Shortening removes sentences that no other requirement needs."""
     wanted = [parse("ends_with:Yours, Ann"), parse("words:-8")]
     edit = FormEditor().repair("One two three four. Five six seven eight. Yours, Ann", wanted)
     assert edit.text == "Five six seven eight. Yours, Ann"
 
 
 def test_several_demands_are_repaired_in_one_edit():
-    """The note tells each step and the demand it is for."""
+    """The note has each step and its requirement."""
     edit = FormEditor().repair("Well, yes.", [parse("no_commas"), parse("quoted")])
     assert edit.text == '"Well yes."'
     assert edit.note.startswith("removed 1 comma (no commas); put it in quotation marks")
 
 
-def test_with_lossy_off_nothing_is_given_up():
+def test_with_lossy_off_no_edit_loses_text():
     """A user may refuse every loss."""
     assert FormEditor(allow_lossy=False).repair("One two three. Four.", [parse("words:-3")]) is None
 
 
-def test_a_text_is_not_gutted():
+def test_an_edit_never_removes_most_of_a_text():
     """Losing more than half of a text is no repair."""
     assert FormEditor().repair("Tea is best. Ten tents. The toast. No.", [parse("letters:t<1")]) is None
 
 
 def test_nothing_to_do_is_no_edit():
-    """A text that keeps everything, or a list of no requirements, has no edit."""
+    """There is no edit for a text that meets everything, nor for an empty list of requirements."""
     assert FormEditor().repair("Fine.", [parse("no_commas")]) is None
     assert FormEditor().repair("", []) is None
 
 
-class Raises:
+class RaisingRequirement:
     """A user's requirement with a bug."""
 
     spec = demand = "raises"
@@ -115,11 +115,13 @@ class Raises:
         raise KeyError(text)
 
 
-def test_a_requirement_that_raises_is_left_alone():
-    """It is reported as left over, and the others are repaired all the same."""
-    edit = FormEditor().repair("a, b", [Raises(), parse("no_commas")])
+def test_a_requirement_that_raises_is_reported_as_left_over():
+    """The others are repaired all the same."""
+    edit = FormEditor().repair("a, b", [RaisingRequirement(), parse("no_commas")])
     assert edit.text == "a b"
-    assert [check.measurement for _, check in unmet_requirements("a b", [Raises()])] == ["cannot be measured: ValueError"]
+    assert [check.measurement for _, check in unmet_requirements("a b", [RaisingRequirement()])] == [
+        "cannot be measured: ValueError"
+    ]
 
 
 PIECES = [
@@ -156,8 +158,8 @@ AROUND = ("json", "json_schema")
     st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=12).map("".join),
     st.lists(st.sampled_from([r for r in EDITABLE if not r.spec.startswith(AROUND)]), min_size=1, max_size=4),
 )
-def test_an_edit_breaks_nothing_and_mends_something(text, requirements):
-    """Whatever held still holds, something more does, the protected stands (but for cuts and wraps at the edges), and what could be encoded still can."""
+def test_an_edit_breaks_no_requirement_and_repairs_at_least_one(text, requirements):
+    """Protected text stays (except cuts and wraps at its edges), and a text that could be encoded still can."""
     edit = FormEditor().repair(text, requirements)
     if edit is None:
         return
@@ -170,14 +172,14 @@ def test_an_edit_breaks_nothing_and_mends_something(text, requirements):
 
 
 def test_a_long_text_is_repaired_in_bounded_time():
-    """200 kB with several demands: fewer proposals are tried, but the repair is found."""
+    """For 200 kB with several requirements fewer edits are tried, but the repair is found."""
     text = "The quick brown fox, it jumps over 1,000 lazy dogs. " * 4000
     edit = FormEditor().repair(text, [parse("no_commas"), parse("words:-20000"), parse("quoted")])
     assert "," not in edit.text
 
 
 def test_one_edit_that_serves_two_demands_is_preferred_to_two():
-    """Dropping the repeat alone keeps both; nothing else is lost."""
+    """Removing the repetition alone meets both, without another loss."""
     text = "This is a short text. Do you follow? Yes! This is a short text."
     edit = FormEditor().repair(text, [parse("sentences:2-3"), parse("no_duplicate_sentences")])
     assert edit.text == "This is a short text. Do you follow? Yes!"

@@ -27,8 +27,8 @@ def verdict(done=False, **scores):
     return json.dumps({"criteria": rows, "done": done})
 
 
-def ranked(texts, reason, done=False):
-    """What a judge answers that ranks these texts so, in whatever order it is shown them."""
+def rank_by(texts, reason, done=False):
+    """The answer of a judge that ranks the texts in this order, in whatever order they are shown."""
 
     def answer(messages):
         shown = {text: int(n) for n, text in re.findall(r"<answer-(\d+)-\w+>\n(.*)\n", messages[-1]["content"])}
@@ -37,16 +37,16 @@ def ranked(texts, reason, done=False):
     return answer
 
 
-async def test_score_driven(capsys):
-    """A custom evaluator drives the loop to its target."""
+async def test_a_users_evaluator_drives_the_loop_to_its_target(capsys):
+    """The last score is above the target."""
     model = ScriptedModel([" ".join(["word"] * n) for n in (90, 60, 49)])
     result = await load("score_driven").main(model)
     assert result.metadata["score_history"] == pytest.approx([0.2, 0.8, 0.98])
     assert capsys.readouterr().out.splitlines()[1] == "0.98 2 True"
 
 
-async def test_critique_driven(capsys):
-    """Each timestep shows its actions; `done` ends the loop."""
+async def test_the_critique_example_ends_when_done(capsys):
+    """Each step shows its actions."""
     better = "def total(n):\n    return n * (n + 1) // 2"
     model = ScriptedModel([verdict(speed=1, readability=4), better, verdict(done=True, speed=4, readability=4)])
     result = await load("critique_driven").main(model)
@@ -56,8 +56,8 @@ async def test_critique_driven(capsys):
     assert "--- timestep 1: score 0.8, done: True" in out
 
 
-async def test_own_template(capsys):
-    """What the judge gave an existing sample and its improvement, and what that is worth."""
+async def test_the_template_example_compares_a_sample_with_its_improvement(capsys):
+    """It shows both grades and the estimates."""
     model = ScriptedModel([verdict(overall=1), "Water it when the top of the soil is dry.", verdict(done=True, overall=5)])
     result = await load("own_template").main(model)
     out = capsys.readouterr().out
@@ -67,16 +67,16 @@ async def test_own_template(capsys):
     assert result.stop == "done"
 
 
-async def test_listwise(capsys):
-    """The ranking's reason feeds the next draft, and every iteration is shown."""
+async def test_the_listwise_example_drafts_by_the_reason_of_a_ranking(capsys):
+    """Every iteration is shown."""
     model = ScriptedModel(
         [
             "Crumb",
-            ranked(["Crumb"], "plain"),
+            rank_by(["Crumb"], "plain"),
             "Loaf Boat",
-            ranked(["Loaf Boat", "Crumb"], "nicer"),
+            rank_by(["Loaf Boat", "Crumb"], "nicer"),
             "Doughcks",
-            ranked(["Doughcks", "Loaf Boat", "Crumb"], "best", done=True),
+            rank_by(["Doughcks", "Loaf Boat", "Crumb"], "best", done=True),
         ]
     )
     trace = await load("listwise").main(model)
@@ -88,14 +88,14 @@ async def test_listwise(capsys):
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in EXAMPLES.glob("*.py")))
 def test_examples_run_against_a_real_server(name, plain_server):
-    """As a user would: the file, a model's address, nothing else."""
+    """A user would run the file with a model's address alone."""
     done = run_script(EXAMPLES / f"{name}.py", plain_server)
     assert done.returncode == 0, done.err
     assert done.out.strip()
 
 
 def test_an_example_runs_in_a_process_of_its_own(plain_server):
-    """One of them by the interpreter itself, from another folder."""
+    """The interpreter runs one of them from another folder."""
     command = [sys.executable, str(EXAMPLES / "critique_driven.py"), plain_server]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
@@ -103,6 +103,6 @@ def test_an_example_runs_in_a_process_of_its_own(plain_server):
 
 
 def test_every_example_is_tested():
-    """A new example needs a test of its own here."""
-    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert {p.stem for p in EXAMPLES.glob("*.py")} <= tested
+    """A new example needs a test here."""
+    tested = re.findall(r'load\("(\w+)"\)|EXAMPLES / "(\w+)\.py"', Path(__file__).read_text(encoding="utf-8"))
+    assert {p.stem for p in EXAMPLES.glob("*.py")} <= {name for names in tested for name in names}

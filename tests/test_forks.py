@@ -1,4 +1,4 @@
-"""A program that forks: the child has nothing of its parent's that would hang it, or that both would use."""
+"""A program that forks: the child inherits nothing of its parent that would hang it or that both would use."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ HEADER = Trace(Task("q")).header()
 
 
 def in_child(work, seconds=20):
-    """What a function returns in a forked child, as JSON; an error's name and words; None where it hangs."""
+    """Return the result of a function in a forked child, as JSON; an error's name and message; None where it hangs."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -47,19 +47,19 @@ def in_child(work, seconds=20):
     return json.loads(said) if said else None
 
 
-def test_nonces_are_never_those_of_another_process():
-    """What a judge is told to be data stands between delimiters that nobody else has seen."""
+def test_processes_never_share_nonces():
+    """A judge's data stand between delimiters that no one could have seen before."""
     fresh_nonce([])
     children = [in_child(lambda: [fresh_nonce([]) for _ in range(20)]) for _ in range(3)]
     drawn = [nonce for nonces in children for nonce in nonces] + [fresh_nonce([]) for _ in range(20)]
     assert len(set(drawn)) == 80
 
 
-def test_a_journal_stays_with_the_process_that_opened_it(tmp_path):
-    """A child is refused at once, does not wait for a thread that it has not got, and takes no lock away."""
+def test_a_journal_works_only_in_the_process_that_opened_it(tmp_path):
+    """A child is refused at once, waits for no thread of its parent, and releases no lock."""
     path = tmp_path / "a.journal"
 
-    def tried(use):
+    def error_of(use):
         try:
             use()
         except StoreError as error:
@@ -76,7 +76,7 @@ def test_a_journal_stays_with_the_process_that_opened_it(tmp_path):
             "wait": lambda: asyncio.run(journal.wait_for_commit()),
             "close": journal.close,
         }
-        said = in_child(lambda: {name: tried(use) for name, use in uses.items()})
+        said = in_child(lambda: {name: error_of(use) for name, use in uses.items()})
         assert said.pop("close") == "done"
         assert set(said.values()) == {
             f"journal {str(path)!r} was opened by process {os.getpid()}; a forked process must open a journal of its own"
@@ -88,8 +88,8 @@ def test_a_journal_stays_with_the_process_that_opened_it(tmp_path):
         assert [note.status for note in journal.rows_by_id("r", ["1", "2"]).values()] == ["done"]
 
 
-def test_a_draft_stays_with_the_process_that_writes_it(tmp_path):
-    """What was buffered when a program forked stands in the file once, however the child ends, and the file is not taken away."""
+def test_an_output_is_written_once_by_the_process_that_opened_it(tmp_path):
+    """The text buffered at the fork is in the file once, however the child ends, and the child does not remove the file."""
     code = """
         import os, sys
         from redraft.storage.secure_files import AtomicFile, draft_folder
@@ -114,8 +114,8 @@ def test_a_draft_stays_with_the_process_that_writes_it(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["out.bin"]
 
 
-def test_a_trace_is_let_go_by_the_process_that_opened_it(tmp_path):
-    """A child that runs on keeps no trace locked; what it would write to its parent's is refused."""
+def test_a_forked_child_does_not_keep_a_trace_locked(tmp_path):
+    """The child may run on, and its writes to the parent's trace are refused."""
     trace = Trace(Task("q"))
     with JsonlStore(tmp_path / "t.jsonl") as store:
         reader, writer = os.pipe()
@@ -134,10 +134,10 @@ def test_a_trace_is_let_go_by_the_process_that_opened_it(tmp_path):
     assert read_trace(tmp_path / "t.jsonl").task == Task("q")
 
 
-def test_signals_of_a_child_are_its_own():
-    """Ctrl-C in a child forked while its parent refines interrupts the child, and nobody else."""
+def test_signals_to_a_child_do_not_reach_its_parent():
+    """Ctrl-C in a child forked while its parent refines interrupts the child alone."""
 
-    def interrupted():
+    def interrupt():
         try:
             os.kill(os.getpid(), signal.SIGINT)
             signal.sigtimedwait([], 0.1)
@@ -148,7 +148,7 @@ def test_signals_of_a_child_are_its_own():
     said = []
 
     async def grade(text):
-        said.append(in_child(interrupted))
+        said.append(in_child(interrupt))
         return 1.0
 
     async def outer():  # an event loop that runs already: the work goes to a thread, and Ctrl-C is waited for here
@@ -163,15 +163,15 @@ def test_signals_of_a_child_are_its_own():
 
 @pytest.fixture
 def server():
-    """A model server, and the connections that each model's calls came by."""
-    came = {}
+    """A model server, with the connections of each model's calls."""
+    connections = {}
 
-    class Answer(BaseHTTPRequestHandler):
+    class AnswerHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self):
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            came.setdefault(asked["model"], set()).add(self.client_address[1])
+            connections.setdefault(asked["model"], set()).add(self.client_address[1])
             choice = {"index": 0, "message": {"role": "assistant", "content": asked["model"]}, "finish_reason": "stop"}
             body = json.dumps({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
             self.send_response(200)
@@ -183,17 +183,17 @@ def server():
         def log_message(self, *_):
             pass
 
-    running = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    running = ThreadingHTTPServer(("127.0.0.1", 0), AnswerHandler)
     running.daemon_threads = True
     Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{running.server_port}/v1", came
+    yield f"http://127.0.0.1:{running.server_port}/v1", connections
     running.shutdown()
     running.server_close()
 
 
 async def test_a_child_has_connections_of_its_own(server):
-    """Forked with a connection open, it opens another; its parent's goes on."""
-    url, came = server
+    """Forked with a connection open, it opens another, and its parent's remains usable."""
+    url, connections = server
 
     def grade(text):
         said.append(in_child(lambda: refine_sync("q", f"{url}#child", graders=["words:1"]).value))
@@ -203,11 +203,11 @@ async def test_a_child_has_connections_of_its_own(server):
     result = await refine("q", f"{url}#parent", graders=grade, max_iterations=1)
     again = await refine("q", f"{url}#parent", graders=["words:1"])
     assert (result.value, again.value, set(said)) == ("parent", "parent", {"child"})
-    assert came["child"].isdisjoint(came["parent"])
+    assert connections["child"].isdisjoint(connections["parent"])
 
 
 async def test_a_child_loads_a_local_model_of_its_own(gguf_file):
-    """The threads of the parent's engine are not in the child."""
+    """The threads of the parent's engine do not exist in the child."""
     pytest.importorskip("xllamacpp")
     model = connect(f"local:{gguf_file}", context=512, threads=1)
     request = Request([{"role": "user", "content": "Hello"}], max_tokens=4, temperature=0.0)

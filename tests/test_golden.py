@@ -1,4 +1,4 @@
-"""The formats that are kept on disk: they are read back equal, and do not change without a new schema version."""
+"""Golden files of the saved formats: they are read back equal, and do not change without a new schema version."""
 
 import json
 import shutil
@@ -10,20 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from redraft.cards.card import SCHEMA as CARD_SCHEMA
-from redraft.cards.card import Card
-from redraft.core.records import (
-    Artifact,
-    Candidate,
-    Comparison,
-    CriterionScore,
-    Failure,
-    Feedback,
-    Outcome,
-    Task,
-    ToolCall,
-    Usage,
-)
+from redraft.cards import SCHEMA as CARD_SCHEMA
+from redraft.cards import Card
+from redraft.core.records import Artifact, Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, ToolCall, Usage
+from redraft.core.task import Task
 from redraft.core.serialize import SCHEMA
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import StoreError
@@ -38,29 +28,29 @@ import write as golden  # noqa: E402  (a script beside its files)
 
 @pytest.mark.parametrize("file", golden.GOLDEN_FILES, ids=lambda file: file.name)
 def test_a_format_changes_only_with_its_schema_version(file):
-    """What is written now is what the golden file holds, to the byte."""
+    """The data written now equal the golden file to the byte."""
     assert file.schema_of(file.path.read_text()) == file.schema, "the schema version was raised: run python tests/golden/write.py"
     assert file.write() == file.path.read_text(), f"{file.name} changes: raise its schema version"
 
 
 def test_a_golden_trace_is_read_back_equal():
-    """From a trace file, and from the JSON document of the same trace."""
+    """It is read from a trace file, and from the JSON document of the same trace."""
     expected = golden.example_trace()
     for trace in (read_trace(golden.HERE / "trace.jsonl"), Trace.from_json(expected.to_json())):
         assert (trace.task, trace.panel, trace.records) == (expected.task, expected.panel, expected.records)
         assert (trace.settings, [g.card for g in trace.panel]) == (expected.settings, [g.card for g in expected.panel])
 
 
-def test_the_golden_trace_holds_every_field():
-    """A field that is new or renamed changes the golden file, so that the version is thought of."""
+def test_the_golden_trace_has_every_field():
+    """A new or renamed field changes the golden file, so that the version is considered."""
     text = (golden.HERE / "trace.jsonl").read_text()
     kinds = (Task, PanelGrader, Usage, ToolCall, Artifact, Candidate, CriterionScore, Feedback, Comparison, Failure, Outcome)
     assert not [f"{kind.__name__}.{f.name}" for kind in kinds for f in fields(kind) if f'"{f.name}":' not in text]
 
 
 @pytest.mark.parametrize("found", [1, SCHEMA + 1, "2", None])
-def test_other_versions_are_refused_by_both_numbers(found):
-    """What was found, what this release reads, and what to do; a file without a version is no trace."""
+def test_other_versions_are_refused_with_both_numbers(found):
+    """The error has the version found, the version supported, and what to do; a file without a version is no trace."""
     data = json.loads(golden.example_trace().to_json()) | {"redraft": found}
     with pytest.raises(StoreError) as error:
         Trace.from_json(json.dumps(data))
@@ -69,7 +59,7 @@ def test_other_versions_are_refused_by_both_numbers(found):
 
 
 def test_a_golden_journal_is_read_back_equal(tmp_path):
-    """Its run, rows, traces and cached reply, from the SQL of the golden file."""
+    """Its run, rows, traces and cached reply are loaded from the SQL of the golden file."""
     path, expected = tmp_path / "journal", golden.example_trace()
     golden.write_journal(tmp_path / "new")
     shutil.copy(tmp_path / "new", path)
@@ -88,7 +78,7 @@ def test_a_golden_journal_is_read_back_equal(tmp_path):
 
 
 def test_a_golden_card_and_golden_priors_are_read_back_equal():
-    """From the files that were written before."""
+    """They are read from the golden files."""
     card = (golden.HERE / "card.json").read_text()
     assert Card.from_json(card, "card.json") == golden.example_card()
     priors = json.loads((golden.HERE / "priors.json").read_text())
@@ -96,8 +86,8 @@ def test_a_golden_card_and_golden_priors_are_read_back_equal():
 
 
 @pytest.mark.parametrize("found", [1, 99, None])
-def test_cards_and_priors_of_other_versions_are_refused_by_both_numbers(found):
-    """What was found, and what this release reads."""
+def test_cards_and_priors_of_other_versions_are_refused_with_both_numbers(found):
+    """The error has the version found and the version supported."""
     card = json.loads(golden.example_card().to_json()) | {"redraft_card": found}
     with pytest.raises(StoreError, match=f"schema {found}, and this release reads schema {CARD_SCHEMA}"):
         Card.from_json(json.dumps(card), "card.json")

@@ -1,4 +1,4 @@
-"""No text stops a run: what cannot be read in time is unknown, and the event loop goes on meanwhile."""
+"""No text stops a run: a text that cannot be graded in time has no score, and the event loop keeps running."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from redraft.core.records import Candidate
 from redraft.errors import BadResponseError, GradingError, RedraftError
 from redraft.graders import as_grader
 from redraft.graders.judging.checklist import Checklist
-from redraft.graders.judging.listwise import Ranker
+from redraft.graders.judging.ranking import Ranker
 
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
 
@@ -29,13 +29,13 @@ def schema(**told):
     return f"json_schema:{json.dumps(told)}"
 
 
-def numbered(count):
+def trace_of_texts(count):
     return json.dumps([{"a": i} for i in range(count)])
 
 
 @pytest.fixture(autouse=True)
 def low_limit(monkeypatch):
-    """Half a second of computing instead of five, for which other programs may want the CPU as long as they like."""
+    """Set a computing limit of half a second instead of five, since other programs may use the CPU."""
     monkeypatch.setattr("redraft.compute.pool.CPU_SECONDS", 0.5)
     monkeypatch.setattr("redraft.compute.pool.WALL_PER_CPU_SECOND", 14.0)
 
@@ -46,8 +46,8 @@ KNOWN = {
     "carriage returns": (["no_duplicate_sentences", "sentences:3"], "a" + "\r" * 200_000 + "b", None),
     "boxed answers as JSON": (["json"], "x " + r"\boxed{1}" * 1100, None),
     "braces as JSON": (["json", "words:2-"], "{" * 90_000, None),
-    "unique items": ([schema(uniqueItems=True)], numbered(6000), None),
-    "unique items under all of it": ([schema(allOf=[{"uniqueItems": True}] * 2)], numbered(6000), None),
+    "unique items": ([schema(uniqueItems=True)], trace_of_texts(6000), None),
+    "unique items under all of it": ([schema(allOf=[{"uniqueItems": True}] * 2)], trace_of_texts(6000), None),
     "a chain of references": ([schema(**{"$defs": CHAIN, "$ref": "#/$defs/a0"})], "{}", None),
     "a tree of references": ([schema(**TREE)], '{"a":' * 60 + "1" + "}" * 60, None),
     "a slow pattern for every string": ([schema(items={"pattern": "(?:a+a+)+y"})], json.dumps(["a" * 4000 + "b"] * 40), None),
@@ -66,7 +66,7 @@ KNOWN = {
 
 
 async def longest_hold(work, clock):
-    """The most CPU time that went by between two turns of the event loop during the work: other programs have no part in it."""
+    """The most CPU time between two turns of the event loop during the work, without other programs."""
     most, latest, done = 0.0, clock(), False
 
     async def tick():
@@ -104,35 +104,35 @@ SHOWN = {
     "grader", [redraft.Judge(), Checklist(["Is it so?"]), Ranker(), "answered"], ids=["judge", "checklist", "ranker", "answered"]
 )
 @pytest.mark.parametrize(("prompt", "answer", "reference"), SHOWN.values(), ids=SHOWN)
-async def test_what_a_judge_is_shown_is_prepared_beside_the_loop(grader, prompt, answer, reference):
-    """A megabyte of a task or an answer is looked through, cut and enclosed without holding the event loop."""
+async def test_preparing_a_judges_prompt_does_not_block_the_event_loop(grader, prompt, answer, reference):
+    """A megabyte of a task or an answer is searched, cut and enclosed."""
     task, shown = redraft.Task(prompt, reference=reference), [Candidate(0, answer), Candidate(1, answer)]
 
-    class Judged:
+    class JudgeModel:
         repeat = 0
 
         async def complete(self, request):
             return Reply(json.dumps({"criteria": VERDICT, "done": False, "answers": []}))
 
-    async def graded(candidates):
+    async def grade_text(candidates):
         with contextlib.suppress(BadResponseError):
             if isinstance(grader, Ranker):
-                return await grader.compare(task, candidates, Judged())
-            return await as_grader(grader).grade(task, candidates[0], Judged())
+                return await grader.compare(task, candidates, JudgeModel())
+            return await as_grader(grader).grade(task, candidates[0], JudgeModel())
 
-    await graded([Candidate(0, "Solution:"), Candidate(1, "It.")])  # loads what is loaded late
-    assert min([await longest_hold(graded(shown), time.thread_time) for _ in range(2)]) < 0.05
+    await grade_text([Candidate(0, "Solution:"), Candidate(1, "It.")])  # imports what is imported lazily
+    assert min([await longest_hold(grade_text(shown), time.thread_time) for _ in range(2)]) < 0.05
 
 
 @pytest.mark.parametrize(("graders", "text", "reference"), KNOWN.values(), ids=KNOWN)
-async def test_a_hostile_text_is_graded_or_unknown_and_the_loop_goes_on(graders, text, reference):
-    """The run ends with a grade, or with the limit named; whatever takes long is not computed in this process."""
+async def test_a_hostile_text_has_a_grade_or_a_limit_error_without_blocking(graders, text, reference):
+    """The run ends with a grade or names the limit; slow computations are not in this process."""
     task = redraft.Task("Say it.", text, reference=reference, context=text if graders == ["citations"] else None)
     await redraft.refine(
         redraft.Task("Say it.", "It.", reference="It."), model=False, graders=["words:1-"]
-    )  # loads what is loaded late
+    )  # imports what is imported lazily
 
-    async def graded():
+    async def grade_text():
         try:
             result = await redraft.refine(task, model=False, graders=graders)
             assert result.score is not None
@@ -141,12 +141,12 @@ async def test_a_hostile_text_is_graded_or_unknown_and_the_loop_goes_on(graders,
             assert f"({len(text) + len(task.reference or '') + len(task.context or ''):,} characters)" in str(error)
 
     begun = time.process_time()
-    assert await longest_hold(graded(), time.process_time) < 1  # the bench measures it
+    assert await longest_hold(grade_text(), time.process_time) < 1  # the bench measures it
     assert time.process_time() - begun < 4
 
 
 async def test_the_row_of_a_hostile_text_fails_alone(tmp_path):
-    """In a batch, the reason stands in the row, and the other rows are graded."""
+    """The row has the reason, and the other rows are graded."""
     rows = [{"prompt": "Say it.", "response": text} for text in ('{"b": 1}', '{"a":' * 60 + "1" + "}" * 60, '{"b": 2}')]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     report = await redraft.batch(tmp_path / "rows.jsonl", output=tmp_path / "out.jsonl", model=False, graders=[schema(**TREE)])
@@ -156,8 +156,8 @@ async def test_the_row_of_a_hostile_text_fails_alone(tmp_path):
     assert "could not be checked within 0.5 s" in failed["error"]
 
 
-async def test_a_deadline_ends_what_computes(monkeypatch):
-    """The best so far, or the deadline's error, comes when it was asked for, and not at the limit of the computing."""
+async def test_a_deadline_ends_a_computation(monkeypatch):
+    """The best so far, or the deadline's error, comes at the deadline and not at the computing limit."""
     monkeypatch.setattr("redraft.compute.pool.CPU_SECONDS", 300.0)
     task = redraft.Task("Say it.", '{"a":' * 60 + "1" + "}" * 60)
     begun = time.monotonic()
@@ -166,10 +166,10 @@ async def test_a_deadline_ends_what_computes(monkeypatch):
     assert time.monotonic() - begun < 60
 
 
-async def test_requirements_of_your_own_stay_in_this_process():
-    """They are your code; what the editor repairs of a long text beside them, they must allow."""
+async def test_a_users_requirements_run_in_this_process():
+    """They are the user's code, and must accept the editor's repairs of a long text."""
 
-    class Mine:
+    class UserRequirement:
         spec, demand = "mine", "says the end"
 
         def check(self, text):
@@ -179,10 +179,10 @@ async def test_requirements_of_your_own_stay_in_this_process():
             return ()
 
     text = "It is so, and so. " * 3000 + "the end"
-    result = await redraft.refine(redraft.Task("Say it.", text), model=False, graders=["no_commas", Mine()])
+    result = await redraft.refine(redraft.Task("Say it.", text), model=False, graders=["no_commas", UserRequirement()])
     assert result.value == text.replace(",", "")
     text = "the end. " * 3000 + "the end"
-    result = await redraft.refine(redraft.Task("Say it.", text), model=False, graders=["ends_with:Bye", Mine()])
+    result = await redraft.refine(redraft.Task("Say it.", text), model=False, graders=["ends_with:Bye", UserRequirement()])
     assert result.value == text
 
 
@@ -194,8 +194,8 @@ def texts_drawn():
     return lambda: (draw.choice(list(ATOMS)), draw.choice(list(SHAPES)))
 
 
-def test_everything_grows_with_the_text_or_meets_the_limit(texts_drawn):
-    """A draw from the bench: four times the text takes no more than about four times the CPU time, or is unknown."""
+def test_cpu_time_is_linear_in_the_text_or_limited(texts_drawn):
+    """In a sample of the benchmark four times the text takes at most about four times the CPU time, or there is no score."""
     from hostile import cpu_seconds, operations
 
     from redraft.compute import run_sync

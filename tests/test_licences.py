@@ -1,6 +1,6 @@
-"""Redraft is under Apache-2.0, and so must be usable whatever it needs: no dependency is under a licence that asks for more.
+"""Redraft is under Apache-2.0, so no dependency may have a licence with more conditions.
 
-Allowed are permissive licences, and MPL-2.0, which asks for the source of its own files only. GPL, AGPL and LGPL are not.
+Allowed are permissive licences, and MPL-2.0, which covers only its own files. GPL, AGPL and LGPL are not.
 """
 
 import re
@@ -16,7 +16,7 @@ ALLOWED = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CNRI-Python", "HPND", "ISC", "MIT", "MIT-0",
     "MIT-CMU", "MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "Zlib",
 }  # fmt: skip
-SAID = {  # what stands in "License", and in classifiers, before there were expressions
+SAID = {  # values of "License" and of classifiers, from before licence expressions
     "3-Clause BSD License": "BSD-3-Clause",
     "BSD 2-Clause License": "BSD-2-Clause",
     "Apache 2": "Apache-2.0",
@@ -36,8 +36,8 @@ SAID = {  # what stands in "License", and in classifiers, before there were expr
     "The Unlicense (Unlicense)": "Unlicense",
     "new BSD": "BSD-3-Clause",
 }
-BY_HAND: dict[str, str] = {}  # the licence of a package whose metadata say nothing, and where it stands
-NOT_INSTALLED = {  # packages that no test uses, but for one that runs where they are: their licences as they publish them
+BY_HAND: dict[str, str] = {}  # the licence of a package whose metadata say nothing, and where it is stated
+NOT_INSTALLED = {  # packages that no test uses, but for one that runs where they are: with their published licences
     # of the extra `docs`, and of a guide
     "fastapi": "MIT",
     "mkdocs-llmstxt": "ISC",
@@ -57,25 +57,25 @@ NOT_INSTALLED = {  # packages that no test uses, but for one that runs where the
 }
 
 
-def normal(name):
+def canonical_name(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def wanted(lines, extras):
-    """The requirements among the lines that hold on this machine, with these extras of the package that has them."""
+def requirements_for(lines, extras):
+    """The requirements among the lines that apply on this machine, with these extras of the package."""
     for requirement in map(Requirement, lines):
         if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
             yield requirement
 
 
 def dependencies():
-    """The names of all that Redraft needs directly or through others, in all its extras, with who asked for it."""
+    """The names of all direct and indirect dependencies of Redraft, with all extras, and what requires them."""
     extras = PYPROJECT["optional-dependencies"]
-    waiting = [(r, "redraft") for lines in (PYPROJECT["dependencies"], *extras.values()) for r in wanted(lines, ())]
+    waiting = [(r, "redraft") for lines in (PYPROJECT["dependencies"], *extras.values()) for r in requirements_for(lines, ())]
     known = {}
     while waiting:
         requirement, asked_by = waiting.pop()
-        name = normal(requirement.name)
+        name = canonical_name(requirement.name)
         if name == "redraft" or (name in known and requirement.extras <= known[name][1]):
             continue
         known[name] = (known.get(name, (asked_by,))[0], requirement.extras | known.get(name, (0, set()))[1])
@@ -83,25 +83,25 @@ def dependencies():
             needed = distribution(name).requires or []
         except PackageNotFoundError:
             continue
-        waiting += [(each, name) for each in wanted(needed, known[name][1])]
+        waiting += [(each, name) for each in requirements_for(needed, known[name][1])]
     return {name: asked_by for name, (asked_by, _) in sorted(known.items())}
 
 
 def licences(name, metadata):
-    """What its metadata say that a package is under: expressions, in each place where there is one."""
+    """The licences in the metadata of a package: an expression from each field that has one."""
     if name in BY_HAND:
         return [BY_HAND[name]]
     if expression := metadata.get("License-Expression"):
         return [expression]
     classified = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier", []) if line.startswith("License")]
     title = metadata.get("License", "").strip().partition("\n")[0]
-    if 0 < len(title) <= 40:  # else it is a text without a title
+    if 0 < len(title) <= 40:  # otherwise it is a text without a title
         classified.append(title)
     return [SAID.get(licence, licence) for licence in classified if licence not in {"OSI Approved", "DFSG approved"}]
 
 
-def permissive(expression):
-    """Whether an SPDX expression can be met under allowed licences alone."""
+def is_permissive(expression):
+    """Whether allowed licences alone can satisfy an SPDX expression."""
     words = re.sub(r"\bWITH\s+\S+", "", expression, flags=re.IGNORECASE)
     words = re.sub(r"[^()\s]+", lambda m: m[0].lower() if m[0].upper() in {"AND", "OR"} else str(m[0] in ALLOWED), words)
     try:
@@ -111,7 +111,7 @@ def permissive(expression):
 
 
 def test_every_dependency_is_under_a_permissive_licence():
-    """By name, with who needs it and what it says of itself."""
+    """A failure names the package, what requires it and its licence."""
     bad, unseen = {}, set()
     found = dependencies()
     assert {"aiohttp", "datasets", "numpy", "orjson", "ray", "pydantic-core", "tqdm"} <= set(found)
@@ -121,11 +121,11 @@ def test_every_dependency_is_under_a_permissive_licence():
         except PackageNotFoundError:
             unseen.add(name)
             continue
-        if not said or not all(map(permissive, said)):
+        if not said or not all(map(is_permissive, said)):
             bad[name] = f"needed by {asked_by}, says {said}"
     assert bad == {}
-    assert unseen <= set(NOT_INSTALLED), "not installed here, so nobody looked at their licences"
-    assert all(map(permissive, NOT_INSTALLED.values()))
+    assert unseen <= set(NOT_INSTALLED), "not installed here, so their licences were not checked"
+    assert all(map(is_permissive, NOT_INSTALLED.values()))
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_every_dependency_is_under_a_permissive_licence():
         ("Summary: a package that says nothing", False),
     ],
 )
-def test_what_counts_as_permissive(tmp_path, monkeypatch, lines, good):
-    """A licence that asks for more is seen wherever it is declared; silence is no permission."""
+def test_licences_are_recognised_in_every_metadata_field(tmp_path, monkeypatch, lines, good):
+    """A missing licence is not permissive."""
     info = tmp_path / "sample-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.4\nName: sample\nVersion: 1.0\n{lines}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     said = licences("sample", distribution("sample").metadata)
-    assert (bool(said) and all(map(permissive, said))) == good
+    assert (bool(said) and all(map(is_permissive, said))) == good

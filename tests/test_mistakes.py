@@ -1,4 +1,4 @@
-"""A newcomer's mistakes in Python: each error is ours, and names the argument, its value and what is allowed."""
+"""A newcomer's mistakes in Python: each error is a RedraftError and names the argument, its value and what is allowed."""
 
 import asyncio
 import inspect
@@ -34,75 +34,78 @@ from redraft.validation.labelled import read_cases
 ROWS = [{"id": 1, "question": "Say it", "text": "It."}]
 
 
-def says(messages):
+def constant_model(messages):
     """A model."""
     return "An answer."
 
 
-def full(text):
+def constant_grader(text):
     """A grader."""
     return 1.0
 
 
-def asked(task="q", model=says, graders=full, judge=None, **settings):
+def refine_with(task="q", model=constant_model, graders=constant_grader, judge=None, **settings):
     return refine(task, model, graders, judge, **settings)
 
 
 def rows(**given):
-    return batch(**{"source": ROWS, "output": "out.jsonl", "model": says, "graders": full} | given)
+    return batch(**{"source": ROWS, "output": "out.jsonl", "model": constant_model, "graders": constant_grader} | given)
 
 
 CALLS = {
-    "a task that is a number": (lambda: asked(5), ["task", "a prompt or a list of messages", "got 5"]),
-    "an empty prompt": (lambda: asked("  "), ["task", "the prompt is empty"]),
-    "no messages": (lambda: asked([]), ["task", "at least one message"]),
-    "a message without a role": (lambda: asked([{"content": "a"}]), ["task", "message 1", '"role"', "{'content': 'a'}"]),
-    "texts for messages": (lambda: asked(["a", "b"]), ["task", "message 1", "'a'"]),
-    "one task for many": (lambda: refine_many("q", says, full), ["tasks", "a list", "'q'"]),
-    "a Task for many": (lambda: refine_many(Task("q"), says, full), ["tasks", "a list"]),
-    "a number for many": (lambda: refine_many(3, says, full), ["tasks", "a list", "3"]),
+    "a task that is a number": (lambda: refine_with(5), ["task", "a prompt or a list of messages", "got 5"]),
+    "an empty prompt": (lambda: refine_with("  "), ["task", "the prompt is empty"]),
+    "no messages": (lambda: refine_with([]), ["task", "at least one message"]),
+    "a message without a role": (lambda: refine_with([{"content": "a"}]), ["task", "message 1", '"role"', "{'content': 'a'}"]),
+    "texts for messages": (lambda: refine_with(["a", "b"]), ["task", "message 1", "'a'"]),
+    "one task for many": (lambda: refine_many("q", constant_model, constant_grader), ["tasks", "a list", "'q'"]),
+    "a Task for many": (lambda: refine_many(Task("q"), constant_model, constant_grader), ["tasks", "a list"]),
+    "a number for many": (lambda: refine_many(3, constant_model, constant_grader), ["tasks", "a list", "3"]),
     "a response that is none": (lambda: Task("q", 5), ["response", "text", "5"]),
     "a requirement for many": (lambda: Task("q", requirements="words:5"), ["requirements", "a list", "'words:5'"]),
     "a requirement that is a number": (lambda: Task("q", requirements=[5]), ["requirements", "[5]"]),
     "metadata as a list": (lambda: Task("q", metadata=[1]), ["metadata", "a mapping", "[1]"]),
-    "an unknown requirement": (lambda: asked(graders="wrods:5"), ["'wrods:5'", "did you mean 'words'", "redraft graders"]),
-    "an unknown grader": (lambda: asked(graders="helpfulnes"), ["'helpfulnes'", "did you mean 'helpfulness'", "redraft graders"]),
-    "a grader's class": (lambda: asked(graders=Judge), ["write Judge(...)", "not the class"]),
-    "a grader that is a number": (lambda: asked(graders=5), ["a grader is a name", "5"]),
-    "no graders": (lambda: asked(graders=[]), ["nothing to grade with", "`graders`"]),
-    "a model's class": (lambda: asked(model=ScriptedModel), ["model", "write ScriptedModel(...)"]),
-    "a model that is empty": (lambda: asked(model=""), ["model", "''", "openai:gpt-4o-mini"]),
-    "a model that is 0": (lambda: asked(model=0), ["model", "a name, a Model or a function", "0"]),
-    "a model that is refused": (lambda: asked(model=False), ["model=False", "`response`"]),
-    "a slash for a colon": (lambda: asked(model="ollama/llama3"), ["model", "did you mean 'ollama:llama3'"]),
-    "a judge with a typo": (lambda: asked(judge="opnai:x"), ["judge", "did you mean 'openai:x'"]),
-    "a judge's class": (lambda: asked(judge=ScriptedModel), ["judge", "write ScriptedModel(...)"]),
-    "a setting with a typo": (lambda: asked(max_iteration=3), ["'max_iteration'", "did you mean 'max_iterations'"]),
-    "a setting of another": (lambda: asked(temprature=0.5), ["'temprature'", "did you mean 'temperature'"]),
-    "a target in percent": (lambda: asked(target_score=90), ["target_score", "[0, 1]", "90"]),
-    "a target as text": (lambda: asked(target_score="0.9"), ["target_score", "[0, 1]", "'0.9'"]),
-    "iterations below 0": (lambda: asked(max_iterations=-1), ["max_iterations", ">= 0", "-1"]),
-    "half an iteration": (lambda: asked(max_iterations=1.5), ["max_iterations", "a whole number", "1.5"]),
-    "no patience": (lambda: asked(patience=0), ["patience", ">= 1", "0"]),
-    "a million drafts": (lambda: asked(drafts=10**6), ["drafts", "from 1 to 1,000", "1000000"]),
-    "a number without end": (lambda: asked(min_delta=10**400), ["min_delta", "a number >= 0"]),
-    "a number that cannot be printed": (lambda: asked(retries=-(10**5000)), ["retries", "a whole number >= 0", "<int>"]),
-    "a plan's class": (lambda: asked(plan=SelfRefine), ["plan", "write SelfRefine(...)"]),
-    "a budget as a number": (lambda: asked(budget=5), ["budget", "Budget(calls=10)", "5"]),
+    "an unknown requirement": (lambda: refine_with(graders="wrods:5"), ["'wrods:5'", "did you mean 'words'", "redraft graders"]),
+    "an unknown grader": (
+        lambda: refine_with(graders="helpfulnes"),
+        ["'helpfulnes'", "did you mean 'helpfulness'", "redraft graders"],
+    ),
+    "a grader's class": (lambda: refine_with(graders=Judge), ["write Judge(...)", "not the class"]),
+    "a grader that is a number": (lambda: refine_with(graders=5), ["a grader is a name", "5"]),
+    "no graders": (lambda: refine_with(graders=[]), ["nothing to grade with", "`graders`"]),
+    "a model's class": (lambda: refine_with(model=ScriptedModel), ["model", "write ScriptedModel(...)"]),
+    "a model that is empty": (lambda: refine_with(model=""), ["model", "''", "openai:gpt-4o-mini"]),
+    "a model that is 0": (lambda: refine_with(model=0), ["model", "a name, a Model or a function", "0"]),
+    "a model that is refused": (lambda: refine_with(model=False), ["model=False", "`response`"]),
+    "a slash for a colon": (lambda: refine_with(model="ollama/llama3"), ["model", "did you mean 'ollama:llama3'"]),
+    "a judge with a typo": (lambda: refine_with(judge="opnai:x"), ["judge", "did you mean 'openai:x'"]),
+    "a judge's class": (lambda: refine_with(judge=ScriptedModel), ["judge", "write ScriptedModel(...)"]),
+    "a setting with a typo": (lambda: refine_with(max_iteration=3), ["'max_iteration'", "did you mean 'max_iterations'"]),
+    "a setting of another": (lambda: refine_with(temprature=0.5), ["'temprature'", "did you mean 'temperature'"]),
+    "a target in percent": (lambda: refine_with(target_score=90), ["target_score", "[0, 1]", "90"]),
+    "a target as text": (lambda: refine_with(target_score="0.9"), ["target_score", "[0, 1]", "'0.9'"]),
+    "iterations below 0": (lambda: refine_with(max_iterations=-1), ["max_iterations", ">= 0", "-1"]),
+    "half an iteration": (lambda: refine_with(max_iterations=1.5), ["max_iterations", "a whole number", "1.5"]),
+    "no patience": (lambda: refine_with(patience=0), ["patience", ">= 1", "0"]),
+    "a million drafts": (lambda: refine_with(drafts=10**6), ["drafts", "from 1 to 1,000", "1000000"]),
+    "a number without end": (lambda: refine_with(min_delta=10**400), ["min_delta", "a number >= 0"]),
+    "a number that cannot be printed": (lambda: refine_with(retries=-(10**5000)), ["retries", "a whole number >= 0", "<int>"]),
+    "a plan's class": (lambda: refine_with(plan=SelfRefine), ["plan", "write SelfRefine(...)"]),
+    "a budget as a number": (lambda: refine_with(budget=5), ["budget", "Budget(calls=10)", "5"]),
     "a budget below 0": (lambda: Budget(usd=-1), ["budget: usd", ">= 0", "-1"]),
     "half a call": (lambda: Budget(calls=0.5), ["budget: calls", "a whole number", "0.5"]),
-    "one price for both": (lambda: asked(prices={"m": 0.15}), ["prices", "(0.1, 0.4)", "0.15 for 'm'"]),
-    "prices as a list": (lambda: asked(prices=[0.1, 0.4]), ["prices", "[0.1, 0.4]"]),
-    "a price as text": (lambda: asked(prices={"m": ("0.1", "0.4")}), ["prices", "('0.1', '0.4') for 'm'"]),
-    "no time": (lambda: asked(timeout=0), ["timeout", "> 0", "None"]),
-    "a deadline as text": (lambda: asked(deadline="1h"), ["deadline", "a number >= 0", "'1h'"]),
-    "a store as text": (lambda: asked(store="run.jsonl"), ["store", 'JsonlStore("run.jsonl")', "'run.jsonl'"]),
-    "a cache that is none": (lambda: asked(cache=True), ["cache", "a mutable mapping", "True"]),
-    "a unit that is none": (lambda: asked(cost_unit="dollars"), ["cost_unit", "usd", "'dollars'"]),
-    "priors that are none": (lambda: asked(priors="leanred"), ["priors", "'learned'", "'leanred'"]),
-    "trust that is none": (lambda: asked(require_validated=["warn"]), ["require_validated", "error", "['warn']"]),
-    "a weight below 0": (lambda: with_weight(full, -1), ["weight", "> 0", "-1"]),
-    "no repeats": (lambda: with_weight(full, 1, repeats=0), ["repeats", "from 1 to 1,000", "0"]),
+    "one price for both": (lambda: refine_with(prices={"m": 0.15}), ["prices", "(0.1, 0.4)", "0.15 for 'm'"]),
+    "prices as a list": (lambda: refine_with(prices=[0.1, 0.4]), ["prices", "[0.1, 0.4]"]),
+    "a price as text": (lambda: refine_with(prices={"m": ("0.1", "0.4")}), ["prices", "('0.1', '0.4') for 'm'"]),
+    "no time": (lambda: refine_with(timeout=0), ["timeout", "> 0", "None"]),
+    "a deadline as text": (lambda: refine_with(deadline="1h"), ["deadline", "a number >= 0", "'1h'"]),
+    "a store as text": (lambda: refine_with(store="run.jsonl"), ["store", 'JsonlStore("run.jsonl")', "'run.jsonl'"]),
+    "a cache that is none": (lambda: refine_with(cache=True), ["cache", "a mutable mapping", "True"]),
+    "a unit that is none": (lambda: refine_with(cost_unit="dollars"), ["cost_unit", "usd", "'dollars'"]),
+    "priors that are none": (lambda: refine_with(priors="leanred"), ["priors", "'learned'", "'leanred'"]),
+    "trust that is none": (lambda: refine_with(require_validated=["warn"]), ["require_validated", "error", "['warn']"]),
+    "a weight below 0": (lambda: with_weight(constant_grader, -1), ["weight", "> 0", "-1"]),
+    "no repeats": (lambda: with_weight(constant_grader, 1, repeats=0), ["repeats", "from 1 to 1,000", "0"]),
     "a judge's tokens": (lambda: Judge(max_tokens=0), ["'judge'", "max_tokens", ">= 1", "0"]),
     "a judge's temperature": (lambda: Judge(temperature="hot"), ["'judge'", "temperature", "'hot'"]),
     "a judge's model": (lambda: Judge(model=5), ["'judge'", "model", "5"]),
@@ -115,12 +118,15 @@ CALLS = {
     "a cascade's share": (lambda: graders.Cascade("words:5", "judge", reject_below=30), ["reject_below", "<= 1", "30"]),
     "a checklist's number": (lambda: graders.Checklist(n=100), ["n must", "from 1 to 40", "100"]),
     "a grader without a reference": (
-        lambda: asked(graders="numeric"),
+        lambda: refine_with(graders="numeric"),
         ["'numeric'", "reference", "Task(..., reference=...)"],
     ),
-    "a reference without a number": (lambda: asked(Task("q", reference="none"), graders="numeric"), ["'numeric'", "'none'"]),
-    "an option of a grader": (lambda: asked(graders="exact:caes=false"), ["'caes=false'", "did you mean case"]),
-    "a function of three": (lambda: asked(graders=lambda a, b, c: 1.0), ["(text), (text, task) or (text, model)", "(a, b, c)"]),
+    "a reference without a number": (lambda: refine_with(Task("q", reference="none"), graders="numeric"), ["'numeric'", "'none'"]),
+    "an option of a grader": (lambda: refine_with(graders="exact:caes=false"), ["'caes=false'", "did you mean case"]),
+    "a function of three": (
+        lambda: refine_with(graders=lambda a, b, c: 1.0),
+        ["(text), (text, task) or (text, model)", "(a, b, c)"],
+    ),
     "columns turned round": (lambda: rows(columns={"question": "prompt"}), ["columns", '{"prompt": "question"}', "reversed"]),
     "a column's typo": (lambda: rows(columns={"promt": "question"}), ["columns", "'promt'", "did you mean 'prompt'"]),
     "a column that is not there": (lambda: rows(columns={"prompt": "qestion"}), ["qestion", "'question'"]),
@@ -136,7 +142,7 @@ CALLS = {
 
 @pytest.mark.parametrize("mistake", CALLS)
 def test_a_mistake_is_named_with_its_value_and_what_is_allowed(mistake, tmp_path, monkeypatch):
-    """A ConfigError that says all three, in few words."""
+    """A short ConfigError has all three."""
     monkeypatch.chdir(tmp_path)
     call, words = CALLS[mistake]
     with pytest.raises(ConfigError) as caught:
@@ -147,7 +153,7 @@ def test_a_mistake_is_named_with_its_value_and_what_is_allowed(mistake, tmp_path
 
 
 def finish(made):
-    """What was made; of what is to be awaited, what comes of it."""
+    """Return a value; await or iterate one that needs it."""
     if inspect.isasyncgen(made):
 
         async def all_of():
@@ -158,30 +164,30 @@ def finish(made):
 
 
 def test_a_long_value_is_cut():
-    """A whole document is no part of a message; its length is."""
+    """The message has the length of a whole document instead of its text."""
     with pytest.raises(ConfigError) as caught:
         Task([{"role": "user", "text": "x" * 10_000}])
     assert len(str(caught.value)) < 400
     with pytest.raises(ConfigError, match=r"10,000 characters"):
-        finish(asked(priors="x" * 10_000))
+        finish(refine_with(priors="x" * 10_000))
 
 
-def test_a_value_that_cannot_be_shown():
-    """What fails to show itself is named by its kind."""
+def test_a_value_without_a_repr_is_named_by_its_type():
+    """Its `__repr__` raises."""
 
     class Odd:
         def __repr__(self):
             raise ValueError("no")
 
     with pytest.raises(ConfigError, match="budget must be a Budget.*<Odd>"):
-        finish(asked(budget=Odd()))
+        finish(refine_with(budget=Odd()))
 
 
 def test_a_name_is_suggested_whatever_its_case():
-    """And one of which only the beginning was given."""
+    """A name is also suggested for its beginning."""
     for typed, meant in {"Words:5": "'words'", "conc": "'conciseness'"}.items():
         with pytest.raises(ConfigError, match=f"^unknown .*did you mean .*{meant}"):
-            finish(asked(graders=typed))
+            finish(refine_with(graders=typed))
 
 
 NAMES = {
@@ -218,7 +224,7 @@ NAMES = {
 
 @pytest.mark.parametrize("typed", NAMES)
 def test_the_right_spelling_of_a_model_comes_first(typed):
-    """Before anything else is told."""
+    """The message begins with it."""
     with pytest.raises(ConfigError) as caught:
         connect(typed, env={})
     assert re.search(r"did you mean '([^']*)'", str(caught.value))[1] == NAMES[typed]
@@ -226,23 +232,23 @@ def test_the_right_spelling_of_a_model_comes_first(typed):
 
 
 @pytest.mark.parametrize("typed", ["foo:bar", "/some/where", "some-lab/some-model", "#tiny", "None"])
-def test_nothing_is_suggested_where_nothing_is_like_it(typed):
-    """No nonsense: what names are like is told instead."""
-    with pytest.raises(ConfigError, match="A name is such as openai:gpt-4o-mini, ollama:llama3.2") as caught:
+def test_no_unlike_name_is_suggested(typed):
+    """The message shows examples of names instead."""
+    with pytest.raises(ConfigError, match="Examples are openai:gpt-4o-mini, ollama:llama3.2") as caught:
         connect(typed, env={})
     assert "did you mean" not in str(caught.value)
 
 
 @pytest.mark.parametrize("typed", ["http://h:99999/v1#m", "http://h:80x/v1#m", "http://u:pa?55w@h:80/v1#m"])
-def test_a_port_that_is_none(typed):
-    """It is named, unless there is an @ in the address: then it may be a part of a password."""
+def test_an_invalid_port_is_named(typed):
+    """With an @ in the address it is not, since it may be a part of a password."""
     with pytest.raises(ConfigError, match="its port '(99999|80x)'" if "@" not in typed else "this one cannot be read"):
         connect(typed, env={})
 
 
-async def test_a_grader_that_computes_does_not_blame_the_judge(capfd, tmp_path, monkeypatch):
-    """The hint of the command line tells what it needs instead."""
-    from redraft.cli.errors import run_command
+async def test_a_failing_computed_grader_gives_no_hint_about_the_judge(capfd, tmp_path, monkeypatch):
+    """The hint of the command line says what the grader needs."""
+    from redraft.cli.errors import exit_code_of
 
     error = None
     try:
@@ -253,7 +259,7 @@ async def test_a_grader_that_computes_does_not_blame_the_judge(capfd, tmp_path, 
     def fail():
         raise error
 
-    assert run_command(fail) == 1
+    assert exit_code_of(fail) == 1
     said = capfd.readouterr().err
     assert "--judge" not in said and "`redraft graders json_fields` shows what it needs" in said
 
@@ -262,7 +268,7 @@ async def test_a_grader_that_computes_does_not_blame_the_judge(capfd, tmp_path, 
 
 
 class Thing:
-    """An object of nobody's."""
+    """An object of no known type."""
 
 
 BAD = {
@@ -286,10 +292,10 @@ BAD = {
     "an object": Thing(),
     "a class": Thing,
 }
-NEEDED = {  # what a callable must be given, and is
+NEEDED = {  # the required arguments of a callable
     "task": lambda: "q",
     "tasks": lambda: ["q"],
-    "model": lambda: says,
+    "model": lambda: constant_model,
     "messages": lambda: "q",
     "graders": lambda: "words:5",
     "source": lambda: [{"id": 1, "prompt": "q"}],
@@ -303,8 +309,8 @@ NEEDED = {  # what a callable must be given, and is
     "weights": lambda: [("words:5", 1)],
     "jurors": lambda: ["judge"],
     "comparers": lambda: ["ranker"],
-    "function": lambda: full,
-    "fn": lambda: says,
+    "function": lambda: constant_grader,
+    "fn": lambda: constant_model,
     "requirement": lambda: parse("words:5"),
     "criteria": lambda: (graders.Criterion("a", "b"),),
     "name": lambda: "exact",
@@ -325,7 +331,7 @@ NEEDED = {  # what a callable must be given, and is
     "spec": lambda: "words:5",
 }
 RECORDS = {"Candidate", "Comparison", "CriterionScore", "Failure", "Feedback", "Outcome", "Usage"}  # raise ValueError, as they say
-THEIRS = {"on_record", "on_step", "on_progress", "say"}  # a class may be called, too: what it raises is its own
+THEIRS = {"on_record", "on_step", "on_progress", "say"}  # a class may be called, too, and may raise its own exceptions
 SKIPPED = {("batch", "source", "a text")}  # the name of a data set, which would be looked up
 
 
@@ -337,11 +343,11 @@ def signature(function, more=()):
 
 
 def callables():
-    """Each by its name: the function, what it must be given, all that it may be."""
+    """The public callables by name: the function, its required arguments, and all its parameters."""
     settings = list(Settings.__annotations__)
     only_batch = [name for name in BatchSettings.__annotations__ if name not in settings]
     for name in redraft.__all__:
-        if name in {"refine_sync", "batch_sync", "StopReason"}:  # doors to others; an enumeration
+        if name in {"refine_sync", "batch_sync", "StopReason"}:  # thin wrappers; an enumeration
             continue
         more = {"refine": settings, "batch": only_batch}.get(name, ())
         yield name, getattr(redraft, name), *signature(getattr(redraft, name), more)
@@ -359,15 +365,15 @@ FILES = count()
 
 
 @pytest.mark.parametrize("which", EVERY)
-def test_whatever_is_handed_over_the_error_is_ours(which, tmp_path, monkeypatch):
-    """A typed error or success: never an AttributeError, TypeError or KeyError from inside."""
+def test_any_argument_gives_success_or_a_redraft_error(which, tmp_path, monkeypatch):
+    """No AttributeError, TypeError or KeyError comes from inside."""
     name, function, needed, parameter = EVERY[which]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "labelled.csv").write_text("question,answer,score\na,4,5\nb,7,1\n")
     allowed = (RedraftError, ValueError) if name in RECORDS else RedraftError
     base = {one: NEEDED[one]() for one in needed}
     if name in {"refine", "refine_many", "stream", "batch"}:
-        base |= {"model": says, "graders": full}
+        base |= {"model": constant_model, "graders": constant_grader}
     if name == "graders.RankingJury":
         base["comparers"] = ["ranker"]
     wrong = []
@@ -385,7 +391,7 @@ def test_whatever_is_handed_over_the_error_is_ours(which, tmp_path, monkeypatch)
     assert wrong == []
 
 
-def test_must_takes_what_a_grader_is():
-    """And says so of what is none, when it is seated."""
+def test_must_takes_every_kind_of_grader():
+    """Anything else is an error when work begins."""
     with pytest.raises(ConfigError, match="a grader is a name"):
-        finish(asked(graders=must(5)))
+        finish(refine_with(graders=must(5)))

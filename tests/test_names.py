@@ -27,8 +27,8 @@ ADJECTIVES = set(
     "refused resumable shared skipped trusted truncated unknown unsupported".split()
 )
 METAPHORS = set(
-    "album bill cast crew desk desks door duel duels errand errands exhibit exhibits hire juror jurors ladder lesson lessons "
-    "market markets pupil pupils purse purses rung rungs school schooling seat seated seats shelf shelves story waved waves wave".split()
+    "afar album belief bill cast crew desk desks door duel duels errand errands exhibit exhibits hire juror jurors ladder kin lesson lessons "
+    "market markets pupil pupils purse purses rung rungs school schooling seat seated seats shelf shelves story toll tolls twin twins waved waves wave".split()
 )
 METAPHORS_ALONE = set("apart alike hand hands lane lanes lead leads line lines look looks lowered stage stages tab tabs".split())
 EXCEPTIONS = {
@@ -55,7 +55,7 @@ def is_participle(word):
 
 
 def fault_of(name, *, is_property=False):
-    """What is wrong with a name; "" where nothing is."""
+    """Return what is wrong with a name, or ""."""
     if name.startswith("__") or name in EXCEPTIONS:
         return ""
     words = words_of(name)

@@ -1,4 +1,4 @@
-"""Settings that cannot be are refused before anything is asked."""
+"""Invalid settings are refused before any call."""
 
 import pytest
 
@@ -22,8 +22,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
-async def test_what_cannot_be_used_is_refused_by_name(name, value):
-    """The argument and its value are named; no call is made."""
+async def test_invalid_settings_are_refused_by_name(name, value):
+    """The error has the argument and its value; no call is made."""
     model = ScriptedModel(["a"])
     with pytest.raises(ConfigError, match=f"^{name} must .*, got ") as caught:
         await refine("q", model, lambda _: 0.5, **{name: value})
@@ -32,14 +32,14 @@ async def test_what_cannot_be_used_is_refused_by_name(name, value):
 
 
 def test_a_budget_of_tokens_is_a_whole_number():
-    """Half a token is refused as that, and half a dollar is none of it."""
+    """Half a token is refused, half a dollar is not."""
     with pytest.raises(ConfigError, match=r"budget: tokens must be a whole number >= 0 or None, got 1\.5"):
         Budget(tokens=1.5)
     assert Budget(usd=0.5).limits == {"usd": 0.5}
 
 
 async def test_a_summary_names_the_musts_that_are_still_broken():
-    """A high score of an answer that breaks a demand does not stand alone."""
+    """The summary does not show a high score alone where an answer breaks a must."""
     from redraft import must
 
     result = await refine("q", ScriptedModel(["one", "two"]), [lambda _: 0.95, must("words:3")], max_iterations=1)
@@ -49,7 +49,7 @@ async def test_a_summary_names_the_musts_that_are_still_broken():
 
 
 def test_a_batch_without_a_model_says_what_rows_lack(tmp_path):
-    """Whoever says that there is no model is not told that one was looked for, but which column could hold the responses."""
+    """With model=None the error does not say that a model was looked for, but which column could have the responses."""
     from redraft import batch_sync
 
     rows = [{"id": 1, "question": "a", "text": "b"}]

@@ -1,4 +1,4 @@
-"""What a result says of itself, in one line, in notebooks, and as JSON."""
+"""A result in one line, in notebooks, and as JSON."""
 
 import json
 from dataclasses import asdict, replace
@@ -9,7 +9,8 @@ from redraft import Budget, Judge, Result, ScriptedModel, must, refine, refine_m
 from redraft.cli.progress import candidate_rows, describe_comparison, summary_line
 from redraft.plans.adaptive import Adaptive
 from redraft.quality.priors import Priors
-from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason, Task
+from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason
+from redraft.core.task import Task
 from redraft.usage import Usage
 from redraft.core.steps import Stop
 from redraft.core.trace import PanelGrader, Trace
@@ -20,10 +21,10 @@ from redraft.runs.row_result import row_result
 RUBRIC = {"truth": "It is true."}
 
 
-def result(*scores, best=0, end=None, seat=PanelGrader("judge")):
-    """A result of answers with these scores, each refined from the first."""
+def result(*scripted_grader, best=0, end=None, seat=PanelGrader("judge")):
+    """A result whose answers have these scores, each refined from the first."""
     records = []
-    for id, score in enumerate(scores):
+    for id, score in enumerate(scripted_grader):
         records.append(Candidate(id, f"text {id}", 0 if id else None, role="refine" if id else "generate", usage=Usage(1, 10, 5)))
         records.append(Feedback(score, candidate=id, grader=seat.name))
     end = end or Outcome(best, StopReason.GAIN, "nothing more is worth it", 0.71, (0.58, 0.84), ((0, 0.6), (1, 0.71)))
@@ -31,16 +32,16 @@ def result(*scores, best=0, end=None, seat=PanelGrader("judge")):
 
 
 def test_a_first_answer_that_was_kept_has_gained_nothing():
-    """Where the others scored less, the difference is not said to be a gain."""
+    """Where the others scored less, the difference is no gain."""
     assert "a difference of -0.10 may be a loss or the graders'" in result(0.7, 0.6, best=0).summary()
 
 
-def test_what_is_believed_stands_beside_what_was_observed():
-    """The score with its interval, the observed ones, why it stopped in words, and what there is to say of that."""
+def test_the_summary_shows_estimates_beside_observed_scores():
+    """It has the score with its interval, the observed scores, and the reason for stopping in words."""
     told = result(0.7, 0.8, best=1)
     assert told.summary() == (
-        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 -> 0.80, believed 0.60 -> 0.71) · stopped: gain (nothing more is worth it) · too few repeats: "
-        f"a difference of +0.10 may be a gain or the graders' estimated noise ({Priors().noise_sd:.2f} a look): "
+        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 -> 0.80, estimated 0.60 -> 0.71) · stopped: gain (nothing more is worth it) · too few repeats: "
+        f"a difference of +0.10 may be a gain or the graders' estimated noise ({Priors().noise_sd:.2f} per grade): "
         "too few repeats; about 12 at each answer would show a gain of 0.1 · calls 2 · tokens 30 · cost 0 USD"
     )
     assert repr(told) == "Result(score=0.71 [0.58, 0.84], stop='gain', value='text 1')"
@@ -48,12 +49,12 @@ def test_what_is_believed_stands_beside_what_was_observed():
     assert "score 0.71 [0.58, 0.84]" in told._repr_html_()
     assert [score for _, score, _ in candidate_rows(told.trace)] == ["0.70, estimated 0.60", "0.80, estimated 0.71"]
     assert summary_line(told).startswith(
-        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 → 0.80, believed 0.60 → 0.71) · stopped: gain (nothing"
+        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 → 0.80, estimated 0.60 → 0.71) · stopped: gain (nothing"
     )
 
 
 def test_graders_that_compute_leave_no_interval():
-    """Also where a plan went by belief: what is left of it is dirt of the arithmetic; of a judge's, two digits count."""
+    """This holds for the adaptive plan, too: rounding errors give no interval; a judge's noise gives one with two digits."""
     end = Outcome(0, StopReason.GAIN, "", 0.5, (0.49999804, 0.5000019), ((0, 0.5),))
     for seat, expected in ((PanelGrader("words", model_free=True), None), (PanelGrader("judge"), (0.5, 0.5))):
         told = result(0.5, end=end, seat=seat)
@@ -62,8 +63,8 @@ def test_graders_that_compute_leave_no_interval():
         assert (columns["score_low"], columns["score_high"]) == (expected or (None, None))
 
 
-async def test_a_target_that_graders_said_is_reached_and_nobody_believes():
-    """A judge that always says the most: why the work ended short of the target stands in the summary."""
+async def test_the_summary_explains_an_observed_target_that_the_estimate_misses():
+    """A judge that always gives the highest score does not end the work at the target."""
 
     async def judge(messages):
         said = {"evidence": "e", "change": "c", "score": 5}
@@ -76,8 +77,8 @@ async def test_a_target_that_graders_said_is_reached_and_nobody_believes():
 
 
 @pytest.mark.parametrize(("reason", "suffix"), [("patience", True), ("target", True), ("gain", False), ("done", False)])
-def test_the_words_of_an_end_say_where_it_goes_by_belief(reason, suffix):
-    """What brought no gain may have been graded higher; of computing graders there is no such thing to say."""
+def test_the_reason_for_stopping_mentions_estimates_where_they_differ(reason, suffix):
+    """A refinement without gain may have a higher observed score, except with computed graders."""
     trace = result(0.5).trace
     end = Stop(0, StopReason(reason), "so it is", 0.5)
     assert Adaptive().with_note(trace, end).note == "so it is" + ", by the estimates" * suffix
@@ -93,13 +94,13 @@ def test_the_words_of_an_end_say_where_it_goes_by_belief(reason, suffix):
         (Comparison((1, 0), grader="j", votes=(Comparison((1, 0)), Comparison((0, 1)))), "j cannot tell which of 0 and 1 is best"),
     ],
 )
-def test_what_came_of_a_comparison_is_said(told, said):
-    """Who is first, or that nobody is."""
+def test_the_summary_has_the_verdict_of_a_comparison(told, said):
+    """It names the winner or says that it was undecided."""
     assert describe_comparison(told) == said
 
 
-def test_what_is_certain_is_told_as_ever():
-    """Graders that compute leave no doubt: one score, and the reason."""
+def test_the_summary_of_computed_graders_has_no_estimate():
+    """They have one certain score, and the reason for stopping."""
     seat = PanelGrader("words", model_free=True)
     told = result(0.5, 0.4, 0.4, end=Outcome(0, StopReason.PATIENCE, "2 in a row"), seat=seat)
     assert told.summary() == "score 0.50 (0.50 -> 0.40 -> 0.40) · stopped: patience · calls 3 · tokens 45 · cost 0 USD"
@@ -107,8 +108,8 @@ def test_what_is_certain_is_told_as_ever():
     assert told.diagnosis.kind == "regression"
 
 
-async def test_the_diagnosis_goes_by_the_noise_that_the_plan_went_by():
-    """Scores that are apart for a judge known to be steady are no noise; with what is shipped they may be."""
+async def test_the_diagnosis_uses_the_noise_of_the_plans_priors():
+    """Scores that differ for a steady judge may be noise with the shipped priors."""
 
     def judging():
         marks = iter([2, 3, 2, 3])
@@ -127,7 +128,7 @@ async def test_the_diagnosis_goes_by_the_noise_that_the_plan_went_by():
 
 @pytest.mark.parametrize("end", [None, Outcome(0, StopReason.BUDGET, "used up")])
 def test_the_diagnosis_is_in_the_metadata(end):
-    """As plain data: a kind and words, or nothing."""
+    """It is plain data: a kind and words, or nothing."""
     told = result(0.7, 0.8, end=end)
     found = told.metadata["diagnosis"]
     assert (found and found["kind"]) == (None if end else "too few repeats")
@@ -137,8 +138,8 @@ def test_the_diagnosis_is_in_the_metadata(end):
     assert data["score_interval"] == (None if end else [0.58, 0.84])
 
 
-def test_a_hostile_check_drives_no_terminal():
-    """What a grader is called is somebody's text."""
+def test_control_sequences_in_a_graders_name_have_no_effect():
+    """A grader's name may be foreign text."""
     seat = PanelGrader("\x1b[31m<b>check</b>", must=True, model_free=True)
     told = result(0.0, 0.0, 0.0, end=Outcome(0, StopReason.GAIN, "", 0.0, (0.0, 0.1), ((0, 0.0),)), seat=seat)
     assert told.diagnosis.kind == "bad check"
@@ -146,8 +147,8 @@ def test_a_hostile_check_drives_no_terminal():
     assert "<b>" not in told._repr_html_()
 
 
-async def test_a_refinement_says_what_became_of_it():
-    """What is believed of a lucky grade is less than the grade."""
+async def test_a_refinement_reports_the_estimated_change():
+    """The estimate for a lucky grade is lower than the grade."""
 
     async def judge(messages):
         said = {"evidence": "e", "change": "c", "score": 5}
@@ -161,14 +162,14 @@ async def test_a_refinement_says_what_became_of_it():
     assert "reached" not in told.summary()
 
 
-def scores(*given):
-    """A grader that gives these, one after the other."""
+def scripted_grader(*given):
+    """A grader that gives these scores, one after the other."""
     left = iter(given)
     return lambda text: next(left)
 
 
-def failing(*answers):
-    """A model that gives these, and then fails for good."""
+def failing_model(*answers):
+    """A model that gives these answers and then fails."""
     left = iter(answers)
 
     async def complete(messages):
@@ -181,15 +182,15 @@ def failing(*answers):
 
 TEXTS = [f"text {n}" for n in range(9)]
 ENDS = {  # the stop reason, or a name for another end
-    "target": (TEXTS, scores(0.95), {}),
+    "target": (TEXTS, scripted_grader(0.95), {}),
     "done": (TEXTS, lambda text: Feedback(0.5, "why", ("more",), True), {}),
     "patience": (TEXTS, lambda text: 0.5, {}),
-    "max_iterations": (TEXTS, scores(0.1, 0.2, 0.3, 0.4), {}),
-    "budget": (TEXTS, scores(0.1, 0.2, 0.3), {"budget": Budget(calls=2)}),
-    "deadline": (TEXTS, scores(0.1), {"deadline": 0.0}),
+    "max_iterations": (TEXTS, scripted_grader(0.1, 0.2, 0.3, 0.4), {}),
+    "budget": (TEXTS, scripted_grader(0.1, 0.2, 0.3), {"budget": Budget(calls=2)}),
+    "deadline": (TEXTS, scripted_grader(0.1), {"deadline": 0.0}),
     "gain": (TEXTS, Judge(RUBRIC), {"min_expected_gain": 0.5}),
-    "failed": (failing("a"), scores(0.1), {}),
-    "failed at once": (failing(), scores(0.1), {}),
+    "failed": (failing_model("a"), scripted_grader(0.1), {}),
+    "failed at once": (failing_model(), scripted_grader(0.1), {}),
     "ungraded": (TEXTS, lambda text: 1 / 0, {}),
     "unknown": (TEXTS, lambda text: None, {}),
     "broken for good": (TEXTS, [must("words:5-9"), lambda text: 0.5], {"patience": 1}),
@@ -209,7 +210,7 @@ FAILED = {"deadline", "failed at once", "ungraded", "unknown"}
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_a_result_is_plain_data(end):
-    """However the work ended: `json.dumps` takes it, nothing of it changes on the way, and the trace can be read again."""
+    """However the work ended, `json.dumps` takes it unchanged, and the trace can be read again."""
     texts, graders, given = ENDS[end]
     model = ScriptedModel(texts) if isinstance(texts, list) else texts
     said = json.dumps({"criteria": {"truth": {"evidence": "", "change": "c", "score": 3}}, "winner": "first", "done": False})
@@ -233,14 +234,14 @@ async def test_a_result_is_plain_data(end):
     assert bool(result.error) == (end in FAILED)
 
 
-async def test_the_error_of_a_result_says_what_the_server_said():
-    """In a row of many, as plain data."""
-    [result] = await refine_many(["q"], failing(), lambda text: 0.5, retries=0)
+async def test_the_error_of_a_result_has_the_servers_message():
+    """It is plain data in one row of many."""
+    [result] = await refine_many(["q"], failing_model(), lambda text: 0.5, retries=0)
     told = {"error": "AuthenticationError", "message": "key gone", "status": 401, "retry_after": None, "retryable": False}
     assert result.to_dict()["error"] == told
 
 
-def test_what_nobody_worked_on_is_plain_data():
-    """No text, no score, no end."""
+def test_a_result_without_any_work_is_plain_data():
+    """It has no text, no score and no reason for stopping."""
     data = json.loads(json.dumps(Result(Trace(Task("q"))).to_dict(trace=True)))
     assert (data["value"], data["score"], data["stop"], data["usage"]["calls"]) == ("", None, "cancelled", 0)

@@ -1,4 +1,4 @@
-"""The exact behaviour of `refine`, row by row, with a scripted model and graders that compute."""
+"""The exact behaviour of `refine`, row by row, with a scripted model and computed graders."""
 
 import asyncio
 import json
@@ -50,14 +50,14 @@ def by_table(**scores):
 def by_rule(score):
     """A grader that gives every text the same score and the same action."""
 
-    def same(text):
+    def constant_grader(text):
         return Feedback(score, actions=["be better"])
 
-    return same
+    return constant_grader
 
 
 def verdict(score, change="say more", done=False):
-    """A judge's answer in the form it is asked for."""
+    """A judge's answer in the requested form."""
     return json.dumps({"criteria": {"truth": {"evidence": "e", "change": change, "score": score}}, "done": done})
 
 
@@ -69,62 +69,62 @@ async def run(answers, grader, **settings):
 # ---- the loop
 
 
-async def test_the_target_is_looked_at_first_also_on_the_first_draft():
-    """A first draft at the target ends the work with one call."""
+async def test_a_first_draft_at_the_target_ends_the_work():
+    """It takes one call."""
     result, model = await run(["a"], by_table(a=0.9))
     assert (result.value, result.score, result.stop, model.calls) == ("a", 0.9, "target", 1)
     assert result.metadata["iterations"] == 0
     assert result.metadata["converged"] is True
 
 
-async def test_a_target_reached_but_for_the_last_bits_is_reached():
+async def test_a_target_missed_by_rounding_is_reached():
     """The mean of 0.85 and 0.95 is 0.9, whatever binary fractions make of it."""
     result, _ = await run(["a", "b"], [by_table(a=0.85, b=1.0), by_table(a=0.95, b=1.0)])
     assert (result.value, result.stop) == ("a", "target")
 
 
 async def test_iterations_are_refinements():
-    """The first draft is none: two refinements make two iterations and three scores."""
+    """The first draft is no iteration: two refinements make two iterations and three scores."""
     result, model = await run(["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.95))
     assert result.metadata["iterations"] == 2
     assert result.metadata["score_history"] == [0.1, 0.3, 0.95]
     assert model.calls == 3
 
 
-async def test_no_iterations_draft_and_grade_only():
-    """max_iterations=0 leaves the draft as it is, editor included."""
+async def test_zero_iterations_draft_and_grade_only():
+    """max_iterations=0 does not change the draft, nor does the editor."""
     result, model = await run(["a, b"], "no_commas", max_iterations=0)
     assert (result.value, result.score, result.stop, model.calls) == ("a, b", 0.0, "max_iterations", 1)
     assert result.metadata["converged"] is False
 
 
 async def test_a_given_response_is_candidate_zero_and_not_generated_again():
-    """It is graded as it stands, and kept when nothing beats it."""
+    """It is graded unchanged, and returned when no other is better."""
     model = ScriptedModel(["worse"])
     result = await refine(Task("q", "given"), model, by_table(given=0.5, worse=0.1), patience=1)
     assert (result.value, result.trace.candidates[0].by, model.calls) == ("given", "given", 1)
 
 
-async def test_done_needs_all_who_say_anything():
-    """One grader that wants more keeps the loop going; one that says nothing does not."""
+async def test_done_needs_all_graders_that_answer():
+    """One grader that wants more continues the loop; one without feedback does not."""
 
-    def content(text):
+    def satisfied_grader(text):
         return Feedback(0.5, done=True)
 
-    def silent(text):
+    def silent_grader(text):
         return 0.5
 
     def wants_more(text):
         return Feedback(0.5, done=False)
 
-    result, model = await run(["a", "b"], [content, silent])
+    result, model = await run(["a", "b"], [satisfied_grader, silent_grader])
     assert (result.stop, model.calls) == ("done", 1)
-    result, model = await run(["a", "b"], [content, wants_more], max_iterations=1)
+    result, model = await run(["a", "b"], [satisfied_grader, wants_more], max_iterations=1)
     assert (result.stop, model.calls) == ("max_iterations", 2)
 
 
-async def test_patience_counts_refinements_that_did_not_lift_the_best():
-    """An oscillating score goes stale too."""
+async def test_patience_counts_refinements_without_improvement():
+    """An oscillating score goes stale, too."""
     scores = by_table(a=0.5, b=0.2, c=0.5, d=0.9)
     result, model = await run(["a", "b", "c", "d"], scores, max_iterations=9)
     assert (result.stop, result.value, model.calls) == ("patience", "a", 3)
@@ -132,7 +132,7 @@ async def test_patience_counts_refinements_that_did_not_lift_the_best():
 
 
 async def test_a_lift_of_exactly_min_delta_is_stale():
-    """Within 1e-9, so that 0.1 + 0.2 does not decide."""
+    """The comparison allows 1e-9, so that 0.1 + 0.2 does not decide."""
     result, _ = await run(["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.8), patience=1, min_delta=0.2)
     assert (result.stop, result.value) == ("patience", "b")
     result, _ = await run(["a", "b", "c"], by_table(a=0.1, b=0.31, c=0.95), patience=1, min_delta=0.2)
@@ -140,7 +140,7 @@ async def test_a_lift_of_exactly_min_delta_is_stale():
 
 
 async def test_the_same_text_again_is_not_graded_and_counts_as_stale():
-    """A model that returns its parent costs no grade."""
+    """A model that returns the parent's text costs no grade."""
     seen = []
 
     def grader(text):
@@ -152,26 +152,26 @@ async def test_the_same_text_again_is_not_graded_and_counts_as_stale():
 
 
 async def test_the_last_candidate_is_graded_and_the_best_returned():
-    """A later one that regressed is never returned; the earliest of equals is."""
+    """A later answer with a lower score is never returned; the earliest of equals is."""
     result, _ = await run(["a", "b", "c"], by_table(a=0.4, b=0.6, c=0.6), max_iterations=2)
     assert (result.value, result.metadata["score_history"]) == ("b", [0.4, 0.6, 0.6])
 
 
 async def test_the_parent_is_the_best_so_far():
-    """After a regression the next refinement starts from the best, not from the last."""
+    """After a lower score the next refinement starts from the best, not from the last."""
     result, _ = await run(["a", "b", "c", "d"], by_table(a=0.4, b=0.6, c=0.1, d=0.2), max_iterations=3, patience=9)
     assert [c.parent for c in result.trace.candidates] == [None, 0, 1, 1]
 
 
 async def test_a_must_comes_before_the_score():
-    """A broken must loses whatever the mean, and is no target reached."""
+    """A broken must loses whatever the mean, and reaches no target."""
     graders = [with_weight(by_table(a=1.0, b=0.1), 99), must(by_table(a=0.0, b=1.0))]
     result, _ = await run(["a", "b"], graders, max_iterations=1)
     assert (result.value, result.stop, result.metadata["broken"]) == ("b", "max_iterations", [])
 
 
 async def test_a_must_is_no_part_of_the_mean():
-    """Kept demands do not lift a poor score over the target; where there are only musts, their mean is the score."""
+    """Kept musts do not raise a poor score to the target; with musts alone their mean is the score."""
     easy = [must("words:1-"), must("words:-9")]
     result, model = await run(["a", "b"], [*easy, by_table(a=0.2, b=0.4)], max_iterations=1)
     assert (result.score, model.calls, result.metadata["score_history"]) == (0.4, 2, [0.2, 0.4])
@@ -179,24 +179,24 @@ async def test_a_must_is_no_part_of_the_mean():
     assert result.score == 0.5
 
 
-async def test_more_musts_kept_are_progress():
-    """An answer that keeps one more loses to none that keeps fewer, and resets patience."""
+async def test_meeting_more_hard_constraints_is_progress():
+    """An answer that keeps one more precedes those that keep fewer, and resets patience."""
     scores = [must(by_table(a=0.0, b=1.0, c=0.0)), must(by_table(a=0.0, b=0.0, c=0.0)), by_table(a=0.5, b=0.4, c=0.6)]
     result, _ = await run(["a", "b", "c"], scores, max_iterations=2, patience=2)
     assert (result.value, result.stop) == ("b", "max_iterations")
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n", [{"role": "user", "content": " "}]])
-async def test_an_empty_prompt_is_not_paid_for(prompt):
-    """It is refused before anything is asked."""
+async def test_an_empty_prompt_is_refused_before_any_call(prompt):
+    """The error is a ConfigError."""
     model = ScriptedModel(["a"])
     with pytest.raises(ConfigError, match="empty"):
         await refine(prompt, model, by_table(a=1.0))
     assert model.calls == 0
 
 
-async def test_a_summary_says_why_work_was_cut_short():
-    """Failed, out of money or time: the reason stands beside the word; and so does an answer that was cut off."""
+async def test_a_summary_says_why_work_was_interrupted():
+    """For a failure, an exhausted budget or deadline the reason follows the word; a truncated answer is named, too."""
     from redraft.protocols import Reply
 
     result, _ = await run([Reply("a", finish_reason="length"), AuthenticationError("key gone")], by_table(a=0.4))
@@ -213,7 +213,7 @@ async def test_the_budget_ends_the_loop_with_the_best_so_far():
 
 
 async def test_a_budget_that_allows_nothing_raises_before_the_call():
-    """With nothing graded there is no result; the usage is there."""
+    """Without a grade there is no result, and the error has the usage."""
     model = ScriptedModel(["a"])
     with pytest.raises(BudgetExhaustedError) as caught:
         await refine("q", model, by_table(a=1.0), budget=Budget(calls=0))
@@ -229,7 +229,7 @@ async def test_a_strict_budget_raises_and_carries_the_best():
 
 
 async def test_the_deadline_ends_the_loop_with_the_best_so_far():
-    """A model that hangs is cut off when the time is over."""
+    """A hanging model is cancelled when the time is over."""
 
     async def model(messages):
         if len(messages) > 1:
@@ -242,7 +242,7 @@ async def test_the_deadline_ends_the_loop_with_the_best_so_far():
 
 
 async def test_a_deadline_with_nothing_graded_raises():
-    """There is nothing to give back but the usage."""
+    """The error has only the usage."""
 
     async def model(messages):
         await asyncio.Event().wait()
@@ -252,28 +252,28 @@ async def test_a_deadline_with_nothing_graded_raises():
     assert caught.value.limit == "deadline"
 
 
-async def test_a_model_that_fails_later_leaves_the_best_so_far():
-    """The loop ends as failed, the draft is returned, and what went wrong is said."""
+async def test_a_model_that_fails_later_ends_with_the_best_so_far():
+    """The loop ends as failed with the draft and the error."""
     result, _ = await run(["a", AuthenticationError("key gone")], by_table(a=0.4))
     assert (result.value, result.stop) == ("a", "failed")
     assert "key gone" in result.metadata["note"]
 
 
-async def test_a_model_that_fails_at_once_raises_what_it_said():
-    """With no answer at all the model's own error comes up."""
+async def test_a_model_that_fails_at_once_raises_its_error():
+    """Without any answer the model's own error is raised."""
     with pytest.raises(AuthenticationError, match="no such key") as caught:
         await run([AuthenticationError("no such key")], by_table(a=0.4))
     assert caught.value.result is None
 
 
-async def test_retries_are_counted_on_top_and_apart():
+async def test_retries_are_counted_as_calls_and_separately():
     """A call that was refused once is two calls, one of them a retry."""
     result, model = await run([RateLimitError("slow down"), "a"], by_table(a=1.0))
     assert (model.calls, result.usage.calls, result.usage.retried_calls) == (2, 2, 1)
 
 
 async def test_parallel_drafts_start_the_loop():
-    """Three drafts, all graded, the best of them refined."""
+    """Three drafts are graded, and the best of them is refined."""
     result, model = await run(["a", "b", "c", "d"], by_table(a=0.1, b=0.5, c=0.3, d=0.95), drafts=3)
     assert model.calls == 4
     refined = next(c for c in result.trace.candidates if c.text == "d")
@@ -282,7 +282,7 @@ async def test_parallel_drafts_start_the_loop():
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 async def test_one_llm_judge_takes_at_most_two_calls_an_iteration(n):
-    """2 x (1 + max_iterations) calls with a judge, one each with graders that call no model."""
+    """The limit is 2 x (1 + max_iterations) calls with a judge, and half of them with computed graders."""
     answers = [x for i in range(n + 1) for x in (f"text {i}", verdict(2))]
     result, model = await run(answers, Judge(RUBRIC), max_iterations=n, patience=9)
     assert model.calls == result.usage.calls == 2 * (1 + n)
@@ -291,7 +291,7 @@ async def test_one_llm_judge_takes_at_most_two_calls_an_iteration(n):
 
 
 async def test_repairs_do_not_raise_the_number_of_calls():
-    """A draft that the editor repaired is judged once, as repaired."""
+    """A draft that the editor repaired is judged once, after the repair."""
     model = ScriptedModel(["one, two", verdict(2), "three, four", verdict(5, done=True)])
     result = await refine(Task("q", requirements=["no_commas"]), model, Judge(RUBRIC), max_iterations=1)
     assert (model.calls, result.stop) == (4, "done")
@@ -330,8 +330,8 @@ async def test_repairs_do_not_raise_the_number_of_calls():
         ({"budget": Budget(usd=1), "model": "http://127.0.0.1:9/v1#x"}, "price"),
     ],
 )
-async def test_bad_arguments_are_refused_before_anything_is_asked(settings, says):
-    """The error names the argument, the value and what is allowed."""
+async def test_invalid_arguments_are_refused_before_any_call(settings, says):
+    """The error has the argument, the value and what is allowed."""
     model = ScriptedModel(["a"])
     with pytest.raises(ConfigError) as caught:
         await refine("q", **{"model": model, "graders": by_table(a=1.0), **settings})
@@ -340,8 +340,8 @@ async def test_bad_arguments_are_refused_before_anything_is_asked(settings, says
 
 
 @pytest.mark.parametrize("task", [[], [{"role": "user"}], 7, ["text"], None])
-async def test_a_task_that_is_none_is_refused(task):
-    """A prompt, messages, a Task or a Trace; anything else is a ConfigError."""
+async def test_an_invalid_task_is_refused(task):
+    """Only a prompt, messages, a Task or a Trace is no ConfigError."""
     with pytest.raises(ConfigError):
         await refine(task, ScriptedModel(["a"]), by_table(a=1.0))
 
@@ -350,8 +350,8 @@ async def test_a_task_that_is_none_is_refused(task):
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), 1.2, -0.1, "0.9", [1], {"score": 1}])
-async def test_a_score_that_is_none_is_an_error_and_never_a_score(score):
-    """It is tried again, then recorded as a failure; with no other grader that is a GradingError."""
+async def test_an_invalid_score_is_an_error(score):
+    """The grader is tried again, then the failure is recorded; with no other grader it is a GradingError."""
     with pytest.raises(GradingError) as caught:
         await run(["a"], lambda text: score)
     assert caught.value.result.value == "a"
@@ -359,7 +359,7 @@ async def test_a_score_that_is_none_is_an_error_and_never_a_score(score):
 
 
 async def test_a_grader_that_fails_is_tried_again():
-    """A hiccup costs nothing but a second try."""
+    """A temporary failure costs only a second attempt."""
     tries = []
 
     def flaky(text):
@@ -372,8 +372,8 @@ async def test_a_grader_that_fails_is_tried_again():
     assert (result.score, len(tries)) == (1.0, 2)
 
 
-async def test_what_could_not_be_graded_loses_and_its_error_is_never_sent_on():
-    """A failing grade makes the score unknown; the model is not told of the error."""
+async def test_an_ungraded_answer_loses_and_its_error_is_not_in_the_prompt():
+    """A failing grade makes the score unknown."""
 
     def fragile(text):
         if text == "b":
@@ -387,7 +387,7 @@ async def test_what_could_not_be_graded_loses_and_its_error_is_never_sent_on():
 
 
 async def test_several_graders_make_a_weighted_mean():
-    """Weights count; a missing part makes the whole unknown."""
+    """A missing part makes the whole mean unknown."""
     result, _ = await run(["a"], [with_weight(by_table(a=1.0), 3), by_table(a=0.0)], max_iterations=0)
     assert result.score == 0.75
     with pytest.raises(GradingError):
@@ -418,17 +418,17 @@ def returns_bool(text):
     ("grader", "score"), [(text_only, 0.5), (with_task, 1.0), (with_model, 0.75), (returns_pair, 0.25), (returns_bool, 1.0)]
 )
 async def test_a_plain_function_is_a_grader(grader, score):
-    """(text), (text, task) or (text, model), sync or async, returning a float, a bool, Feedback or (float, reason)."""
+    """It takes (text), (text, task) or (text, model), sync or async, and returns a float, a bool, Feedback or (float, reason)."""
     model = ScriptedModel(["a", "0.75"])
     result = await refine(Task("q", reference="a"), model, grader, max_iterations=0)
     assert result.judge_score == score
 
 
-# ---- what the refiner is told
+# ---- the prompt of the refiner
 
 
-async def test_the_refiner_is_told_what_to_change_and_no_score():
-    """The original messages unchanged, the parent as the assistant's turn, the open actions, nothing else."""
+async def test_the_refiners_prompt_has_the_changes_and_no_score():
+    """It has the original messages, the parent as the assistant's turn, the open actions, and nothing else."""
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Explain."}]
     model = ScriptedModel(["first", verdict(2, "name the year"), "second", verdict(5)])
     await refine(messages, model, Judge(RUBRIC))
@@ -441,12 +441,12 @@ async def test_the_refiner_is_told_what_to_change_and_no_score():
     assert "2/5" not in sent[3]["content"]
 
 
-async def test_the_refiner_is_told_what_did_not_help():
-    """A fruitless attempt's shortcomings are listed, not its text, and not the full history."""
+async def test_the_refiners_prompt_lists_unsuccessful_attempts():
+    """It has their open actions, not their texts or the full history."""
 
     def grader(text):
-        told = {"draft": ("add a title",), "attempt": ("the title is wrong",), "third": ()}
-        return Feedback({"draft": 0.5, "attempt": 0.3, "third": 0.95}[text], actions=told[text])
+        raise_on_record = {"draft": ("add a title",), "attempt": ("the title is wrong",), "third": ()}
+        return Feedback({"draft": 0.5, "attempt": 0.3, "third": 0.95}[text], actions=raise_on_record[text])
 
     model = ScriptedModel(["draft", "attempt", "third"])
     await refine("q", model, grader)
@@ -458,7 +458,7 @@ async def test_the_refiner_is_told_what_did_not_help():
 
 
 async def test_a_met_criterion_is_not_mentioned():
-    """Only what is not met is open."""
+    """The prompt has unmet criteria alone."""
     rubric = {"truth": "It is true.", "style": "It is plain."}
     mixed = {
         "criteria": {
@@ -475,7 +475,7 @@ async def test_a_met_criterion_is_not_mentioned():
 
 
 async def test_requirements_state_demand_and_measure():
-    """The model hears the number and what is asked for."""
+    """The prompt has the measured number and the requested one."""
     model = ScriptedModel(["one two three", "a b c d e"])
     await refine(Task("q", requirements=["words:5"]), model, [], max_iterations=1)
     sent = model.messages[1][-1]["content"]
@@ -484,7 +484,7 @@ async def test_requirements_state_demand_and_measure():
 
 
 async def test_the_same_demand_twice_counts_once():
-    """As a requirement of the task and as a grader it is one must; the same function twice is two graders."""
+    """A requirement of the task that is also a grader is one must; the same function twice is two graders."""
     result, _ = await run(["a"], ["words:1", "words:1"], max_iterations=0)
     assert [s.name for s in result.trace.panel] == ["words:1"]
     result = await refine(Task("q", "a", requirements=["words:1"]), False, ["words:1"])
@@ -493,8 +493,8 @@ async def test_the_same_demand_twice_counts_once():
     assert result.score == pytest.approx(0.3)
 
 
-async def test_the_model_is_only_asked_for_what_the_editor_left():
-    """What form allows is repaired first; the refiner is to change the missing word only, and to keep the rest so."""
+async def test_the_prompt_has_only_what_the_editor_could_not_repair():
+    """After the editor's repairs the refiner is to add the missing word and keep the rest."""
     model = ScriptedModel(["well, fine", "well qubit"])
     result = await refine(Task("q", requirements=["no_commas", "contains:qubit"]), model, [])
     sent = model.messages[1][-1]["content"]
@@ -503,7 +503,7 @@ async def test_the_model_is_only_asked_for_what_the_editor_left():
     assert result.stop == "target"
 
 
-# ---- the other doors
+# ---- stream, refine_sync, refine_many
 
 
 async def test_stream_yields_the_trace_after_every_record():
@@ -515,18 +515,18 @@ async def test_stream_yields_the_trace_after_every_record():
     assert trace.outcome.reason == "target"
 
 
-def test_refine_sync_without_a_loop():
-    """No await needed."""
+def test_refine_sync_works_without_a_loop():
+    """No await is needed."""
     assert refine_sync("q", ScriptedModel(["a"]), by_table(a=1.0)).value == "a"
 
 
-async def test_refine_sync_inside_a_running_loop():
-    """It works there, too."""
+async def test_refine_sync_works_inside_a_running_loop():
+    """The result is the same."""
     assert refine_sync("q", ScriptedModel(["a"]), by_table(a=1.0)).value == "a"
 
 
-async def test_refine_many_keeps_order_and_loses_no_row_to_another():
-    """A row that fails carries its error; the others have their answers."""
+async def test_refine_many_keeps_order_and_isolates_failures():
+    """A failed row has its error; the others have their answers."""
 
     async def model(messages):
         if "bad" in messages[0]["content"]:
@@ -540,7 +540,7 @@ async def test_refine_many_keeps_order_and_loses_no_row_to_another():
 
 
 async def test_refine_many_has_one_limit_and_one_budget():
-    """Never more than two in flight, never more than five calls in all."""
+    """There are never more than two calls in flight, nor more than five in all."""
     inside = most = 0
 
     async def model(messages):
@@ -557,16 +557,16 @@ async def test_refine_many_has_one_limit_and_one_budget():
     assert sum(isinstance(r.error, BudgetExhaustedError) for r in results) == 7
 
 
-async def test_refine_many_refuses_a_bad_task_before_anything_is_asked():
-    """One bad row among many is said at once."""
+async def test_refine_many_refuses_an_invalid_task_before_any_call():
+    """One invalid row among many is reported at once."""
     model = ScriptedModel(["a", "b"])
     with pytest.raises(ConfigError):
         await refine_many(["one", 7], model, lambda text: 1.0)
     assert model.calls == 0
 
 
-async def test_cancelling_many_carries_what_there_is():
-    """Rows that were done are in `.results`, the others say that they were cut short."""
+async def test_cancelling_refine_many_keeps_finished_results():
+    """Finished rows are in `.results`, the others say that they were cancelled."""
     done = asyncio.Event()
 
     async def model(messages):
@@ -574,11 +574,11 @@ async def test_cancelling_many_carries_what_there_is():
             await asyncio.Event().wait()
         return "a"
 
-    def told(record):
+    def raise_on_record(record):
         if isinstance(record, redraft.Outcome):
             done.set()
 
-    working = asyncio.ensure_future(refine_many(["fast", "slow"], model, lambda text: 1.0, on_record=told))
+    working = asyncio.ensure_future(refine_many(["fast", "slow"], model, lambda text: 1.0, on_record=raise_on_record))
     await done.wait()
     working.cancel()
     with pytest.raises(asyncio.CancelledError) as caught:
@@ -589,8 +589,8 @@ async def test_cancelling_many_carries_what_there_is():
     assert (slow.usage.calls, slow.usage.tokens) == (1, None)
 
 
-async def test_many_count_the_calls_of_a_row_that_came_to_nothing():
-    """A row whose only draft failed has no answer, and says all the same what it took."""
+async def test_refine_many_counts_the_calls_of_a_failed_row():
+    """A row whose only draft failed has no answer, but its usage."""
 
     async def model(messages):
         raise ModelError("refused")
@@ -604,7 +604,7 @@ async def test_many_count_the_calls_of_a_row_that_came_to_nothing():
 @pytest.mark.parametrize("ignored", [False, True])
 @pytest.mark.parametrize("model", ["async", "sync"])
 def test_ctrl_c_raises_with_the_best_so_far(inside, ignored, model):
-    """Interrupted in a call, with and without a loop around it, and where SIGINT was ignored at the start."""
+    """It may come during a call, with or without a running loop, and with SIGINT ignored at the start."""
     start = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)  # noqa: E731
     program = [sys.executable, "-c", INTERRUPTED, inside, model]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=start) as done:
@@ -651,8 +651,8 @@ else:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_errors_of_refine_sync_have_no_context_of_ours(inside):
-    """What is raised is raised: not while something else was handled."""
+def test_errors_of_refine_sync_have_no_context(inside):
+    """An error is not shown as raised while another one was handled."""
 
     def fails():
         with pytest.raises(ModelError) as caught:
@@ -668,8 +668,8 @@ def test_errors_of_refine_sync_have_no_context_of_ours(inside):
     asyncio.run(in_a_loop()) if inside else fails()
 
 
-async def test_cancelling_carries_what_was_graded():
-    """The best so far is on the CancelledError; under asyncio.timeout that is the cause of the TimeoutError."""
+async def test_a_cancellation_carries_the_best_so_far():
+    """It is on the CancelledError; under asyncio.timeout that is the cause of the TimeoutError."""
 
     async def model(messages):
         if len(messages) > 1:
@@ -685,8 +685,8 @@ async def test_cancelling_carries_what_was_graded():
     assert (result.usage.calls, result.usage.tokens, result.cost) == (2, None, None)
 
 
-async def test_cancelling_with_nothing_graded_is_a_cancellation():
-    """What was sent is counted."""
+async def test_a_cancellation_without_a_grade_carries_the_usage():
+    """Sent calls are counted."""
     begun = asyncio.Event()
 
     async def model(messages):
@@ -704,8 +704,8 @@ async def test_cancelling_with_nothing_graded_is_a_cancellation():
     assert said.startswith("generate: CancelledError: cancelled before it ended (in model, test_semantics.py line ")
 
 
-async def test_a_cancellation_is_raised_once_for_whoever_asked():
-    """After asyncio.timeout the task goes on as if nothing had been: it is not being cancelled any more."""
+async def test_a_cancellation_is_raised_once():
+    """After asyncio.timeout the task continues and is no longer being cancelled."""
 
     async def model(messages):
         await asyncio.Event().wait()
@@ -718,19 +718,19 @@ async def test_a_cancellation_is_raised_once_for_whoever_asked():
 
 
 async def test_a_cancellation_inside_a_model_or_a_grader_is_their_failure():
-    """Nobody has cancelled the refinement where something that they wait for was cancelled."""
+    """The refinement is not cancelled where something that they await was."""
 
-    async def cancelled(*_):
+    async def cancelled_model(*_):
         raise asyncio.CancelledError
 
     with pytest.raises(ModelError, match="CancelledError"):
-        await refine("q", cancelled, lambda text: 1.0)
+        await refine("q", cancelled_model, lambda text: 1.0)
     with pytest.raises(GradingError, match="CancelledError"):
-        await refine("q", ScriptedModel(["a"]), cancelled)
+        await refine("q", ScriptedModel(["a"]), cancelled_model)
 
 
-async def test_calls_that_a_grader_leaves_behind_end_with_it():
-    """Of two that are asked at once one fails: the other is cancelled, and counted, before the step ends."""
+async def test_unfinished_calls_of_a_failed_grader_are_cancelled():
+    """Of two calls at once one fails: the other is cancelled and counted before the step ends."""
     left = []
 
     async def judge(messages):
@@ -751,22 +751,22 @@ async def test_calls_that_a_grader_leaves_behind_end_with_it():
     assert caught.value.usage.tokens is None
 
 
-async def test_what_fails_in_an_unforeseen_way_was_sent_all_the_same():
-    """A model of a user's own that raises what is none of ours has been called."""
+async def test_a_call_with_an_unknown_exception_counts_as_sent():
+    """A user's model that raises another exception has been called."""
 
-    class Odd:
+    class RaisingModel:
         name = identity = "odd"
 
         async def complete(self, request):
             raise ZeroDivisionError
 
     with pytest.raises(ModelError) as caught:
-        await refine("q", Odd(), lambda text: 1.0)
+        await refine("q", RaisingModel(), lambda text: 1.0)
     assert (caught.value.usage.calls, caught.value.usage.tokens) == (1, None)
 
 
-async def test_a_trace_goes_on_where_it_was_cut():
-    """What is recorded is not asked for again; a finished trace is left as it is."""
+async def test_a_trace_resumes_where_it_ended():
+    """Recorded calls are not repeated; a finished trace is unchanged."""
     scores = by_table(a=0.1, b=0.3, c=0.5, d=0.95)
     full = await refine("q", ScriptedModel(["a", "b", "c"]), scores, max_iterations=2)
     cut = redraft.Trace(full.trace.task, full.trace.panel, full.trace.records[:3])
@@ -779,8 +779,8 @@ async def test_a_trace_goes_on_where_it_was_cut():
     assert (further.value, further.stop) == ("d", "target")
 
 
-async def test_a_budget_can_be_raised_and_the_work_goes_on():
-    """A trace that ended for money continues with more of it."""
+async def test_a_larger_budget_resumes_a_trace():
+    """A trace that ended with its budget continues."""
     scores = by_table(a=0.1, b=0.95)
     poor = await refine("q", ScriptedModel(["a"]), scores, budget=Budget(calls=1))
     rich = await refine(poor.trace, ScriptedModel(["b"]), scores)
@@ -788,52 +788,58 @@ async def test_a_budget_can_be_raised_and_the_work_goes_on():
 
 
 async def test_a_listwise_judge_drives_the_loop():
-    """It ranks all answers so far; its reason and changes feed the next draft; the first of the last ranking is kept."""
+    """It ranks all answers so far; its reason and changes are in the next prompt; the first of the last ranking is returned."""
 
-    def ranked(texts, change, done=False):
+    def ranking_judge(texts, change, done=False):
         def answer(messages):
             shown = {text: int(n) for n, text in re.findall(r"<answer-(\d+)-\w+>\n(.*)\n", messages[-1]["content"])}
             return json.dumps({"reason": "because", "change": [change], "ranking": [shown[text] for text in texts], "done": done})
 
         return answer
 
-    model = ScriptedModel(["a", ranked("a", "be bolder"), "b", ranked("ba", "be clearer"), "c", ranked("bac", "", done=True)])
+    model = ScriptedModel(
+        ["a", ranking_judge("a", "be bolder"), "b", ranking_judge("ba", "be clearer"), "c", ranking_judge("bac", "", done=True)]
+    )
     result = await refine("q", model, Ranker())
     assert (result.value, result.score, result.stop) == ("b", None, "done")
     assert "be bolder" in model.messages[2][-1]["content"]
     assert "be clearer" in model.messages[4][-1]["content"]
 
 
-async def test_usage_is_told_by_role_and_model():
-    """Who spent what."""
+async def test_usage_is_reported_by_role_and_model():
+    """Each role and each model has its own usage."""
     model, judge = ScriptedModel(["a"], name="writer"), ScriptedModel([verdict(5)], name="critic")
     result = await refine("q", model, Judge(RUBRIC), judge)
     assert set(result.trace.usage_by) == {("generate", "writer"), ("grade", "critic")}
 
 
-async def test_every_record_is_told_of_and_stored_first():
-    """on_record hears of all records, after the store has them."""
-    stored, told = [], []
+async def test_every_record_is_stored_and_then_reported():
+    """on_record gets each record after the store."""
+    stored, raise_on_record = [], []
 
     class Store:
         def append(self, trace):
             stored.append(len(trace.records))
 
     await refine(
-        "q", ScriptedModel(["a"]), by_table(a=1.0), store=Store(), on_record=lambda r: told.append((type(r).__name__, stored[-1]))
+        "q",
+        ScriptedModel(["a"]),
+        by_table(a=1.0),
+        store=Store(),
+        on_record=lambda r: raise_on_record.append((type(r).__name__, stored[-1])),
     )
-    assert told == [("Candidate", 1), ("Feedback", 2), ("Outcome", 3)]
+    assert raise_on_record == [("Candidate", 1), ("Feedback", 2), ("Outcome", 3)]
 
 
 async def test_the_editor_alone_repairs_without_a_model():
-    """No model: what form allows is repaired, what is left over is said, nothing is spent."""
+    """It repairs what it can and reports the rest, without any usage."""
     result = await refine(Task("q", "well, fine", requirements=["no_commas", "contains:qubit"]), False)
     assert "," not in result.value
     assert result.metadata["broken"] == ["contains:qubit"]
     assert (result.usage.calls, result.cost) == (0, 0)
 
 
-async def test_with_no_model_nothing_is_invented():
+async def test_without_a_model_a_prompt_is_an_error():
     """The error says where a model was looked for and what the editor can do."""
     with pytest.raises(ConfigError, match="^model=False: .* or give the task a `response`"):
         await refine("q", False, ["words:5-"])
@@ -842,15 +848,15 @@ async def test_with_no_model_nothing_is_invented():
     assert "REDRAFT_MODEL" in str(caught.value)
 
 
-async def test_an_unknown_price_is_unknown():
-    """A model that nobody knows costs None, never 0."""
+async def test_an_unknown_price_gives_an_unknown_cost():
+    """A model without a known price costs None, never 0."""
     result = await refine("q", lambda messages: "a", lambda text: 1.0)
     assert result.cost is None
     assert "cost unknown" in result.summary()
 
 
-async def test_prices_given_make_a_cost_and_a_budget_in_usd():
-    """With prices, tokens become money; what they are unknown for stays unknown."""
+async def test_given_prices_make_a_cost_and_a_budget_in_usd():
+    """Without a price the cost stays unknown."""
     from redraft.protocols import Reply
     from redraft.usage import Usage
 
@@ -860,7 +866,7 @@ async def test_prices_given_make_a_cost_and_a_budget_in_usd():
 
 
 async def test_a_truncated_answer_is_marked():
-    """finish_reason length is kept with the candidate."""
+    """The candidate has finish_reason length."""
     from redraft.protocols import Reply
 
     result, _ = await run([Reply("a", finish_reason="length", reasoning="hm")], by_table(a=1.0))
@@ -869,8 +875,8 @@ async def test_a_truncated_answer_is_marked():
     assert result.value == "a"
 
 
-async def test_a_result_shows_itself_without_driving_anything():
-    """HTML is escaped, control sequences are stripped."""
+async def test_a_result_is_shown_without_markup_and_control_sequences():
+    """HTML is escaped, control sequences are removed."""
     from io import StringIO
 
     from rich.console import Console
@@ -884,8 +890,8 @@ async def test_a_result_shows_itself_without_driving_anything():
 
 
 @pytest.mark.parametrize("noise_aware", [False, None])
-async def test_no_refinement_is_asked_for_twice_in_the_same_words(noise_aware):
-    """A writer whose revisions fail alike is told how often: a model that repeats itself would else do so for ever."""
+async def test_no_two_refinements_have_the_same_prompt(noise_aware):
+    """The prompt has the number of similar failures: a model that repeats itself would otherwise do so for ever."""
     asked = []
 
     async def model(messages):
@@ -896,8 +902,8 @@ async def test_no_refinement_is_asked_for_twice_in_the_same_words(noise_aware):
     assert len(asked) == len(set(asked)) == 7
 
 
-async def test_a_score_that_is_higher_in_its_last_bits_only_is_no_better():
-    """The same mean summed in another order: that attempt did not help, and the writer is told so."""
+async def test_a_score_higher_by_rounding_is_no_better():
+    """Where the same mean was summed in another order the prompt says that the attempt did not help."""
     asked = []
 
     async def model(messages):

@@ -1,13 +1,15 @@
-"""One declaration per setting: keyword arguments, options, keys and checks follow from it."""
+"""One declaration for each setting: keyword arguments, options, keys and checks follow from it."""
 
 from dataclasses import MISSING, fields
 from typing import get_args
 
+import click
 import pytest
 
+from redraft.cli import COMMANDS, program
 from redraft.cli.commands.batch import batch
 from redraft.cli.commands.run import run
-from redraft.cli.config import SettingOption
+from redraft.cli.options import SettingOption, setting_keys
 from redraft.plans.adaptive import CostUnit
 from redraft.errors import ConfigError
 from redraft.options import Options
@@ -31,8 +33,8 @@ DECLARATIONS = (OptionFields, BatchFields, BatchCallbacks, EndpointLimits)
 DECLARED = [pytest.param(f, id=f.name) for declaration in DECLARATIONS for f in fields(declaration)]
 
 
-def test_the_keyword_arguments_are_those_declared():
-    """The typed dictionaries, which a script writes, have every setting and no other."""
+def test_the_keyword_arguments_equal_the_declared_settings():
+    """The generated typed dictionaries have every setting and no other."""
     assert list(Settings.__annotations__) == [f.name for f in fields(OptionFields)]
     more = [f.name for declaration in (BatchFields, BatchCallbacks) for f in fields(declaration)]
     assert list(BatchSettings.__annotations__) == [*Settings.__annotations__, *more]
@@ -40,15 +42,15 @@ def test_the_keyword_arguments_are_those_declared():
 
 @pytest.mark.parametrize("declared", DECLARED)
 def test_every_default_passes_its_own_check(declared):
-    """What a setting is without being given is allowed."""
+    """The default of each setting is allowed."""
     info = info_of(declared)
     assert declared.default is not MISSING
     info.kind.check(declared.name, declared.default, optional=info.optional)
 
 
 @pytest.mark.parametrize("declared", [p for p in DECLARED if info_of(p.values[0]).on_command_line])
-def test_an_option_and_its_key_are_called_like_the_setting(declared):
-    """One word in Python, on the command line and in configuration files, explained by the same sentence."""
+def test_an_option_and_its_key_have_the_name_of_the_setting(declared):
+    """Python, the command line and configuration files use one word, explained by the same sentence."""
     option = {p.name: p for command in (batch, run) for p in command.params}[declared.name]
     info, name = info_of(declared), declared.name.replace("_", "-")
     assert max(option.opts, key=len) == (f"--{name}" if len(name) > 1 else f"-{name}")
@@ -56,6 +58,13 @@ def test_an_option_and_its_key_are_called_like_the_setting(declared):
     assert isinstance(option, SettingOption) == info.in_files
     if isinstance(option, SettingOption):
         assert (option.key, option.envvar) == (name, f"REDRAFT_{declared.name.upper()}")
+
+
+def test_the_keys_of_files_are_those_of_all_commands():
+    """A configuration file serves every command, so each key of one is known to all."""
+    commands = [program.get_command(click.Context(program), name) for name in COMMANDS]
+    every = [command for c in commands for command in (c, *getattr(c, "commands", {}).values())]
+    assert set(setting_keys()) == {p.key for command in every for p in command.params if isinstance(p, SettingOption)}
 
 
 @pytest.mark.parametrize(
@@ -69,8 +78,8 @@ def test_an_option_and_its_key_are_called_like_the_setting(declared):
         (BatchFields, "durability", Durability),
     ],
 )
-def test_a_choice_checks_the_words_that_its_type_allows(declaration, name, words):
-    """The type checker and the check at run time say the same."""
+def test_a_choice_allows_the_words_of_its_type(declaration, name, words):
+    """The type checker and the check at run time agree."""
     kind = info_of(next(f for f in fields(declaration) if f.name == name)).kind
     assert isinstance(kind, Keyword) and kind.choices == get_args(words)
 
@@ -79,7 +88,7 @@ def test_options_without_arguments_are_the_declared_defaults():
     """No default is stated a second time."""
     options = Options()
     assert all(getattr(options, f.name) == f.default for f in fields(OptionFields))
-    config = BatchConfig.of("in.jsonl", "out.jsonl", options=options)
+    config = BatchConfig.from_settings("in.jsonl", "out.jsonl", options=options)
     same = [f for f in fields(BatchFields) if f.name not in {"journal", "name", "errors", "columns", "limits"}]
     assert all(getattr(config, f.name) == f.default for f in same)
 
@@ -92,8 +101,8 @@ def test_options_without_arguments_are_the_declared_defaults():
         ({"give_up_after": -1}, "give_up_after must be a number > 0, got -1"),
     ],
 )
-def test_limits_that_cannot_be_are_refused(settings, said):
-    """By name, value and what is allowed."""
+def test_invalid_limits_are_refused(settings, said):
+    """The error has the name, the value and what is allowed."""
     with pytest.raises(ConfigError) as caught:
         EndpointLimits(**settings)
     assert str(caught.value) == said

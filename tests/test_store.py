@@ -1,4 +1,4 @@
-"""Traces in files: what is written survives, what is torn is left out, what is foreign is refused."""
+"""Traces in files: what was written is read back, torn lines are left out, foreign files are refused."""
 
 import os
 import signal
@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from redraft import ScriptedModel, refine
-from redraft.core.records import Candidate, Task
+from redraft.core.records import Candidate
+from redraft.core.task import Task
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
 from redraft.storage import JsonlStore, read_trace
@@ -16,8 +17,8 @@ from redraft.storage import JsonlStore, read_trace
 SCORES = {"a": 0.1, "b": 0.3, "c": 0.95}
 
 
-async def test_a_stored_trace_reads_back_and_goes_on(tmp_path):
-    """Cut after any line, it continues with the calls that are missing, into the same file."""
+async def test_a_stored_trace_is_read_back_and_resumes(tmp_path):
+    """Cut after any line, it resumes with the missing calls into the same file."""
     path = tmp_path / "t.jsonl"
     with JsonlStore(path) as store:
         full = await refine("q", ScriptedModel(["a", "b", "c"]), SCORES.get, store=store)
@@ -50,8 +51,8 @@ asyncio.run(redraft.refine("q", model, lambda text: 0.1, store=JsonlStore(sys.ar
 """
 
 
-def test_kill_9_leaves_what_was_recorded(tmp_path):
-    """The process dies in the middle of a call; the draft and its grade are in the file."""
+def test_kill_9_loses_no_record(tmp_path):
+    """The process is killed during a call; the draft and its grade are in the file."""
     path = tmp_path / "t.jsonl"
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"second\n"
@@ -61,8 +62,8 @@ def test_kill_9_leaves_what_was_recorded(tmp_path):
     assert read_trace(path).score_history == [0.1]
 
 
-def test_an_existing_file_is_not_written_over(tmp_path):
-    """It has to be resumed, or another one named."""
+def test_an_existing_file_is_not_overwritten(tmp_path):
+    """It has to be resumed, or another file named."""
     path = tmp_path / "t.jsonl"
     path.write_text("precious\n")
     with pytest.raises(StoreError, match="exists already"):
@@ -70,7 +71,7 @@ def test_an_existing_file_is_not_written_over(tmp_path):
     assert path.read_text() == "precious\n"
 
 
-def test_a_second_writer_is_told(tmp_path):
+def test_a_second_writer_is_refused(tmp_path):
     """Two processes do not mix their lines."""
     path = tmp_path / "t.jsonl"
     script = "import sys; from redraft.storage import JsonlStore; s = JsonlStore(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
@@ -81,22 +82,22 @@ def test_a_second_writer_is_told(tmp_path):
     process.communicate()
 
 
-def test_a_full_disk_is_said_with_the_path(tmp_path):
-    """Writing to a device that is full names it, and how much is in it."""
+def test_a_full_disk_is_an_error_with_the_path(tmp_path):
+    """The error names the full device and how much is in it."""
     with JsonlStore("/dev/full") as store, pytest.raises(StoreError, match="/dev/full.*0 records"):
         store.append(Trace(Task("q")) + Candidate(0, "x"))
 
 
-async def test_what_was_graded_survives_a_full_disk():
-    """The error carries the best so far."""
+async def test_a_full_disk_error_carries_the_best_so_far():
+    """The answer that was graded is not lost."""
 
-    class Filling:
+    class FullStore:
         def append(self, trace):
             if len(trace.records) > 3:
                 raise StoreError("disk full")
 
     with pytest.raises(StoreError) as caught:
-        await refine("q", ScriptedModel(["a", "b"]), SCORES.get, store=Filling())
+        await refine("q", ScriptedModel(["a", "b"]), SCORES.get, store=FullStore())
     assert (caught.value.result.value, caught.value.result.score) == ("b", SCORES["b"])
 
 
@@ -111,7 +112,7 @@ async def test_what_was_graded_survives_a_full_disk():
     ],
 )
 def test_foreign_files_are_refused(tmp_path, content, says):
-    """With the file and the line named; nothing is touched."""
+    """The error has the file and the line, and the file is unchanged."""
     path = tmp_path / "t.jsonl"
     path.write_bytes(content)
     with pytest.raises(StoreError, match=says):
@@ -119,7 +120,7 @@ def test_foreign_files_are_refused(tmp_path, content, says):
     assert path.read_bytes() == content
 
 
-def test_a_missing_file_is_said(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     """Reading and resuming both name it."""
     with pytest.raises(StoreError, match="nowhere"):
         read_trace(tmp_path / "nowhere")

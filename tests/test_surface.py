@@ -1,4 +1,4 @@
-"""The public surface and the layers: what people may rely on, and which way imports point."""
+"""The public names and the layers: what users may rely on, and the direction of imports."""
 
 import subprocess
 import sys
@@ -11,22 +11,24 @@ from redraft import errors
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_layers():
-    """The contracts of [tool.importlinter]: which way imports point, what the pure packages may not know, no rings."""
+def test_imports_follow_the_layers():
+    """The contracts of [tool.importlinter] set the direction of imports and what the pure packages may not import, and forbid
+    cycles.
+    """
     lint = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-cache"]
     ended = subprocess.run(lint, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_contracts_count_every_import():
-    """Imports for type checkers count, and every module stands on a layer."""
+    """Imports for type checkers count, and every module is on a layer."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     assert config["exclude_type_checking_imports"] is False
     assert next(c for c in config["contracts"] if c["type"] == "layers")["exhaustive"] is True
 
 
-def test_the_public_names():
-    """Sorted, few, each there and documented."""
+def test_the_public_names_are_sorted_and_documented():
+    """They are few, and each exists."""
     assert redraft.__all__ == sorted(redraft.__all__)
     assert len(redraft.__all__) <= 29
     assert all(getattr(redraft, name).__doc__ for name in redraft.__all__)
@@ -34,19 +36,19 @@ def test_the_public_names():
 
 
 def test_errors_are_one_tree():
-    """Every error in redraft.errors is a RedraftError and is found by its name."""
+    """Every error in redraft.errors is a RedraftError with that name."""
     named = {n for n, v in vars(errors).items() if isinstance(v, type) and issubclass(v, Exception)}
     assert set(errors.ERROR_TYPES) == named
     assert all(issubclass(getattr(errors, n), errors.RedraftError) for n in named)
 
 
-def test_errors_are_there_without_an_import_of_their_own():
+def test_errors_need_no_import_of_their_own():
     """`except redraft.errors.ConfigError` works where only redraft was imported."""
     subprocess.run([sys.executable, "-c", "import redraft; redraft.errors.ConfigError"], check=True)
 
 
 def test_importing_does_nothing():
-    """No output, and nothing heavy is loaded."""
+    """It prints nothing and loads no slow package."""
     script = (
         "import sys, redraft; print(sorted({'aiohttp','rich','click','pydantic','numpy','orjson','asyncio'} & set(sys.modules)))"
     )
@@ -54,8 +56,8 @@ def test_importing_does_nothing():
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-def test_the_version_is_one():
-    """pyproject and the package say the same."""
+def test_pyproject_and_the_package_have_the_same_version():
+    """The version is stated in both."""
     from importlib.metadata import version
 
     assert version("redraft") == redraft.__version__

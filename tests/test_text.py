@@ -25,13 +25,13 @@ from redraft.text import format_duration, format_time_in
         (86_460, "1 d 1 min"),
     ],
 )
-def test_a_duration(seconds, told):
-    """In the two largest units."""
+def test_a_duration_has_its_two_largest_units(seconds, told):
+    """Smaller units are left out."""
     assert format_duration(seconds) == told
 
 
 def test_a_moment_has_its_date():
-    """A pause may last until tomorrow."""
+    """A pause may last until the next day."""
     told = datetime.strptime(format_time_in(86_400), "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC).timestamp()
     assert told == pytest.approx(time.time() + 86_400, abs=120)
     assert format_time_in(1e15) == "the year 10000"

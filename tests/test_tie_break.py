@@ -1,4 +1,4 @@
-"""The final check: the two best, compared once at the end, where grades leave it open which is better."""
+"""The final check compares the two best answers once at the end, where grades leave open which is better."""
 
 import json
 import re
@@ -21,8 +21,8 @@ SHOWN = re.compile(r"<(first|second)-([0-9a-f]{8})>\n(.*?)\n</\1-\2>", re.DOTALL
 SETTINGS = {"drafts": 2, "max_iterations": 0, "tie_break": True}
 
 
-class Judging:
-    """A judge model: scores by a table (0-5), prefers by another; `asked` holds the duels as they were shown."""
+class JudgeModel:
+    """A judge model that scores by one table (0-5) and prefers by another; `asked` has the comparisons as shown."""
 
     name = identity = "judge"
 
@@ -40,21 +40,21 @@ class Judging:
         return json.dumps({"criteria": {"truth": {"evidence": "e", "change": "c", "score": score}}, "done": self.done})
 
 
-def favourite(text):
-    """Prefers a text, in whatever order it is shown."""
+def prefer(text):
+    """Prefer a text, in whatever order it is shown."""
     return lambda one, other: "first" if one == text else "second" if other == text else "tie"
 
 
-async def checked(judge, *, texts=("one", "two"), graders=None, task="q", **more):
+async def refine_with_check(judge, *, texts=("one", "two"), graders=None, task="q", **more):
     """The result of two drafts, graded and compared."""
     model = ScriptedModel(list(texts))
     return await refine(task, model, graders or Judge(RUBRIC), judge=judge, **{**SETTINGS, **more})
 
 
-async def test_the_judge_decides_between_two_that_are_close():
-    """Its word counts more than a difference that noise explains; it is asked twice, by the same rubric, in both orders."""
-    judge = Judging({"one": 3, "two": 4}, favourite("one"))
-    result = await checked(judge)
+async def test_the_judge_decides_between_two_close_answers():
+    """Its verdict precedes a difference that noise explains; it gets the same rubric twice, in both orders."""
+    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
+    result = await refine_with_check(judge)
     assert (result.value, result.stop, result.usage.calls) == ("one", "max_iterations", 6)
     assert sorted((one, other) for one, other, _ in judge.asked) == [("one", "two"), ("two", "one")]
     assert all("It is true." in text for _, _, text in judge.asked)
@@ -64,57 +64,57 @@ async def test_the_judge_decides_between_two_that_are_close():
 
 
 @pytest.mark.parametrize("winner", ["first", "second", "tie"])
-async def test_no_verdict_changes_nothing(winner):
-    """A tie, or a verdict that changes with the order, leaves what is believed."""
-    result = await checked(Judging({"one": 3, "two": 4}, lambda *_: winner))
+async def test_an_undecided_comparison_changes_nothing(winner):
+    """A tie, or a verdict that changes with the order, keeps the estimates."""
+    result = await refine_with_check(JudgeModel({"one": 3, "two": 4}, lambda *_: winner))
     assert (result.value, result.judge_score) == ("two", 0.8)
 
 
-async def test_a_check_that_cannot_be_had_changes_nothing():
-    """An unreadable verdict is a failure on record; the work ends as it would have."""
-    result = await checked(Judging({"one": 3, "two": 4}, lambda *_: "nobody"))
+async def test_a_failed_comparison_changes_nothing():
+    """An unreadable verdict is recorded as a failure; the work ends as without it."""
+    result = await refine_with_check(JudgeModel({"one": 3, "two": 4}, lambda *_: "nobody"))
     assert (result.value, result.stop) == ("two", "max_iterations")
     assert ["compare" in failure for failure in result.metadata["failures"]] == [True]
 
 
-async def test_what_is_clear_is_not_asked():
-    """Nothing is compared where grades leave no doubt, nor where there is one answer."""
-    judge = Judging({"one": 0, "two": 5}, favourite("one"))
-    assert (await checked(judge)).value == "two"
-    assert (await checked(judge, task=Task("q", "one"))).value == "one"
+async def test_clear_grades_need_no_comparison():
+    """None is made either where there is one answer."""
+    judge = JudgeModel({"one": 0, "two": 5}, prefer("one"))
+    assert (await refine_with_check(judge)).value == "two"
+    assert (await refine_with_check(judge, task=Task("q", "one"))).value == "one"
     assert judge.asked == []
 
 
 async def test_musts_come_before_preference():
     """Only answers that keep as many musts are compared."""
-    judge = Judging({"one": 5, "two": 4}, favourite("one"))
-    result = await checked(judge, graders=[must("contains:two"), Judge(RUBRIC)])
+    judge = JudgeModel({"one": 5, "two": 4}, prefer("one"))
+    result = await refine_with_check(judge, graders=[must("contains:two"), Judge(RUBRIC)])
     assert (result.value, judge.asked) == ("two", [])
 
 
 @pytest.mark.parametrize(("done", "duel_done"), [(True, False), (False, True)])
-async def test_the_check_has_no_say_in_whether_the_work_is_done(done, duel_done):
-    """Whether more is to be changed is for those who grade; what compares neither ends the work nor lets it go on."""
-    judge = Judging({"one": 3, "two": 4}, favourite("two"), done, duel_done)
-    result = await checked(judge, max_iterations=1, min_expected_gain=0.5)
+async def test_a_comparison_does_not_decide_whether_the_work_is_done(done, duel_done):
+    """Only graders say whether more is to be changed; a comparison neither ends nor continues the work."""
+    judge = JudgeModel({"one": 3, "two": 4}, prefer("two"), done, duel_done)
+    result = await refine_with_check(judge, max_iterations=1, min_expected_gain=0.5)
     assert (result.value, result.stop) == ("two", "done" if done else "gain")
     assert len(judge.asked) == 2
     assert result.metadata["iterations"] == 0
 
 
 async def test_a_preferred_answer_must_meet_the_target_that_ended_the_work():
-    """An end by the target is one with an answer that is believed to reach it."""
+    """The estimate of the returned answer reaches the target."""
     plan = Adaptive(SelfRefine(target(0.65) | done() | max_iterations(0), drafts=2))
-    judge = Judging({"one": 3, "two": 4}, favourite("one"))
-    result = await checked(judge, graders=[Judge(RUBRIC), Pairwise()], plan=plan, tie_break=False)
+    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
+    result = await refine_with_check(judge, graders=[Judge(RUBRIC), Pairwise()], plan=plan, tie_break=False)
     assert (result.value, result.stop) == ("two", "target")
     assert result.score >= 0.65
 
 
-async def test_a_trace_goes_on_to_its_check_and_no_further():
-    """Work that ended without one gets it when asked for; what was compared is not compared again."""
-    judge = Judging({"one": 3, "two": 4}, favourite("one"))
-    before = await checked(judge, tie_break=False)
+async def test_a_resumed_trace_gets_its_comparison_once():
+    """Finished work without one gets it on request; a second one is never made."""
+    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
+    before = await refine_with_check(judge, tie_break=False)
     assert (before.value, judge.asked) == ("two", [])
     idle = ScriptedModel([])
     after = await refine(before.trace, idle, Judge(RUBRIC), judge=judge, **SETTINGS)
@@ -124,10 +124,10 @@ async def test_a_trace_goes_on_to_its_check_and_no_further():
     assert (again.score, again.score_interval) == (after.score, after.score_interval)
 
 
-async def test_work_that_was_cut_anywhere_ends_alike():
-    """Whatever is there already is not asked again, and leads to the same answer."""
-    judge = Judging({"one": 3, "two": 4}, favourite("one"))
-    whole = (await checked(judge)).trace
+async def test_work_interrupted_anywhere_ends_with_the_same_answer():
+    """Recorded calls are not repeated."""
+    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
+    whole = (await refine_with_check(judge)).trace
     for n in range(len(whole.records)):
         cut = Trace(whole.task, whole.panel, whole.records[:n])
         held = {c.text for c in cut.candidates}
@@ -137,47 +137,47 @@ async def test_work_that_was_cut_anywhere_ends_alike():
         assert again.usage.calls == 6, n
 
 
-async def test_money_that_ends_before_the_check_keeps_the_best_so_far():
-    """It is not skipped in silence: the end says so, and more money goes on with it."""
-    judge = Judging({"one": 3, "two": 4}, favourite("one"))
-    result = await checked(judge, budget=Budget(calls=4))
+async def test_a_budget_too_small_for_the_check_keeps_the_best_so_far():
+    """The reason for stopping says so, and a larger budget makes the comparison."""
+    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
+    result = await refine_with_check(judge, budget=Budget(calls=4))
     assert (result.value, result.stop, judge.asked) == ("two", "budget", [])
     with pytest.raises(BudgetExhaustedError):
-        await checked(judge, budget=Budget(calls=4), strict_budget=True)
+        await refine_with_check(judge, budget=Budget(calls=4), strict_budget=True)
     more = await refine(result.trace, ScriptedModel([]), Judge(RUBRIC), judge=judge, **SETTINGS)
     assert (more.value, more.stop) == ("one", "max_iterations")
 
 
-async def test_it_is_no_attempt():
-    """Two calls at the very end, whatever was spent before: once, however long the work was."""
+async def test_the_check_is_no_attempt():
+    """It makes two calls at the end, once, however long the work was."""
     texts = [f"answer {n}" for n in range(5)]
-    judge = Judging(dict.fromkeys(texts, 3))
-    result = await checked(judge, texts=texts, max_iterations=3, patience=9, min_expected_gain=0)
+    judge = JudgeModel(dict.fromkeys(texts, 3))
+    result = await refine_with_check(judge, texts=texts, max_iterations=3, patience=9, min_expected_gain=0)
     assert result.stop == "max_iterations"
     assert len(judge.asked) == 2
     assert result.usage.calls == 2 * (2 + 3) + 2
 
 
-async def test_a_judge_of_its_own_model_compares_by_that_model():
-    """Who compares is who grades, not who wrote."""
-    own = Judging({"one": 3, "two": 4}, favourite("one"))
-    result = await checked(None, graders=Judge(RUBRIC, model=own))
+async def test_a_judge_with_its_own_model_compares_with_that():
+    """The grading model compares, not the writing one."""
+    own = JudgeModel({"one": 3, "two": 4}, prefer("one"))
+    result = await refine_with_check(None, graders=Judge(RUBRIC, model=own))
     assert (result.value, len(own.asked)) == ("one", 2)
 
 
-async def test_who_compares_already_is_the_check():
-    """A comparing grader on the panel is not seated twice."""
-    judge = Judging({"one": 3, "two": 4}, favourite("one"))
-    result = await checked(judge, graders=[Judge(RUBRIC), Pairwise()])
+async def test_a_comparing_grader_serves_as_the_check():
+    """It is not added twice."""
+    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
+    result = await refine_with_check(judge, graders=[Judge(RUBRIC), Pairwise()])
     assert [seat.name for seat in result.trace.panel] == ["judge", "pairwise"]
     assert (result.value, len(judge.asked)) == ("one", 2)
 
 
-async def test_a_judge_with_words_of_its_own_is_asked_which_is_better():
-    """A template is made for one answer; two are compared by what the task asks for."""
-    judge = Judging({"one": 3, "two": 4}, favourite("one"))
+async def test_a_judge_with_a_template_compares_by_the_task():
+    """A template is made for one answer."""
+    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
     graders = Judge(RUBRIC, template="Grade {query} {response}")
-    assert (await checked(judge, graders=graders)).value == "one"
+    assert (await refine_with_check(judge, graders=graders)).value == "one"
     assert all("better serves whoever asked" in text and "Grade " not in text for _, _, text in judge.asked)
 
 
@@ -190,26 +190,26 @@ async def test_a_judge_with_words_of_its_own_is_asked_which_is_better():
         ({"graders": [Pairwise()]}, "ask no model for a score"),
     ],
 )
-async def test_it_is_refused_where_grades_are_taken_at_their_word(settings, why):
-    """A check that would never be made is not promised."""
+async def test_the_check_is_refused_with_observed_scores(settings, why):
+    """It would never be made there."""
     with pytest.raises(ConfigError, match=f"tie_break.*{why}"):
-        await checked(Judging({}), **settings)
+        await refine_with_check(JudgeModel({}), **settings)
 
 
-async def test_it_is_refused_where_nothing_is_written(tmp_path):
-    """Without a second answer there is nothing to compare, in one task as in a batch."""
+async def test_the_check_is_refused_without_a_writer(tmp_path):
+    """Without a second answer one task or a batch has nothing to compare."""
     with pytest.raises(ConfigError, match="tie_break.*no model to write"):
-        await refine(Task("q", "one"), False, Judge(RUBRIC), judge=Judging({}), tie_break=True)
+        await refine(Task("q", "one"), False, Judge(RUBRIC), judge=JudgeModel({}), tie_break=True)
     for mode in ("grade", "best"):
         with pytest.raises(ConfigError, match=f"{mode}.*tie_break"):
             await batch([{"prompt": "q"}], tmp_path / "out.jsonl", ScriptedModel([]), Judge(RUBRIC), mode=mode, tie_break=True)
 
 
-async def test_a_rehearsal_counts_it(tmp_path):
-    """At most two calls more for each row; none at least."""
+async def test_a_dry_run_counts_the_check(tmp_path):
+    """It is at most two calls more for each row, at least none."""
     calls = []
     for tie_break in (False, True):
-        run = BatchRun.of([{"prompt": "q"}] * 3, tmp_path / "o.jsonl", ScriptedModel([]), Judge(RUBRIC), tie_break=tie_break,
+        run = BatchRun.from_arguments([{"prompt": "q"}] * 3, tmp_path / "o.jsonl", ScriptedModel([]), Judge(RUBRIC), tie_break=tie_break,
                      on_duplicate="rename", max_iterations=1)  # fmt: skip
         calls.append((await run.prepare()).calls)
     assert calls == [(6, 12), (6, 18)]
@@ -218,8 +218,8 @@ async def test_a_rehearsal_counts_it(tmp_path):
 # ---- the plan, as a table
 
 
-def ended(*scores, told=(), attempts=0):
-    """What a plan asks for that may write no more, of drafts with these scores and comparisons (rankings, ties)."""
+def steps_after(*scores, told=(), attempts=0):
+    """The steps of a plan that may write no more, after drafts with these scores and comparisons (rankings, ties)."""
     panel = (PanelGrader("judge"), PanelGrader("tie_break", compares=True))
     records = [Candidate(i, f"text {i}", role="generate") for i in range(len(scores))]
     records += [Feedback(score, candidate=i, grader="judge") for i, score in enumerate(scores)]
@@ -240,8 +240,8 @@ def ended(*scores, told=(), attempts=0):
     ],
 )
 def test_the_two_best_are_compared(scores, pair):
-    """Those believed best, in the order of their age; nobody where it is clear."""
-    [step] = ended(*scores)
+    """They have the best estimates and are in the order of their age; where grades are clear no two are."""
+    [step] = steps_after(*scores)
     assert (tuple(c.id for c in step.candidates) if isinstance(step, Compare) else None) == pair
 
 
@@ -254,8 +254,8 @@ def test_the_two_best_are_compared(scores, pair):
     ],
 )
 def test_the_first_candidate_can_win(told, best):
-    """Whoever is put first is kept, candidate 0 too; a tie leaves the one believed better."""
-    [step] = ended(0.5, 0.6, told=told)
+    """The winner is returned, also candidate 0; a tie keeps the one with the better estimate."""
+    [step] = steps_after(0.5, 0.6, told=told)
     assert isinstance(step, Stop)
     assert step.best == best
     believed = dict(step.estimates)
@@ -263,8 +263,8 @@ def test_the_first_candidate_can_win(told, best):
     assert believed[0] < believed[1]
 
 
-async def test_weights_and_looks_do_not_multiply_it():
-    """However often a judge looks, it compares once."""
-    judge = Judging({"one": 3, "two": 4}, favourite("one"))
-    result = await checked(judge, graders=with_weight(Judge(RUBRIC), 2, repeats=2))
+async def test_weights_and_repeats_do_not_multiply_the_check():
+    """However often a judge grades, it compares once."""
+    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
+    result = await refine_with_check(judge, graders=with_weight(Judge(RUBRIC), 2, repeats=2))
     assert (result.value, len(judge.asked)) == ("one", 2)

@@ -1,4 +1,4 @@
-"""What a type checker must make of the public surface. Checked by mypy, not run."""
+"""What a type checker must infer for the public API. Checked by mypy, not run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redraft.core.stopping import patience, target
 from redraft.errors import RedraftError
 
 
-async def doors() -> None:
+async def entry_points() -> None:
     result = await redraft.refine("q", "openai:x", lambda text: 0.5, target_score=0.8, budget=Budget(calls=3))
     assert_type(result, Result)
     assert_type(result.value, str)
@@ -25,7 +25,7 @@ async def doors() -> None:
     await redraft.refine("q", plan=SelfRefine(target(0.9) | patience(2), drafts=3))
 
 
-def contracts() -> None:
+def protocols() -> None:
     model: Model = ScriptedModel(["a"])
     grader: Grader = Judge({"truth": "It is true."})
     error: RedraftError = redraft.errors.ConfigError("no")

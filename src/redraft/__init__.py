@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import refine, refine_many, refine_sync, stream
-    from .core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, StopReason, Task
+    from .core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, StopReason
+    from .core.task import Task
     from .core.trace import Trace
     from .graders import Judge, Ranker, must, with_weight
     from .middleware import Budget
     from .models import ScriptedModel, connect
+    from .plans import plan_from_generator
     from .plans.adaptive import Adaptive
-    from .plans.generator import plan_from_generator
     from .plans.self_refine import BestOfN, SelfRefine
     from .quality.priors import Priors
     from .result import Result
@@ -42,7 +43,7 @@ _LAZY_MODULES = {
     "ScriptedModel": "models",
     "SelfRefine": "plans.self_refine",
     "StopReason": "core.records",
-    "Task": "core.records",
+    "Task": "core.task",
     "Trace": "core.trace",
     "Usage": "usage",
     "batch": "runs.api",
@@ -53,7 +54,7 @@ _LAZY_MODULES = {
     "refine_many": "api",
     "refine_sync": "api",
     "stream": "api",
-    "plan_from_generator": "plans.generator",
+    "plan_from_generator": "plans",
     "with_weight": "graders",
 }
 

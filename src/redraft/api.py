@@ -11,7 +11,9 @@ from typing import Any, Unpack
 from .checks import format_value, invalid_argument
 from .core.cancellation import cancel_and_wait
 from .core.engine import advance
-from .core.records import Candidate, Message, StopReason, Task, message_text
+from .core.records import Candidate, Outcome, StopReason
+from .core.steps import Stop
+from .core.task import Message, Task, message_text
 from .core.trace import Trace
 from .errors import ConfigError, RedraftError
 from .middleware.observe import observe
@@ -25,7 +27,6 @@ from .quality.priors import Priors
 from .requirements import parse, reads_file
 from .reservations import Reservations
 from .result import Result, result_or_raise
-from .resume import reopen_if_needed, with_original_priors
 from .session import Session, check_task
 from .settings import Settings
 from .sync import run_sync
@@ -42,7 +43,7 @@ async def refine(
 ) -> Result:
     """Answer a task as well as the settings allow, and return the best answer with everything that led to it.
 
-    When cancelled, it makes no further call and lets CancelledError through, which carries the best answer so far as `.result`;
+    When cancelled, it makes no further call and raises CancelledError, which carries the best answer so far as `.result`;
     under `asyncio.timeout` that is `error.__cause__.result` of the TimeoutError. A TaskGroup drops that exception; `on_record`
     and a `store` have every record in any case. Use `deadline` to get the best answer by a given time.
 
@@ -64,19 +65,18 @@ async def refine(
 
     Raises:
         ConfigError: An argument is wrong. Raised before any call.
-        ModelError: No answer could be had.
+        ModelError: No answer could be obtained.
         GradingError: No answer could be graded.
-        BudgetExhaustedError: Money or time ran out before anything was graded; with `strict_budget` also afterwards.
+        BudgetExhaustedError: The budget or the time ran out before anything was graded; with `strict_budget` also afterwards.
     """
     options = Options.from_settings(settings)
-    job = await prepare_refinement(task, model, graders, judge, options)
-    return await finish_refinement(job)
+    return await finish_refinement(await prepare_refinement(task, model, graders, judge, options))
 
 
 def refine_sync(task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, **settings: Unpack[Settings]) -> Result:
     """Call `refine` without await. It also works where an event loop is running.
 
-    Ctrl-C stops it at once: KeyboardInterrupt carries the best answer so far as `.result`, or None if nothing had begun.
+    Ctrl-C stops it at once: KeyboardInterrupt carries the best answer so far as `.result`, or None if no call had begun.
 
     Args:
         task: As in `refine`.
@@ -96,8 +96,8 @@ async def stream(
 ) -> AsyncGenerator[Trace, None]:
     """Refine, and yield the trace after each new record.
 
-    The last trace has an `outcome`. Arguments are those of `refine`, and so are the errors, with one exception: what ends the
-    work early, such as a budget, is no error but the reason in the outcome. If the generator is cancelled or closed early, it
+    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that a limit that ends the run early, such
+    as a budget, raises no error: it is the reason in the outcome. If the generator is cancelled or closed early, it
     makes no further call.
 
     Args:
@@ -110,9 +110,9 @@ async def stream(
     Yields:
         The trace so far. Its newest record is `trace.records[-1]`; `trace.best` is the best answer so far, or None.
     """
-    job = await prepare_refinement(task, model, graders, judge, Options.from_settings(settings))
-    async with aclosing(run_refinement(job)) as growing:
-        async for trace in growing:
+    refinement = await prepare_refinement(task, model, graders, judge, Options.from_settings(settings))
+    async with aclosing(run_refinement(refinement)) as traces:
+        async for trace in traces:
             yield trace
 
 
@@ -137,7 +137,7 @@ async def refine_many(
     Raises:
         ConfigError: An argument is wrong. Raised before any call.
     """
-    listed = as_tasks(tasks)
+    inputs = as_tasks(tasks)
     refinements: list[Refinement] = []
     running: list[asyncio.Task[Result]] = []
     try:
@@ -150,14 +150,14 @@ async def refine_many(
                     with_priors_in_settings(make_refinement(task, session, deadline_at, model_searched=model is None)),
                     owns_session=False,
                 )
-                for task in listed
+                for task in inputs
             ]
             semaphore = asyncio.Semaphore(session.options.max_in_flight)
             running += [asyncio.ensure_future(_refine_one(refinement, semaphore)) for refinement in refinements]
             cleanup.push_async_callback(cancel_and_wait, running)
             return await asyncio.gather(*running)
-    except asyncio.CancelledError as cut:
-        cut.results = [_result_of(task, refinement) for task, refinement in zip(running, refinements, strict=True)]  # type: ignore[attr-defined]
+    except asyncio.CancelledError as error:
+        error.results = [_result_of(task, refinement) for task, refinement in zip(running, refinements, strict=True)]  # type: ignore[attr-defined]
         raise
 
 
@@ -169,8 +169,8 @@ async def _refine_one(refinement: Refinement, semaphore: asyncio.Semaphore) -> R
         return result_or_raise(trace, strict_budget=refinement.session.options.strict_budget)
     except RedraftError as error:
         return Result(error.result.trace if error.result else trace, error)
-    except asyncio.CancelledError as cut:
-        return getattr(cut, "result", None) or Result(refinement.trace)
+    except asyncio.CancelledError as cancelled:
+        return getattr(cancelled, "result", None) or Result(refinement.trace)
 
 
 def _result_of(finished: asyncio.Task[Result], refinement: Refinement) -> Result:
@@ -190,7 +190,7 @@ class Refinement:
     store: Store | None = None
     owns_session: bool = True
     reservations: Reservations | None = None
-    next_steps: Plan | None = None  # asked in place of the plan, by whoever watches or prices its decisions
+    next_steps: Plan | None = None  # called instead of the plan: a wrapper that records or prices its decisions
 
 
 async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: Any, options: Options) -> Refinement:
@@ -205,8 +205,8 @@ async def resolve_model(model: Any) -> Any:
         return None if model is False else model
     try:
         return (await find_model()).model
-    except asyncio.CancelledError as cut:
-        cut.result = None  # type: ignore[attr-defined]  # nothing has begun
+    except asyncio.CancelledError as error:
+        error.result = None  # type: ignore[attr-defined]  # no call has begun
         raise
 
 
@@ -270,7 +270,7 @@ MODEL_DISABLED_MESSAGE = (
 )
 NO_MODEL_MESSAGE = (
     "no model was found, so nothing can be written: Redraft looked for REDRAFT_MODEL, OPENAI_API_KEY, and local servers of "
-    "Ollama, LM Studio, llama.cpp and vLLM (`redraft models` tells more). Name one as `model`, or give a `response` and "
+    "Ollama, LM Studio, llama.cpp and vLLM (`redraft models` shows what it found). Name one as `model`, or give a `response` and "
     "requirements: the built-in editor can repair an answer, but it never invents one"
 )
 
@@ -317,8 +317,8 @@ async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
             log.add(refinement.trace)
             async with aclosing(
                 advance(refinement.trace, refinement.next_steps or refinement.plan, refinement.perform, log.persist)
-            ) as growing:
-                async for trace in growing:
+            ) as traces:
+                async for trace in traces:
                     log.add(trace)
                     yield trace
             if not log.trace.outcome:
@@ -329,10 +329,10 @@ async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
                 refinement.reservations.release()
             if refinement.owns_session:
                 await refinement.session.close()
-    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt) as cut:
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt) as interruption:
         if not log.trace.outcome:
             log.add(with_outcome(log.trace, refinement.plan, StopReason.CANCELLED, "interrupted"))
-        cut.result = Result(log.trace)  # type: ignore[union-attr]
+        interruption.result = Result(log.trace)  # type: ignore[union-attr]
         raise
     except RedraftError as error:
         error.result = Result(log.trace) if log.trace.candidates else None
@@ -385,7 +385,37 @@ async def finish_refinement(refinement: Refinement) -> Result:
 async def final_trace(refinement: Refinement) -> Trace:
     """Run a refinement to its end and return its last trace."""
     trace = refinement.trace
-    async with aclosing(run_refinement(refinement)) as growing:
-        async for grown in growing:
-            trace = grown
+    async with aclosing(run_refinement(refinement)) as traces:
+        async for latest in traces:
+            trace = latest
     return trace
+
+
+def reopen_if_needed(trace: Trace, plan: Plan) -> Trace:
+    """Return a finished trace unchanged if the plan would end it again for the same reason, else without its outcome."""
+    if trace.outcome is None:
+        return trace
+    reasons = [step.reason for step in plan(without_outcome(trace).for_new_run()) if isinstance(step, Stop)]
+    return trace if reasons == [trace.outcome.reason] else without_outcome(trace)
+
+
+def without_outcome(trace: Trace) -> Trace:
+    """Return a trace without its outcome."""
+    return replace(trace, records=tuple(r for r in trace.records if not isinstance(r, Outcome)))
+
+
+def with_original_priors(trace: Trace, plan: Plan, options: Options) -> Plan:
+    """Return the plan with the shipped priors if those reproduce the stored outcome and the learned ones do not.
+
+    Priors that were learned in the meantime must not cause more calls; priors that the user gives may.
+    """
+    if trace.outcome is None or not isinstance(plan, NoiseAwarePlan) or options.priors != "learned" or options.plan is not None:
+        return plan
+    shipped = plan.with_priors(Priors())
+    return shipped if reproduces(shipped, trace) and not reproduces(plan, trace) else plan
+
+
+def reproduces(plan: NoiseAwarePlan, trace: Trace) -> bool:
+    """Whether the plan reproduces the trace's stored outcome."""
+    end = trace.outcome
+    return end is not None and plan.outcome_if_stopped(without_outcome(trace).for_new_run(), end.reason, end.note) == end

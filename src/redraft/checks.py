@@ -18,7 +18,7 @@ _OR_NONE = {True: " or None", False: ""}
 
 
 class _ShortRepr(Repr):
-    """Short forms; an object whose `repr` fails is shown as its class, without a memory address."""
+    """Returns short forms; an object whose `repr` fails is shown as its class, without a memory address."""
 
     def repr_instance(self, x: object, level: int) -> str:
         try:
@@ -133,17 +133,17 @@ def closest_names(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     """Return the known names most similar to a name, ignoring case, best first; then those that begin with it."""
     from difflib import get_close_matches
 
-    given = name[:80].casefold()
-    spelt: dict[str, str] = {}
-    for one in known:
-        spelt.setdefault(one.casefold(), one)
-    close = get_close_matches(given, spelt, n, 0.7)
-    longer = [one for one in spelt if len(given) > 2 and one.startswith(given) and one not in close]
-    return [spelt[one] for one in [*close, *longer][:n]]
+    folded_name = name[:80].casefold()
+    names_by_folded: dict[str, str] = {}
+    for known_name in known:
+        names_by_folded.setdefault(known_name.casefold(), known_name)
+    close = get_close_matches(folded_name, names_by_folded, n, 0.7)
+    longer = [f for f in names_by_folded if len(folded_name) > 2 and f.startswith(folded_name) and f not in close]
+    return [names_by_folded[folded] for folded in [*close, *longer][:n]]
 
 
 def read_error_message(error: Exception) -> str:
-    """Say why a file cannot be read as text and, for a wrong encoding, what to do."""
+    """Return why a file cannot be read as text and, for a wrong encoding, what to do."""
     if isinstance(error, UnicodeDecodeError):
         byte = error.object[error.start]
         return f"it is not UTF-8 text (byte {byte:#04x} at {error.start:,}): save it as UTF-8 (iconv -f LATIN1 -t UTF-8 OLD > NEW)"
@@ -163,13 +163,13 @@ def unknown_name_message(what: str, name: str, known: Iterable[str], list_comman
 
 
 def available_names(names: Iterable[str], list_command: str = "") -> str:
-    """List all names in words; of many the first, and the command that lists all."""
-    held = list(names)
-    if not held:
+    """Return a phrase that lists the names; of more than 12, the first 12 and the command that lists all."""
+    listed = list(names)
+    if not listed:
         return "there are none"
-    if len(held) <= MAX_NAMES or not list_command:
-        return f"there are {', '.join(held)}"
-    return f"there are {', '.join(held[:MAX_NAMES])} and {len(held) - MAX_NAMES} more: `{list_command}` lists all"
+    if len(listed) <= MAX_NAMES or not list_command:
+        return f"there are {', '.join(listed)}"
+    return f"there are {', '.join(listed[:MAX_NAMES])} and {len(listed) - MAX_NAMES} more: `{list_command}` lists all"
 
 
 def _bounds(minimum: int | None, maximum: int | None) -> str:

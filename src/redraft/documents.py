@@ -1,8 +1,8 @@
-"""Small documents that strangers may have written, read with bounds: settings, rubrics, checklists, templates, schemas, cards.
+"""Read small untrusted documents within bounds: settings, rubrics, checklists, templates, schemas, cards.
 
-`read_small_text` bounds the size of a file and never waits: a pipe or a device in place of a file is an error, unless it is named
-in /dev or /proc, as a shell does for `<(command)`. `parse_toml` and `check_yaml` bound depth, the number of values and the time
-that reading takes, as `jsontext.strict_loads` does for JSON. Files raise OSError or ValueError, texts ValueError.
+`read_small_text` bounds the size of a file and never waits: a pipe or a device is an error, unless its name is in /dev or /proc,
+as in a shell's `<(command)`. `parse_toml` and `check_yaml` bound the depth, the number of values and the time of parsing, as
+`jsontext.strict_loads` does for JSON. Functions that read files raise OSError or ValueError, the others ValueError.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONG_KEY = re.compile(rf"(?<![^\s\[{{,])(?:{_PART}[ \t]*+\.[ \t]*+){{{MAX_KEY_P
 
 
 def read_small_text(path: str | Path, encoding: str = "utf-8") -> str:
-    """Return the text of a file, every line end as one character."""
+    """Return the text of a file, with line ends as newline characters."""
     return read_small_bytes(path).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -51,7 +51,7 @@ def open_regular(path: str | Path, *, streams: bool = False) -> FileIO:
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         if not (streams and str(path).startswith(("/dev/", "/proc/"))):
             file.close()
-            raise OSError(errno.EINVAL, "it is a pipe or a device, no file")
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
         os.set_blocking(file.fileno(), True)
     return file
 
@@ -73,7 +73,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def check_yaml(yaml: Any, text: str) -> None:
-    """Raise ValueError if loading a text of YAML could take much more memory than the text: aliases may stand for any size.
+    """Raise ValueError if loading a text of YAML could take much more memory than the text, which aliases make possible.
 
     `yaml` is the module, which is an optional dependency.
     """
@@ -85,6 +85,6 @@ def check_yaml(yaml: Any, text: str) -> None:
             if depth > MAX_DEPTH:
                 raise ValueError(TOO_DEEP_MESSAGE)
             if aliases > MAX_ALIASES:
-                raise ValueError(f"it has more than {MAX_ALIASES} aliases (*name), which may stand for any size")
+                raise ValueError(f"it has more than {MAX_ALIASES} aliases (*name), which may expand to any size")
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error

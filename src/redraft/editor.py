@@ -1,7 +1,7 @@
 """The editor repairs a text so that it meets more of its requirements, with the edits that the requirements propose.
 
-It never breaks a requirement that the text meets, and prefers edits that lose nothing and change least. It knows no kind of
-requirement.
+It never breaks a requirement that the text meets, and prefers edits that lose nothing and change least. It works with any kind
+of requirement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .compute import IN_PROCESS, run
 from .errors import ComputeLimitError
 from .own_code import fingerprint_name, is_own
 from .protocols import Check, Edit, Requirement
-from .requirements import compute_limits
+from .requirements.spec import parse_cached, repair_cost
 
 REQUIREMENT_ERRORS = (ArithmeticError, ComputeLimitError, LookupError, RecursionError, TypeError, ValueError)
 CHARACTER_DIFF_LIMIT = 20_000  # longer texts are compared line by line
@@ -33,11 +33,11 @@ class _RepairStep(NamedTuple):
 @fingerprint_name("form_editor")
 @dataclass(frozen=True, slots=True)
 class FormEditor:
-    """Repairs form: it tries the edits that each failing requirement proposes, until nothing more helps.
+    """Repairs the form of a text: it applies edits that failing requirements propose, as long as one helps.
 
     Each step tries at most `max_proposals` edits for each failing requirement (fewer, but at least one, for a text so long that
     the step would check more than `max_work` characters). There are at most as many steps as requirements. Without
-    `allow_lossy` nothing of the text is ever dropped.
+    `allow_lossy`, edits that remove content are not used.
     """
 
     max_proposals: int = 24
@@ -66,16 +66,16 @@ class FormEditor:
         A worker does not repair users' own requirements, and an edit that breaks one of them is dropped. Raises
         ComputeLimitError if the repair takes too long for this text.
         """
-        if compute_limits.repair_cost(requirements, text) <= IN_PROCESS:
+        if repair_cost(requirements, text) <= IN_PROCESS:
             return await asyncio.to_thread(self.repair, text, requirements)
-        own = [each.spec for each in requirements if is_own(type(each))]
-        others = [each for each in requirements if not is_own(type(each))]
+        own = [requirement.spec for requirement in requirements if is_own(type(requirement))]
+        others = [requirement for requirement in requirements if not is_own(type(requirement))]
         edit = await run(_repair, asdict(self), text, own, failure_text="the text could not be repaired", text_length=len(text))
         allowed = edit and await asyncio.to_thread(_breaks_none, others, text, edit["text"])
         return Edit(**edit) if allowed else None
 
     def _best(self, text: str, requirements: Sequence[Requirement], passing: frozenset[int]) -> _RepairStep | None:
-        """Return the step that helps and loses nothing, meets most, changes least, and comes first; in this order."""
+        """Return the best helpful step: lossless first, then by most requirements met, smallest change, and order of proposal."""
         steps = [step for step in self._steps(text, requirements, passing) if passing < step.passing]
         if any(not step.edit.lossy for step in steps):
             steps = [step for step in steps if not step.edit.lossy]
@@ -93,7 +93,7 @@ class FormEditor:
 
 
 def _repair(settings: dict[str, Any], text: str, specs: list[str]) -> dict[str, Any] | None:
-    edit = FormEditor(**settings).repair(text, [compute_limits.parse_spec(spec) for spec in specs])
+    edit = FormEditor(**settings).repair(text, [parse_cached(spec) for spec in specs])
     return asdict(edit) if edit else None
 
 

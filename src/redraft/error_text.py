@@ -1,6 +1,7 @@
-"""Describe an exception from the user's code: its class, its message, and the line that raised it.
+"""Exceptions as text, and recorded failures as exceptions.
 
-Redraft's own errors are shown as they are. Paths are cut to the file name and keys from the environment are masked,
+An exception from the user's code is described by its class, its message and the line that raised it. Redraft's own errors are
+shown as they are. Paths are cut to the file name and keys from the environment are masked,
 because a message may be stored and shown.
 """
 
@@ -11,14 +12,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import walk_tb
-from types import CodeType, FrameType
+from types import CodeType
 
 from .core.records import Failure
 from .errors import ERROR_TYPES, ModelError, RedraftError
 from .masking import Mask, secrets_in_environment
+from .own_code import PACKAGE
 from .usage import Usage
 
-PACKAGE = __name__.partition(".")[0]
 PACKAGE_DIR = str(Path(__file__).parent)
 STDLIB_DIR = str(Path(asyncio.__file__).parents[1])
 SITE_DIRS = ("site-packages", "dist-packages")
@@ -30,15 +31,15 @@ def error_text(error: BaseException) -> str:
         return str(error)
     kind = type(error).__name__
     masked = Mask(secrets_in_environment(os.environ))(str(error))
-    words = masked or ("cancelled before it ended" if isinstance(error, asyncio.CancelledError) else "")
-    return f"{kind}: {words}{_location(error)}" if words else f"{kind}{_location(error)}"
+    message = masked or ("cancelled before it ended" if isinstance(error, asyncio.CancelledError) else "")
+    return f"{kind}: {message}{_location(error)}" if message else f"{kind}{_location(error)}"
 
 
 def _location(error: BaseException) -> str:
     """Return the last line in a file of the user, or else of a package; "" if all lines are ours."""
     lines = list(_foreign_lines(error))
     own = [line for line in lines if not any(part in line[0].co_filename for part in SITE_DIRS)]
-    if not own and (not lines or isinstance(error, asyncio.CancelledError)):  # where a package waited says nothing
+    if not own and (not lines or isinstance(error, asyncio.CancelledError)):  # where a package waited does not matter
         return ""
     code, number = (own or lines)[-1]
     return f" (in {code.co_name}, {Path(code.co_filename).name} line {number})"
@@ -49,18 +50,14 @@ def _foreign_lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
     for frame, number in walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         standard = file.startswith((STDLIB_DIR, "<frozen")) and not any(part in file for part in SITE_DIRS)
-        ours = file.startswith(PACKAGE_DIR) or _top_level_package(frame) == PACKAGE  # what dataclasses write for us is in no file
+        module = str(frame.f_globals.get("__name__", ""))
+        ours = file.startswith(PACKAGE_DIR) or module.partition(".")[0] == PACKAGE  # code that dataclasses generate is in no file
         if not (standard or ours):
             yield frame.f_code, number
 
 
-def _top_level_package(frame: FrameType) -> str:
-    """Return the top-level package of the code in a frame."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
-
-
 def error_from_failure(failure: Failure, message: str = "", usage: Usage | None = None) -> RedraftError:
-    """The error that a failure is the record of, with all that it carried; a ModelError for one that is not ours."""
+    """Return the error that a failure records, with its attributes; a ModelError if it is none of Redraft's errors."""
     kind = ERROR_TYPES.get(failure.error, ModelError)
     details = {name: getattr(failure, name) for name in kind().details}
     return kind(message or failure.message, usage=usage, **details)

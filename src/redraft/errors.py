@@ -1,4 +1,4 @@
-"""Everything Redraft raises, in one tree.
+"""The exceptions that Redraft raises, in one tree.
 
 RedraftError
 +-- ConfigError             the arguments or settings are invalid
@@ -25,7 +25,7 @@ from .usage import Usage
 
 
 class RedraftError(Exception):
-    """The base class. `result` is the best result so far, or None; `usage` is what was consumed."""
+    """The base class. `result` is the best result so far, or None; `usage` is the usage of the calls made."""
 
     def __init__(self, message: str = "", *, usage: Usage | None = None) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class RedraftError(Exception):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The attributes beside message and usage, by the names of the constructor's arguments."""
+        """The other attributes, by the names of the constructor's arguments."""
         return {}
 
 
@@ -45,8 +45,8 @@ class ConfigError(RedraftError, ValueError):
 class ModelError(RedraftError):
     """A model call failed.
 
-    `status` is the HTTP status where there was one. `retryable` says whether the same call may succeed later,
-    `retry_after` how many seconds the server asked to wait (None: it did not say).
+    `status` is the HTTP status, or None. `retryable` says whether the same call may succeed later, `retry_after` how many
+    seconds the server asked to wait, or None.
     """
 
     retryable = False
@@ -76,7 +76,7 @@ class AuthenticationError(ModelError):
 
 
 class RateLimitError(ModelError):
-    """Too many requests for now."""
+    """The endpoint received too many requests."""
 
     retryable = True
 
@@ -90,13 +90,13 @@ class ContentFilterError(ModelError):
 
 
 class BadResponseError(ModelError):
-    """The answer cannot be used: broken JSON, an HTML page, nothing at all. `empty`: it was read and has no text."""
+    """The answer cannot be used: broken JSON, an HTML page, no content. `empty`: it is valid, and has no text."""
 
     empty = False
 
 
 class ModelTimeoutError(ModelError):
-    """No answer, or no further part of one, in time. `endpoint_responsive`: the endpoint answered other calls meanwhile."""
+    """No answer, or no further part of one, came in time. `endpoint_responsive`: the endpoint answered other calls meanwhile."""
 
     retryable = True
     endpoint_responsive = False
@@ -137,7 +137,7 @@ ERROR_TYPES: Mapping[str, type[RedraftError]] = {
 
 
 def error_name(error: BaseException) -> str:
-    """Return the name under which an error is recorded: of its nearest class here, or its own class."""
+    """Return the name under which an error is recorded: that of its nearest base class here, or of its own class."""
     return next((kind.__name__ for kind in type(error).__mro__ if kind in ERROR_TYPES.values()), type(error).__name__)
 
 
@@ -154,4 +154,4 @@ EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {
         StoreError,
     )
 }
-"""The errors with an external cause, by name: they say nothing about the grader that met them."""
+"""The errors with an external cause, by name: they do not show a fault of the grader that raised them."""

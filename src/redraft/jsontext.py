@@ -1,13 +1,14 @@
-"""JSON from strangers, read strictly and in linear time; bounds for values from elsewhere; lone surrogates.
+"""JSON: read untrusted text strictly and in linear time, write any text, bound values from elsewhere.
 
-Lone surrogates, which JSON can escape and UTF-8 cannot encode, are read as they are. What stores a text keeps them as JSON escapes
-(`escape_surrogates` where the format has none), what sends a text to a model replaces them (`replace_lone_surrogates`).
+A lone surrogate is half of a UTF-16 pair. JSON can escape it; UTF-8 cannot encode it. It is read as it is (`loads`,
+`strict_loads`) and written as a JSON escape (`dumps`). Formats without such escapes get it spelt out (`escape_surrogates`), and
+models get U+FFFD instead (`replace_lone_surrogates`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -17,27 +18,35 @@ import orjson
 T = TypeVar("T", bound=Hashable)
 
 MAX_DEPTH = 200  # objects and lists inside each other
-MAX_DIGITS = 4300  # of a whole number: Python reads no more
-MAX_BITS = 14284  # of a number of so many digits
+MAX_DIGITS = 4300  # of an integer: Python reads no more
+MAX_BITS = 14284  # of an integer of that many digits
 MAX_VALUES = 5_000_000  # of one row, or of one small file
-BYTES_PER_VALUE = 64  # that a value takes in memory, beside its text
+BYTES_PER_VALUE = 64  # in memory, besides its text
 
 
 def loads(body: bytes) -> Any:
-    """Return the value of a body of JSON (RFC 8259, UTF-8), which may escape lone surrogates. Raises ValueError."""
+    """Return the value of JSON (RFC 8259) in UTF-8, which may escape lone surrogates. Raises ValueError."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         if b"\\ud" not in body and b"\\uD" not in body:
             raise
-        return _loads_lone_surrogates(body)
-
-
-def _loads_lone_surrogates(body: bytes) -> Any:
     try:
         return json.loads(body.decode(), parse_constant=reject_constant)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def dumps(value: Any, *, sort_keys: bool = False, default: Callable[[Any], Any] | None = None) -> bytes:
+    """Return a value as JSON in UTF-8; with ASCII escapes if it holds lone surrogates or integers over 64 bits.
+
+    With `sort_keys`, keys may also be numbers, booleans and None. `default` converts values that JSON lacks. Hashes are made of
+    these bytes: do not change them.
+    """
+    try:
+        return orjson.dumps(value, default, (orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS) if sort_keys else None)
+    except TypeError:
+        return json.dumps(value, sort_keys=sort_keys, default=default).encode()
 
 
 def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> Any:
@@ -47,8 +56,8 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
     `max_bytes` of memory hold. NaN and infinity, which other programs write, are accepted.
     """
     # Not orjson: with checks for what it accepts (duplicate keys, integers over 64 bits) it is no faster.
-    opened = text.count("[") + text.count("{")
-    if (opened + text.count(",")) * BYTES_PER_VALUE > max_bytes:
+    brackets = text.count("[") + text.count("{")
+    if (brackets + text.count(",")) * BYTES_PER_VALUE > max_bytes:
         raise ValueError(f"it holds more values than {max_bytes / 2**20:,.0f} MiB of memory take")
     try:
         value = _DECODER.decode(text)
@@ -58,7 +67,7 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
         raise
     except ValueError as error:
         raise ValueError(TOO_MANY_DIGITS_MESSAGE if "digits" in str(error) else str(error)) from None
-    if opened > MAX_DEPTH and nesting_depth(value) > MAX_DEPTH:
+    if brackets > MAX_DEPTH and nesting_depth(value) > MAX_DEPTH:
         raise ValueError(TOO_DEEP_MESSAGE)
     return value
 
@@ -76,17 +85,17 @@ def check_bounds(value: Any, max_values: int = MAX_VALUES) -> None:
     left = max_values
     for _ in range(MAX_DEPTH + 2):
         inner: list[Any] = []
-        for held in level:
-            if isinstance(held, Mapping):
-                inner += held.values()
-                inner += [key for key in held if type(key) is not str]
-            elif isinstance(held, list | tuple | set | frozenset):
-                inner += held
-            elif isinstance(held, int):
-                if held.bit_length() > MAX_BITS:
+        for item in level:
+            if isinstance(item, Mapping):
+                inner += item.values()
+                inner += [key for key in item if type(key) is not str]
+            elif isinstance(item, list | tuple | set | frozenset):
+                inner += item
+            elif isinstance(item, int):
+                if item.bit_length() > MAX_BITS:
                     raise ValueError(TOO_MANY_DIGITS_MESSAGE)
-            elif not isinstance(held, SCALAR_TYPES):
-                _check_text(held)
+            elif not isinstance(item, SCALAR_TYPES):
+                _check_has_str(item)
             if len(inner) > left:
                 raise ValueError(f"it holds more than {max_values:,} values")
         if not inner:
@@ -99,7 +108,7 @@ def check_bounds(value: Any, max_values: int = MAX_VALUES) -> None:
 SCALAR_TYPES = (str, float, type(None), bytes, bytearray, memoryview, date, time, timedelta, Decimal)
 
 
-def _check_text(value: Any) -> None:
+def _check_has_str(value: Any) -> None:
     try:
         str(value)
     except Exception as error:  # a foreign class may raise anything
@@ -125,12 +134,14 @@ def replace_lone_surrogates(value: Any) -> Any:
 
 
 def escape_surrogates(value: Any) -> Any:
-    """Return a JSON value in which lone surrogates are spelt as escapes, for formats that cannot hold them."""
+    """Return a JSON value in which lone surrogates are spelt as escapes, for formats that cannot hold them. Keys become text."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [escape_surrogates(inner) for inner in value]
-    return {escape_surrogates(key): escape_surrogates(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return {escape_surrogates(str(key)): escape_surrogates(inner) for key, inner in value.items()}
+    return value
 
 
 def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -162,8 +173,8 @@ def first_duplicate(items: Iterable[T]) -> T | None:
 
 def nesting_depth(value: Any) -> int:
     """Return how deep objects and lists are nested."""
-    found, level = 0, [value]
+    depth, level = 0, [value]
     while level := [v for v in level if isinstance(v, dict | list)]:
-        found += 1
+        depth += 1
         level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
-    return found
+    return depth

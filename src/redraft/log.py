@@ -1,7 +1,7 @@
 """The logger "redraft" and its children. Quiet until the program configures logging; importing `redraft` does not import it.
 
-`redraft` records what a model does not accept, `redraft.retry` repeated calls, `redraft.endpoint` pauses and outages. A record
-names models, hosts, kinds of errors and HTTP statuses; it never holds a prompt, an answer, a server's words or a key.
+`redraft` logs what a model does not accept, `redraft.retry` retries, `redraft.endpoint` pauses and outages. A message names
+models, hosts, kinds of errors and HTTP statuses; it never holds a prompt, an answer, a server's message or a key.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ endpoint_log = log.getChild("endpoint")
 
 
 def error_kind(error: ModelError) -> str:
-    """The kind of an error without its message, such as "RateLimitError (status 429)"."""
+    """Return the kind of an error without its message, such as "RateLimitError (status 429)"."""
     return f"{error_name(error)} (status {error.status})" if error.status else error_name(error)

@@ -1,8 +1,8 @@
-"""Secrets in texts, masked: the one mechanism for everything that comes from an endpoint or from code that talks to one.
+"""Mask secrets in texts that come from an endpoint, or from code that calls one.
 
 A server may echo a key whole, in another encoding, in capitals, or cut to any length; so may a log line of a vendor's
-library. A `Mask` knows the secrets of one endpoint and replaces each of them, and each longer fragment of them, by `***`.
-It is no defence against a server that disguises a key on purpose: it knows the key already.
+library. A `Mask` knows the secrets of one endpoint and replaces each of them, and each fragment above a minimum length, by
+`***`. It does not protect against a server that disguises a key on purpose, which knows the key already.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from urllib.request import getproxies
 
 MASK = "***"
 MIN_FRAGMENT = 8
-"""The shortest fragment of a secret that is masked: eight characters of a random key are in no text by chance, and seven
-are no more than vendors show of a key themselves."""
+"""The shortest fragment of a secret that is masked: eight characters of a random key do not occur in a text by chance, and
+vendors themselves show up to seven."""
 MIN_WORD_FRAGMENT = 12
-"""The same for a secret without a digit, which may be made of words, and in answers for letters of one case, which may be one."""
+"""The same for a secret without a digit, which may consist of words, and in answers for fragments that may be a word."""
 MIN_SECRET = 4
-"""A shorter secret cannot be masked: it would be found everywhere."""
+"""A shorter secret is not masked: it would match almost any text."""
 PLACEHOLDERS = frozenset({"empty", "none", "not-needed", "no-key-required", "sk-no-key-required", "api-key-not-set"})
-"""Keys that keep nothing secret: clients that insist on one are given them."""
+"""Values that are no secrets: they are passed to clients that require a key."""
 
 SECRET_NAME = re.compile(
     r"key|token|auth|secret|cookie|passw|pwd|credential|session|signature|^(code|sig|sas|pass|jwt|pin|otp)$", re.IGNORECASE
@@ -37,7 +37,7 @@ _RANDOM_KEY = re.compile(
     r"(?=.{16})([\w+/=~%]*[.-])*((?=[^.-]*\d)(?=[^.-]*[a-z])[\w+/=~%]{12}|[0-9a-f]{8}-[0-9a-f]{4}-)[\w+/=.~%-]*",
     re.ASCII | re.IGNORECASE,
 )
-"""What looks like a key: no date, and no name of words and numbers, as versions and models have."""
+"""Matches what looks like a random key; not a date, nor a name of words and numbers such as that of a model."""
 _ENVIRONMENT = re.compile(r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?)(_ID)?$|BEARER_TOKEN")
 _KEY_NAME = re.compile(r"api[_-]?key|access[_-]?key|passw|secret|authorization|credential", re.IGNORECASE)
 _PATH = re.compile(r"([/~]|[A-Za-z]:\\).*\.[A-Za-z]{2,5}")
@@ -46,14 +46,14 @@ _PUBLIC_PREFIX = re.compile(
     r"(?:(?:sk|pk|rk|gsk|hf|xai|key|api)[-_])?(?:(?:proj|ant|svcacct|admin|or|live|test|(?:api|v)\d{1,2})[-_])*"
 )
 _BLOCK_SIZE = 4
-"""Bytes of the blocks that a text is searched by at first: a fragment of 8 characters holds one that begins at a multiple of 4."""
+"""Bytes of the blocks of the first search: every fragment of 8 characters holds a block that begins at a multiple of 4."""
 
 T = TypeVar("T")
 S = TypeVar("S", str, bytes)
 
 
 class Mask:
-    """Masks some secrets. `words`: of a secret that has a word in it, that word alone is left as it is."""
+    """Masks secrets. With `keep_words`, a fragment that is a word is masked only as a part of a longer fragment."""
 
     def __init__(self, secrets: Iterable[str | None], *, keep_words: bool = False) -> None:
         self._keep_words = keep_words
@@ -63,13 +63,13 @@ class Mask:
         for secret in {s for s in secrets if s and s.lower() not in PLACEHOLDERS and len(s) >= MIN_SECRET}:
             self._add_secret(secret)
         grams = (gram for fragments in self._fragments.values() for gram in fragments)
-        self._prefixes = {size: {f[:n] for f in found for n in range(1, size)} for size, found in self._fragments.items()}
+        self._prefixes = {size: {f[:n] for f in fragments for n in range(1, size)} for size, fragments in self._fragments.items()}
         self._prefixes.setdefault(0, set()).update(w[:n] for w in self._whole_secrets for n in range(1, len(w)))
         self._min_length = min((*self._fragments, *map(len, self._whole_secrets)), default=maxsize)
         self._blocks = {int.from_bytes(g[i : i + _BLOCK_SIZE], byteorder) for g in grams for i in range(len(g) - _BLOCK_SIZE + 1)}
 
     def _add_secret(self, secret: str) -> None:
-        """Keep a secret and its encodings; what is public of it (`sk-proj-`) is no fragment."""
+        """Add a secret and its encodings; a public prefix such as `sk-proj-` is not masked."""
         least = MIN_FRAGMENT if any(c.isdigit() for c in secret) else MIN_WORD_FRAGMENT
         public = _PUBLIC_PREFIX.match(secret)
         prefix = public.group().lower().encode() if public else b""
@@ -92,12 +92,12 @@ class Mask:
         return "Mask(...)"
 
     def __call__(self, text: str) -> str:
-        """The text with stars in place of secrets and of fragments of them."""
+        """Return the text with `***` in place of secrets and their fragments."""
         spans = self._spans(_ascii_lower(text)) if len(text) >= self._min_length else []
         return _mask_spans(text, MASK, spans) if spans else text
 
     def mask_bytes(self, data: bytes) -> bytes:
-        """The same for bytes. What was JSON is JSON still: stars stand in its texts and names only."""
+        """Do the same for bytes. JSON stays valid: only its strings and keys are masked."""
         spans = self._spans(data.lower()) if self else []
         if not spans:
             return data
@@ -107,7 +107,7 @@ class Mask:
             return _mask_spans(data, MASK.encode(), spans)
 
     def mask_json(self, value: T) -> T:
-        """The same for all texts in a value of JSON, names included."""
+        """Do the same for all strings in a JSON value, keys included."""
         masked: Any = value
         if type(value) is int:
             masked = MASK if self(str(value)) == MASK else value
@@ -122,7 +122,7 @@ class Mask:
         return masked  # type: ignore[no-any-return]
 
     def _spans(self, data: bytes) -> list[tuple[int, int]]:
-        """Where secrets stand in a text of small letters, sorted."""
+        """Return the spans of secrets in a lower-case text, sorted."""
         return sorted(span for span in (*self._whole_spans(data), *self._fragment_spans(data)) if span[1])
 
     def _whole_spans(self, data: bytes) -> Iterator[tuple[int, int]]:
@@ -136,11 +136,11 @@ class Mask:
         whole = array("I", data[: len(data) // _BLOCK_SIZE * _BLOCK_SIZE])
         if self._blocks.isdisjoint(whole):
             return
-        found = [_BLOCK_SIZE * n for n, block in enumerate(whole) if block in self._blocks]
+        positions = [_BLOCK_SIZE * n for n, block in enumerate(whole) if block in self._blocks]
         for size, fragments in self._fragments.items():
             first = last = 0
-            for near in found:
-                for start in range(max(0, near + _BLOCK_SIZE - size), near + 1):
+            for position in positions:
+                for start in range(max(0, position + _BLOCK_SIZE - size), position + 1):
                     if data[start : start + size] in fragments:
                         if start > last:
                             yield first, last
@@ -149,12 +149,12 @@ class Mask:
             yield first, last
 
     def pending_length(self, data: bytes) -> int:
-        """How many characters at the end of a text may belong to a secret that goes on in the next part of it."""
+        """Return how many characters at the end of a text may be the beginning of a secret that continues in the next part."""
         tail = data[-self.max_length :].lower()
         return max((self._pending_length(tail, size) for size in self._prefixes), default=0)
 
     def _pending_length(self, tail: bytes, size: int) -> int:
-        """The same for fragments of one size: the end is a run of them, or the beginning of one."""
+        """Return the same for fragments of one size: the end consists of fragments, or is the beginning of one."""
         fragments, end = self._fragments.get(size, set()), len(tail)
         if tail[-size:] in fragments:
             start = end - size
@@ -168,29 +168,30 @@ NO_SECRETS = Mask(())
 
 
 class MaskedStream:
-    """A text that comes in parts, masked: what may be the beginning of a secret is held back until it is known."""
+    """Masks a text that arrives in parts. The possible beginning of a secret is kept back until the next part arrives."""
 
     def __init__(self, mask: Mask) -> None:
         self._mask, self._buffer = mask, ""
 
     def feed(self, text: str) -> str:
-        """What may be handed on now."""
+        """Add a part and return the masked text that is ready."""
         if not self._mask:
             return text
-        held = self._buffer + text
-        ready = len(held) - self._mask.pending_length(_ascii_lower(held[-self._mask.max_length :]))
-        self._buffer = held[ready:]
-        return self._mask(held[:ready])
+        text = self._buffer + text
+        ready = len(text) - self._mask.pending_length(_ascii_lower(text[-self._mask.max_length :]))
+        self._buffer = text[ready:]
+        return self._mask(text[:ready])
 
     def flush(self) -> str:
-        """What was held back, once nothing follows."""
-        held, self._buffer = self._buffer, ""
-        return self._mask(held)
+        """Return the rest, at the end of the text."""
+        rest, self._buffer = self._buffer, ""
+        return self._mask(rest)
 
 
 def answer_mask(secrets: Iterable[str | None]) -> Mask:
-    """A mask for what an endpoint answers. A short key, or one that may be a word, is masked in errors only: an answer
-    that holds such a word is not to be changed.
+    """Return a mask for the answers of an endpoint.
+
+    Short keys, and keys that may be words, are masked in errors only: in an answer they may be ordinary text.
     """
     given = [s for s in secrets if s]
     return Mask(
@@ -199,14 +200,14 @@ def answer_mask(secrets: Iterable[str | None]) -> Mask:
 
 
 def without_cause(error: T) -> T:
-    """The exception without what it was raised from: the exceptions of HTTP clients hold requests, and those hold keys."""
+    """Return an exception without its cause and context: those of HTTP clients hold requests, and these hold keys."""
     if isinstance(error, BaseException):
         error.__cause__ = error.__context__ = None
     return error
 
 
 def secrets_in_url(url: str) -> Iterator[str]:
-    """What must not be shown of a URL beside hiding its user info and query: passwords, and the values that look like keys."""
+    """Yield the secrets in a URL: its password or user name, and parameters that are secret (see `is_secret`)."""
     try:
         parts = urlsplit(url.strip())
         raw = [parts.password or parts.username or ""]
@@ -218,45 +219,45 @@ def secrets_in_url(url: str) -> Iterator[str]:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a parameter of a URL is a secret, by its name or by its looks."""
+    """Whether a parameter of a URL is secret: by its name, or because it looks like a random key."""
     return bool(SECRET_NAME.search(name) or _RANDOM_KEY.fullmatch(value))
 
 
 def secrets_in_headers(headers: Mapping[str, str]) -> Iterator[str]:
-    """The values of headers whose name says that they are secret, without the scheme before them."""
+    """Yield the values of headers with secret names, without their scheme such as "Bearer"."""
     for name, value in headers.items():
         if SECRET_NAME.search(name):
             yield str(value).rpartition(" ")[2]
 
 
 def secrets_in_fields(value: Any) -> Iterator[str]:
-    """The texts in a value of JSON whose names say that they are secret: what a request may hold beside what is asked."""
+    """Yield the strings in a JSON value whose keys name secrets, such as the extra parameters of a request."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            said = inner.rpartition(" ")[2] if isinstance(inner, str) and "auth" in name.lower() else inner
-            if not isinstance(said, str):
-                yield from secrets_in_fields(said)
-            elif _KEY_NAME.search(name) or (SECRET_NAME.search(name) and _RANDOM_KEY.fullmatch(said)):
-                yield said
+            secret = inner.rpartition(" ")[2] if isinstance(inner, str) and "auth" in name.lower() else inner
+            if not isinstance(secret, str):
+                yield from secrets_in_fields(secret)
+            elif _KEY_NAME.search(name) or (SECRET_NAME.search(name) and _RANDOM_KEY.fullmatch(secret)):
+                yield secret
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from secrets_in_fields(inner)
 
 
 def without_secret_fields(value: T) -> T:
-    """The value with stars in place of those."""
+    """Return a JSON value with the secrets of `secrets_in_fields` masked."""
     mask = Mask(secrets_in_fields(value))
     return mask.mask_json(value) if mask else value
 
 
 def secrets_in_proxy(proxy: str | None) -> Iterator[str]:
-    """The secrets in the URL of a proxy; with "env", in those of the environment."""
+    """Yield the secrets in the URL of a proxy; for "env", in the proxy URLs of the environment."""
     for url in getproxies().values() if proxy == "env" else [proxy or ""]:
         yield from secrets_in_url(url)
 
 
 def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
-    """The values of the variables whose name says that they are secret, as vendors name theirs."""
+    """Yield the values of environment variables whose names are those of secrets, and the secrets in URLs."""
     for name, value in environment.items():
         if _ENVIRONMENT.search(name.upper()) and not _PATH.fullmatch(value.strip()):
             yield value.strip()
@@ -265,24 +266,24 @@ def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _encodings(secret: str) -> set[bytes]:
-    """A secret as it may stand in a text, in small letters: itself, escaped for JSON, URLs and HTML, and in base64."""
+    """Return the forms of a secret in a text, in lower case: itself, escaped for JSON, URLs and HTML, and in base64."""
     escaped = dumps(secret)[1:-1]
     forms = {secret, escaped, escaped.replace("/", "\\/"), repr(secret)[1:-1], quote(secret, safe=""), quote_plus(secret)}
     forms |= {escape(secret), *(_unicode_escaped(escaped, chars) for chars in ("&<>", "&<>='", "&<>+'`"))}
-    for before in range(3 if len(secret) >= MIN_FRAGMENT else 0):  # (its place in the text that was encoded)
+    for before in range(3 if len(secret) >= MIN_FRAGMENT else 0):  # its offset in the encoded text, modulo 3
         encoded = b64encode(b" " * before + secret.encode()).decode().rstrip("=")
-        inner = encoded[(0, 2, 3)[before] : -1]  # (the last one depends on what follows)
+        inner = encoded[(0, 2, 3)[before] : -1]  # the last character depends on what follows
         forms |= {inner, inner.replace("+", "-").replace("/", "_")}
     return {form.lower().encode() for form in forms if form.isascii()}
 
 
 def _unicode_escaped(text: str, chars: str) -> str:
-    """As the encoders of Go, Gson and .NET write JSON."""
+    """Return the text with Unicode escapes for some characters, as the JSON encoders of Go, Gson and .NET write it."""
     return "".join(f"\\u{ord(c):04x}" if c in chars else c for c in text)
 
 
 def _ascii_lower(text: str) -> bytes:
-    """The text in small letters, a byte for each character: what is no ASCII is in no secret."""
+    """Return the text in lower case, one byte for each character: secrets that are masked are ASCII."""
     return text.encode("ascii", "replace").lower()
 
 

@@ -1,7 +1,7 @@
-"""Which classes and functions belong to Redraft, and the stable names by which fingerprints know them.
+"""Which classes and functions belong to Redraft, and their stable names in fingerprints.
 
-A fingerprint must not change when a class is renamed or moved, so no name that the code uses may enter one. Whatever can be
-part of a fingerprint gets a name with `fingerprint_name`, and keeps it.
+A fingerprint must not change when a class is renamed or moved, so it does not contain the names that the code uses. Everything
+that can be part of a fingerprint gets a permanent name with `fingerprint_name`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def fingerprint_name(name: str) -> Callable[[T], T]:
-    """Return a decorator that gives a class or a function the name by which fingerprints know it. Never change such a name."""
+    """Return a decorator that sets the name of a class or function in fingerprints. Never change such a name."""
 
     def set_name(target: T) -> T:
         setattr(target, "__fingerprint_name__", name)  # noqa: B010  (neither a class nor a function declares it)

@@ -1,6 +1,6 @@
 """The performer: `async (step) -> record`, the one place where steps reach models, graders and the editor.
 
-Every step gives a record: whatever a model, a grader or an editor raises is classified here, once, and recorded as a
+Every step gives a record: an exception of a model, a grader or an editor is classified here, once, and recorded as a
 `Failure`. Retries, limits, budgets and caches are wrapped around the calls (see `middleware`).
 """
 
@@ -15,37 +15,25 @@ from time import monotonic
 from typing import Any
 
 from .core.cancellation import cancel_and_wait, run_in_thread
-from .core.records import (
-    Candidate,
-    Comparison,
-    Failure,
-    Feedback,
-    Message,
-    Record,
-    StopReason,
-    as_messages,
-)
+from .core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
+from .core.task import Message, as_messages
 from .error_text import error_text
 from .errors import BudgetExhaustedError, ConfigError, RedraftError, error_name
 from .graders.base import retry_once
-from .ledger import CallLedger
 from .middleware import enforce_deadline
 from .middleware.call_costs import CostEstimator, Pricing
 from .protocols import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
 from .text import format_duration
-from .usage import (
-    NO_USAGE,
-    Usage,
-)
+from .usage import NO_USAGE, CallLedger, Usage
 
 
 @dataclass(frozen=True, slots=True)
 class ModelClient:
     """A connected model: its name, its call with all middleware, and its identity (see `Model.identity`).
 
-    `price` is the price of its tokens (None: unknown), `costs` estimates what its calls need of a budget (None: there is no
-    budget), `endpoint` says where it is served, for messages.
+    `price` is the price of its tokens (None: unknown), `costs` estimates the cost of its calls (None: there is no budget),
+    `endpoint` names the model and its address, for messages.
     """
 
     name: str
@@ -84,7 +72,7 @@ class Roles:
 
 
 class StepClient:
-    """The model client of one step: it counts the usage of every call, whatever its outcome."""
+    """The model client of one step: it counts the usage of every call, including failed and cancelled ones."""
 
     def __init__(
         self, client: ModelClient | None, repeat: int = 0, connect_client: Callable[[Any], ModelClient] | None = None
@@ -188,7 +176,7 @@ def make_performer(roles: Roles, deadline_at: float | None = None, deadline: flo
     async def perform(step: Step) -> Record:
         if isinstance(step, Stop):
             return step.outcome
-        client = StepClient(_client_for(step, roles), _repeat_of(step), roles.connect_client)
+        client = _client_for(step, roles)
         try:
             try:
                 return await perform_in_time((step, client))
@@ -199,7 +187,7 @@ def make_performer(roles: Roles, deadline_at: float | None = None, deadline: flo
             with suppress(asyncio.CancelledError):  # the first one is raised below
                 await client.cancel_pending()
             record = failure_record(step, error, client)
-            if not _is_cancel_requested():  # some other task was cancelled, which is a failure like any other
+            if not _is_cancel_requested():  # another task was cancelled, which is an ordinary failure
                 return record
             if record.usage != NO_USAGE:
                 error.record = record  # type: ignore[attr-defined]
@@ -225,14 +213,11 @@ def failure_record(step: Step, error: BaseException, client: StepClient) -> Fail
     return Failure(step.slot, step.role, error_name(error), error_text(error)[:2000], stop_reason, **client.provenance(), **details)
 
 
-def _client_for(step: Step, roles: Roles) -> ModelClient | None:
-    return roles.judges.get(step.grader) if isinstance(step, Grade | Compare) else roles.writer
-
-
-def _repeat_of(step: Step) -> int:
-    if isinstance(step, Generate | Refine):
-        return step.id
-    return step.repeat if isinstance(step, Grade | Compare) else 0
+def _client_for(step: Step, roles: Roles) -> StepClient:
+    """Return the client of a step: that of its grader, or of the writer."""
+    if isinstance(step, Grade | Compare):
+        return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client)
+    return StepClient(roles.writer, step.id if isinstance(step, Generate | Refine) else 0, roles.connect_client)
 
 
 async def _perform_step(roles: Roles, work: tuple[Step, StepClient]) -> Record:
@@ -261,28 +246,13 @@ async def _write(step: Generate | Refine, sampling: Sampling, client: StepClient
 
 async def _repair(step: Repair, roles: Roles, client: StepClient) -> Candidate:
     old, edit = step.parent, None
-    if roles.editor:
-        edit = await _edit(roles.editor, old.text, roles.requirements)
+    if arepair := getattr(roles.editor, "arepair", None):
+        edit = await arepair(old.text, roles.requirements)
+    elif roles.editor:
+        edit = await run_in_thread(roles.editor.repair, old.text, roles.requirements)
     edit = edit or Edit(old.text, "nothing more that can be repaired without a model")
-    made = client.provenance(by="editor")
-    return Candidate(
-        step.id,
-        edit.text,
-        old.id,
-        role=step.role,
-        truncated=old.truncated,
-        note=edit.note,
-        lossy=edit.lossy,
-        artifact=old.artifact,
-        **made,
-    )
-
-
-async def _edit(editor: Editor, text: str, requirements: Sequence[Requirement]) -> Edit | None:
-    if repair := getattr(editor, "arepair", None):
-        edit: Edit | None = await repair(text, requirements)
-        return edit
-    return await run_in_thread(editor.repair, text, requirements)
+    edited: dict[str, Any] = dict(role=step.role, truncated=old.truncated, note=edit.note, lossy=edit.lossy, artifact=old.artifact)
+    return Candidate(step.id, edit.text, old.id, **edited, **client.provenance(by="editor"))
 
 
 async def _grade(step: Grade, grader: Any, client: StepClient) -> Feedback:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from .core.engine import Perform
-from .core.records import Artifact, Candidate, Comparison, Feedback, Message, Task, ToolCall
+from .core.records import Artifact, Candidate, Comparison, Feedback, ToolCall
+from .core.task import Message, Task
 from .core.trace import Trace
 from .usage import Usage
 
@@ -118,7 +119,7 @@ AsyncFunction: TypeAlias = Callable[[S], Awaitable[R]]
 class Model(Protocol):
     """Turns messages into text. Raises a ModelError if it cannot.
 
-    `name` is for people; `identity` is everything beside the request that decides the answer (endpoint, model, extra
+    `name` is for display; `identity` is everything besides the request that decides the answer (endpoint, model, extra
     parameters), and part of the cache key. Optional attributes: `tools` and `tool_choice` are what its own parameters offer
     to requests with `is_generation`; a model without them may offer tools of its own. `takes_probes` is False if a batch must
     not send it short requests to see whether its endpoint answers. `formats` are the ways in which it can be held to a
@@ -157,14 +158,17 @@ class JudgeClient(Protocol):
 
 @runtime_checkable
 class Grader(Protocol):
-    """Gives its view of one candidate. What it raises becomes a `Failure`; it never invents a score.
+    """Grades one candidate. An exception that it raises is recorded as a `Failure`.
 
-    It may have a `model` of its own that it asks instead of the judge, `parts`: the graders it is made of, `free`: True
-    where it asks no model, `may_ask`: True where only its grades show whether it asks one, `setup_calls`: how many calls it makes
-    once for a task, beside the one for each text, `needs`: the fields of the task (context, reference, tests) without which it
-    cannot grade, `check_task(task)`: raises ConfigError for another task that it cannot grade, `reads_metadata`: whether it reads
-    the task's metadata (a foreign one is taken to), and `reads_tool_calls`: True where it grades candidates that call tools. With
-    no such grader they are handed on ungraded.
+    Optional attributes:
+
+    - `model`: the model that it asks instead of the judge. `parts`: the graders that it is made of.
+    - `model_free`: True if it calls no model. `may_call_model`: True if only its usage shows whether it calls one.
+    - `setup_calls`: the number of calls that it makes once for a task, besides one for each candidate.
+    - `needs`: the fields of the task (context, reference, tests) without which it cannot grade. `check_task(task)`: raises
+      ConfigError for another task that it cannot grade.
+    - `reads_metadata`: whether it reads the task's metadata; without it, graders that are not Redraft's own are assumed to.
+    - `reads_tool_calls`: True if it grades candidates that call tools. Without any such grader they are returned ungraded.
     """
 
     @property

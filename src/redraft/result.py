@@ -111,7 +111,7 @@ class Result:
         - `broken`: the musts that the best answer breaks; `truncated`: whether it was cut off at the token limit
         - `usage_by`: usage by role and model; `validation`: what cards say of each grader, if asked for; `failures`, in words
         """
-        trace = self.trace
+        trace, diagnosis = self.trace, self.diagnosis
         return {
             "iterations": trace.iterations,
             "converged": trace.converged,
@@ -119,13 +119,13 @@ class Result:
             "note": trace.outcome.note if trace.outcome else "",
             "selection_reason": selection_reason(trace),
             "priors": trace.settings.get("priors"),
-            "diagnosis": (found := self.diagnosis) and {"kind": str(found.kind), "message": found.message},
+            "diagnosis": diagnosis and {"kind": str(diagnosis.kind), "message": diagnosis.message},
             "repairs": sum(c.role == "repair" and not trace.is_unchanged(c) for c in trace.candidates),
             "best": trace.best.id if trace.best else None,
             "broken": broken_musts(trace),
             "truncated": bool(trace.best and trace.best.truncated),
             "usage_by": {f"{role} {by}".strip(): asdict(usage) for (role, by), usage in trace.usage_by.items()},
-            "validation": {seat.name: dict(seat.card) for seat in trace.panel if seat.card},
+            "validation": {grader.name: dict(grader.card) for grader in trace.panel if grader.card},
             "failures": [f"{f.role}: {f.message}" for f in sorted(trace.failures.values(), key=lambda f: str(f.step_slot))],
         }
 
@@ -210,23 +210,25 @@ def format_score_with_interval(result: Result) -> str:
 
 def format_score_history(result: Result, arrow: str) -> str:
     """Format the graders' scores in order; if graders are noisy, with the score of the best and the estimates."""
-    history, believed = (
+    history, estimates = (
         arrow.join(map(format_score, trace.score_history)) for trace in (result.trace, result.trace.with_estimates)
     )
-    return f"observed {format_score(result.judge_score)}; {history}, believed {believed}" if result.score_interval else history
+    return f"observed {format_score(result.judge_score)}; {history}, estimated {estimates}" if result.score_interval else history
 
 
 def diagnosis_text(result: Result) -> str:
     """Return the diagnosis in words; "" if there is none, or the run reached its target."""
-    found = result.diagnosis
-    return "" if found is None or found.kind is DiagnosisKind.REACHED else f"{found.kind}: {strip_control_sequences(found.message)}"
+    diagnosis = result.diagnosis
+    if diagnosis is None or diagnosis.kind is DiagnosisKind.REACHED:
+        return ""
+    return f"{diagnosis.kind}: {strip_control_sequences(diagnosis.message)}"
 
 
 def broken_musts(trace: Trace) -> list[str]:
     """Return the musts that the best candidate does not meet; none for tool calls that are returned ungraded."""
     if trace.best is None or (trace.outcome and trace.outcome.reason is StopReason.TOOL_CALLS):
         return []
-    return [seat.name for seat in trace.scorers if seat.must and trace.grader_score(trace.best.id, seat) != 1]
+    return [grader.name for grader in trace.scorers if grader.must and trace.grader_score(trace.best.id, grader) != 1]
 
 
 def result_or_raise(trace: Trace, *, strict_budget: bool) -> Result:
@@ -249,18 +251,18 @@ def _conclusion_error(trace: Trace, result: Result, *, strict_budget: bool) -> R
 def _nothing_graded_error(trace: Trace) -> RedraftError:
     """Return the error of a trace without a grade: of its graders if there is a text, else of the model."""
     failures = sorted(trace.failures.values(), key=lambda f: str(f.step_slot))
-    said = dict.fromkeys(f"{f.step_slot[2]}: {f.message}" for f in failures if f.step_slot[0] == "feedback")
-    others = dict.fromkeys(f.message for f in failures if f.step_slot[0] != "feedback")
+    grader_messages = dict.fromkeys(f"{f.step_slot[2]}: {f.message}" for f in failures if f.step_slot[0] == "feedback")
+    other_messages = dict.fromkeys(f.message for f in failures if f.step_slot[0] != "feedback")
     if trace.candidates:
-        views = [f for views in trace.feedback.values() for f in views]
-        musts = {seat.name for seat in trace.panel if seat.must}
-        scoreless = [f.grader for f in views if f.score is None and f.grader not in trace.critics]
+        feedback = [f for of_candidate in trace.feedback.values() for f in of_candidate]
+        musts = {grader.name for grader in trace.panel if grader.must}
+        scoreless = [f.grader for f in feedback if f.score is None and f.grader not in trace.critics]
         silent = dict.fromkeys(f"{grader}: its score is None{NO_SCORE_HINT * (grader not in musts)}" for grader in scoreless)
-        heard = any(f.score is not None or f.is_critique for f in views)
-        what = "no answer was graded by all graders" if heard else "no grader could say anything"
-        error = GradingError(f"{what}: {'; '.join([*said, *others, *silent])}", usage=trace.usage)
+        has_feedback = any(f.score is not None or f.is_critique for f in feedback)
+        what = "no answer was graded by all graders" if has_feedback else "no grader could say anything"
+        error = GradingError(f"{what}: {'; '.join([*grader_messages, *other_messages, *silent])}", usage=trace.usage)
         error.__cause__ = next((error_from_failure(f) for f in failures if f.error in ERROR_TYPES), None)
         return error
     if not failures:
         return ModelError("no answer could be obtained", usage=trace.usage)
-    return error_from_failure(failures[0], "; ".join(others), trace.usage)
+    return error_from_failure(failures[0], "; ".join(other_messages), trace.usage)

@@ -9,16 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from .cards.card import CardStore
-from .cards.trust import enforce_trust, trust_statuses
-from .core.records import Task
+from .cards import CardStore, enforce_trust, trust_statuses
+from .core.task import Task
 from .core.trace import PanelGrader
 from .editor import FormEditor
 from .errors import ConfigError, StoreError
 from .graders import GraderSpec, Judge, Pairwise, RequirementGrader, Rubric, as_grader, must
-from .graders.base import as_grader_spec, unique_name
+from .graders.base import as_grader_spec, check_needs, unique_name
 from .graders.fingerprint import grader_fingerprint
-from .graders.inputs import check_needs
 from .middleware import (
     BudgetTracker,
     ConcurrencyLimit,
@@ -30,21 +28,21 @@ from .middleware import (
 from .middleware.adapt import adapt
 from .middleware.cache import cache
 from .middleware.call_costs import CostEstimator
+from .middleware.messages import drop_unrequested_tool_calls, offer_own_tools
 from .middleware.retry import retry
 from .middleware.timeout import timeout
-from .middleware.tools import drop_unrequested_tool_calls, offer_own_tools
 from .models import connect
 from .models.endpoint_url import redacted_url
 from .models.pricing import Price, price_of
 from .options import Options
 from .perform import ModelClient, Roles, Sampling
-from .protocols import Call, Editor, Model
+from .protocols import Call, Model
 from .quality.lineage import llm_graders
 from .quality.priors import Priors
 from .reservations import StepStatistics
 from .storage.priors_store import PriorsKey, PriorsStore
 
-MAX_CACHED_PANELS = 1000  # a data set may have other requirements in every row
+MAX_CACHED_PANELS = 1000  # every row of a data set may have its own requirements
 
 
 @dataclass
@@ -52,8 +50,8 @@ class Session:
     """Owns what all calls of a run share: the budget, the concurrency limit, the connected models with their middleware.
 
     `writer` is the model that writes (None: there is none), `judge` the one that graders use (None: the writer).
-    `limit_calls` replaces the concurrency limit around the calls of a model. `connect` makes a model of what a user names;
-    `watch` wraps the whole of a call.
+    `limit_calls` replaces the concurrency limit around the calls of a model. `connect` returns the model that a user names;
+    `watch` wraps the complete call.
     """
 
     options: Options
@@ -79,13 +77,13 @@ class Session:
     def resolve_panel(self, requirements: tuple[str, ...]) -> tuple[tuple[PanelGrader, ...], Roles]:
         """Return the panel and the roles for tasks with these requirements; they are cached. Raises ConfigError."""
         if requirements not in self.panel_cache:
-            seats = resolve_graders(requirements, self.graders, has_model=self.writer is not None or self.judge is not None)
-            seats += tie_break_grader(seats) if self.options.tie_break else []
-            cast = assign_roles(self, seats)
-            panel = tuple(seat if cast.editor else replace(seat, editable=False) for seat, _ in seats)
+            members = resolve_graders(requirements, self.graders, has_model=self.writer is not None or self.judge is not None)
+            members += tie_break_grader(members) if self.options.tie_break else []
+            roles = assign_roles(self, members)
+            panel = tuple(member if roles.editor else replace(member, editable=False) for member, _ in members)
             while len(self.panel_cache) >= MAX_CACHED_PANELS:
                 del self.panel_cache[next(iter(self.panel_cache))]
-            self.panel_cache[requirements] = self._check_trust(panel, cast), cast
+            self.panel_cache[requirements] = self._check_trust(panel, roles), roles
         return self.panel_cache[requirements]
 
     def common_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
@@ -98,8 +96,9 @@ class Session:
         """Add what validation cards say of the graders, if asked for. Raises ConfigError for an untrusted grader."""
         if self.options.require_validated == "off":
             return panel
-        found = trust_statuses(panel, roles.graders, partial(self.fingerprint, roles), CardStore.in_folder(self.options.cards_dir))
-        return enforce_trust(panel, found, self.options.require_validated)
+        cards = CardStore.in_folder(self.options.cards_dir)
+        statuses = trust_statuses(panel, roles.graders, partial(self.fingerprint, roles), cards)
+        return enforce_trust(panel, statuses, self.options.require_validated)
 
     @property
     def priors(self) -> Priors:
@@ -114,9 +113,9 @@ class Session:
             return given
         if given == "learned" and llm_graders(self._any_panel()[0]):
             with suppress(StoreError, OSError):
-                shelf = PriorsStore.in_folder()
-                if shelf.folder.is_dir() and (pair := self.priors_key) and (kept := shelf.load(pair)):
-                    return kept.priors
+                store = PriorsStore.in_folder()
+                if store.folder.is_dir() and (key := self.priors_key) and (stored := store.load(key)):
+                    return stored.priors
         return Priors()
 
     @property
@@ -125,19 +124,19 @@ class Session:
 
         None if there is nothing to learn (no model writes, or none grades), or if a grader has no stable fingerprint.
         """
-        panel, cast = self._any_panel()
-        if cast.writer is None or not llm_graders(panel):
+        panel, roles = self._any_panel()
+        if roles.writer is None or not llm_graders(panel):
             return None
-        seats = scoring_graders(panel)
-        whole = sum(seat.weight for seat in seats)
-        told, again = ([self.fingerprint(cast, seat.name) for seat in seats] for _ in range(2))
-        if told != again:
+        scoring = scoring_graders(panel)
+        total_weight = sum(grader.weight for grader in scoring)
+        fingerprints, repeated = ([self.fingerprint(roles, grader.name) for grader in scoring] for _ in range(2))
+        if fingerprints != repeated:
             return None
-        graders = [(seat.name, seat.weight / whole, told[i]) for i, seat in enumerate(seats)]
-        return PriorsKey.from_graders(cast.writer.name, cast.writer.identity, graders)
+        graders = [(g.name, g.weight / total_weight, digest) for g, digest in zip(scoring, fingerprints, strict=True)]
+        return PriorsKey.from_graders(roles.writer.name, roles.writer.identity, graders)
 
     def _any_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
-        """Return any panel with its roles, for what does not depend on requirements."""
+        """Return any panel with its roles, for callers that do not depend on requirements."""
         return next(iter(self.panel_cache.values()), None) or self.common_panel()
 
     def fingerprint(self, roles: Roles, grader: str) -> str:
@@ -167,29 +166,29 @@ class Session:
     def _wrap_model(self, model: Model) -> ModelClient:
         options = self.options
         price = self._price_or_raise(model)
-        where = endpoint_label(model)
-        call = model.complete if _enforces_timeout(model, options.timeout) else timeout(model.complete, options.timeout, where)
-        call = drop_unrequested_tool_calls(call, where, may_offer_tools=not hasattr(model, "tools"))
+        endpoint = endpoint_label(model)
+        call = model.complete if _enforces_timeout(model, options.timeout) else timeout(model.complete, options.timeout, endpoint)
+        call = drop_unrequested_tool_calls(call, endpoint, may_offer_tools=not hasattr(model, "tools"))
         call = with_cost(call, price)
         call = self.limit_calls(call, model) if self.limit_calls else limit_concurrency(call, self._limiter)
         costs = CostEstimator(price) if options.budget else None
         if costs:
             call = meter(call, self.budget_tracker, price, costs)
         call = adapt(call, self.capabilities.for_model(model.identity, model.name), getattr(model, "formats", ("text",)))
-        call = retry(call, where=where, attempts=options.retries + 1)
+        call = retry(call, endpoint=endpoint, attempts=options.retries + 1)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
         call = offer_own_tools(call, getattr(model, "tools", ()), getattr(model, "tool_choice", None))
         if self.watch:
             call = self.watch(call)
-        return ModelClient(model.name, call, model.identity, price, costs, where)
+        return ModelClient(model.name, call, model.identity, price, costs, endpoint)
 
     def _price_or_raise(self, model: Model) -> Price | None:
         given = (self.options.prices or {}).get(model.name)
         price = Price(*given) if given else price_of(model)
-        if price is None and (wanted := self._usd_requirement()):
+        if price is None and (problem := self._usd_requirement()):
             raise ConfigError(
-                f"{wanted}, the price of {model.name!r} is unknown; "
+                f"{problem}, the price of {model.name!r} is unknown; "
                 f"give it as prices={{{model.name!r}: (USD per million input tokens, USD per million output tokens)}}, "
                 f"or --price {model.name}=IN,OUT"
             )
@@ -200,8 +199,8 @@ class Session:
         options = self.options
         if options.budget and options.budget.usd is not None:
             return "budget: usd cannot be kept"
-        weighs = options.cost_unit == "usd" and options.noise_aware is not False and options.plan is None
-        return "cost_unit: 'usd' cannot be weighed" if weighs else ""
+        plan_uses_cost = options.cost_unit == "usd" and options.noise_aware is not False and options.plan is None
+        return "cost_unit: 'usd' cannot be weighed" if plan_uses_cost else ""
 
     async def close(self) -> None:
         """Close the models that this session connected."""
@@ -225,38 +224,37 @@ def _enforces_timeout(model: Model, seconds: float | None) -> bool:
 
 def resolve_graders(requirements: Sequence[str], graders: Any, *, has_model: bool) -> list[tuple[PanelGrader, Any]]:
     """Return the panel in order: a task's requirements as musts, then the graders. Raises ConfigError if it is empty."""
-    given = _as_list(graders) if graders is not None else [Judge()] if has_model else []
-    chosen = [*(must(spec) for spec in dict.fromkeys(requirements)), *map(as_grader_spec, given)]
+    if graders is None:
+        graders = [Judge()] if has_model else []
+    elif not isinstance(graders, list | tuple):
+        graders = [graders]
+    chosen = [*(must(spec) for spec in dict.fromkeys(requirements)), *map(as_grader_spec, graders)]
     if not chosen:
         raise ConfigError(
             "there is nothing to grade with: give `graders` or requirements"
             if has_model
             else "there is no model, and without one only requirements or functions can grade: give some, or a model"
         )
-    seats: list[tuple[PanelGrader, Any]] = []
-    for seated in chosen:
-        grader = as_grader(seated.grader)
-        taken = [seat.name for seat, _ in seats]
+    members: list[tuple[PanelGrader, Any]] = []
+    for spec in chosen:
+        grader = as_grader(spec.grader)
+        used_names = [member.name for member, _ in members]
         name = getattr(grader, "name", type(grader).__name__)
-        if isinstance(grader, RequirementGrader) and name in taken:
-            continue  # the same demand, made twice
-        seats.append((_panel_grader(unique_name(name, taken), grader, seated), grader))
-    return seats
+        if isinstance(grader, RequirementGrader) and name in used_names:
+            continue  # the same requirement, given twice
+        members.append((_panel_grader(unique_name(name, used_names), grader, spec), grader))
+    return members
 
 
-def tie_break_grader(panel: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[PanelGrader, Any]]:
+def tie_break_grader(members: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[PanelGrader, Any]]:
     """Return the first judge as a comparer by the same rubric. Empty if no LLM judge is present or a comparer already is."""
-    judge = next((grader for seat, grader in panel if not (seat.model_free or seat.compares)), None)
-    if judge is None or any(seat.compares for seat, _ in panel):
+    judge = next((grader for member, grader in members if not (member.model_free or member.compares)), None)
+    if judge is None or any(member.compares for member, _ in members):
         return []
-    held = getattr(judge, "rubric", None)
-    rubric = held if isinstance(held, Rubric) and held.template is None else None
-    name = unique_name("tie_break", [seat.name for seat, _ in panel])
+    own_rubric = getattr(judge, "rubric", None)
+    rubric = own_rubric if isinstance(own_rubric, Rubric) and own_rubric.template is None else None
+    name = unique_name("tie_break", [member.name for member, _ in members])
     return [(PanelGrader(name, compares=True), Pairwise(name, model=getattr(judge, "model", None), rubric=rubric))]
-
-
-def _as_list(graders: Any) -> Iterable[Any]:
-    return graders if isinstance(graders, list | tuple) else [graders]
 
 
 def _panel_grader(name: str, grader: Any, spec: GraderSpec) -> PanelGrader:
@@ -288,15 +286,17 @@ def _reads_tool_calls(grader: Any) -> bool:
     return getattr(grader, "reads_tool_calls", False) is True or any(map(_reads_tool_calls, getattr(grader, "parts", ())))
 
 
-def assign_roles(session: Session, panel: list[tuple[PanelGrader, Any]]) -> Roles:
+def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Roles:
     """Assign models to roles. A grader uses its own `model` if it has one, else the judge, else the writer."""
     options = session.options
     writing = _client_for_argument(session, "model", session.writer) if session.writer is not None else None
     judging = _client_for_argument(session, "judge", session.judge) if session.judge is not None else writing
-    lines = {seat.name: _grader_client(session, grader, judging, model_free=seat.model_free) for seat, grader in panel}
-    requirements = [g.requirement for _, g in panel if isinstance(g, RequirementGrader)]
+    clients = {member.name: _grader_client(session, grader, judging, model_free=member.model_free) for member, grader in members}
+    requirements = [grader.requirement for _, grader in members if isinstance(grader, RequirementGrader)]
     sampling = Sampling(options.temperature, options.max_tokens, options.seed)
-    return Roles(writing, {s.name: g for s, g in panel}, lines, _editor(options), requirements, sampling, session.client_for)
+    graders = {member.name: grader for member, grader in members}
+    editor = (FormEditor() if options.editor else None) if isinstance(options.editor, bool) else options.editor
+    return Roles(writing, graders, clients, editor, requirements, sampling, session.client_for)
 
 
 def _client_for_argument(session: Session, argument: str, model: Any) -> ModelClient:
@@ -321,21 +321,15 @@ def _grader_client(session: Session, grader: Any, default: ModelClient | None, *
 
 def scoring_graders(panel: Iterable[PanelGrader]) -> list[PanelGrader]:
     """Return the graders that make the score of a task; if all are musts, those that call a model."""
-    scoring = [seat for seat in panel if not seat.compares]
-    return [seat for seat in scoring if not seat.must] or [seat for seat in scoring if not seat.model_free]
+    pointwise = [grader for grader in panel if not grader.compares]
+    return [grader for grader in pointwise if not grader.must] or [grader for grader in pointwise if not grader.model_free]
 
 
 def check_task(grader: Any, task: Task) -> None:
     """Raise ConfigError for a task that a grader, or a part of it, cannot grade."""
     if needs := getattr(grader, "needs", ()):
         check_needs(grader.name, needs, task)
-    if checks := getattr(grader, "check_task", None):
-        checks(task)
+    if check := getattr(grader, "check_task", None):
+        check(task)
     for part in getattr(grader, "parts", ()):
         check_task(part, task)
-
-
-def _editor(options: Options) -> Editor | None:
-    if isinstance(options.editor, bool):
-        return FormEditor() if options.editor else None
-    return options.editor

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import Field, dataclass, field, fields
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, get_args
 
 from . import checks
 from .errors import ConfigError
@@ -48,28 +48,28 @@ class ValueKind(Protocol):
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """An integer from `least` to `most`."""
+    """An integer from `minimum` to `maximum`."""
 
-    least: int | None = None
-    most: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
 
     def check(self, name: str, value: Any, *, optional: bool) -> None:
-        checks.whole_number(name, value, self.least, self.most, optional=optional)
+        checks.whole_number(name, value, self.minimum, self.maximum, optional=optional)
 
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number from `least` to `most`; `exclusive`: greater than `least`."""
+    """A finite number from `minimum` to `maximum`; `exclusive`: greater than 0."""
 
-    least: float = 0
-    most: float = inf
+    minimum: float = 0
+    maximum: float = inf
     exclusive: bool = False
 
     def check(self, name: str, value: Any, *, optional: bool) -> None:
         if self.exclusive:
-            checks.positive(name, value, self.most, optional=optional)
+            checks.positive(name, value, self.maximum, optional=optional)
         else:
-            checks.number(name, value, self.least, self.most, optional=optional)
+            checks.number(name, value, self.minimum, self.maximum, optional=optional)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ CALLABLE = ("__call__",)
 
 @dataclass(frozen=True, kw_only=True)
 class SettingInfo:
-    """What a declaration contains beside type and default.
+    """What a declaration contains besides type and default.
 
     `help` explains the setting in the help of commands and in the documentation; `detail` continues it in the documentation.
     `on_command_line`: whether there is an option; `in_files`: whether that option can also be set in configuration files and
@@ -212,13 +212,14 @@ class OptionFields:
     noise_aware: bool | None = setting(
         None,
         Flag(),
-        "Treat scores as noisy and stop when no step is worth its cost. Default: if a model grades.",
+        "Treat scores as noisy and stop when no step is worth its cost. Default: yes if a model grades.",
         detail="`False` takes scores as exact. See [the default plan](adaptive.md).",
     )
     min_expected_gain: float = setting(
         0.01,
         Number(),
         "Stop when no step is expected to raise the score by this much per unit of cost (noise-aware only).",
+        detail="See the [example](adaptive.md#how-the-next-step-is-chosen).",
         metavar="G",
     )
     cost_unit: CostUnit = setting(
@@ -227,7 +228,7 @@ class OptionFields:
     priors: Priors | str | Path | None = setting(
         None,
         Instance("'shipped', 'learned', Priors, the path of a .json file or None", may_be_class=True),
-        "Initial expectations: shipped (default), learned (from earlier runs, see `redraft priors`), or from a JSON file.",
+        "Priors to start with: shipped (default), learned (from earlier runs, see `redraft priors`), or from a JSON file.",
         detail='In Python also `Priors`. "learned" falls back to the shipped ones if no run with this model and these graders '
         "has been learned from.",
         metavar="shipped|learned|FILE",
@@ -310,7 +311,7 @@ class OptionFields:
     )
     require_validated: Validation = setting(
         "off",
-        Keyword(("off", "warn", "error")),
+        Keyword(get_args(Validation)),
         "Warn about, or reject, graders without a validation card that shows them better than chance (see `redraft validate`).",
     )
     cards_dir: str | Path | None = setting(
@@ -339,11 +340,11 @@ NOT_IN_FILES: Any = {"in_files": False}
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFields:
-    """The settings of `batch` beside those of `refine`; see `redraft.runs.config.BatchConfig`."""
+    """The settings of `batch` besides those of `refine`; see `redraft.runs.config.BatchConfig`."""
 
     mode: Mode = setting(
         "refine",
-        Keyword(("refine", "grade", "best")),
+        Keyword(get_args(Mode)),
         "Refine each answer, only grade the given ones, or keep the best of several drafts.",
         **NOT_IN_FILES,
     )
@@ -355,9 +356,7 @@ class BatchFields:
         detail="On the command line: `--column ROLE=NAME`, repeatable.",
         **PYTHON_ONLY,
     )
-    on_duplicate: OnDuplicate = setting(
-        "error", Keyword(("error", "first", "last", "rename")), "What to do with rows that have the same ID."
-    )
+    on_duplicate: OnDuplicate = setting("error", Keyword(get_args(OnDuplicate)), "What to do with rows that have the same ID.")
     journal: str | Path | None = setting(
         None,
         FilePath(),
@@ -391,7 +390,7 @@ class BatchFields:
     limit: int | None = setting(None, WholeNumber(1, MAX_ROWS), "Read only the first N rows.", metavar="N", **NOT_IN_FILES)
     engine: ExecutionEngine = setting(
         "local",
-        Keyword(("local", "ray", "provider-batch")),
+        Keyword(get_args(ExecutionEngine)),
         "Run here, on a Ray cluster, or through the provider's batch API.",
         detail='With "provider-batch", only `limits.give_up_after` has an effect.',
         **NOT_IN_FILES,

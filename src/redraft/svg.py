@@ -1,7 +1,7 @@
 """Draw charts as SVG: self-contained files with a light and a dark style, and a description for screen readers.
 
 Everything in this package that draws SVG uses this module; it does not know what is drawn. Texts are untrusted: ElementTree
-escapes them, and `clean_text` removes the characters that XML or a terminal cannot take.
+escapes them, and `clean_text` removes characters that are invalid in XML or control a terminal.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ STYLE = """
 .redraft .paper { fill: #ffffff } .redraft .mark { fill: #2a6fb5 } .redraft .dot { fill: #2a6fb5; fill-opacity: 0.45 }
 .redraft .line { stroke: #2a6fb5; stroke-width: 2; fill: none }
 .redraft .grid { stroke: #e3e7eb } .redraft .axis { stroke: #8b949e }
-.redraft .chance { stroke: #bc4c00; stroke-width: 1.5; stroke-dasharray: 5 4; fill: none } .redraft .said { fill: #bc4c00 }
+.redraft .chance { stroke: #bc4c00; stroke-width: 1.5; stroke-dasharray: 5 4; fill: none } .redraft .mean { fill: #bc4c00 }
 @media (prefers-color-scheme: dark) {
 .redraft text { fill: #e6edf3 } .redraft .soft { fill: #9aa5b1 } .redraft .paper { fill: #0d1117 }
 .redraft .mark { fill: #58a6ff } .redraft .dot { fill: #58a6ff } .redraft .line { stroke: #58a6ff }
 .redraft .grid { stroke: #262c36 } .redraft .axis { stroke: #6e7681 }
-.redraft .chance { stroke: #f0883e } .redraft .said { fill: #f0883e }
+.redraft .chance { stroke: #f0883e } .redraft .mean { fill: #f0883e }
 }
 """
 
 
 def clean_text(text: Any, limit: int = 200) -> str:
-    """Untrusted text on one line, without characters that XML or a terminal cannot take, cut after `limit` characters."""
+    """Return untrusted text on one line, without characters that are invalid in XML or control a terminal, cut to `limit`."""
     flat = " ".join(INVALID_IN_XML.sub("", strip_control_sequences(str(text)[: limit * 4]).replace("\r", " ")).split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 

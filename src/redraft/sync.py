@@ -1,4 +1,4 @@
-"""Async work run to its end by synchronous code, and what Ctrl-C does meanwhile."""
+"""Run a coroutine from synchronous code, and handle Ctrl-C meanwhile."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-POLL_INTERVAL = 0.5  # seconds: a signal that comes just before a thread begins to wait does not end that wait
+POLL_INTERVAL = 0.5  # seconds: a signal that arrives just before a thread waits does not interrupt the wait
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T], *stop_callbacks: Callable[[], object]) -> T:
-    """The result of `work`, run here or, where an event loop is running already, in a thread of its own.
+    """Run a coroutine and return its result. If an event loop is running in this thread, run it in another thread.
 
-    Ctrl-C cancels the work, waits until that has ended, and raises KeyboardInterrupt; its `result` is what the work returned all
-    the same, or the `result` of its CancelledError, or None. With `stops` the first Ctrl-C calls the first of them in the event
-    loop of the work, the next one the second, in place of cancelling it. One more Ctrl-C does not wait for anything. This holds
-    also where SIGINT was ignored at the start, as it is for programs in the background; a handler that the program has set
-    itself is left in place.
+    Ctrl-C cancels the coroutine, waits until it has ended, and raises KeyboardInterrupt. The exception's `result` is what the
+    coroutine returned despite the cancellation, or the `result` of its CancelledError, or None. With `stop_callbacks`, each
+    Ctrl-C calls the next of them in the coroutine's event loop instead of cancelling. One more Ctrl-C interrupts at once. This
+    also applies if SIGINT was ignored at the start, as it is for background processes; a handler that the program has set
+    itself stays in place.
     """
-    held_up = _loop_is_running()
-    running = _SyncRunner(coroutine, stop_callbacks)
+    loop_blocked = _loop_is_running()
+    runner = _SyncRunner(coroutine, stop_callbacks)
     try:
-        with _sigint_handler(running.interrupt, loop_blocked=held_up):
-            result = running.run_in_thread() if held_up else running.run_here()
-    except (KeyboardInterrupt, asyncio.CancelledError) as cut:
-        if isinstance(cut, KeyboardInterrupt) or running.interrupts:
-            raise _interrupt(running.result) from None
+        with _sigint_handler(runner.interrupt, loop_blocked=loop_blocked):
+            result = runner.run_in_thread() if loop_blocked else runner.run_here()
+    except (KeyboardInterrupt, asyncio.CancelledError) as error:
+        if isinstance(error, KeyboardInterrupt) or runner.interrupts:
+            raise _interrupt(runner.result) from None
         raise
-    if running.interrupts:
+    if runner.interrupts:
         raise _interrupt(result)
     return result
 
@@ -57,7 +57,7 @@ def _interrupt(result: Any) -> KeyboardInterrupt:
 
 
 class _SyncRunner(Generic[T]):
-    """Work under way, and how often it was interrupted."""
+    """Runs one coroutine and counts how often it was interrupted."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], stop_callbacks: tuple[Callable[[], object], ...]) -> None:
         self.interrupts = 0
@@ -68,26 +68,26 @@ class _SyncRunner(Generic[T]):
         self._threads = _LoopThreadPool()
 
     def run_here(self) -> T:
-        """Run it in this thread."""
+        """Run the coroutine in this thread."""
         try:
             return asyncio.run(self._main())
         finally:
-            self._coroutine.close()  # where it never began
+            self._coroutine.close()  # in case it never began
 
     def run_in_thread(self) -> T:
-        """Run it in another thread. Where that does not end when it should, it is left behind."""
-        ended: Future[T] = Future()
+        """Run the coroutine in another thread, a daemon, so that one that does not end is abandoned."""
+        outcome: Future[T] = Future()
 
         def run() -> None:
             try:
-                ended.set_result(self.run_here())
-            except BaseException as error:  # noqa: BLE001  (raised where the result is waited for)
-                ended.set_exception(error)
+                outcome.set_result(self.run_here())
+            except BaseException as error:  # noqa: BLE001  (raised again by `outcome.result()`)
+                outcome.set_exception(error)
 
         Thread(target=copy_context().run, args=(run,), name="redraft", daemon=True).start()
-        while not ended.done():
-            wait([ended], POLL_INTERVAL)
-        return ended.result()
+        while not outcome.done():
+            wait([outcome], POLL_INTERVAL)
+        return outcome.result()
 
     async def _main(self) -> T:
         self._loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -95,16 +95,16 @@ class _SyncRunner(Generic[T]):
         self._stop_callbacks = self._stop_callbacks or (task.cancel,)  # type: ignore[union-attr]
         try:
             with _signal_wakeup(self._loop):
-                if self.interrupts:  # before it could begin
+                if self.interrupts:  # before the coroutine began
                     raise asyncio.CancelledError
                 self.result = await self._coroutine
-        except asyncio.CancelledError as cut:
-            self.result = getattr(cut, "result", None)
+        except asyncio.CancelledError as error:
+            self.result = getattr(error, "result", None)
             raise
         return self.result  # type: ignore[no-any-return]
 
     def interrupt(self, *_: object) -> None:
-        """What SIGINT does."""
+        """Handle SIGINT."""
         self.interrupts += 1
         if self._loop is None or self._loop.is_closed() or self.interrupts > len(self._stop_callbacks):
             raise KeyboardInterrupt
@@ -113,17 +113,17 @@ class _SyncRunner(Generic[T]):
 
 
 class _LoopThreadPool(ThreadPoolExecutor):
-    """The threads of an event loop: functions that are running in them when it is interrupted are not waited for."""
+    """The thread pool of an event loop; after an interrupt, shutdown does not wait for running functions."""
 
     abandon_running = False
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  (as its parent's)
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  (the signature of the base class)
         super().shutdown(wait and not self.abandon_running, cancel_futures=cancel_futures or self.abandon_running)
 
 
 @contextmanager
 def _signal_wakeup(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Have a signal wake the event loop, also one that comes just before it begins to wait."""
+    """Make signals wake the event loop, even one that arrives just before the loop waits."""
     if current_thread() is not main_thread() or os.name == "nt":
         yield
         return
@@ -132,43 +132,43 @@ def _signal_wakeup(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         reader.setblocking(False)
         writer.setblocking(False)
         loop.add_reader(reader, reader.recv, 4096)
-        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        previous_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         in_child = partial(signal.set_wakeup_fd, -1)
         _child_resets.append(in_child)
         try:
             yield
         finally:
             _unregister_child_reset(in_child)
-            signal.set_wakeup_fd(before)
+            signal.set_wakeup_fd(previous_fd)
             loop.remove_reader(reader)
 
 
 @contextmanager
 def _sigint_handler(handler: Callable[..., None], *, loop_blocked: bool) -> Iterator[None]:
-    """Have SIGINT handled so for a while: where it would raise KeyboardInterrupt, or do nothing.
+    """Replace the handler of SIGINT if it is Python's own or ignores the signal.
 
-    Where an event loop is held up, whatever that does about it comes too late.
+    With `loop_blocked` any Python handler is replaced: one of the blocked event loop would act too late.
     """
-    before = signal.getsignal(signal.SIGINT) if current_thread() is main_thread() else None
-    if before in {None, signal.SIG_DFL} or not (loop_blocked or before in {signal.default_int_handler, signal.SIG_IGN}):
+    previous = signal.getsignal(signal.SIGINT) if current_thread() is main_thread() else None
+    if previous in {None, signal.SIG_DFL} or not (loop_blocked or previous in {signal.default_int_handler, signal.SIG_IGN}):
         yield
         return
     signal.signal(signal.SIGINT, handler)
-    in_child = partial(signal.signal, signal.SIGINT, before)
+    in_child = partial(signal.signal, signal.SIGINT, previous)
     _child_resets.append(in_child)
     try:
         yield
     finally:
         _unregister_child_reset(in_child)
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
 _child_resets: list[Callable[[], object]] = []
-"""What makes signals a forked child's own again: those for the work under way here are none of its business."""
+"""Functions that restore the default signal handling in a forked child."""
 
 
 def _unregister_child_reset(reset: Callable[[], object]) -> None:
-    with suppress(ValueError):  # it was done, in a forked child
+    with suppress(ValueError):  # this is a forked child, where it was called
         _child_resets.remove(reset)
 
 

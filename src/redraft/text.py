@@ -1,13 +1,18 @@
-"""Text for people: model output made safe for a terminal, durations and times; and the size of a text in bytes."""
+"""Text for people: model output made safe for terminals and Markdown, durations and times; and the size of a text in bytes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 CONTROL_SEQUENCES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 TIME_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
+MARKDOWN_ESCAPES = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#"} | {
+    ord(mark): f"&{name};" for mark, name in zip("<>&", ("lt", "gt", "amp"), strict=True)
+}
 
 
 def strip_control_sequences(text: str) -> str:
@@ -38,3 +43,17 @@ def format_time_in(seconds: float = 0.0) -> str:
         return f"{datetime.now(UTC) + timedelta(seconds=seconds):%Y-%m-%d %H:%M UTC}"
     except OverflowError:
         return "the year 10000"
+
+
+def markdown_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the lines of a Markdown table; the cells are escaped, the header is not."""
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for cells in rows:
+        yield f"| {' | '.join(map(escape_cell, cells))} |"
+
+
+def escape_cell(text: Any) -> str:
+    """Return untrusted text as a table cell: on one line, at most 300 characters, with Markdown and HTML syntax escaped."""
+    flat = " ".join(strip_control_sequences(str(text)).split())
+    return flat[:300].translate(MARKDOWN_ESCAPES)

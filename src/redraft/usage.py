@@ -1,9 +1,17 @@
-"""What model calls consumed. An unknown part makes a sum unknown: None is never read as 0."""
+"""What model calls consumed, and the ledger that counts them.
+
+An unknown part makes a sum unknown: None is never read as 0. A call is entered in the ledger once, when it is made, and settled
+when its usage is known. Code that counts usage opens a `CallLedger` around the work; an entry stays, whatever happens to its
+call. A call that was cancelled, timed out or lost is never settled: it counts, with unknown usage. Only the HTTP client knows
+when a request is really sent; it reports that with `LedgerEntry.start_counting` and `count_request`. For any other model, a call
+that was started counts as sent.
+"""
 
 from __future__ import annotations
 
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 
 def _add_optional(a: float | None, b: float | None) -> Any:
@@ -12,13 +20,13 @@ def _add_optional(a: float | None, b: float | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What calls consumed. What is unknown is None, never 0, and a sum with an unknown part is unknown.
+    """What model calls consumed. An unknown value is None, never 0, and a sum with an unknown part is None.
 
     Attributes:
         calls: Number of model calls made, failed and repeated ones included.
         input_tokens: Tokens that models read.
         output_tokens: Tokens that models wrote.
-        cached_calls: Calls that were answered from a cache. They cost nothing and are not in `calls`.
+        cached_calls: Calls that were answered from a cache. They cost nothing and are not counted in `calls`.
         retried_calls: How many of `calls` were retries or repeated questions.
         cost: Cost in USD.
         answer_tokens: Tokens of the answers when they were made: without failed attempts, with cached answers.
@@ -60,3 +68,107 @@ class Usage:
 
 
 NO_USAGE = Usage()
+
+
+def unknown_usage(calls: int = 1) -> Usage:
+    """Return the usage of calls of which only the number is known."""
+    return Usage(calls, input_tokens=None, output_tokens=None, cost=None)
+
+
+class LedgerEntry:
+    """One call to a model. `requests` is how many requests were sent for it; None if that is not reported: it counts as one."""
+
+    __slots__ = ("_settled_usage", "requests")
+
+    def __init__(self) -> None:
+        self.requests: int | None = None
+        self._settled_usage: Usage | None = None
+
+    def start_counting(self) -> None:
+        """Count requests as they are sent, from 0."""
+        self.requests = self.requests or 0
+
+    def count_request(self) -> None:
+        """Count one request that is sent."""
+        self.requests = (self.requests or 0) + 1
+
+    def settle(self, usage: Usage) -> Usage:
+        """Enter the usage of the call, as far as it is known; it has at least as many calls as requests were sent."""
+        minimum = (0 if usage.cached_calls else 1) if self.requests is None else self.requests
+        if usage.calls < minimum:
+            usage += unknown_usage(minimum - usage.calls)
+        self._settled_usage = usage
+        return usage
+
+    @property
+    def usage(self) -> Usage:
+        """The usage; unknown until it is settled, and nothing if no request was sent."""
+        if self._settled_usage is not None:
+            return self._settled_usage
+        return NO_USAGE if self.requests == 0 else unknown_usage(self.requests or 1)
+
+
+class CallLedger:
+    """The calls made while it is open, in this asyncio task and those it starts.
+
+    A ledger with an `outer` ledger adds its entries to that as well.
+    """
+
+    __slots__ = ("_answer_usage", "_token", "entries", "outer")
+
+    def __init__(self, outer: CallLedger | None = None) -> None:
+        self.entries: list[LedgerEntry] = []
+        self.outer = outer
+        self._answer_usage: Usage | None = None
+        self._token: Token[CallLedger | None] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _CURRENT.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        _CURRENT.reset(self._token)
+
+    def new_entry(self) -> LedgerEntry:
+        """Add an entry here and to all outer ledgers."""
+        entry, ledger = LedgerEntry(), self
+        ledger.entries.append(entry)
+        while ledger.outer is not None:
+            ledger = ledger.outer
+            ledger.entries.append(entry)
+        return entry
+
+    def record_answer(self, usage: Usage) -> None:
+        """Record the usage of the answer that these calls led to."""
+        self._answer_usage = usage
+
+    @property
+    def total_usage(self) -> Usage:
+        """The usage of all calls."""
+        return sum((entry.usage for entry in self.entries), NO_USAGE)
+
+    @property
+    def usage(self) -> Usage:
+        """The usage as that of one question: every call after the first is a retry, and the answer's usage is added."""
+        answer, sent = self._answer_usage, self.total_usage
+        if answer and (not self.entries or (len(self.entries) == 1 and answer.calls == sent.calls)):
+            return answer  # from the cache, or from the only call
+        known = replace(sent.as_single_answer(), answer_tokens=0, answer_cost=0.0)
+        if answer is None:
+            return known
+        return replace(known, cached_calls=answer.cached_calls, answer_tokens=answer.answer_tokens, answer_cost=answer.answer_cost)
+
+
+_CURRENT: ContextVar[CallLedger | None] = ContextVar("ledger", default=None)
+
+
+def current_ledger() -> CallLedger | None:
+    """Return the open ledger; None if there is none."""
+    return _CURRENT.get()
+
+
+def current_entry() -> LedgerEntry:
+    """Return the entry of the running call; a new one if no ledger is open."""
+    ledger = _CURRENT.get()
+    return ledger.entries[-1] if ledger is not None and ledger.entries else LedgerEntry()

@@ -1,4 +1,4 @@
-"""A small OpenAI-compatible chat server on this machine, which says what the test tells it and counts what it is asked."""
+"""A small OpenAI-compatible chat server on this machine, which gives the answers of the test and counts the requests."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from aiohttp import web
 
 class ChatServer:
     """`answer(messages, n)` gives the n-th reply: text, the fields of a message, a status, a status with a message, bytes (a
-    body), or None: none ever comes.
+    body), or None for no reply at all.
 
     `hold(n)` keeps call n waiting.
     """
@@ -40,7 +40,7 @@ class ChatServer:
         return self.arrived[n]
 
     def release(self):
-        """Let go of all calls that are held, and hold no more."""
+        """Release all calls that are on hold, and hold no more."""
         held, self._held = self._held, {}
         for gate in held.values():
             self._loop.call_soon_threadsafe(gate.set)
@@ -88,7 +88,7 @@ class ChatServer:
 
 
 def verdict(score, criteria=("instructions", "correctness", "completeness", "clarity"), change="say more"):
-    """What the default judge is to answer; it is content with nothing less than 5."""
+    """The default judge's answer with one score for every criterion; it asks for a change unless the score is 5."""
     rows = {name: {"evidence": "", "change": change if score < 5 else "", "score": score} for name in criteria}
     return json.dumps({"criteria": rows, "done": score == 5})
 
@@ -98,7 +98,7 @@ def is_judging(messages):
 
 
 def writer_and_judge(drafts, scores):
-    """Drafts in order for the writer, scores in order for the judge; the last of each is repeated."""
+    """Answers the writer with the drafts in order and the judge with the scores in order; the last of each is repeated."""
     drafts, scores = list(drafts), list(scores)
 
     def answer(messages, n):

@@ -1,4 +1,4 @@
-"""The real program, in this process or in one of its own, and the server that it talks to."""
+"""Run the command line in this process or in one of its own, and start the server that it calls."""
 
 import os
 import pty
@@ -8,15 +8,15 @@ import subprocess
 import sys
 
 import pytest
-from in_process import READ_AT_START, Ended, run_in_process
+from in_process import READ_AT_START, CommandResult, run_in_process
 
 from .chat_server import ChatServer
 
 PROGRAM = [sys.executable, "-m", "redraft"]
 
 
-def heeding_ctrl_c():
-    """A process started in the background would ignore it."""
+def receive_ctrl_c():
+    """Receive Ctrl-C, which a process started in the background would ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -27,16 +27,18 @@ class Redraft:
         self.folder = folder
 
     def __call__(self, *args, input="", env=None, cwd=None):
-        """The command inside this process; in one of its own where `env` has what an interpreter reads when it starts."""
+        """Run the command inside this process, or in one of its own where `env` has a variable that the interpreter reads when it
+        starts.
+        """
         run = self.process if any(name.startswith(READ_AT_START) for name in env or {}) else self.inside
         return run([*map(str, args)], input=input.encode(), cwd=cwd or self.folder, env=env)
 
     def inside(self, args, *, input=b"", env=None, cwd=None):
-        """The command inside this process."""
+        """Run the command inside this process."""
         return run_in_process(args, input=input, cwd=cwd or self.folder, env=env)
 
     def process(self, args, *, input=b"", env=None, cwd=None):
-        """The command in a process of its own."""
+        """Run the command in a process of its own."""
         done = subprocess.run(
             [*PROGRAM, *args],
             input=input,
@@ -45,7 +47,7 @@ class Redraft:
             env={**os.environ, **(env or {})},
             timeout=60,
         )
-        return Ended(done.args, done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.args, done.returncode, done.stdout, done.stderr)
 
     def start(self, *args):
         return subprocess.Popen(
@@ -54,11 +56,11 @@ class Redraft:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self.folder,
-            preexec_fn=heeding_ctrl_c,
+            preexec_fn=receive_ctrl_c,
         )
 
     def in_terminal(self, *args, stdout_too=True):
-        """All that the program writes to a terminal, its stdout if that is none, and its exit code."""
+        """Return all that the program writes to a terminal, its stdout if that is not the terminal, and its exit code."""
         ours, theirs = pty.openpty()
         with subprocess.Popen(
             [*PROGRAM, *map(str, args)],
@@ -69,13 +71,13 @@ class Redraft:
             env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
         ) as process:
             os.close(theirs)
-            seen = _all_of(ours)
+            seen = read_to_end(ours)
             piped = b"" if stdout_too else process.stdout.read()
         os.close(ours)
         return seen, piped, process.returncode
 
 
-def _all_of(terminal):
+def read_to_end(terminal):
     seen = b""
     while select.select([terminal], [], [], 60)[0]:
         try:
@@ -95,7 +97,7 @@ def redraft(tmp_path):
 
 @pytest.fixture
 def serve():
-    """Starts chat servers; they end with the test."""
+    """Start chat servers, which end with the test."""
     servers = []
 
     def start(answer):

@@ -1,4 +1,4 @@
-"""`redraft batch`: what people type, see and get; what becomes of rows is tested in tests/runs."""
+"""`redraft batch`: its options, output and messages; how rows are processed is tested in tests/runs."""
 
 import json
 import re
@@ -14,7 +14,7 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b5n\u20
 
 
 def answer(messages, n):
-    """A first answer that is poor, a second that is good, whatever is asked."""
+    """A poor first answer and a good second one, whatever the prompt."""
     if is_judging(messages):
         return verdict(5 if "better" in messages[-1]["content"] else 2)
     return "a better one" if len(messages) > 1 else "a poor one"
@@ -40,7 +40,7 @@ def messages(text):
 
 @pytest.fixture
 def batch(redraft, serve):
-    """Runs `redraft batch in.jsonl -o out.jsonl` against a server, which it hands over."""
+    """Run `redraft batch in.jsonl -o out.jsonl` against a server, which is returned with the run."""
 
     def run(*more, answer=answer, n=6, server=None):
         if not (redraft.folder / "in.jsonl").exists():
@@ -54,13 +54,13 @@ def batch(redraft, serve):
 
 
 def test_every_row_gets_its_best_answer_and_nothing_is_paid_for_twice(batch):
-    """Columns are kept and added, in the order of the input; the same command again asks nothing and writes the same."""
+    """Columns are kept and added, in the order of the input; the same command again makes no call and writes the same output."""
     done = batch()
     assert done.returncode == 0, done.err
     rows = read_rows(batch.folder / "out.jsonl")
     assert [row["id"] for row in rows] == [f"q{i}" for i in range(6)]
     assert [row["topic"] for row in rows] == [0, 1, 0, 1, 0, 1]
-    assert {(row["best"], row["observed"], row["stop"]) for row in rows} == {("a better one", 1.0, "done")}
+    assert {(row["best"], row["judge_score"], row["stop"]) for row in rows} == {("a better one", 1.0, "done")}
     assert all(0.4 < row["initial_score"] < row["best_score"] < 1.0 for row in rows)
     assert "6 done" in done.err and "uplift +0." in done.err
     assert (batch.folder / "out.jsonl.journal").exists()
@@ -71,7 +71,7 @@ def test_every_row_gets_its_best_answer_and_nothing_is_paid_for_twice(batch):
 
 
 def test_given_answers_are_repaired_without_a_model(redraft):
-    """With requirements alone nobody is asked, and what form allows is repaired."""
+    """With requirements alone no model is called, and the editor repairs what it can."""
     write_rows(redraft.folder, response="One, two,  three")
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas")
     assert done.returncode == 0, done.err
@@ -79,8 +79,8 @@ def test_given_answers_are_repaired_without_a_model(redraft):
     assert all(row["best_score"] == 1.0 and "," not in row["best"] and row["calls"] == 0 for row in rows)
 
 
-def test_only_grading_changes_nothing(redraft, serve):
-    """--mode grade scores what is given, once a row."""
+def test_grade_mode_scores_given_answers_and_changes_none(redraft, serve):
+    """--mode grade scores each given response once."""
     server = serve(answer)
     write_rows(redraft.folder, response="a better one")
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--mode", "grade", "--judge", server.model)
@@ -89,8 +89,8 @@ def test_only_grading_changes_nothing(redraft, serve):
     assert {(row["best"], row["best_score"]) for row in read_rows(redraft.folder / "out.jsonl")} == {("a better one", 1.0)}
 
 
-def test_best_of_several(batch):
-    """--mode best drafts N answers a row and refines none."""
+def test_best_mode_drafts_several_answers_and_refines_none(batch):
+    """--mode best drafts N answers for each row and refines none."""
     several = lambda messages, n: verdict(n % 5) if is_judging(messages) else f"draft {n}"
     done = batch("--mode", "best", "-n", "3", n=2, answer=several)
     assert done.returncode == 0, done.err
@@ -98,7 +98,7 @@ def test_best_of_several(batch):
     assert {row["iterations"] for row in read_rows(batch.folder / "out.jsonl")} == {0}
 
 
-def test_rows_that_fail_or_cannot_be_read_are_told_apart_and_stop_nothing(batch):
+def test_failed_and_unreadable_rows_are_reported_and_do_not_stop_the_run(batch):
     """Exit code 3; the errors are in the output or, with file and line, in the errors file."""
     (batch.folder / "in.jsonl").write_text('{"prompt": "Say 1"}\n{"prompt": "refuse this"}\nnonsense\n{"prompt": "Say 4"}\n')
     done = batch(answer=lambda messages, n: (400, EVIL) if "refuse" in messages[-1]["content"] else answer(messages, n))
@@ -111,8 +111,8 @@ def test_rows_that_fail_or_cannot_be_read_are_told_apart_and_stop_nothing(batch)
     assert any(re.match(r"in\.jsonl:3: \S", message) for message in messages(done.err))
 
 
-def test_of_many_unreadable_rows_the_first_are_named(batch):
-    """Three with their reasons, and how many more there are."""
+def test_the_first_of_many_unreadable_rows_are_named(batch):
+    """The message names three with their reasons, and counts the rest."""
     (batch.folder / "in.jsonl").write_text('{"prompt": "Say 1"}\n' + "nonsense\n" * 5)
     done = batch("--errors", "bad.jsonl")
     assert done.returncode == 3, done.err
@@ -120,16 +120,16 @@ def test_of_many_unreadable_rows_the_first_are_named(batch):
     assert sum(bool(re.match(r"in\.jsonl:\d: ", message)) for message in messages(done.err)) == 3
 
 
-def test_a_result_that_breaks_a_requirement_is_no_success(redraft):
-    """Exit code 3, so that no script goes on with it."""
+def test_a_result_that_breaks_a_requirement_exits_with_3(redraft):
+    """Exit code 3, so that a script can stop there."""
     write_rows(redraft.folder, 2, response="One, two")
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--mode", "grade", "--require", "no_commas")
     assert done.returncode == 3, done.err
     assert redraft("batch", "in.jsonl", "-o", "good.jsonl", "--model", "none", "--require", "no_commas").returncode == 0
 
 
-def test_a_rehearsal_shows_what_would_be_done_and_does_nothing(batch):
-    """--dry-run: the shape, samples, calls and cost; nothing asked, nothing written."""
+def test_dry_run_shows_calls_and_cost_and_does_nothing(batch):
+    """--dry-run shows the columns, samples, calls and cost; it makes no call and writes no file."""
     write_rows(batch.folder, 6, prompt=f"Say it {EVIL}")
     done = batch("--dry-run", "--price", "tiny=1,2")
     assert done.returncode == 0, done.err
@@ -147,8 +147,8 @@ def test_a_rehearsal_shows_what_would_be_done_and_does_nothing(batch):
     assert [p.name for p in batch.folder.iterdir()] == ["in.jsonl"]
 
 
-def test_programs_get_json_lines(batch):
-    """With --json progress and the report go to stdout; without it progress is JSON on stderr all the same."""
+def test_json_prints_progress_and_report_as_json_lines(batch):
+    """With --json progress and the report go to stdout; without it progress is JSON on stderr."""
     done = batch("--json")
     told = events(done.out)
     assert len(told) == len(done.out.splitlines())
@@ -160,8 +160,8 @@ def test_programs_get_json_lines(batch):
     assert events(batch().err)[-1]["reused"] == 6
 
 
-def test_rows_to_stdout(redraft, serve):
-    """-o - writes the rows alone to stdout; without a journal that is named nothing is kept, which is said."""
+def test_output_dash_writes_rows_to_stdout(redraft, serve):
+    """-o - writes the rows alone to stdout; without --journal nothing is saved, and a message says so."""
     write_rows(redraft.folder, 3)
     ours = ("batch", "in.jsonl", "-o", "-", "--model", serve(answer).model, "--json")
     alone = redraft(*ours)
@@ -174,7 +174,7 @@ def test_rows_to_stdout(redraft, serve):
     assert events(done.err)[-1]["event"] == "report"
 
 
-def test_rows_from_stdin(redraft, serve):
+def test_input_dash_reads_rows_from_stdin(redraft, serve):
     """- reads JSON Lines from stdin."""
     text = "".join(f"{json.dumps({'prompt': f'Say {i}'})}\n" for i in range(3))
     done = redraft("batch", "-", "-o", "out.jsonl", "--model", serve(answer).model, input=text)
@@ -182,8 +182,8 @@ def test_rows_from_stdin(redraft, serve):
     assert [row["prompt"] for row in read_rows(redraft.folder / "out.jsonl")] == ["Say 0", "Say 1", "Say 2"]
 
 
-def test_the_live_view(redraft, serve):
-    """In a terminal: rows, calls, cost, tokens and scores, redrawn; and nothing that a row holds can drive it."""
+def test_the_live_view_shows_progress_and_no_control_sequences_of_rows(redraft, serve):
+    """A terminal shows rows, calls, cost, tokens and scores; control sequences in a row have no effect."""
     write_rows(redraft.folder, 80, id=EVIL)
     server = serve(lambda messages, n: (400, EVIL) if n == 0 else answer(messages, n))
     seen, _, code = redraft.in_terminal(
@@ -197,8 +197,8 @@ def test_the_live_view(redraft, serve):
         assert evil.encode() not in seen
 
 
-def started(redraft, serve, hold=4):
-    """A run that waits for its call number `hold`."""
+def start_and_wait_for_call(redraft, serve, hold=4):
+    """Start a run and wait for its call number `hold`."""
     write_rows(redraft.folder)
     server = serve(answer)
     arrived = server.hold(hold)
@@ -210,11 +210,13 @@ def started(redraft, serve, hold=4):
 
 
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
-def test_told_to_end_it_finishes_what_is_in_flight(redraft, serve, told):
-    """Ctrl-C once, or SIGTERM: the call under way is waited for and kept, how to go on is said, and the same command does."""
-    process, server = started(redraft, serve)
+def test_one_signal_waits_for_calls_in_flight(redraft, serve, told):
+    """After one Ctrl-C or SIGTERM the call in flight is finished and saved, a message says how to resume, and the same command
+    resumes.
+    """
+    process, server = start_and_wait_for_call(redraft, serve)
     process.send_signal(told)
-    assert b"Ctrl-C again" in until(process.stderr, b"Ctrl-C again")
+    assert b"Ctrl-C again" in read_until(process.stderr, b"Ctrl-C again")
     server.release()
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and err.count(b"the same command resumes the run") == 1
@@ -231,11 +233,11 @@ def test_told_to_end_it_finishes_what_is_in_flight(redraft, serve, told):
     assert server.calls == 6 * 4 and len(read_rows(redraft.folder / "out.jsonl")) == 6
 
 
-def test_ctrl_c_twice_ends_at_once(redraft, serve):
-    """The call under way is given up; the run goes on with the same command all the same."""
-    process, server = started(redraft, serve)
+def test_ctrl_c_twice_ends_the_run_at_once(redraft, serve):
+    """The call in flight is abandoned; the same command resumes the run."""
+    process, server = start_and_wait_for_call(redraft, serve)
     process.send_signal(signal.SIGINT)
-    until(process.stderr, b"Ctrl-C again")
+    read_until(process.stderr, b"Ctrl-C again")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and b"the same command resumes" in err
@@ -246,8 +248,8 @@ def test_ctrl_c_twice_ends_at_once(redraft, serve):
     assert server.calls == 6 * 4 + 1
 
 
-def until(stream, text):
-    """What comes out of a stream up to a line with the text."""
+def read_until(stream, text):
+    """Read a stream up to a line that contains the text."""
     seen = b""
     while text not in seen:
         line = stream.readline()
@@ -256,8 +258,8 @@ def until(stream, text):
     return seen
 
 
-def test_numbers_for_prometheus(redraft, serve):
-    """--metrics 0 says where; what can be fetched there is what is known of the run."""
+def test_metrics_serves_prometheus_figures(redraft, serve):
+    """--metrics 0 prints an address, which serves the figures of the run."""
     write_rows(redraft.folder)
     server = serve(answer)
     arrived = server.hold(9)
@@ -275,20 +277,24 @@ def test_numbers_for_prometheus(redraft, serve):
         "--initial-in-flight",
         "1",
     )
-    where = re.search(rb"http://127\.0\.0\.1:\d+/metrics", until(process.stderr, b"/metrics"))[0].decode()
+    where = re.search(rb"http://127\.0\.0\.1:\d+/metrics", read_until(process.stderr, b"/metrics"))[0].decode()
     assert arrived.wait(30)
-    told = urllib.request.urlopen(where).read().decode()  # noqa: S310
+    figures = urllib.request.urlopen(where).read().decode()  # noqa: S310
     server.release()
     process.communicate(timeout=30)
     assert process.returncode == 0
-    for line in ("redraft_rows_done_total 2.0", "redraft_rows 6.0", "redraft_calls_in_flight 1.0"):
-        assert line in told.splitlines(), told
-    assert re.search(r"^redraft_mean_first_score 0\.\d+$", told, re.MULTILINE), told
-    assert "redraft_cost" not in told
+    for line in ("redraft_rows 6.0", "redraft_calls_in_flight 1.0"):
+        assert line in figures.splitlines(), figures
+    for line in (
+        r"redraft_rows_done_total [1-4]\.0",
+        r"redraft_mean_first_score 0\.\d+",
+    ):  # two calls a row, of which 8 are answered
+        assert re.search(f"^{line}$", figures, re.MULTILINE), figures
+    assert "redraft_cost" not in figures
 
 
-def test_a_port_that_is_taken_is_said_before_anything_is_asked(batch):
-    """It names the port and what to do."""
+def test_a_port_in_use_is_reported_before_any_call(batch):
+    """The message names the port and what to do."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = batch("--metrics", str(port))
@@ -296,8 +302,8 @@ def test_a_port_that_is_taken_is_said_before_anything_is_asked(batch):
     assert batch.server.calls == 0
 
 
-def test_the_end_of_the_money(batch):
-    """A budget in USD is kept for a model whose price is given; exit code 1, and the same command goes on with more."""
+def test_an_exhausted_usd_budget_ends_the_run_and_a_larger_one_resumes_it(batch):
+    """A budget in USD holds for a model with a given price; exit code 1, and the same command resumes with a larger budget."""
     unknown = batch("--budget-usd", "0.5", n=40)
     assert unknown.returncode == 2 and "price" in unknown.err
     done = batch("--budget-calls", "10", "--price", "tiny=1,2")
@@ -312,22 +318,22 @@ def test_the_end_of_the_money(batch):
     assert {row["stop"] for row in read_rows(batch.folder / "out.jsonl")} == {"done"}
 
 
-def test_the_end_of_the_time(batch):
-    """It is said how the run goes on, once."""
+def test_an_expired_deadline_says_once_how_to_resume(batch):
+    """A message says once how to resume the run."""
     done = batch("--deadline", "0")
     assert done.returncode == 1, done.err
     assert "ended early: deadline" in done.err and "--deadline" in done.err and done.err.count("resumes") == 1
 
 
-def test_a_price_for_nobody_is_told(batch):
-    """A name that no model of the run has, with those that there are; the right one is taken without a word."""
+def test_a_price_for_an_unknown_model_is_reported(batch):
+    """The message names the models of the run; a price for one of them prints nothing."""
     done = batch("--price", "tinny=1,2", "--price", "tiny=1,2", "--dry-run")
     assert "--price tinny: no model in this run has that name; there is tiny" in done.err
     assert "--price tiny:" not in done.err
 
 
-def test_an_endpoint_that_is_down_is_waited_for_and_then_given_up(redraft):
-    """It is said since when; after --give-up-after seconds the run ends, exit code 1, and can be gone on with."""
+def test_a_run_waits_for_an_endpoint_that_is_down_until_give_up_after(redraft):
+    """The message says since when it is down; after --give-up-after seconds the run ends with exit code 1 and can be resumed."""
     write_rows(redraft.folder)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -336,8 +342,8 @@ def test_an_endpoint_that_is_down_is_waited_for_and_then_given_up(redraft):
     assert "down since" in done.err and "ended early: outage" in done.err and "the same command resumes" in done.err
 
 
-def test_a_price_is_kept_with_a_trace(redraft, serve):
-    """--price is there for other commands, too, and when work goes on."""
+def test_a_trace_keeps_the_price_of_its_model(redraft, serve):
+    """Other commands have --price, too, and a resumed trace uses the same price."""
     server = serve(answer)
     args = ("run", "Say it", "--model", server.model, "--budget-usd", "1", "--price", "tiny=1,2", "--trace", "t.jsonl")
     done = redraft(*args, "--max-iterations", "0")
@@ -346,16 +352,16 @@ def test_a_price_is_kept_with_a_trace(redraft, serve):
     assert again.returncode == 0 and "cost 0.0001 USD" in again.err
 
 
-def test_a_wrong_key_stops_at_once(batch):
-    """One clear line, exit code 1; not one error a row."""
+def test_a_wrong_key_stops_the_run_with_one_error(batch):
+    """One line and exit code 1, not one error for each row."""
     done = batch(answer=lambda messages, n: (401, "bad key"), n=200)
     assert done.returncode == 1
     assert "bad key" in done.err and "the same command resumes" in done.err
     assert batch.server.calls <= 16
 
 
-def test_what_changed_is_explained_and_redone(batch):
-    """--explain names the parts that changed and does nothing; then only rows that they decide are done again."""
+def test_explain_names_the_changed_settings_and_only_affected_rows_are_redone(batch):
+    """--explain names the changes and does nothing; the next run redoes only the rows that they affect."""
     batch()
     calls, before = batch.server.calls, {p.name: p.read_bytes() for p in batch.folder.iterdir()}
     done = batch("--explain")
@@ -368,8 +374,8 @@ def test_what_changed_is_explained_and_redone(batch):
     assert {row["best"] for row in read_rows(batch.folder / "out.jsonl")} == {"a poor one"}
 
 
-def test_failed_rows_are_done_again_when_asked_for(batch):
-    """The same command leaves a failed row alone; --retry failed does it again, and only it."""
+def test_retry_failed_redoes_failed_rows_alone(batch):
+    """The same command leaves a failed row alone; --retry failed redoes it and no other."""
     refused = ["Say 3"]
     done = batch(answer=lambda messages, n: (400, "no") if messages[0]["content"] in refused else answer(messages, n))
     refused.clear()
@@ -395,8 +401,8 @@ def test_failed_rows_are_done_again_when_asked_for(batch):
         (("in.jsonl", "-o", "out.xlsx"), "out.xlsx"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_asked(redraft, args, said):
-    """Exit code 2, one clear line, and no output."""
+def test_usage_errors_are_reported_before_any_call(redraft, args, said):
+    """Exit code 2, one line, and no output file."""
     write_rows(redraft.folder)
     done = redraft("batch", *args, "--model", "none", "--require", "words:1-9")
     assert done.returncode == 2 and said in done.err, done.err
@@ -404,8 +410,8 @@ def test_mistakes_are_told_before_anything_is_asked(redraft, args, said):
     assert not (redraft.folder / "out.jsonl").exists()
 
 
-def test_columns_come_from_a_file_of_settings_too(redraft, serve):
-    """column is a key of redraft.toml, as the pace is."""
+def test_redraft_toml_can_set_columns(redraft, serve):
+    """redraft.toml accepts `column`, as it accepts the rate limits."""
     (redraft.folder / "redraft.toml").write_text('column = ["prompt=what"]\nmax-in-flight = 2\nrpm = 6000\n')
     (redraft.folder / "in.csv").write_text("what,prompt\nSay 1,no\nSay 2,no\n")
     server = serve(answer)

@@ -1,4 +1,4 @@
-"""Batches whose rows, endpoints, files and arguments fail: what becomes of them, and what is said."""
+"""Batches whose rows, endpoints, files or arguments fail: what happens to them and which message appears."""
 
 import asyncio
 import json
@@ -32,12 +32,12 @@ def is_probe(messages):
 
 
 def good(text):
-    """A grader without a model, content with every answer."""
+    """A grader without a model that is satisfied with every answer."""
     return 1.0
 
 
 class Server:
-    """What an endpoint says: `fails` to prompts with "poison" in them, to everything while it is `down`, and else an answer."""
+    """An endpoint that fails for prompts with "poison" in them, for all requests while it is `down`, and otherwise answers."""
 
     def __init__(self, fails=None, down_from=None, down=None):
         self.fails, self.down_from, self.down = fails, down_from, down
@@ -51,7 +51,7 @@ class Server:
 
 
 async def run(folder, server, prompts, *, outage=30.0, timeout=0.3, start=4, **more):
-    """A batch without judges; its report, its rows, and the seconds it took."""
+    """Run a batch without judges; return its report, its rows, and the seconds it took."""
     began = time.monotonic()
     source = table(folder / "in.jsonl", prompts)
     limits = EndpointLimits(give_up_after=outage, initial_in_flight=start)
@@ -62,8 +62,8 @@ async def run(folder, server, prompts, *, outage=30.0, timeout=0.3, start=4, **m
 @pytest.mark.parametrize(
     ("good_rows", "poison"), [(20, 1), (20, 3), (0, 1), (0, 2), (5, 5)], ids=["last", "last three", "alone", "two alone", "many"]
 )
-async def test_rows_that_are_never_answered_fail_and_the_run_goes_on(tmp_path, serve, good_rows, poison):
-    """Although nobody else is asked any more, it is no outage: the endpoint answers a short question, and the run ends by itself."""
+async def test_unanswered_rows_fail_and_the_run_continues(tmp_path, serve, good_rows, poison):
+    """It is not taken for an outage: the endpoint answers a probe, so the rows fail and the run ends normally."""
     server = serve(Server(fails=None))
     report, rows, seconds = await run(
         tmp_path, server, [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(poison)]
@@ -71,7 +71,7 @@ async def test_rows_that_are_never_answered_fail_and_the_run_goes_on(tmp_path, s
     assert (report.end_reason, report.done, report.failed) == ("", good_rows, poison)
     errors = [row["error"] for row in rows[good_rows:]]
     assert all(error.startswith("ModelTimeoutError: ") for error in errors)
-    assert all("while the endpoint answered others" in error for error in errors)
+    assert all("while the endpoint answered other calls" in error for error in errors)
     assert seconds < 60
     asked = [messages for messages in server.asked if "poison" in messages[-1]["content"]]
     assert len(asked) <= 10 * poison
@@ -79,8 +79,8 @@ async def test_rows_that_are_never_answered_fail_and_the_run_goes_on(tmp_path, s
 
 @pytest.mark.parametrize("status", [403, 404])
 @pytest.mark.parametrize("good_rows", [0, 5])
-async def test_a_row_that_a_filter_forbids_fails_alone(tmp_path, serve, status, good_rows):
-    """The endpoint answers a short question with this key and model, so that it is the row; the budget counts the question."""
+async def test_a_forbidden_row_fails_alone(tmp_path, serve, status, good_rows):
+    """The endpoint answers a probe with the same key and model, so only the row is at fault; the budget counts the probe."""
     server = serve(Server(fails=status))
     report, rows, _ = await run(
         tmp_path, server, ["poison", *(f"say {i}" for i in range(good_rows))], timeout=10.0, budget=Budget(calls=2 + good_rows)
@@ -90,7 +90,7 @@ async def test_a_row_that_a_filter_forbids_fails_alone(tmp_path, serve, status, 
 
 
 async def test_an_output_that_another_program_empties_ends_the_run(tmp_path, serve):
-    """It is not gone on with behind a hole; the same command writes it again."""
+    """The run does not write on behind a hole; the same command writes the output again."""
     emptied = []
 
     async def slow(text):
@@ -114,8 +114,8 @@ async def test_an_output_that_another_program_empties_ends_the_run(tmp_path, ser
 @pytest.mark.parametrize(
     "fails", [500, b'{"choices": []}', b"<html>no</html>", b'{"choi', b"null"], ids=["500", "empty", "page", "cut", "null"]
 )
-async def test_a_bad_body_is_asked_for_as_often_as_a_500(tmp_path, serve, fails):
-    """Four times with three retries; what that took is unknown, where nothing said it. The next row is not touched by it."""
+async def test_an_unreadable_body_is_retried_like_a_500(tmp_path, serve, fails):
+    """Three retries make four calls of unknown usage; the next row is not affected."""
     server = serve(Server(fails=fails))
     report, rows, _ = await run(tmp_path, server, ["poison", "say 1"], retries=3)
     assert [row["best"] for row in rows] == [None, "fine"]
@@ -124,8 +124,8 @@ async def test_a_bad_body_is_asked_for_as_often_as_a_500(tmp_path, serve, fails)
     assert report.usage.tokens == (15 if fails == 500 else None)
 
 
-async def test_a_bad_body_that_does_not_stay_costs_no_row(tmp_path, serve):
-    """Three bad bodies, then an answer."""
+async def test_a_temporarily_unreadable_body_fails_no_row(tmp_path, serve):
+    """The endpoint sends three bad bodies, then an answer."""
     bodies = [b'{"choices": []}', b"<html>no</html>", b"null", "fine"]
     server = serve(Server(fails=lambda: bodies.pop(0)))
     report, rows, _ = await run(tmp_path, server, ["poison"])
@@ -134,8 +134,8 @@ async def test_a_bad_body_that_does_not_stay_costs_no_row(tmp_path, serve):
 
 @pytest.mark.parametrize("down", [None, 503], ids=["silent", "503"])
 @pytest.mark.parametrize("last", ["say", "poison"])
-async def test_an_outage_at_the_end_parks_the_rows_that_are_left(tmp_path, serve, down, last):
-    """No row fails by it, poisonous or not: the run ends after `outage` seconds, and the same call goes on."""
+async def test_an_outage_at_the_end_leaves_the_remaining_rows_for_a_resumed_run(tmp_path, serve, down, last):
+    """No row fails: the run ends after `outage` seconds, and the same call resumes it."""
     server = serve(Server(fails=None, down_from=6, down=down))
     prompts = [*(f"say {i}" for i in range(6)), *(f"{last} and {i}" for i in range(8 if down else 2))]
     report, _, _ = await run(tmp_path, server, prompts, outage=1.5)
@@ -148,8 +148,8 @@ async def test_an_outage_at_the_end_parks_the_rows_that_are_left(tmp_path, serve
     assert (report.done, report.failed) == ((len(rows), 0) if last == "say" else (6, len(rows) - 6))
 
 
-async def test_an_outage_in_the_middle_with_poison_is_waited_for(tmp_path, serve):
-    """The endpoint is away for a while: everybody waits, and afterwards only the poisonous rows fail."""
+async def test_a_run_waits_for_an_outage_and_only_bad_rows_fail(tmp_path, serve):
+    """All rows wait while the endpoint is down; afterwards only those with the poisoned prompt fail."""
     server = serve(Server(fails=None, down_from=8, down=503))
     stay, back = server.answer, []
 
@@ -167,8 +167,8 @@ async def test_an_outage_in_the_middle_with_poison_is_waited_for(tmp_path, serve
     assert [row["id"] for row in rows if row["error"]] == ["r3", "r13", "r23"]
 
 
-async def test_a_slow_endpoint_finds_its_pace_before_a_row_fails(tmp_path, serve):
-    """One that answers half of them within the timeout is asked by fewer and fewer, and answers everybody in the end."""
+async def test_concurrency_falls_for_a_slow_endpoint_and_no_row_fails(tmp_path, serve):
+    """Where half of the calls time out, fewer calls run at once until every row is answered."""
 
     def slow(messages, n):
         time.sleep(0.05)  # noqa: ASYNC251  (the whole server: it has one thread)
@@ -178,8 +178,8 @@ async def test_a_slow_endpoint_finds_its_pace_before_a_row_fails(tmp_path, serve
     assert (report.end_reason, report.done, report.failed) == ("", 16, 0)
 
 
-async def test_one_endpoint_of_two_that_is_down_parks_the_run(tmp_path, serve):
-    """What the other wrote is kept, no row fails, and the run goes on when both are there."""
+async def test_an_outage_of_one_endpoint_of_two_leaves_rows_for_a_resumed_run(tmp_path, serve):
+    """The other model's answers are saved, no row fails, and the run resumes when both are up."""
     writer, judge = serve(Server()), serve(lambda messages, n: 503)
     source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(12)])
     limits = EndpointLimits(give_up_after=1.0, initial_in_flight=8)
@@ -194,10 +194,10 @@ async def test_one_endpoint_of_two_that_is_down_parks_the_run(tmp_path, serve):
 # ---- files that disappear
 
 
-class Slowly:
-    """Answers, and does something to the files of the run when the sixth call comes: slowly, so that it is noticed in time.
+class SlowWithSideEffect:
+    """Answers slowly, and changes the files of the run at the sixth call, so that the change is noticed in time.
 
-    Without anything to `do` it answers at once.
+    Without a function `do` it answers at once.
     """
 
     def __init__(self, do):
@@ -229,13 +229,13 @@ FATES = {"deleted": remove, "replaced": replace, "moved": move}
 
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.journal", "out.jsonl.journal-wal"])
-async def test_a_file_that_is_not_there_any_more_ends_the_run(tmp_path, serve, name, fate):
-    """It is named, with what is left: every answer that was paid for is there when the same call goes on."""
+async def test_a_deleted_file_ends_the_run_and_loses_no_answer(tmp_path, serve, name, fate):
+    """The error names it and what is left; the same call resumes with every answer that was paid for."""
     folder = tmp_path / "work"
     folder.mkdir()
-    server = serve(Slowly(lambda: FATES[fate](folder / name)))
+    server = serve(SlowWithSideEffect(lambda: FATES[fate](folder / name)))
     prompts = [f"say {i}" for i in range(40)]
-    report, _, _ = await lost(folder, server, prompts)
+    report, _, _ = await check_loss(folder, server, prompts)
     assert (report.end_reason, report.journal_lost) == ("disk", False)
     assert repr(str(folder / name)) in report.message, report.message
     assert "the same command" in report.message
@@ -252,7 +252,7 @@ async def test_a_file_that_is_not_there_any_more_ends_the_run(tmp_path, serve, n
     assert server.calls <= 40 + (asked - kept)
 
 
-async def lost(folder, server, prompts):
+async def check_loss(folder, server, prompts):
     source = table(folder / "in.jsonl", prompts)
     limits = EndpointLimits(initial_in_flight=2)
     report = await batch(source, folder / "out.jsonl", server.model, good, limits=limits, max_in_flight=2, max_iterations=0)
@@ -260,7 +260,7 @@ async def lost(folder, server, prompts):
 
 
 def put_back(folder, name, fate, message):
-    """What the message says is to be done before the same call goes on."""
+    """Do what the message asks for before the same call resumes."""
     place = folder / name
     if fate == "deleted":
         assert "it was written again" in message
@@ -273,24 +273,24 @@ def put_back(folder, name, fate, message):
         (folder / "elsewhere").rename(place)
 
 
-async def test_what_cannot_be_stored_ends_the_run_and_fails_no_row(tmp_path, serve):
-    """What is wrong with a journal is met by the calls that look for an answer in it, too; the rows are not to blame."""
+async def test_a_failing_journal_ends_the_run_and_fails_no_row(tmp_path, serve):
+    """An error of the journal ends the run wherever it arises, also while looking for a cached answer."""
 
-    def broken(text):
+    def raise_full_disk(text):
         raise StoreError("journal 'kept' is damaged")
 
     source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(8)])
-    report = await batch(source, tmp_path / "out.jsonl", serve(Server()).model, broken, max_iterations=1)
+    report = await batch(source, tmp_path / "out.jsonl", serve(Server()).model, raise_full_disk, max_iterations=1)
     assert (report.end_reason, report.failed, report.resumable) == ("disk", 0, True)
     assert "'kept' is damaged" in report.message
 
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out.csv"])
 async def test_a_folder_that_is_deleted_or_renamed_ends_the_run(tmp_path, serve, output):
-    """The output's folder is named; the journal, elsewhere, has every answer."""
+    """The error names the output's folder; the journal, elsewhere, has every answer."""
     folder, journal = tmp_path / "work", tmp_path / "j.journal"
     folder.mkdir()
-    server = serve(Slowly(lambda: shutil.rmtree(folder)))
+    server = serve(SlowWithSideEffect(lambda: shutil.rmtree(folder)))
     source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(40)])
     more = {"limits": EndpointLimits(initial_in_flight=2), "max_in_flight": 2, "max_iterations": 0, "journal": journal}
     report = await batch(source, folder / output, server.model, good, **more)
@@ -305,8 +305,8 @@ async def test_a_folder_that_is_deleted_or_renamed_ends_the_run(tmp_path, serve,
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
 @pytest.mark.parametrize("rows", ['{"prompt": "a", "response": "b"}\n', '{"prompt": "a", "response": "b"}\nno\n', "no\n"])
-def test_what_stands_where_nobody_named_a_file_is_not_written_to(redraft, kind, rows):
-    """A pipe would keep the run waiting, and a link would put the words of rows into another folder."""
+def test_a_pipe_or_link_at_a_default_path_is_not_written_to(redraft, kind, rows):
+    """Writing to a pipe would block, and a link would put the data into another folder."""
     (redraft.folder / "in.jsonl").write_text(rows)
     (redraft.folder / "elsewhere").mkdir()
     errors = redraft.folder / "out.jsonl.errors.jsonl"
@@ -317,8 +317,8 @@ def test_what_stands_where_nobody_named_a_file_is_not_written_to(redraft, kind, 
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_a_journal_that_nobody_named_is_not_made_elsewhere(redraft, kind):
-    """What stands at its place is named, and nothing is written through it."""
+def test_a_default_journal_is_not_written_through_a_link(redraft, kind):
+    """The error names what is at its path, and nothing is written through it."""
     (redraft.folder / "in.jsonl").write_text('{"prompt": "a", "response": "b"}\n')
     (redraft.folder / "elsewhere").mkdir()
     journal = redraft.folder / "out.jsonl.journal"
@@ -328,10 +328,10 @@ def test_a_journal_that_nobody_named_is_not_made_elsewhere(redraft, kind):
     assert not list((redraft.folder / "elsewhere").iterdir())
 
 
-def test_the_command_ends_with_1_when_its_output_is_deleted(redraft, serve):
-    """And says which file; the last line has the true state."""
+def test_a_deleted_output_exits_with_1(redraft, serve):
+    """The message names the file, and the last line has the correct state."""
     table(redraft.folder / "in.jsonl", [f"say {i}" for i in range(40)])
-    server = serve(Slowly(lambda: (redraft.folder / "out.jsonl").unlink()))
+    server = serve(SlowWithSideEffect(lambda: (redraft.folder / "out.jsonl").unlink()))
     done = redraft(
         "batch",
         "in.jsonl",
@@ -358,7 +358,7 @@ def test_the_command_ends_with_1_when_its_output_is_deleted(redraft, serve):
 
 @pytest.mark.parametrize("most", [20_000, 200_000])
 def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
-    """Whether the output or the journal finds no more room: exit code 1, the path, and the same command goes on."""
+    """Whether the output or the journal has no room: exit code 1, the path, and the same command resumes."""
     table(tmp_path / "in.jsonl", [f"say {i} {'x' * 2000}" for i in range(60)])
     server = serve(lambda messages, n: verdict(5) if is_judging(messages) else "y" * 2000)
     command = [sys.executable, "-m", "redraft", "batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model]
@@ -374,7 +374,7 @@ def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
     assert len(read(tmp_path / "out.jsonl")) == 60
 
 
-# ---- what is said
+# ---- messages
 
 
 UNUSABLE = {
@@ -395,8 +395,10 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("kind", UNUSABLE)
-def test_when_no_row_can_be_used_the_reasons_are_told(redraft, kind):
-    """Before a model is looked for: why not, with counts and a place; every row is listed; nothing else is made."""
+def test_a_file_without_usable_rows_is_reported_with_reasons(redraft, kind):
+    """The error comes before a model is looked for, with counts and a place; the errors file lists each row, and no other file is
+    written.
+    """
     name, data, words, bad = UNUSABLE[kind]
     (redraft.folder / name).write_bytes(data)
     for _ in range(2):
@@ -431,8 +433,8 @@ LINES = {
 
 
 @pytest.mark.parametrize("kind", LINES)
-def test_every_line_of_a_piped_stderr_is_an_object(redraft, kind):
-    """With an event; an error has its message. What cannot be leaves no file behind."""
+def test_every_line_of_a_piped_stderr_is_a_json_object(redraft, kind):
+    """Each has an event, and an error has its message; an invalid run leaves no file."""
     table(redraft.folder / "in.jsonl", ["p"])
     args, code = LINES[kind]
     model = [] if "--model" in args else ["--model", "none"]
@@ -448,8 +450,8 @@ def test_every_line_of_a_piped_stderr_is_an_object(redraft, kind):
         assert [p.name for p in redraft.folder.iterdir()] == ["in.jsonl"]
 
 
-def test_a_wrong_key_is_told_first_and_no_row_counts_as_cut_short(redraft, serve):
-    """The reason comes before the figures, once; rows that nobody asked for were not tried."""
+def test_a_wrong_key_is_reported_first_and_rows_count_as_not_tried(redraft, serve):
+    """The reason comes once, before the figures; rows without a call were not tried."""
     table(redraft.folder / "in.jsonl", [f"say {i}" for i in range(30)])
     server = serve(lambda messages, n: (401, "bad key"))
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model)
@@ -464,8 +466,8 @@ def test_a_wrong_key_is_told_first_and_no_row_counts_as_cut_short(redraft, serve
     assert "cancelled" not in done.err
 
 
-def test_a_run_that_was_finished_says_so(redraft):
-    """The second time nothing is done, and what to do where that was not meant."""
+def test_a_finished_run_says_so(redraft):
+    """The second time it does nothing and says how to run again."""
     (redraft.folder / "in.jsonl").write_text('{"prompt": "p", "response": "r"}\n')
     args = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
     assert "finished before" not in redraft(*args).err
@@ -474,19 +476,19 @@ def test_a_run_that_was_finished_says_so(redraft):
     assert "all rows were finished before, so nothing was done; another output starts a new run" in again.err
 
 
-async def test_a_list_of_prompts_is_refused_at_once(tmp_path):
-    """Texts are names of files; no dataset is looked for by them."""
+async def test_a_list_of_prompts_is_refused(tmp_path):
+    """Strings in a list are file names, and no dataset is looked for by them."""
     began = time.monotonic()
     with pytest.raises(ConfigError, match=r"prompts as rows.*\"prompt\""):
         await batch(["a prompt", "another"], tmp_path / "out.jsonl", False, good)
     with pytest.raises(ConfigError, match="prompts as rows"):
         await batch(["hello"], tmp_path / "out.jsonl", False, good)
-    assert time.monotonic() - began < 30  # (a data set looked for would be asked for again and again)
+    assert time.monotonic() - began < 30  # (looking for a dataset would take many retries)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_budget_of_tokens_that_are_unknown_is_refused(redraft, serve):
-    """A trace whose endpoint did not say what it used has spent an unknown amount, not nothing."""
+def test_a_token_budget_is_refused_for_a_trace_of_unknown_usage(redraft, serve):
+    """Where the endpoint reported no usage, the amount spent is unknown, not zero."""
 
     def silent(messages, n):
         content = verdict(3) if is_judging(messages) else "fine"
@@ -499,8 +501,8 @@ def test_a_budget_of_tokens_that_are_unknown_is_refused(redraft, serve):
     assert "--budget-tokens 1000: the trace's spending so far is unknown" in done.err
 
 
-def test_an_interval_stays_within_what_scores_can_be(redraft):
-    """Two rows lifted from 0 to 1 and one that is not: a mean of differences is at most 1."""
+def test_an_interval_stays_within_the_range_of_scores(redraft):
+    """With two rows lifted from 0 to 1 and one unchanged, the mean difference is at most 1."""
     rows = [{"prompt": f"p{i}", "response": "One, two" if i else "one"} for i in range(4)]
     (redraft.folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas", "--json")

@@ -12,7 +12,7 @@ SHOWN = re.compile(r"<(?:answer-)?(\d+|first|second)-([0-9a-f]{8})>\n(.*?)\n</(?
 
 
 def ranking(messages, tie=False):
-    """What a listwise judge answers that likes the long ones."""
+    """The answer of a listwise judge that prefers long texts."""
     texts = [(int(n), text) for n, _, text in SHOWN.findall(messages[-1]["content"])]
     order = [n for n, text in sorted(texts, key=lambda row: -len(row[1]))]
     return json.dumps({"reason": "more detail", "change": [], "ranking": order, "ties": [order] if tie else [], "done": False})
@@ -32,8 +32,8 @@ def answers(redraft):
     return ["--response", "a.md", "--response", "b.md", "--response", "c.md"]
 
 
-def test_the_best_of_several_drafts(redraft, serve):
-    """N drafts, one ranking; the winner alone on stdout, how they stand on stderr."""
+def test_the_best_of_several_drafts_is_printed(redraft, serve):
+    """N drafts and one ranking; the winner alone goes to stdout, the ranking to stderr."""
     server = serve(drafting("a", "aaa", "aa"))
     done = redraft("best", "Say it", "-n", 3, "--model", server.model, "--grader", "ranker")
     assert (done.returncode, done.out, server.calls) == (0, "aaa\n", 4)
@@ -43,15 +43,15 @@ def test_the_best_of_several_drafts(redraft, serve):
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_prints_the_best_so_far(redraft, serve, ending):
-    """While the last grade is waited for: how the others stand, the best of them, exit 130."""
+def test_an_interrupted_command_prints_the_best_so_far(redraft, serve, ending):
+    """Interrupted before the last grade, it prints the ranking of the others and the best of them; exit code 130."""
     scores = iter([2, 5, 3])
     server = serve(drafting("a", "b", "c", judge=lambda messages: verdict(next(scores))))
     arrived = server.hold(5)
     process = redraft.start("best", "Say it", "-n", 3, "--model", server.model)
     assert arrived.wait(30)
     told = b""
-    while told.count(b"score") < 2:  # the grades of the other two have been taken in
+    while told.count(b"score") < 2:  # the grades of the other two have arrived
         told += process.stderr.readline()
     process.send_signal(ending)
     out, err = process.communicate(timeout=30)
@@ -60,7 +60,7 @@ def test_interrupted_it_prints_the_best_so_far(redraft, serve, ending):
 
 
 def test_four_drafts_and_the_judge_are_the_default(redraft, serve):
-    """Each is graded by itself, and the best score is kept."""
+    """Each draft is graded by itself, and the one with the best score is returned."""
     scores = iter([2, 5, 3, 1])
     server = serve(drafting("a", "b", "c", "d", judge=lambda messages: verdict(next(scores))))
     done = redraft("best", "Say it", "--model", server.model)
@@ -68,8 +68,8 @@ def test_four_drafts_and_the_judge_are_the_default(redraft, serve):
     assert "score 1.00" in done.err and "best of 4" in done.err
 
 
-def test_the_best_of_given_answers(redraft, serve, answers):
-    """Nothing is drafted or changed; the files are named in the ranking."""
+def test_the_best_of_given_files_is_printed(redraft, serve, answers):
+    """No answer is drafted or changed; the ranking names the files."""
     server = serve(drafting())
     done = redraft("best", "Count", *answers, "--model", server.model, "--grader", "ranker")
     assert (done.returncode, done.out, server.calls) == (0, "One, two, three.\n", 1)
@@ -78,7 +78,7 @@ def test_the_best_of_given_answers(redraft, serve, answers):
 
 
 def test_ties_are_marked(redraft, serve, answers):
-    """Of those that tie the first is kept, and it is said."""
+    """The first of tied answers is returned, and the ranking marks the tie."""
     server = serve(drafting(judge=lambda messages: ranking(messages, tie=True)))
     done = redraft("best", "Count", *answers, "--model", server.model, "--grader", "ranker")
     assert done.out == "One.\n"
@@ -86,8 +86,8 @@ def test_ties_are_marked(redraft, serve, answers):
     assert "a tie with b.md, c.md: the earliest is kept" in done.err
 
 
-def test_requirements_alone_ask_nobody(redraft, answers):
-    """No model is looked for; exit 3 where the best breaks one all the same."""
+def test_requirements_alone_need_no_model(redraft, answers):
+    """No model is looked for; exit code 3 where the best answer breaks a requirement."""
     done = redraft("best", *answers, "--require", "contains:two", "--require", "words:3-")
     assert (done.returncode, done.out) == (0, "One, two, three.\n")
     assert "no model" not in done.err
@@ -96,18 +96,18 @@ def test_requirements_alone_ask_nobody(redraft, answers):
 
 
 def test_given_answers_are_never_repaired(redraft, answers):
-    """What could be repaired by form alone is not: it would be nobody's answer."""
+    """A repaired text would be none of the given answers."""
     done = redraft("best", *answers, "--require", "no_commas", "--require", "contains:two")
     assert done.out in {"One.\n", "One, two, three.\n", "One, two.\n"} and done.returncode == 3
 
 
-def test_as_json(redraft, serve, answers):
-    """One object a line: the ranking and the result are the last."""
+def test_json_prints_ranking_and_result_last(redraft, serve, answers):
+    """Each line is an object; the ranking and the result are the last two."""
     server = serve(drafting())
     done = redraft("best", "Count", *answers, "--model", server.model, "--grader", "ranker", "--json", "-o", "best.md")
     rows = [json.loads(row) for row in done.out.splitlines()]
     assert [row["event"] for row in rows[-2:]] == ["ranking", "result"]
-    assert [(a["place"], a["tie"], a["response"]) for a in rows[-2]["answers"]] == [
+    assert [(a["rank"], a["tie"], a["response"]) for a in rows[-2]["answers"]] == [
         (1, False, "b.md"),
         (2, False, "c.md"),
         (3, False, "a.md"),
@@ -116,22 +116,22 @@ def test_as_json(redraft, serve, answers):
 
 
 def test_one_answer_may_come_from_stdin(redraft, answers):
-    """But not the prompt as well."""
+    """The prompt cannot come from there as well."""
     done = redraft("best", *answers, "--response", "-", "--require", "contains:four", input="four")
     assert (done.returncode, done.out) == (0, "four\n")
     assert redraft("best", "-", *answers, "--response", "-", "--require", "contains:four").returncode == 2
 
 
-def test_a_judge_that_mumbles_chooses_nothing(redraft, serve, answers):
-    """Given answers are not printed as if one of them had won; drafts that were paid for are."""
+def test_an_unreadable_judge_chooses_no_answer(redraft, serve, answers):
+    """Given answers are not printed as if one had won; drafts that were paid for are printed."""
     done = redraft("best", "Count", *answers, "--model", serve(drafting(judge=lambda m: "hm")).model, "--grader", "ranker")
     assert (done.returncode, done.out) == (1, "") and "Traceback" not in done.err and "cannot be read" in done.err
     done = redraft("best", "Count", "-n", 2, "--model", serve(drafting("x", "x", judge=lambda m: "hm")).model, "--grader", "ranker")
     assert (done.returncode, done.out) == (1, "x\n")
 
 
-def test_a_budget_bounds_it(redraft, serve):
-    """Drafts are bought with their grades: of four calls two are drafts, and both are graded."""
+def test_a_budget_pays_for_drafts_with_their_grades(redraft, serve):
+    """Of four calls two are drafts, and both drafts are graded."""
     server = serve(drafting("a", "b", "c", judge=lambda messages: verdict(3)))
     done = redraft("best", "Say it", "-n", 3, "--model", server.model, "--budget-calls", 4)
     assert server.calls == 4 and done.returncode == 0
@@ -152,14 +152,14 @@ def test_a_budget_bounds_it(redraft, serve):
         (["q", "-o", "nowhere/x.md"], "nowhere"),
     ],
 )
-def test_what_cannot_be_is_a_usage_error(redraft, answers, args, says):
-    """Exit 2, in a line that says what is wrong."""
+def test_invalid_arguments_are_usage_errors(redraft, answers, args, says):
+    """Exit code 2, with a line that says what is wrong."""
     done = redraft("best", *args)
     assert done.returncode == 2 and says in done.err and "Traceback" not in done.err and done.out == ""
 
 
-def test_in_a_terminal(redraft, serve, answers):
-    """The ranking is drawn, text from files is only text."""
+def test_a_terminal_shows_the_ranking_and_no_control_sequences(redraft, serve, answers):
+    """The ranking is drawn, and control sequences from files have no effect."""
     (redraft.folder / "c.md").write_text("\x1b[31mred, and the longest of them all\x1b[0m")
     server = serve(drafting())
     seen, piped, code = redraft.in_terminal(

@@ -8,7 +8,7 @@ RUN = ("run", "x", "--response", "-", "--model", "none", "--trace")
 
 
 def settings(redraft, *more, env=None, cwd=None):
-    """The settings that a run went by."""
+    """The settings that a run used."""
     path = redraft.folder / f"{len(list(redraft.folder.iterdir()))}.jsonl"
     done = redraft(*RUN, path, *more, input="One.", env=env, cwd=cwd)
     assert done.returncode in {0, 3}, done.err
@@ -17,7 +17,7 @@ def settings(redraft, *more, env=None, cwd=None):
 
 
 def test_option_before_environment_before_file(redraft):
-    """The nearest word counts."""
+    """An option overrides the environment, and the environment overrides a file."""
     (redraft.folder / "redraft.toml").write_text(
         'max-iterations = 5\npatience = 4\ntarget-score = 0.5\nrequire = ["contains:One"]\n'
     )
@@ -26,8 +26,8 @@ def test_option_before_environment_before_file(redraft):
     assert found["require"] == ["contains:One"]
 
 
-def test_pyproject_and_folders_above_within_a_repository(redraft):
-    """[tool.redraft] counts, from any folder of its repository; its files lie beside it."""
+def test_pyproject_applies_in_every_folder_of_its_repository(redraft):
+    """[tool.redraft] applies in each folder of its repository; its paths are relative to the file."""
     (redraft.folder / ".git").mkdir()
     (redraft.folder / "schema.json").write_text('{"type": "string"}')
     (redraft.folder / "pyproject.toml").write_text('[tool.redraft]\ndrafts = 2\nrequire = ["json_schema:schema.json"]\n')
@@ -38,7 +38,7 @@ def test_pyproject_and_folders_above_within_a_repository(redraft):
 
 
 def test_outside_a_repository_only_the_current_folder_counts(redraft):
-    """A file that somebody left in a folder above has no say."""
+    """A file in a folder above has no effect."""
     (redraft.folder / "redraft.toml").write_text("drafts = 2\n")
     below = redraft.folder / "a"
     below.mkdir()
@@ -59,7 +59,7 @@ def test_outside_a_repository_only_the_current_folder_counts(redraft):
     ],
 )
 def test_mistakes_name_the_file_and_the_key(redraft, line, said):
-    """A bad file is a usage error that says where and what; help works all the same."""
+    """An invalid file is a usage error that says where and what."""
     (redraft.folder / "redraft.toml").write_text(f"{line}\n")
     done = redraft("run", "x", "--model", "none")
     assert done.returncode == 2
@@ -68,12 +68,12 @@ def test_mistakes_name_the_file_and_the_key(redraft, line, said):
 
 
 def test_help_works_with_a_broken_file(redraft):
-    """Help is for people whose file is broken, too."""
+    """An invalid configuration file does not prevent --help."""
     (redraft.folder / "redraft.toml").write_text("target-score = \n")
     assert redraft("run", "--help").returncode == 0
 
 
 def test_a_bad_value_in_the_environment_names_the_variable(redraft):
-    """So that it can be found."""
+    """The error names the environment variable."""
     done = redraft("run", "x", env={"REDRAFT_TARGET_SCORE": "high"})
     assert done.returncode == 2 and "REDRAFT_TARGET_SCORE" in done.err

@@ -1,4 +1,4 @@
-"""`redraft demo`: real work on real files, and no network before it is shown."""
+"""`redraft demo`: real work on its files, without the network until the result is shown."""
 
 import os
 import shutil
@@ -21,8 +21,8 @@ socket.getaddrinfo = lost
 """
 
 
-def test_it_works_with_no_network_and_looks_for_a_model_only_afterwards(redraft):
-    """With every connection refused the demo shows all its work first; then it looks on this machine alone."""
+def test_the_demo_needs_no_network_and_looks_for_a_model_last(redraft):
+    """With every connection refused the demo shows all its work; only then it looks for a model, on this machine alone."""
     spy = redraft.folder / "spy"
     spy.mkdir()
     (spy / "sitecustomize.py").write_text(SPY)
@@ -37,8 +37,8 @@ def test_it_works_with_no_network_and_looks_for_a_model_only_afterwards(redraft)
     assert "redraft run 'Explain" in after and "--require 'contains:restore test'" in after
 
 
-def test_it_shows_steps_and_what_is_left_over(redraft):
-    """Scores, what the editor did, lossy edits, changes, and the requirement that only a model can meet."""
+def test_the_demo_shows_each_step_and_the_unmet_requirement(redraft):
+    """It shows scores, edits, lossy edits, changes, and the requirement that only a model can meet."""
     done = redraft("demo", EXAMPLES)
     assert "score 0.00" in done.out and "score 0.80 (+0.20)" in done.out and "score 1.00" in done.out
     assert "lossy dropped 1 repeated sentence" in done.out
@@ -47,8 +47,8 @@ def test_it_shows_steps_and_what_is_left_over(redraft):
     assert "the editor never invents" in " ".join(done.out.split())
 
 
-def test_what_it_shows_follows_its_files(redraft):
-    """Edited files give other results: nothing is canned."""
+def test_edited_case_files_change_the_output(redraft):
+    """Results are computed from the case files."""
     mine = redraft.folder / "mine"
     shutil.copytree(EXAMPLES, mine)
     for path in mine.glob("[23]-*"):
@@ -61,8 +61,8 @@ def test_what_it_shows_follows_its_files(redraft):
     assert "Your turn: edit the files in mine" in done.out
 
 
-def test_addresses_code_and_script_survive(redraft):
-    """What the editor keeps of the Japanese note is a part of what stood there, its address and command included."""
+def test_repairs_keep_urls_code_and_japanese_text(redraft):
+    """The repaired Japanese note is a part of the original, with its address and command."""
     (redraft.folder / "a.md").write_text((EXAMPLES / "3-japanese.md").read_text())
     require = ["paragraphs:-2", "characters:-260", "no_duplicate_sentences"]
     specs = [arg for spec in require for arg in ("--require", spec)]
@@ -73,7 +73,7 @@ def test_addresses_code_and_script_survive(redraft):
 
 
 def test_a_bad_case_names_its_file(redraft):
-    """A mistake in a case is a usage error that says where."""
+    """A mistake in a case is a usage error that names the place."""
     (redraft.folder / "case.toml").write_text('title = "x"\nprompt = "y"\nresponse = 3\nrequire = ["words:3"]\n')
     done = redraft("demo", ".")
     assert done.returncode == 2 and "case.toml: response must be a text" in done.err
@@ -81,7 +81,7 @@ def test_a_bad_case_names_its_file(redraft):
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 100_000, f"{'a.' * 300_000}a = 1", f"title = 0x{'f' * 9_000}", None])
 def test_a_hostile_case_names_its_file(redraft, text):
-    """Nesting, keys and numbers without end, and a pipe that nobody writes to."""
+    """The cases have endless nesting, keys or numbers, or are a pipe without a writer."""
     path = redraft.folder / "case.toml"
     if text is None:
         os.mkfifo(path)
@@ -91,6 +91,6 @@ def test_a_hostile_case_names_its_file(redraft, text):
     assert done.returncode == 2 and "case.toml" in done.err and done.err.count("\n") == 1
 
 
-def test_a_folder_without_cases(redraft):
-    """An empty folder is a usage error that says what a case is."""
+def test_a_folder_without_cases_is_a_usage_error(redraft):
+    """The error says what a case is."""
     assert "redraft demo --help" in redraft("demo", ".").err

@@ -4,22 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.cli.diff import render_diff, tokens, word_diff
+from redraft.cli.terminal import render_diff, tokens, word_diff
 
 TEXTS = st.text(alphabet=st.sampled_from("ab c\n.é日本語です कि่ม🙂‍️"), max_size=60)
 
 
 @given(TEXTS, TEXTS)
 def test_pieces_make_both_texts(before, after):
-    """What stayed and went is the old text, what stayed and came the new one."""
+    """Kept and removed pieces make the old text, kept and added pieces the new one."""
     found = word_diff(before, after)
     assert "".join(p.text for p in found if p.kind != "added") == before
     assert "".join(p.text for p in found if p.kind != "removed") == after
 
 
 @given(st.text())
-def test_tokens_are_the_text(text):
-    """Nothing is lost in cutting."""
+def test_tokens_add_up_to_the_text(text):
+    """Tokenizing loses no character."""
     assert "".join(tokens(text)) == text
 
 
@@ -35,12 +35,12 @@ def test_tokens_are_the_text(text):
     ],
 )
 def test_words_of_every_script_change_as_a_whole(before, after, shown):
-    """A word with its marks is one thing; where there are no spaces a character is."""
+    """A word with its marks is one token; in scripts without spaces a character is."""
     assert render_diff(before, after, colour=False).plain == shown
 
 
-def test_of_a_long_text_only_the_surroundings_of_a_change_are_shown():
-    """What did not change is left out, unless all is wanted."""
+def test_a_diff_of_a_long_text_shows_changes_with_their_context():
+    """Unchanged parts are left out, unless the whole text is requested."""
     before = "word " * 200 + "old " + "word " * 200
     after = before.replace("old", "added")
     assert len(render_diff(before, after, colour=False).plain) < 150

@@ -1,4 +1,4 @@
-"""`redraft export`: training data from a run; what is in it is tested in tests/runs."""
+"""`redraft export`: training data from a run; its content is tested in tests/runs."""
 
 import json
 import re
@@ -9,7 +9,7 @@ ROWS = [{"id": f"r{i}", "prompt": f"Say {i}", "response": f"One, two, {i}"} for 
 
 
 @pytest.fixture
-def ran(redraft):
+def folder_with_run(redraft):
     """A folder with a run of repairs: each answer lost its commas."""
     (redraft.folder / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas")
@@ -21,79 +21,83 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_pairs_of_a_run(ran):
-    """The repaired answer against the given one, with where they come from; the numbers are told."""
-    done = ran("export", "out.jsonl", "-o", "pairs.jsonl", "--min-margin", "0.5")
+def test_pairs_are_exported_with_their_source(folder_with_run):
+    """Each repaired answer is paired with the given one, with its source, and the counts are printed."""
+    done = folder_with_run("export", "out.jsonl", "-o", "pairs.jsonl", "--min-margin", "0.5")
     assert done.returncode == 0, done.err
-    rows = lines(ran.folder / "pairs.jsonl")
+    rows = lines(folder_with_run.folder / "pairs.jsonl")
     assert len(rows) == 8
     assert rows[0]["prompt"] == [{"role": "user", "content": "Say 0"}]
     assert "," in rows[0]["rejected"][0]["content"] and "," not in rows[0]["chosen"][0]["content"]
     assert "8 examples from 8 rows of 8" in done.err and "written: pairs.jsonl" in done.err
 
 
-def test_a_split_into_a_folder_with_a_card(ran):
-    """Both sides and a card; the same for programs with --json."""
-    done = ran("export", "out-jsonl", "-o", "set", "--format", "messages", "--test-size", "0.5", "--json")
+def test_a_split_export_writes_both_splits_and_a_card(folder_with_run):
+    """Both splits and a card are written; --json reports the same."""
+    done = folder_with_run("export", "out-jsonl", "-o", "set", "--format", "messages", "--test-size", "0.5", "--json")
     assert done.returncode == 0, done.err
     told = json.loads(done.out)
     assert told["train"] + told["test"] == 8 and told["test"]
-    assert {p.name for p in (ran.folder / "set").iterdir()} == {"train.jsonl", "test.jsonl", "README.md"}
-    assert len(lines(ran.folder / "set" / "test.jsonl")) == told["test"]
+    assert {p.name for p in (folder_with_run.folder / "set").iterdir()} == {"train.jsonl", "test.jsonl", "README.md"}
+    assert len(lines(folder_with_run.folder / "set" / "test.jsonl")) == told["test"]
 
 
 @pytest.mark.parametrize("form", ["preference", "unpaired", "prompt-completion", "messages", "stepwise", "trajectory"])
-def test_every_format_comes_out(ran, form):
-    """To stdout, rows alone."""
-    done = ran("export", "out.jsonl", "-o", "-", "--format", form)
+def test_every_format_is_written_to_stdout(folder_with_run, form):
+    """stdout holds the rows alone."""
+    done = folder_with_run("export", "out.jsonl", "-o", "-", "--format", form)
     assert done.returncode == 0, done.err
     assert len([json.loads(line) for line in done.out.splitlines()]) >= 8
 
 
-def test_rows_that_left_the_input_are_left_out(ran):
-    """After a run over fewer rows they are in no export and no count; when they come back they count again."""
+def test_rows_removed_from_the_input_are_left_out(folder_with_run):
+    """After a run over fewer rows they are neither exported nor counted; when they come back they are."""
 
-    def again(rows):
-        (ran.folder / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        assert ran("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas").returncode == 0
-        ran("export", "out.jsonl", "-o", "pairs.jsonl", "--overwrite")
-        traces = ran("runs", "export", "out.jsonl", "-o", "-").out.splitlines()
-        (run,) = json.loads(ran("runs", "--json").out)
-        return len(lines(ran.folder / "pairs.jsonl")), len(traces), run["counts"]["done"]
+    def run_and_export(rows):
+        (folder_with_run.folder / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        assert folder_with_run("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas").returncode == 0
+        folder_with_run("export", "out.jsonl", "-o", "pairs.jsonl", "--overwrite")
+        traces = folder_with_run("runs", "export", "out.jsonl", "-o", "-").out.splitlines()
+        (run,) = json.loads(folder_with_run("runs", "--json").out)
+        return len(lines(folder_with_run.folder / "pairs.jsonl")), len(traces), run["counts"]["done"]
 
-    assert again(ROWS[:3]) == (3, 3, 3)
-    assert again(ROWS[:5]) == (5, 5, 5)
+    assert run_and_export(ROWS[:3]) == (3, 3, 3)
+    assert run_and_export(ROWS[:5]) == (5, 5, 5)
     changed = [row | {"prompt": "Say it again"} for row in ROWS[:4]]
-    assert again(changed) == (4, 4, 4)
+    assert run_and_export(changed) == (4, 4, 4)
 
 
-def test_a_card_says_what_was_read(ran):
-    """The input of the run stands in the card."""
-    ran("export", "out.jsonl", "-o", "set")
-    assert "in.jsonl" in (ran.folder / "set" / "README.md").read_text()
+def test_a_card_names_the_input(folder_with_run):
+    """The card names the input of the run."""
+    folder_with_run("export", "out.jsonl", "-o", "set")
+    assert "in.jsonl" in (folder_with_run.folder / "set" / "README.md").read_text()
 
 
-def test_what_was_left_out_is_counted(ran):
-    """By reason, and never in silence: three answers had no commas to begin with, so there is nothing worse to set against them."""
+def test_rows_left_out_are_counted_by_reason(folder_with_run):
+    """Three answers had no commas, so that no worse text can make a pair with them."""
     rows = [*ROWS[:5], *({**row, "response": "One and two"} for row in ROWS[5:])]
-    (ran.folder / "some.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    ran("batch", "some.jsonl", "-o", "mixed.jsonl", "--model", "none", "--require", "no_commas")
-    done = ran("export", "mixed.jsonl", "-o", "pairs.jsonl")
+    (folder_with_run.folder / "some.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    folder_with_run("batch", "some.jsonl", "-o", "mixed.jsonl", "--model", "none", "--require", "no_commas")
+    done = folder_with_run("export", "mixed.jsonl", "-o", "pairs.jsonl")
     assert done.returncode == 0
     assert "5 examples from 5 rows of 8" in done.err
     assert re.search(r"only one scored answer +3$", done.err, re.MULTILINE), done.err
 
 
 @pytest.mark.parametrize("output", ["pairs.jsonl", "folder", "-"])
-def test_an_export_without_an_example_is_an_error_that_says_why(ran, output):
-    """Exit code 1, the reasons with counts, and no file: an empty one cannot be loaded."""
-    before = {p.name for p in ran.folder.rglob("*") if p.is_file()}
-    (ran.folder / "some.jsonl").write_text("".join(f'{{"prompt": "p{i}", "response": "fine {i}"}}\n' for i in range(3)))
-    ran("batch", "some.jsonl", "-o", "fine.jsonl", "--model", "none", "--require", "no_commas")
-    done = ran("export", "fine.jsonl", "-o", output)
+def test_an_export_without_an_example_is_an_error_that_says_why(folder_with_run, output):
+    """Exit code 1, the reasons with counts, and no file, since an empty one cannot be loaded."""
+    before = {p.name for p in folder_with_run.folder.rglob("*") if p.is_file()}
+    (folder_with_run.folder / "some.jsonl").write_text("".join(f'{{"prompt": "p{i}", "response": "fine {i}"}}\n' for i in range(3)))
+    folder_with_run("batch", "some.jsonl", "-o", "fine.jsonl", "--model", "none", "--require", "no_commas")
+    done = folder_with_run("export", "fine.jsonl", "-o", output)
     assert (done.returncode, done.out) == (1, "")
     assert "none of the 3 rows of run 'fine-jsonl' gives an example: 3 x only one scored answer" in done.err
-    assert {p.name for p in ran.folder.rglob("*") if p.is_file()} - before == {"some.jsonl", "fine.jsonl", "fine.jsonl.journal"}
+    assert {p.name for p in folder_with_run.folder.rglob("*") if p.is_file()} - before == {
+        "some.jsonl",
+        "fine.jsonl",
+        "fine.jsonl.journal",
+    }
 
 
 @pytest.mark.parametrize(
@@ -107,9 +111,9 @@ def test_an_export_without_an_example_is_an_error_that_says_why(ran, output):
         (("out.jsonl", "-o", "x.jsonl", "--format", "messages", "--min-margin", "0.5"), "min_margin"),
     ],
 )
-def test_mistakes_are_usage_errors(ran, args, said):
+def test_mistakes_are_usage_errors(folder_with_run, args, said):
     """Exit code 2, a clear line, and no file."""
-    before = {p.name for p in ran.folder.iterdir()}
-    done = ran("export", *args)
+    before = {p.name for p in folder_with_run.folder.iterdir()}
+    done = folder_with_run("export", *args)
     assert done.returncode == 2 and said in done.err, done.err
-    assert {p.name for p in ran.folder.iterdir()} == before
+    assert {p.name for p in folder_with_run.folder.iterdir()} == before

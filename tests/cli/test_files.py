@@ -1,4 +1,4 @@
-"""The program among files that are not its own: it names them and leaves them as they are."""
+"""The command line among files of other programs: it names them and does not change them."""
 
 import json
 import os
@@ -23,13 +23,13 @@ def modes(folder):
     return {p.name: stat.S_IMODE(p.stat().st_mode) for p in folder.iterdir()}
 
 
-def test_a_journal_named_uv_spares_uv_lock(redraft):
-    """The lock file of another program is neither overwritten nor deleted; the error names it and what to do."""
+def test_a_journal_named_uv_does_not_touch_uv_lock(redraft):
+    """The lock file of another program is neither overwritten nor deleted; the error names it and says what to do."""
     (redraft.folder / "in.jsonl").write_text(ROWS)
     (redraft.folder / "uv.lock").write_text(LOCK)
     done = redraft(*BATCH, "-o", "out.jsonl", "--journal", "uv")
     assert done.returncode == 1, done.err
-    assert "uv.lock' exists and is no lock of Redraft; it was left as it is: name another file" in done.err
+    assert "uv.lock' exists and is not a lock of Redraft; it was left unchanged: name another file" in done.err
     assert (redraft.folder / "uv.lock").read_text() == LOCK
     assert redraft(*BATCH, "-o", "out.jsonl", "--journal", "other").returncode in {0, 3}
     assert (redraft.folder / "uv.lock").read_text() == LOCK
@@ -37,7 +37,7 @@ def test_a_journal_named_uv_spares_uv_lock(redraft):
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
 def test_journals_are_private_and_outputs_follow_the_umask(redraft, umask):
-    """Whatever the umask is: what was asked and answered is for its owner; what was named is as any program writes it."""
+    """Prompts and answers are readable by their owner alone; named outputs have the usual permissions."""
     (redraft.folder / "in.jsonl").write_text(f"{ROWS}nonsense\n")
     (redraft.folder / "in.txt").write_text("a")
     before = os.umask(umask)
@@ -71,8 +71,8 @@ def test_journals_are_private_and_outputs_follow_the_umask(redraft, umask):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can plant another user's link")
-def test_an_errors_file_is_no_way_out(redraft):
-    """Nobody named that file: another user's link there is refused, and what it leads to stays."""
+def test_an_errors_file_is_not_written_through_a_link(redraft):
+    """A link of another user at its default path is refused, and its target is unchanged."""
     shared, precious = redraft.folder / "shared", redraft.folder / "precious"
     shared.mkdir()
     shared.chmod(0o1777)
@@ -87,7 +87,7 @@ def test_an_errors_file_is_no_way_out(redraft):
 
 
 def test_a_hostile_journal_is_refused_by_every_command(redraft):
-    """In a line that names it, and without a traceback."""
+    """One line names it, without a traceback."""
     path = redraft.folder / "out.jsonl.journal"
     with Journal(path) as journal:
         journal.update_run("out-jsonl")
@@ -105,7 +105,7 @@ def test_a_hostile_journal_is_refused_by_every_command(redraft):
     ):
         done = redraft(*command)
         assert done.returncode in {1, 2}, (command, done.err)
-        assert "holds what no journal has, the trigger 'evil'" in done.err, (command, done.err)
+        assert "holds objects that a journal does not have (the trigger 'evil')" in done.err, (command, done.err)
         assert "Traceback" not in done.err
 
 
@@ -119,7 +119,7 @@ def test_a_hostile_journal_is_refused_by_every_command(redraft):
     ids=["a list", "deep", "its own parent"],
 )
 def test_a_hostile_trace_is_refused_by_every_command(redraft, record):
-    """In a line that names it, and without a traceback."""
+    """One line names it, without a traceback."""
     (redraft.folder / "t.jsonl").write_text(f"{json.dumps({'redraft': 1, 'task': {'messages': 'q'}})}\n{record}\n")
     for command in (
         ("show", "t.jsonl"),
@@ -132,8 +132,8 @@ def test_a_hostile_trace_is_refused_by_every_command(redraft, record):
 
 
 @pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no pipe has a name here")
-def test_a_trace_from_a_pipe_that_was_typed_is_shown(redraft):
-    """As shells name `<(command)`; what has no end is refused all the same."""
+def test_a_trace_from_a_pipe_is_shown(redraft):
+    """Shells pass `<(command)` as a pipe; an endless one is refused."""
     (redraft.folder / "in.md").write_text("fine")
     said = redraft("run", "Say it", "--response", "in.md", "--model", "none", "--require", "words:1-9", "--trace", "t.jsonl")
     assert said.returncode == 0, said.err

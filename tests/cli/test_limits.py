@@ -1,4 +1,4 @@
-"""How long a call may take, what it may cost, and what is said when time is up: the same options for every command that asks."""
+"""Limits of time and cost: the same options for every command that calls a model, and the messages when a limit ends the work."""
 
 import json
 import re
@@ -14,14 +14,14 @@ ASKING = ("run", "best", "grade", "batch", "validate", "rubric")
 
 
 @pytest.fixture
-def silent():
-    """Where calls are taken and never answered."""
+def base_url_without_answers():
+    """An address where calls are accepted and never answered."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/v1"
 
 
-def test_every_command_that_asks_has_the_same_limits():
-    """By the same names, with the same meaning."""
+def test_every_command_that_calls_a_model_has_the_same_limits():
+    """Options have the same names and the same meaning."""
     names = ("timeout", "deadline", "price", "budget_usd", "budget_calls", "budget_tokens")
     for name in ASKING:
         params = {p.name: p for p in program.get_command(None, name).params}
@@ -42,24 +42,24 @@ def commands(folder, model):
 
 
 @pytest.mark.parametrize("name", ["run", "best", "grade", "batch"])
-def test_the_end_of_the_time_names_who_did_not_answer(redraft, silent, name):
-    """The address and the model."""
-    done = redraft(*commands(redraft.folder, f"{silent}#tiny")[name], "--deadline", "1")
-    assert f"no answer from {silent} (model tiny) before the deadline of 1 s" in done.err
+def test_an_expired_deadline_names_the_endpoint_that_did_not_answer(redraft, base_url_without_answers, name):
+    """The message has the address and the model."""
+    done = redraft(*commands(redraft.folder, f"{base_url_without_answers}#tiny")[name], "--deadline", "1")
+    assert f"no answer from {base_url_without_answers} (model tiny) before the deadline of 1 s" in done.err
     assert done.returncode == 1
 
 
-def test_a_call_ends_after_the_timeout(redraft, silent):
-    """A try takes no longer, and it is said whose answer did not come."""
-    done = redraft(*commands(redraft.folder, f"{silent}#tiny")["run"], "--timeout", "0.1", "--json")
+def test_a_call_ends_after_the_timeout(redraft, base_url_without_answers):
+    """No attempt takes longer, and the message names the endpoint."""
+    done = redraft(*commands(redraft.folder, f"{base_url_without_answers}#tiny")["run"], "--timeout", "0.1", "--json")
     told = json.loads(done.out.splitlines()[-1])
     assert (told["event"], told["error"], told["status"]) == ("error", "ModelTimeoutError", None)
-    assert told["message"] == f"no answer from {silent} (model tiny) within 0.1 s"
+    assert told["message"] == f"no answer from {base_url_without_answers} (model tiny) within 0.1 s"
 
 
 @pytest.mark.parametrize("name", ["run", "best", "grade"])
-def test_a_price_makes_a_cost(redraft, serve, name):
-    """USD for a million tokens, read and written; without it the cost is unknown."""
+def test_a_price_gives_a_cost(redraft, serve, name):
+    """The price is in USD for a million input and output tokens; without it the cost is unknown."""
     server = serve(lambda messages, n: verdict(5) if len(messages) > 1 or "criteria" in str(messages) else "It.")
     asked = (*commands(redraft.folder, server.model)[name], "--json")
     for price, known in (((), False), (("--price", "tiny=1,2"), True)):
@@ -69,8 +69,8 @@ def test_a_price_makes_a_cost(redraft, serve, name):
         assert told["cost"] == (pytest.approx(calls * 20e-6) if known else None), done.err
 
 
-def test_a_wait_that_was_asked_for_is_told(redraft, serve):
-    """How long it is, and until when; in JSON as a number."""
+def test_a_wait_for_retry_after_is_reported(redraft, serve):
+    """The message says how long and until when; in JSON it is a number."""
     server = serve(lambda messages, n: (429, "too much", {"Retry-After": "7200"}))
     done = redraft("run", "Say it", "--model", server.model, "--json")
     assert re.search(r"try again in 2 h, at \d{4}-\d\d-\d\d \d\d:\d\d UTC", done.err)
@@ -80,7 +80,7 @@ def test_a_wait_that_was_asked_for_is_told(redraft, serve):
 
 
 def test_the_pause_of_a_batch_has_a_date_and_a_length(redraft, serve):
-    """In the lines for people, and in the state that programs read."""
+    """Both the lines for people and the JSON state have them."""
     answers = {0: (429, "too much", {"Retry-After": "86400"})}
     server = serve(lambda messages, n: answers.get(n, "It."))
     (redraft.folder / "in.jsonl").write_text('{"prompt": "Say it"}\n')
@@ -90,8 +90,8 @@ def test_the_pause_of_a_batch_has_a_date_and_a_length(redraft, serve):
     assert re.search(rf'"state": "[^"]*{paused}"', done.err), done.err
 
 
-def test_an_unknown_cost_is_said_to_be_unknown(redraft, serve):
-    """At the end of a run, in its line, and wherever a batch is told of; never 0, never nothing."""
+def test_an_unknown_cost_is_reported_as_unknown(redraft, serve):
+    """Neither the end of a run nor the list of runs shows 0 or leaves it out."""
     server = serve(lambda messages, n: verdict(5) if "criteria" in str(messages) else "It.")
     asked = commands(redraft.folder, server.model)
     done = redraft(*asked["run"])

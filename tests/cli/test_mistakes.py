@@ -1,6 +1,6 @@
-"""A newcomer's mistakes on the command line: each message names the thing, its value and what to do next.
+"""A newcomer's mistakes on the command line: each message names the argument, its value and what to do next.
 
-Most run in this process: it is the message that is looked at. What ends a process, or a stream of it, has one of its own.
+Most run in this process, since only the message matters. Tests of a stream or of the end of a process start one.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from redraft.cli import main
-from redraft.cli.errors import run_command
+from redraft.cli.errors import exit_code_of
 
 FILES = {
     "ok.txt": b"hello there",
@@ -29,7 +29,7 @@ FILES = {
 }
 NONE = "--model none"
 
-# What is typed: the exit code, and what the message holds: the thing, the value, what to do next.
+# Arguments: the exit code, and what the message contains: the argument, the value, what to do next.
 TYPED = {
     # commands and options
     "shwo proof.jsonl": (2, ["command 'shwo'", "did you mean 'show'?", "redraft --help"]),
@@ -118,7 +118,7 @@ TYPED = {
     "validate labelled.csv --grader exact --kind stars": (2, ["--kind", "'stars'", "'score'"]),
     "validate labelled.csv --grader answered --scale 5": (2, ["--scale 5", "LOW-HIGH", "1-5"]),
     "validate labelled.csv --recorded mt_bench_paris": (2, ["'mt_bench_paris'", "did you mean 'mt_bench_pair'"]),
-    # files that are not there, not readable, or something else
+    # files that are missing, unreadable, or of another kind
     "show nowhere.jsonl": (2, ["TRACE", "'nowhere.jsonl'", "does not exist"]),
     "show folder": (2, ["TRACE", "'folder'", "is a directory"]),
     "show empty.txt": (1, ["'empty.txt' is empty", "redraft run --trace"]),
@@ -148,7 +148,7 @@ TYPED = {
     "priors show nobody": (2, ["'nobody'", "redraft priors"]),
     "priors forget nobody": (2, ["'nobody'", "redraft priors"]),
     "priors forget shipped": (2, ["shipped", "cannot be deleted"]),
-    # outputs, and doing it twice
+    # outputs, and repeated commands
     f"run --response ok.txt --require words:2 {NONE} -o nowhere/out.txt": (
         2,
         ["--output", "nowhere/out.txt", "a folder that exists"],
@@ -162,7 +162,7 @@ TYPED = {
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with files of every wrong kind, which is the current one."""
+    """A folder with files of every wrong kind as the current one."""
     for name, held in FILES.items():
         (tmp_path / name).write_bytes(held)
     (tmp_path / "folder").mkdir()
@@ -172,7 +172,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("typed", TYPED)
 def test_a_mistake_is_named_with_its_value_and_what_to_do(folder, capfd, typed):
-    """No traceback and no riddle: the exit code tells usage from failure, and the message all three."""
+    """The exit code tells usage errors from failures, the message has all three parts, and there is no traceback."""
     code, words = TYPED[typed]
     assert main(shlex.split(typed)) == code
     said = " ".join(capfd.readouterr().err.split())
@@ -181,54 +181,54 @@ def test_a_mistake_is_named_with_its_value_and_what_to_do(folder, capfd, typed):
 
 
 def test_the_suggestion_comes_before_the_list(folder, capfd):
-    """And the list is short, with the command that shows all of it."""
+    """The list is short, with the command that shows all of it."""
     main(["graders", "helpfulnes"])
     said = capfd.readouterr().err
     assert said.index("did you mean 'helpfulness'") < 60
     assert len(said) < 400
 
 
-def test_an_empty_file_that_was_to_be_resumed_stays(folder):
-    """What cannot be resumed is not ours to remove."""
+def test_an_empty_file_given_to_resume_is_kept(folder):
+    """An empty file cannot be resumed, and is not removed."""
     assert main(["run", "--resume", "empty.txt"]) == 1
     assert (folder / "empty.txt").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("typed", ["show secret.txt", "grade --response secret.txt --require words:2", "validate secret.txt"])
-def test_a_file_that_may_not_be_read(folder, capfd, typed):
-    """The path is named."""
+def test_an_unreadable_file_is_named(folder, capfd, typed):
+    """The message has its path."""
     (folder / "secret.txt").write_text("x")
     (folder / "secret.txt").chmod(0)
     assert main(shlex.split(typed)) in {1, 2}
     assert "secret.txt" in capfd.readouterr().err
 
 
-def test_interrupted_where_lines_are_json(folder, capfd, monkeypatch):
-    """No other line is among them, such as the line end by which a terminal's ^C is followed."""
+def test_an_interrupted_command_with_json_prints_only_json(folder, capfd, monkeypatch):
+    """Not even the line end that follows a terminal's ^C is printed."""
 
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("redraft.runs.BatchRun.of", interrupt)
+    monkeypatch.setattr("redraft.runs.BatchRun.from_arguments", interrupt)
     assert main(["batch", "labelled.csv", "-o", "o.jsonl", "--model", "none", "--require", "words:1-"]) == 130
     assert [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()] == ["error"]
 
 
-def test_nobody_may_write_there(capfd):
-    """It is said what can be done about it."""
+def test_a_folder_without_write_permission_is_named(capfd):
+    """The message says what to do."""
 
     def refuse():
         raise PermissionError(13, "Permission denied", "/srv/t.jsonl")
 
-    assert run_command(refuse) == 1
+    assert exit_code_of(refuse) == 1
     assert "in a folder where you may write" in capfd.readouterr().err
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
 @pytest.mark.parametrize("command", ["graders", f"run --response ok.txt --require words:2 {NONE}"])
-def test_a_full_disk_behind_stdout(folder, command):
-    """It fails, names the stream and the reason, and nothing else is printed at the end."""
+def test_a_full_disk_behind_stdout_is_one_error(folder, command):
+    """The message names the stream and the reason, and nothing else is printed."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "redraft", *shlex.split(command)], stdout=full, stderr=subprocess.PIPE, timeout=60
@@ -239,16 +239,16 @@ def test_a_full_disk_behind_stdout(folder, command):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
-def test_an_answer_that_its_file_has_no_room_for_goes_to_stdout(folder, capfd):
-    """It was paid for: the path is named, and the answer is handed over all the same."""
+def test_an_answer_goes_to_stdout_when_its_file_is_full(folder, capfd):
+    """The message names the path, and the answer that was paid for is printed."""
     assert main(["run", "--response", "ok.txt", "--require", "words:2", "--model", "none", "-o", "/dev/full"]) == 1
     seen = capfd.readouterr()
     assert seen.out == "hello there\n"
     assert "/dev/full" in seen.err and "No space left" in seen.err and "on stdout instead" in seen.err
 
 
-def test_a_reader_that_went_away(folder):
-    """A closed pipe ends the program quietly."""
+def test_a_closed_pipe_ends_the_program_quietly(folder):
+    """Nothing is printed to stderr."""
     process = subprocess.Popen([sys.executable, "-m", "redraft", "graders"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     said = process.stderr.read()
@@ -257,8 +257,8 @@ def test_a_reader_that_went_away(folder):
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_killed_while_validating(redraft, serve, sent):
-    """Being told to end is answered with what is kept, and how to go on."""
+def test_sigterm_during_validation_says_how_to_resume(redraft, serve, sent):
+    """The message says what is saved and how to resume."""
     server = serve(lambda messages, n: "no verdict")
     arrived = server.hold(0)
     (redraft.folder / "labelled.csv").write_bytes(FILES["labelled.csv"])
@@ -278,8 +278,8 @@ def test_killed_while_validating(redraft, serve, sent):
         ("/v2", ["404", "asked for /v2/chat/completions"]),
     ],
 )
-def test_an_address_where_no_chat_is(folder, serve, capfd, path, words):
-    """A 404 says what was asked for and, where the address has no version in it, which address to try."""
+def test_a_404_names_the_url_and_suggests_the_versioned_one(folder, serve, capfd, path, words):
+    """The message has the requested URL and, where the address has no version, the address to try."""
     server = serve(lambda messages, n: 404)
     address = f"http://127.0.0.1:{server.port}{path}"
     assert main(["run", "hi", "--model", f"{address}#tiny", "--require", "words:2"]) == 1
@@ -288,7 +288,7 @@ def test_an_address_where_no_chat_is(folder, serve, capfd, path, words):
     assert (f"try {address}/v1" in said) is (path == "/api")
 
 
-def test_a_base_url_in_the_environment_without_a_version(folder, serve, monkeypatch, capfd):
+def test_models_suggests_the_versioned_base_url(folder, serve, monkeypatch, capfd):
     """`redraft models` says which address to try."""
     server = serve(lambda messages, n: "hi")
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.port}")

@@ -1,4 +1,4 @@
-"""What a batch says about how it goes about its work: one line each, for people and for programs."""
+"""Notices of a batch, one line each, for people and for programs."""
 
 import json
 import re
@@ -9,24 +9,24 @@ from .chat_server import writer_and_judge
 
 
 @pytest.fixture
-def given(redraft, serve):
+def arguments(redraft, serve):
     """The arguments of a batch that takes settings from a file."""
     (redraft.folder / "in.jsonl").write_text('{"prompt": "p"}\n')
     (redraft.folder / "redraft.toml").write_text('target-score = 0.5\nrequire = ["words:1-9"]\n')
     return "batch", "in.jsonl", "-o", "out.jsonl", "--model", serve(writer_and_judge(["fine"], [5])).model
 
 
-def test_where_settings_come_from_is_a_notice(redraft, given):
-    """For programs, which are not to take it for a warning."""
-    done = redraft(*given)
+def test_the_source_of_settings_is_a_notice(redraft, arguments):
+    """In JSON it has the event of a notice, not of a warning."""
+    done = redraft(*arguments)
     assert done.returncode == 0, done.err
     (said,) = [event for event in map(json.loads, done.err.splitlines()) if "settings from" in event.get("message", "")]
     assert said["event"] == "notice"
 
 
-def test_a_line_in_a_live_view_stands_on_a_line_of_its_own(redraft, given):
-    """The view makes room for it: it begins where a line was cleared, not behind what was drawn."""
-    shown, _, code = redraft.in_terminal(*given)
+def test_a_notice_has_a_line_of_its_own_in_the_live_view(redraft, arguments):
+    """It begins on a cleared line, not behind the text of the view."""
+    shown, _, code = redraft.in_terminal(*arguments)
     assert code == 0, shown
     before = shown.partition(b"redraft: settings from")[0]
     assert re.search(rb"(\x1b\[2K|\n)$", before), before[-200:]

@@ -12,15 +12,15 @@ from .chat_server import verdict, writer_and_judge
 
 
 def test_grade_says_what_is_broken_and_by_how_much(redraft):
-    """Requirements are checked without a model: measured value, demand, exit 3."""
+    """Requirements are checked without a model: measured value, demand, exit code 3."""
     done = redraft("grade", "--response", "-", "--require", "words:2-3", "--require", "contains:qubit", input="One two three")
     assert done.returncode == 3
     assert "3 words" in done.out and "'qubit' occurs 0 times" in done.out
     assert "score 0.50 · broken: 1" in done.out and "calls 0" in done.out
 
 
-def test_grade_with_a_judge_tells_what_to_change(redraft, serve):
-    """The judge's reason and advice are shown; with --json as data."""
+def test_grade_with_a_judge_shows_what_to_change(redraft, serve):
+    """It shows the judge's reason and advice; --json has them as data."""
     server = serve(lambda messages, n: verdict(3, change="name the river"))
     done = redraft("grade", "Which river?", "--response", "-", "--model", server.model, input="The long one")
     assert done.returncode == 0
@@ -30,13 +30,13 @@ def test_grade_with_a_judge_tells_what_to_change(redraft, serve):
     assert data["score"] == 0.6 and data["feedback"][0]["actions"][0] == "name the river"
 
 
-def test_grade_without_anything_to_grade_with(redraft):
-    """Nothing to grade with is a usage error."""
+def test_grade_without_a_grader_is_a_usage_error(redraft):
+    """The exit code is 2."""
     assert redraft("grade", "--response", "-", "--model", "none", input="x").returncode == 2
 
 
-def test_show_tells_answers_feedback_changes_and_usage(redraft, serve):
-    """A saved trace is told without asking anybody."""
+def test_show_prints_answers_feedback_changes_and_usage(redraft, serve):
+    """A saved trace is shown without a call."""
     server = serve(writer_and_judge(["The cat sat.", "The dog sat."], [2, 5]))
     redraft("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
     done = redraft("show", "t.jsonl")
@@ -51,26 +51,26 @@ def test_show_tells_answers_feedback_changes_and_usage(redraft, serve):
     assert data["settings"]["model"] == server.model
 
 
-def test_show_refuses_what_is_no_trace(redraft):
-    """A foreign file is an error in one line."""
+def test_show_refuses_a_file_that_is_no_trace(redraft):
+    """The error is one line."""
     (redraft.folder / "x.jsonl").write_text("{}\n")
     done = redraft("show", "x.jsonl")
     assert done.returncode == 1 and "Traceback" not in done.err and "x.jsonl" in done.err
 
 
 def test_models_says_where_it_looked(redraft, serve):
-    """Every place is named, with what was found or what it would need."""
+    """It names every place, with what it found or what the place needs."""
     done = redraft("models", env={"REDRAFT_MODEL": "ollama:llama3.2"})
     assert done.returncode == 0
     for place in ("REDRAFT_MODEL", "Ollama", "LM Studio", "llama.cpp", "vLLM", "OPENAI_API_KEY"):
         assert place in done.out
     assert "Used unless --model says otherwise" in done.out
     data = json.loads(redraft("models", "--json", env={"REDRAFT_MODEL": "ollama:llama3.2"}).out)
-    assert data["locations"][0]["available"] is False  # it was asked, and nobody answers there
+    assert data["locations"][0]["available"] is False  # it was tried, and nothing answers there
 
 
 def test_graders_lists_every_kind_with_an_example(redraft):
-    """All that can grade is listed."""
+    """Every kind of grader is listed."""
     data = json.loads(redraft("graders", "--json").out)
     assert [row["name"] for row in data["graders"]] == [e.name for e in entries() if e.mode != "requirement"]
     assert [(row["name"], row["example"]) for row in data["requirements"]] == [(k, v.example) for k, v in KINDS.items()]
@@ -79,7 +79,7 @@ def test_graders_lists_every_kind_with_an_example(redraft):
 
 
 def test_a_pipe_gets_every_grader_whole_on_one_line(redraft):
-    """Name first, columns two spaces apart, nothing cut, whatever the width, so that grep finds it."""
+    """The name comes first, columns are two spaces apart, and no line is cut, so that grep finds it."""
     shown = redraft("graders", env={"COLUMNS": "40"}).out
     lines = {row.split()[0]: row for row in shown.splitlines() if row}
     for e in entries():
@@ -88,8 +88,8 @@ def test_a_pipe_gets_every_grader_whole_on_one_line(redraft):
     assert not any(row.endswith(" ") for row in shown.splitlines())
 
 
-def test_a_terminal_gets_one_line_a_grader(redraft):
-    """What does not fit is cut with an ellipsis; names never are."""
+def test_a_terminal_gets_one_line_for_each_grader(redraft):
+    """A description that does not fit is cut with an ellipsis; names are not."""
     seen, _, code = redraft.in_terminal("graders")
     rows = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()).splitlines()
     assert code == 0
@@ -99,13 +99,13 @@ def test_a_terminal_gets_one_line_a_grader(redraft):
         assert e.about in row or e.about[:20] in row and "\u2026" in row
 
 
-def test_version(redraft):
-    """--version says which Redraft it is."""
+def test_version_is_printed(redraft):
+    """--version prints the version of Redraft."""
     assert redraft("--version").out == f"redraft {__version__}\n"
 
 
-def test_grade_interrupted(redraft, serve):
-    """Ctrl-C while the judge is asked: exit 130, and nothing is said to be a grade."""
+def test_an_interrupted_grade_prints_no_grade(redraft, serve):
+    """After Ctrl-C during the judge's call the exit code is 130."""
     server = serve(lambda messages, n: verdict(5))
     arrived = server.hold(0)
     (redraft.folder / "answer.md").write_text("It is so.")

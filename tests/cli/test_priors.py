@@ -1,4 +1,4 @@
-"""`redraft priors`, and the options that say what is believed and what a step must be worth."""
+"""`redraft priors`, and the options that choose priors and the least expected gain of a step."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from redraft.storage.priors_store import PriorsKey, PriorsStore
 from .chat_server import writer_and_judge
 
 BAD = "{"
-LEARN = ("priors", "learn", *["t.jsonl"] * 8)  # as few as teach anything
+LEARN = ("priors", "learn", *["t.jsonl"] * 8)  # the least number that is learned from
 
 
 @pytest.fixture
-def worked(redraft, serve):
+def folder_with_trace(redraft, serve):
     """A folder with a finished trace, t.jsonl, and the server that it was made with."""
     server = serve(writer_and_judge(["one", "two", "three", "four", "five"], [3, 2, 4, 3, 3]))
     redraft.server = server
@@ -26,7 +26,7 @@ def worked(redraft, serve):
     return redraft
 
 
-def kept():
+def priors_file():
     return [held for _, held in PriorsStore.in_folder().entries()]
 
 
@@ -34,8 +34,8 @@ def header(redraft, name):
     return json.loads((redraft.folder / name).read_text().splitlines()[0])
 
 
-def test_with_nothing_learned_the_shipped_are_shown(redraft):
-    """And how to learn; for programs the same as plain data. Nothing is made by looking."""
+def test_without_learned_priors_the_shipped_ones_are_shown(redraft):
+    """The output says how to learn; JSON has the same as data, and no file is made."""
     told = redraft("priors")
     assert told.returncode == 0 and "shipped" in told.out and "priors learn" in told.err
     data = json.loads(redraft("priors", "--json").out)
@@ -43,8 +43,8 @@ def test_with_nothing_learned_the_shipped_are_shown(redraft):
     assert not list(Path(os.environ["REDRAFT_HOME"]).iterdir())
 
 
-def test_every_figure_is_shown_with_what_it_means(redraft):
-    """All of them."""
+def test_every_parameter_is_shown_with_its_meaning(redraft):
+    """No parameter of the priors is left out."""
     told = redraft("priors", "show", "shipped")
     assert told.returncode == 0
     rows = [row.split() for row in told.out.splitlines()[1:]]
@@ -52,78 +52,78 @@ def test_every_figure_is_shown_with_what_it_means(redraft):
     assert all(len(row) > 4 for row in rows)
 
 
-def test_a_trace_teaches_what_its_settings_say(worked):
-    """A trace of `redraft run` knows its model and judge; what it taught is listed and shown."""
-    done = worked(*LEARN)
+def test_priors_are_learned_for_the_model_and_judge_of_a_trace(folder_with_trace):
+    """A trace of `redraft run` knows its model and judge; the learned priors are listed and shown."""
+    done = folder_with_trace(*LEARN)
     assert done.returncode == 0, done.err
-    [one] = kept()
+    [one] = priors_file()
     assert (one.priors_key.model, one.priors_key.graders, one.priors.tasks, one.source) == ("tiny", ("judge",), 8, "t.jsonl")
     assert "tiny with judge: learned from 8 tasks" in done.err
-    assert one.priors_key.key[:8] in worked("priors").out
+    assert one.priors_key.key[:8] in folder_with_trace("priors").out
     for name in ("tiny", one.priors_key.key, one.priors_key.key[:5]):
-        shown = worked("priors", "show", name)
+        shown = folder_with_trace("priors", "show", name)
         assert "tiny with judge" in shown.out and "from t.jsonl" in shown.out
-    assert json.loads(worked("priors", "show", "tiny", "--json").out) == one.as_data()
-    assert json.loads(worked("priors", "list", "--json").out)["saved"] == [one.as_data()]
+    assert json.loads(folder_with_trace("priors", "show", "tiny", "--json").out) == one.as_data()
+    assert json.loads(folder_with_trace("priors", "list", "--json").out)["saved"] == [one.as_data()]
 
 
-def test_learning_again_takes_the_place_of_what_was_learned(worked):
-    """It does not add up: the same work twice teaches no more than once."""
-    first = worked(*LEARN, "--json")
-    again = worked(*LEARN, "--json")
+def test_learning_again_replaces_learned_priors(folder_with_trace):
+    """The same trace twice counts once."""
+    first = folder_with_trace(*LEARN, "--json")
+    again = folder_with_trace(*LEARN, "--json")
     assert "replacing priors from 8 tasks" in again.err
     [one], [two] = json.loads(first.out), json.loads(again.out)
-    assert one["priors"] == two["priors"] == kept()[0].priors.to_dict()
+    assert one["priors"] == two["priors"] == priors_file()[0].priors.to_dict()
 
 
-def test_few_tasks_do_not_take_the_place_of_many(worked):
-    """Fewer than eight teach nothing; fewer than what is kept was learned from take its place only when told to."""
-    few = worked("priors", "learn", "t.jsonl")
-    assert few.returncode == 1 and "1 task of at least 8" in few.err and kept() == []
-    assert worked(*LEARN, "t.jsonl").returncode == 0
-    less = worked(*LEARN)
+def test_priors_of_fewer_tasks_do_not_replace_those_of_more(folder_with_trace):
+    """Fewer than eight tasks are too few; fewer than before replace the saved priors only with the option that forces it."""
+    few = folder_with_trace("priors", "learn", "t.jsonl")
+    assert few.returncode == 1 and "1 task of at least 8" in few.err and priors_file() == []
+    assert folder_with_trace(*LEARN, "t.jsonl").returncode == 0
+    less = folder_with_trace(*LEARN)
     assert less.returncode == 1 and "learned from 9" in less.err and "--replace" in less.err
-    assert kept()[0].priors.tasks == 9
-    assert worked(*LEARN, "--replace").returncode == 0
-    assert kept()[0].priors.tasks == 8
+    assert priors_file()[0].priors.tasks == 9
+    assert folder_with_trace(*LEARN, "--replace").returncode == 0
+    assert priors_file()[0].priors.tasks == 8
 
 
-def test_a_run_says_by_what_it_goes(worked):
-    """What was learned, and from how many tasks; that it is damaged or nothing was; nothing where it was not asked for."""
-    plain = ("run", "Count", "--model", worked.server.model)
+def test_a_run_says_which_priors_it_uses(folder_with_trace):
+    """It says how many tasks they are from, that the file is damaged or that there are none; with shipped priors it says nothing."""
+    plain = ("run", "Count", "--model", folder_with_trace.server.model)
     run = (*plain, "--priors", "learned")
-    assert "nothing has been learned yet" in worked(*run).err
-    worked(*LEARN)
-    [one] = kept()
-    assert "learned from 8 tasks" in worked(*run, "--trace", "u.jsonl").err
-    assert header(worked, "u.jsonl")["settings"]["priors"] == one.priors.to_dict()
-    assert "learned" not in worked(*plain).err + worked(*plain, "--no-noise-aware").err
-    events = [json.loads(row) for row in worked(*run, "--json").out.splitlines()]
+    assert "nothing has been learned yet" in folder_with_trace(*run).err
+    folder_with_trace(*LEARN)
+    [one] = priors_file()
+    assert "learned from 8 tasks" in folder_with_trace(*run, "--trace", "u.jsonl").err
+    assert header(folder_with_trace, "u.jsonl")["settings"]["priors"] == one.priors.to_dict()
+    assert "learned" not in folder_with_trace(*plain).err + folder_with_trace(*plain, "--no-noise-aware").err
+    events = [json.loads(row) for row in folder_with_trace(*run, "--json").out.splitlines()]
     assert {"event": "priors", "tasks": 8, "key": one.priors_key.key} in events
     assert events[-1]["metadata"]["priors"] == one.priors.to_dict()
-    (worked.folder / "mine.json").write_text('{"draft_mean": 0.3}')
-    assert "priors given by --priors" in worked(*plain, "--priors", "mine.json").err
+    (folder_with_trace.folder / "mine.json").write_text('{"draft_mean": 0.3}')
+    assert "priors given by --priors" in folder_with_trace(*plain, "--priors", "mine.json").err
     PriorsStore.in_folder().path_for(one.priors_key).write_text(BAD)
-    told = worked(*run)
+    told = folder_with_trace(*run)
     assert told.returncode == 0 and f"{one.priors_key.key}.json cannot be read" in told.err and "redraft priors forget" in told.err
 
 
-def test_what_cannot_be_forgotten_is_said(worked):
-    """What is shipped; and a file that cannot be read goes by its key alone, and says so."""
-    shipped = worked("priors", "forget", "shipped")
+def test_forgetting_shipped_or_damaged_priors_is_refused(folder_with_trace):
+    """Shipped priors cannot be forgotten; a damaged file is removed by its key alone."""
+    shipped = folder_with_trace("priors", "forget", "shipped")
     assert shipped.returncode == 2 and "cannot be deleted" in shipped.err
-    worked(*LEARN)
-    [one] = kept()
+    folder_with_trace(*LEARN)
+    [one] = priors_file()
     PriorsStore.in_folder().path_for(one.priors_key).write_text(BAD)
-    told = worked("priors", "forget", "tiny")
+    told = folder_with_trace("priors", "forget", "tiny")
     assert told.returncode == 2 and f"{one.priors_key.key} (cannot be read)" in told.err
 
 
 @pytest.mark.parametrize(
     "option", [("--min-expected-gain", "0.1"), ("--cost-unit", "tokens"), ("--priors", "shipped"), ("--tie-break",)]
 )
-def test_plain_has_no_use_for_what_weighs(redraft, option):
-    """What would be ignored is refused, in the words of the command line; a default from elsewhere is none that was typed."""
+def test_plain_refuses_options_of_the_adaptive_plan(redraft, option):
+    """An option without effect is refused by its name; a default from a file is not."""
     model = ("--model", "http://127.0.0.1:9/v1#tiny")
     for command in (("run", "x"), ("batch", "in.jsonl", "-o", "out.jsonl")):
         done = redraft(*command, *model, "--no-noise-aware", *option)
@@ -135,8 +135,8 @@ def test_plain_has_no_use_for_what_weighs(redraft, option):
     )
 
 
-def test_what_is_weighed_in_usd_needs_a_price(redraft):
-    """A step whose cost nobody knows would never be worth it; with a price it is weighed."""
+def test_a_gain_per_usd_needs_a_price(redraft):
+    """Without a price no step would be worth its unknown cost; with one the run works."""
     (redraft.folder / "in.jsonl").write_text('{"prompt": "x"}\n')
     for command in (("run", "x"), ("batch", "in.jsonl", "-o", "out.jsonl")):
         done = redraft(*command, "--model", "openai:nobody-knows", "--cost-unit", "usd", env={"OPENAI_API_KEY": "k"})
@@ -145,39 +145,39 @@ def test_what_is_weighed_in_usd_needs_a_price(redraft):
         )
 
 
-def test_a_journal_teaches_what_is_finished_in_it(worked):
-    """For the pair that is typed, or that its run noted; of the traces that were exported from it, too."""
+def test_priors_are_learned_from_finished_rows_of_a_journal(folder_with_trace):
+    """The model and judge are the given ones or those of the run; exported traces work as well."""
     rows = "".join(f"{json.dumps({'id': i, 'prompt': f'Count {i}'})}\n" for i in range(9))
-    (worked.folder / "in.jsonl").write_text(rows)
-    assert worked("batch", "in.jsonl", "-o", "out.jsonl", "--model", worked.server.model).returncode == 0
-    for pair in kept():
+    (folder_with_trace.folder / "in.jsonl").write_text(rows)
+    assert folder_with_trace("batch", "in.jsonl", "-o", "out.jsonl", "--model", folder_with_trace.server.model).returncode == 0
+    for pair in priors_file():
         PriorsStore.in_folder().delete(PriorsStore.in_folder().path_for(pair.priors_key))
-    typed = worked("priors", "learn", "out.jsonl.journal", "--model", worked.server.model, "--json")
+    typed = folder_with_trace("priors", "learn", "out.jsonl.journal", "--model", folder_with_trace.server.model, "--json")
     assert typed.returncode == 0, typed.err
     [told] = json.loads(typed.out)
     assert (told["priors"]["tasks"], told["source"]) == (9, "run out-jsonl in out.jsonl.journal")
-    pair = kept()[0].priors_key
-    with Journal(worked.folder / "out.jsonl.journal") as journal:
-        journal.update_run("out-jsonl", pair=pair.as_data())
-    [noted] = json.loads(worked("priors", "learn", "out.jsonl.journal", "--json").out)
+    pair = priors_file()[0].priors_key
+    with Journal(folder_with_trace.folder / "out.jsonl.journal") as journal:
+        journal.update_run("out-jsonl", priors_key=pair.as_data())
+    [noted] = json.loads(folder_with_trace("priors", "learn", "out.jsonl.journal", "--json").out)
     assert {**noted, "created_at": ""} == {**told, "created_at": ""}
-    [few] = json.loads(worked("priors", "learn", "out.jsonl.journal", "--limit", "8", "--replace", "--json").out)
+    [few] = json.loads(folder_with_trace("priors", "learn", "out.jsonl.journal", "--limit", "8", "--replace", "--json").out)
     assert few["priors"]["tasks"] == 8
-    assert worked("runs", "export", "out-jsonl", "-o", "all.jsonl").returncode == 0
-    both = worked("priors", "learn", "all.jsonl", "t.jsonl", "--model", worked.server.model, "--json")
+    assert folder_with_trace("runs", "export", "out-jsonl", "-o", "all.jsonl").returncode == 0
+    both = folder_with_trace("priors", "learn", "all.jsonl", "t.jsonl", "--model", folder_with_trace.server.model, "--json")
     assert [(one["priors"]["tasks"], one["source"]) for one in json.loads(both.out)] == [(10, "all.jsonl, t.jsonl")]
-    assert worked("priors", "learn", "out.jsonl.journal", "--run", "other").returncode == 2
+    assert folder_with_trace("priors", "learn", "out.jsonl.journal", "--run", "other").returncode == 2
 
 
-def test_work_of_others_is_left_out(worked):
-    """By another model or other graders than were named, it says nothing of these; then nothing is kept."""
+def test_traces_of_other_models_and_graders_are_skipped(folder_with_trace):
+    """Where no trace is left, nothing is saved."""
     for other, said in ((("--grader", "helpfulness"), "graded by judge"), (("--model", "openai:big"), "written by tiny")):
-        done = worked(*LEARN, *other, env={"OPENAI_API_KEY": "k"})
+        done = folder_with_trace(*LEARN, *other, env={"OPENAI_API_KEY": "k"})
         assert done.returncode == 1 and said in done.err and "nothing to learn" in done.err
-    assert kept() == []
+    assert priors_file() == []
 
 
-def test_what_no_model_graded_teaches_nothing(redraft):
+def test_traces_without_a_judge_teach_nothing(redraft):
     """Requirements have no noise, and repairs no writer."""
     done = redraft("run", "x", "--response", "-", "--model", "none", "--require", "no_commas", "--trace", "t.jsonl", input="a, b")
     assert done.returncode == 0, done.err
@@ -185,54 +185,54 @@ def test_what_no_model_graded_teaches_nothing(redraft):
     assert done.returncode == 1 and "that no model graded" in done.err
 
 
-def test_what_is_no_trace_is_refused(redraft):
-    """With its name."""
+def test_a_file_that_is_no_trace_is_refused(redraft):
+    """The error names it."""
     (redraft.folder / "t.jsonl").write_text("hello\n")
     done = redraft("priors", "learn", "t.jsonl", "--model", "http://127.0.0.1:9/v1#tiny")
     assert done.returncode == 1 and "t.jsonl" in done.err
 
 
-def test_a_damaged_file_is_told_of_and_can_be_removed(worked):
-    """It is no end of the list, and no end of a run."""
-    worked(*LEARN)
-    [one] = kept()
+def test_a_damaged_priors_file_is_reported_and_can_be_removed(folder_with_trace):
+    """It ends neither the list nor a run."""
+    folder_with_trace(*LEARN)
+    [one] = priors_file()
     place = PriorsStore.in_folder().path_for(one.priors_key)
     place.write_text(BAD)
-    told = worked("priors")
+    told = folder_with_trace("priors")
     assert told.returncode == 0 and str(place) in told.err
-    assert list(json.loads(worked("priors", "--json").out)["damaged"]) == [str(place)]
-    assert worked("priors", "show", one.priors_key.key).returncode == 1
-    assert worked("run", "Count", "--model", worked.server.model).returncode == 0
-    assert worked("priors", "forget", place.name).returncode == 0
+    assert list(json.loads(folder_with_trace("priors", "--json").out)["damaged"]) == [str(place)]
+    assert folder_with_trace("priors", "show", one.priors_key.key).returncode == 1
+    assert folder_with_trace("run", "Count", "--model", folder_with_trace.server.model).returncode == 0
+    assert folder_with_trace("priors", "forget", place.name).returncode == 0
     assert not place.exists()
 
 
-def test_what_is_kept_can_be_forgotten(worked):
-    """By its model or key; what is not there is said with what is."""
-    worked(*LEARN)
-    [one] = kept()
-    missed = worked("priors", "forget", "other")
+def test_learned_priors_can_be_forgotten(folder_with_trace):
+    """They are chosen by model or key; an unknown name lists the existing ones."""
+    folder_with_trace(*LEARN)
+    [one] = priors_file()
+    missed = folder_with_trace("priors", "forget", "other")
     assert missed.returncode == 2 and one.priors_key.key in missed.err
-    assert "deleted tiny with judge" in worked("priors", "forget", "tiny").err
-    assert kept() == []
-    worked(*LEARN)
-    gone = json.loads(worked("priors", "forget", one.priors_key.key[:6], "--json").out)
-    assert gone == {"deleted": str(PriorsStore.in_folder().path_for(one.priors_key))} and kept() == []
+    assert "deleted tiny with judge" in folder_with_trace("priors", "forget", "tiny").err
+    assert priors_file() == []
+    folder_with_trace(*LEARN)
+    gone = json.loads(folder_with_trace("priors", "forget", one.priors_key.key[:6], "--json").out)
+    assert gone == {"deleted": str(PriorsStore.in_folder().path_for(one.priors_key))} and priors_file() == []
 
 
-def test_a_name_that_may_be_several_is_refused(worked):
-    """The keys tell them apart."""
-    worked(*LEARN)
-    [one] = kept()
+def test_an_ambiguous_name_is_refused(folder_with_trace):
+    """The error lists the keys."""
+    folder_with_trace(*LEARN)
+    [one] = priors_file()
     other = PriorsKey.from_graders("tiny", "elsewhere", [("judge", 1.0, "a")])
     PriorsStore.in_folder().save(type(one).create(other, one.priors, "x"))
-    done = worked("priors", "forget", "tiny")
+    done = folder_with_trace("priors", "forget", "tiny")
     assert done.returncode == 2 and one.priors_key.key in done.err and other.key in done.err
-    assert len(kept()) == 2
+    assert len(priors_file()) == 2
 
 
-def test_hostile_names_drive_no_terminal(redraft):
-    """Control sequences in a file of the shelf are text to nobody."""
+def test_control_sequences_in_priors_files_have_no_effect(redraft):
+    """They are shown as text."""
     pair = PriorsKey.from_graders("\x1b[2Jtiny\n\x07", "m", [("ju\x1b]0;x\x07dge", 1.0, "a")])
     from redraft.storage.priors_store import StoredPriors
 
@@ -242,10 +242,10 @@ def test_hostile_names_drive_no_terminal(redraft):
     assert "\x1b" not in redraft("priors", "forget", pair.key).err
 
 
-def test_no_file_of_the_shelf_hides_the_others(worked):
-    """Neither a moment that no calendar has, nor a name that would drive the terminal."""
-    worked(*LEARN)
-    [one] = kept()
+def test_no_invalid_priors_file_hides_the_others(folder_with_trace):
+    """One has an impossible date, the other a name with control sequences."""
+    folder_with_trace(*LEARN)
+    [one] = priors_file()
     for key, made in (
         ("ancient", "0001-01-01T00:00:00+05:00"),
         ("early", "0001-01-01T00:00:00+00:00"),
@@ -254,51 +254,53 @@ def test_no_file_of_the_shelf_hides_the_others(worked):
         data = one.as_data() | {"key": key, "created_at": made}
         (PriorsStore.in_folder().folder / f"{key}.json").write_text(json.dumps(data))
     for zone in ("America/New_York", "Asia/Tokyo"):
-        told = worked("priors", env={"TZ": zone})
+        told = folder_with_trace("priors", env={"TZ": zone})
         assert told.returncode == 0 and one.priors_key.key[:8] in told.out and "early" in told.out, told.err
         assert "ancient.json" in told.err and "created_at must be a date and time" in " ".join(told.err.split())
         assert "red" in told.out and "\x1b" not in told.out + told.err
-    assert "\x1b" not in worked("priors", "show", "nobody").err
+    assert "\x1b" not in folder_with_trace("priors", "show", "nobody").err
 
 
-def test_the_options_shape_the_plan(worked):
-    """They are kept with the trace, priors with all they hold, so that it goes on as it began."""
-    (worked.folder / "mine.json").write_text(json.dumps(Priors(draft_mean=0.3).to_dict()))
-    run = ("run", "Count", "--model", worked.server.model, "--min-expected-gain", "0.02", "--cost-unit", "tokens")
-    done = worked(*run, "--priors", "mine.json", "--max-iterations", "1", "--trace", "u.jsonl")
+def test_options_set_the_plan_of_a_trace(folder_with_trace):
+    """The trace saves them with all its priors, so that it resumes with the same plan."""
+    (folder_with_trace.folder / "mine.json").write_text(json.dumps(Priors(draft_mean=0.3).to_dict()))
+    run = ("run", "Count", "--model", folder_with_trace.server.model, "--min-expected-gain", "0.02", "--cost-unit", "tokens")
+    done = folder_with_trace(*run, "--priors", "mine.json", "--max-iterations", "1", "--trace", "u.jsonl")
     assert done.returncode == 0, done.err
-    held = header(worked, "u.jsonl")["settings"]
+    held = header(folder_with_trace, "u.jsonl")["settings"]
     assert (held["min-expected-gain"], held["cost-unit"], held["priors"]) == (0.02, "tokens", Priors(draft_mean=0.3).to_dict())
     assert "noise-aware" not in held
-    (worked.folder / "mine.json").unlink()
-    assert worked("run", "--resume", "u.jsonl", "--max-iterations", "2").returncode == 0
+    (folder_with_trace.folder / "mine.json").unlink()
+    assert folder_with_trace("run", "--resume", "u.jsonl", "--max-iterations", "2").returncode == 0
 
 
-def test_plain_takes_scores_at_their_word(worked):
-    """The score is the one that was given, and nothing is weighed."""
-    plain = worked("run", "Count", "--model", worked.server.model, "--no-noise-aware", "--json")
+def test_plain_reports_observed_scores(folder_with_trace):
+    """The result has the score that was given, and no step is weighed."""
+    plain = folder_with_trace("run", "Count", "--model", folder_with_trace.server.model, "--no-noise-aware", "--json")
     last = json.loads(plain.out.splitlines()[-1])
     assert last["score"] in {0.4, 0.6, 0.8}
-    weighed = worked("run", "Count", "--model", worked.server.model, "--noise-aware", "--priors", "shipped", "--json")
+    weighed = folder_with_trace(
+        "run", "Count", "--model", folder_with_trace.server.model, "--noise-aware", "--priors", "shipped", "--json"
+    )
     assert json.loads(weighed.out.splitlines()[-1])["score"] not in {0.4, 0.6, 0.8}
 
 
-def test_settings_in_a_file(worked):
-    """What is believed may stand in redraft.toml, beside which the file of priors lies."""
-    (worked.folder / ".git").mkdir()
-    (worked.folder / "mine.json").write_text('{"draft_mean": 0.2}')
-    (worked.folder / "redraft.toml").write_text('priors = "mine.json"\nmin-expected-gain = 0.05\nnoise-aware = true\n')
-    below = worked.folder / "below"
+def test_redraft_toml_can_set_priors(folder_with_trace):
+    """A path to a priors file is relative to redraft.toml."""
+    (folder_with_trace.folder / ".git").mkdir()
+    (folder_with_trace.folder / "mine.json").write_text('{"draft_mean": 0.2}')
+    (folder_with_trace.folder / "redraft.toml").write_text('priors = "mine.json"\nmin-expected-gain = 0.05\nnoise-aware = true\n')
+    below = folder_with_trace.folder / "below"
     below.mkdir()
-    done = worked("run", "Count", "--model", worked.server.model, "--trace", "u.jsonl", cwd=below)
+    done = folder_with_trace("run", "Count", "--model", folder_with_trace.server.model, "--trace", "u.jsonl", cwd=below)
     assert done.returncode == 0, done.err
-    held = header(worked, "below/u.jsonl")["settings"]
+    held = header(folder_with_trace, "below/u.jsonl")["settings"]
     assert (held["priors"]["draft_mean"], held["min-expected-gain"], held["noise-aware"]) == (0.2, 0.05, True)
 
 
 @pytest.mark.parametrize("command", [("run", "x"), ("batch", "in.jsonl", "-o", "out.jsonl")])
-def test_priors_that_are_none_are_refused(redraft, command):
-    """Before anything is asked or written."""
+def test_invalid_priors_are_refused(redraft, command):
+    """The error comes before a call or a written file."""
     (redraft.folder / "in.jsonl").write_text('{"prompt": "x"}\n')
     (redraft.folder / "mine.json").write_text('{"draft_mean": 7}')
     for file, said in (("mine.json", "draft_mean"), ("absent.json", "absent.json")):

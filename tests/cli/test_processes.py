@@ -1,4 +1,4 @@
-"""Every command in a process of its own: it does there what it does inside the process of these tests."""
+"""Every command run in a process of its own does the same as inside the test process."""
 
 import re
 
@@ -29,8 +29,8 @@ FIGURE = re.compile(r'(?<="rows_per_s": )null|(?<="eta": )null|\d+(\.\d+)?')
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_process_says_and_does_the_same(redraft, serve, name):
-    """Exit code, both streams except for figures and lines of progress, and the files that are left."""
+def test_a_process_gives_the_same_output_and_files(redraft, serve, name):
+    """The exit code, both streams except for figures and progress, and the files are equal."""
     server = serve(writer_and_judge(["Yes."], [5]))
     command = [word.replace("SERVER", server.model) for word in TYPED[name].split()]
     ended = []

@@ -1,4 +1,4 @@
-"""Work that is cut short: by Ctrl-C, by kill -9, by a budget; and going on with it."""
+"""Interrupted work: by Ctrl-C, by kill -9, by a budget; and how it resumes."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from .chat_server import is_judging, writer_and_judge
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_prints_the_best_so_far_and_keeps_the_trace(redraft, serve, ending):
-    """Interrupted, or told to end, in the middle of a refinement: exit 130, the graded draft on stdout, a trace that goes on."""
+    """Interrupted or terminated during a refinement: exit code 130, the graded draft on stdout, and a trace that can be resumed."""
     server = serve(writer_and_judge(["draft", "better"], [2, 5]))
     arrived = server.hold(2)
     process = redraft.start("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
@@ -31,8 +31,8 @@ def test_ctrl_c_prints_the_best_so_far_and_keeps_the_trace(redraft, serve, endin
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_before_anything_was_graded(redraft, serve, ending):
-    """Interrupted in the first grading: the draft that was paid for is printed, and stays in the trace."""
+def test_ctrl_c_before_the_first_grade_prints_the_draft(redraft, serve, ending):
+    """The draft that was paid for is printed and saved in the trace."""
     server = serve(writer_and_judge(["draft"], [5]))
     arrived = server.hold(1)
     process = redraft.start("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
@@ -46,8 +46,8 @@ def test_ctrl_c_before_anything_was_graded(redraft, serve, ending):
     assert sum(not is_judging(m) for m in server.asked) == 1
 
 
-def test_kill_9_loses_nothing_that_was_recorded(redraft, serve):
-    """After kill -9 the trace reads, and going on asks only for what is not in it."""
+def test_kill_9_loses_no_record(redraft, serve):
+    """The trace can be read after kill -9, and a resumed run makes only the missing calls."""
     server = serve(writer_and_judge(["draft", "better"], [2, 5]))
     arrived = server.hold(3)
     process = redraft.start("run", "Say it", "--model", server.model, "--trace", "t.jsonl", "--max-iterations", "5")
@@ -66,8 +66,8 @@ def test_kill_9_loses_nothing_that_was_recorded(redraft, serve):
     assert read_trace(redraft.folder / "t.jsonl").outcome.reason == "done"
 
 
-def test_a_torn_last_line_is_no_obstacle(redraft, serve):
-    """A record that was half written is asked for again, and the file is whole afterwards."""
+def test_a_trace_with_a_torn_last_line_can_be_resumed(redraft, serve):
+    """The call of the torn record is made again, and the file is whole afterwards."""
     server = serve(writer_and_judge(["draft"], [5]))
     redraft("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
     path = redraft.folder / "t.jsonl"
@@ -78,8 +78,8 @@ def test_a_torn_last_line_is_no_obstacle(redraft, serve):
     assert len(read_trace(path).records) == 3
 
 
-def test_resume_takes_the_settings_from_the_trace_and_options_go_first(redraft, serve):
-    """Model, requirements, rubric and limits hold as they were; what is typed changes them."""
+def test_resume_takes_settings_from_the_trace_and_options_override_them(redraft, serve):
+    """Model, requirements, rubric and limits are those of the trace, unless an option changes them."""
     (redraft.folder / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')
     from .chat_server import verdict
 
@@ -96,7 +96,7 @@ def test_resume_takes_the_settings_from_the_trace_and_options_go_first(redraft, 
 
 
 def test_resume_keeps_the_options_of_a_grader(redraft, serve):
-    """A grader goes on as it was typed; one that is a requirement brings along what was in its file."""
+    """A grader keeps the options it was given; a requirement keeps the content of its file."""
     server = serve(writer_and_judge(["[1, 2]", '["a"]'], [5]))
     (redraft.folder / "wanted.txt").write_text('["A"]')
     (redraft.folder / "schema.json").write_text('{"type": "array", "maxItems": 1}')
@@ -121,8 +121,8 @@ def test_a_trace_keeps_no_password_of_a_grader(redraft, serve):
     assert "hunter22" not in (redraft.folder / "t.jsonl").read_text()
 
 
-def test_a_file_that_came_later_does_not_change_how_a_trace_is_graded(redraft, serve):
-    """Graders that a run did not have are not added to it by a configuration file."""
+def test_a_later_configuration_file_adds_no_grader_to_a_trace(redraft, serve):
+    """A resumed trace keeps its own graders."""
     server = serve(writer_and_judge(["fine"], [5]))
     redraft("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
     (redraft.folder / "redraft.toml").write_text('grader = ["ranker"]\ntarget-score = 1.0\nmodel = "ollama:other"\n')
@@ -131,7 +131,7 @@ def test_a_file_that_came_later_does_not_change_how_a_trace_is_graded(redraft, s
 
 
 def test_a_budget_covers_the_whole_trace(redraft, serve):
-    """Going on does not open the purse anew; a higher budget does."""
+    """Resuming does not reset the budget; a higher one allows more calls."""
     server = serve(writer_and_judge(["a", "b"], [1]))
     redraft("run", "Say it", "--model", server.model, "--budget-calls", "3", "--trace", "t.jsonl")
     redraft("run", "--resume", "t.jsonl")
@@ -140,8 +140,8 @@ def test_a_budget_covers_the_whole_trace(redraft, serve):
     assert server.calls == 4
 
 
-def test_a_finished_trace_is_told_without_a_call(redraft, serve):
-    """Resuming what has ended prints its answer."""
+def test_a_finished_trace_is_shown_without_a_call(redraft, serve):
+    """Resuming a finished trace prints its answer."""
     server = serve(writer_and_judge(["fine"], [5]))
     redraft("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
     assert redraft("run", "--resume", "t.jsonl").out == "fine\n"
@@ -160,15 +160,15 @@ def test_resume_refuses_another_task_and_trace_refuses_to_overwrite(redraft):
     assert (redraft.folder / "t.jsonl").read_bytes() == kept
 
 
-def test_a_run_that_could_not_start_leaves_no_trace(redraft):
-    """A trace file appears only when there is something in it."""
+def test_a_run_that_cannot_start_leaves_no_trace(redraft):
+    """A trace file is made with its first record."""
     redraft("run", "x", "--model", "none", "--trace", "t.jsonl")
     assert not (redraft.folder / "t.jsonl").exists()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
-def test_told_to_end_while_the_answer_is_handed_over(redraft, serve):
-    """Nobody reads the pipe that the answer is for: it ends with 130 and a word, and is not killed without one."""
+def test_sigterm_while_the_answer_is_printed_exits_with_130(redraft, serve):
+    """With an unread pipe at stdout the program ends with a message, not by the signal."""
     os.mkfifo(redraft.folder / "answer")
     server = serve(writer_and_judge(["Dear all."], [5]))
     process = redraft.start("run", "Say it", "--model", server.model, "-o", "answer")

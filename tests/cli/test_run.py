@@ -1,4 +1,4 @@
-"""`redraft run`: what goes where, and with which exit code it ends."""
+"""`redraft run`: its output and exit codes."""
 
 import json
 import re
@@ -11,40 +11,40 @@ from .chat_server import is_judging, verdict, writer_and_judge
 
 
 def test_stdout_is_the_answer_alone(redraft, serve):
-    """The best answer, and nothing else, goes to stdout; the story goes to stderr: what the judge said, and what is believed."""
+    """The best answer alone goes to stdout; the steps, the judge's reasons and the estimates go to stderr."""
     server = serve(writer_and_judge(["poor", "good"], [2, 5]))
     done = redraft("run", "Say it", "--model", server.model)
     assert (done.returncode, done.out) == (0, "good\n")
     assert re.search(
-        r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] \(observed 1\.00; 0\.40 → 1\.00, believed 0\.\d\d → 0\.\d\d\) · stopped: done",
+        r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] \(observed 1\.00; 0\.40 → 1\.00, estimated 0\.\d\d → 0\.\d\d\) · stopped: done",
         done.err,
     ), done.err
     assert "calls 4" in done.err
 
 
 def test_the_prompt_comes_from_stdin(redraft, serve):
-    """With `-` the model is asked what stands on stdin."""
+    """With `-` the prompt is the text on stdin."""
     server = serve(writer_and_judge(["fine"], [5]))
     assert redraft("run", "-", "--model", server.model, "--system", "Be brief", input="Was ist ein Fluß?").out == "fine\n"
     assert server.asked[0] == [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "Was ist ein Fluß?"}]
 
 
 def test_a_response_is_repaired_without_any_model(redraft):
-    """With a response and requirements the editor alone can do the work."""
+    """With a response and requirements the editor can do the work alone."""
     (redraft.folder / "draft.md").write_text("There is one. There are two. There are two.\n")
     done = redraft("run", "Count", "--response", "draft.md", "--require", "no_duplicate_sentences", "--model", "none")
     assert (done.returncode, done.out) == (0, "There is one. There are two.\n")
 
 
 def test_exit_3_when_a_requirement_stays_broken(redraft):
-    """A requirement that nobody could satisfy is named, and the best answer is printed all the same."""
+    """The unmet requirement is named, and the best answer is printed."""
     done = redraft("run", "Count", "--response", "-", "--require", "contains:qubit", "--model", "none", input="One.")
     assert (done.returncode, done.out) == (3, "One.\n")
     assert "still broken: contains:qubit" in done.err
 
 
 def test_exit_1_when_the_model_fails(redraft, serve):
-    """A refused key is one line that says so and what to look at; no traceback."""
+    """A refused key is one line that says what to check, without a traceback."""
     done = redraft("run", "Say it", "--model", serve(lambda messages, n: 401).model)
     assert (done.returncode, done.out) == (1, "")
     assert done.err.splitlines()[-2].startswith("redraft: ")
@@ -52,7 +52,7 @@ def test_exit_1_when_the_model_fails(redraft, serve):
 
 
 def test_exit_1_and_the_best_so_far_when_it_fails_later(redraft, serve):
-    """A refinement that fails ends the work, and the graded draft is printed."""
+    """A failed refinement ends the work, and the graded draft is printed."""
     server = serve(lambda messages, n: [lambda: "draft", lambda: verdict(2), lambda: 400][min(n, 2)]())
     done = redraft("run", "Say it", "--model", server.model)
     assert (done.returncode, done.out) == (1, "draft\n")
@@ -60,12 +60,12 @@ def test_exit_1_and_the_best_so_far_when_it_fails_later(redraft, serve):
 
 
 def test_debug_shows_the_traceback(redraft):
-    """With --debug an error comes with the place where it arose."""
+    """With --debug an error has its traceback."""
     assert "Traceback" in redraft("run", "x", "--model", "nonsense:x", "--debug").err
 
 
-def test_exit_2_for_what_cannot_be(redraft):
-    """Wrong use is said at once, with what is allowed or an example."""
+def test_exit_2_for_usage_errors(redraft):
+    """The message comes at once, with what is allowed or an example."""
     for args, said in [
         (["run"], "for example: redraft run"),
         (["run", "x", "--target-score", "2"], "--target-score"),
@@ -81,14 +81,14 @@ def test_exit_2_for_what_cannot_be(redraft):
         assert said in done.err and "Traceback" not in done.err, done.err
 
 
-def test_output_is_replaced_as_a_whole_and_exactly(redraft):
-    """-o writes the answer as it was graded, over what was there, and leaves nothing else behind."""
+def test_output_file_is_replaced_atomically(redraft):
+    """-o replaces the file with the exact answer and leaves no other file behind."""
     (redraft.folder / "answer.md").write_text("old")
     redraft("run", "x", "--response", "-", "--require", "contains:One", "--model", "none", "-o", "answer.md", input="One.")
     assert {p.name: p.read_text() for p in redraft.folder.iterdir()} == {"answer.md": "One."}
 
 
-def test_json_lines_tell_everything(redraft, serve):
+def test_json_prints_every_step_and_the_result(redraft, serve):
     """Each line of --json is an object; the last is the result."""
     server = serve(writer_and_judge(["poor", "good"], [2, 5]))
     done = redraft("run", "Say it", "--model", server.model, "--json")
@@ -109,33 +109,33 @@ def test_json_lines_tell_everything(redraft, serve):
 @pytest.mark.parametrize(
     ("tie", "said"), [(False, "tie_break puts [01] first"), (True, "tie_break cannot tell which of 0 and 1 is")]
 )
-def test_the_final_check_says_what_it_found(redraft, serve, tie, said):
-    """Which of the two is first, or that it could not be told."""
+def test_the_final_check_reports_its_verdict(redraft, serve, tie, said):
+    """It says which of the two is first, or that the comparison was undecided."""
 
     answers = iter(["A cat sat.", "A dog sat."])
 
-    def answering(messages, n):
+    def score_by_text(messages, n):
         text = messages[-1]["content"]
         if "winner" not in text:
             return verdict(3) if is_judging(messages) else next(answers)
         shown = "first" if text.index("A cat sat.") < text.index("A dog sat.") else "second"
         return json.dumps({"reason": "r", "change": [], "winner": "tie" if tie else shown, "done": False})
 
-    server = serve(answering)
+    server = serve(score_by_text)
     done = redraft("run", "Say it", "--model", server.model, "--drafts", "2", "--max-iterations", "0", "--tie-break")
     assert done.returncode == 0 and "tie_break ranks 2 answers" in done.err
     assert re.search(said, done.err), done.err
 
 
-def test_json_tells_errors_too(redraft, serve):
-    """A program that reads --json gets an error object, and the exit code."""
+def test_json_prints_errors_as_objects(redraft, serve):
+    """A program that reads --json gets an error object and the exit code."""
     done = redraft("run", "Say it", "--model", serve(lambda messages, n: 401).model, "--json")
     assert done.returncode == 1
     assert json.loads(done.out.splitlines()[-1])["error"] == "AuthenticationError"
 
 
 def test_a_rubric_and_a_requirement_grade_together(redraft, serve):
-    """The judge is asked about the rubric's criteria, and the requirement gates."""
+    """The judge gets the rubric's criteria, and the requirement is a gate."""
     (redraft.folder / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')
     server = serve(lambda messages, n: verdict(5, ["warmth"]) if is_judging(messages) else "Dear you")
     done = redraft("run", "Greet", "--model", server.model, "--rubric", "rubric.toml", "--require", "contains:Dear", "--json")
@@ -144,15 +144,15 @@ def test_a_rubric_and_a_requirement_grade_together(redraft, serve):
 
 
 def test_the_budget_ends_the_work_with_the_best_so_far(redraft, serve):
-    """When the budget has no room for one more answer and its grade the best comes back, and how to go on is said."""
+    """When the budget has no room for another answer and its grade, the best is printed with the command that resumes."""
     server = serve(writer_and_judge(["a", "b", "c"], [1, 2, 3]))
     done = redraft("run", "Say it", "--model", server.model, "--budget-calls", "3", "--trace", "t.jsonl")
     assert (done.returncode, done.out, server.calls) == (0, "a\n", 2)
     assert "stopped: budget" in done.err and "redraft run --resume t.jsonl" in done.err
 
 
-def test_a_closed_pipe_is_no_drama(redraft):
-    """Whoever stops reading gets no traceback."""
+def test_a_closed_pipe_prints_no_traceback(redraft):
+    """A reader that closes the pipe gets no traceback."""
     script = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-m', 'redraft', 'graders'], stdout=-1); p.stdout.close(); sys.exit(p.wait())"
     import os
     import subprocess
@@ -164,7 +164,7 @@ def test_a_closed_pipe_is_no_drama(redraft):
 
 
 def test_the_trace_holds_no_secret(redraft, serve):
-    """User, password and query of an address stay out of the trace."""
+    """User, password and query of an address are not in the trace."""
     server = serve(writer_and_judge(["fine"], [5]))
     model = server.model.replace("://", "://:sesame@")
     assert redraft("run", "Say it", "--model", model, "--trace", "t.jsonl").returncode == 0

@@ -1,4 +1,4 @@
-"""`redraft runs`: what journals keep, shown, taken out and forgotten."""
+"""`redraft runs`: list, show, export and forget the runs in journals."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def batch(redraft, output, *more):
 
 
 def test_runs_are_listed(journal):
-    """`redraft runs` alone lists the runs of all journals in the folder, for programs too."""
+    """`redraft runs` alone lists the runs of all journals in the folder, also as JSON."""
     batch(journal, "other.jsonl")
     told = journal("runs")
     assert told.returncode == 0, told.err
@@ -37,7 +37,7 @@ def test_runs_are_listed(journal):
 
 
 def test_an_empty_folder_says_where_it_looked(redraft):
-    """No journal is no error, and no journal is made."""
+    """No journal is no error, and none is made."""
     told = redraft("runs")
     assert told.returncode == 0 and "--journal" in told.err
     assert json.loads(redraft("runs", "--json").out) == []
@@ -45,7 +45,7 @@ def test_an_empty_folder_says_where_it_looked(redraft):
 
 
 def test_a_run_and_a_row_are_shown(journal):
-    """A run with its counts and settings; a row as `redraft show` tells a trace."""
+    """A run has its counts and settings; a row is shown as `redraft show` shows a trace."""
     told = journal("runs", "show", "out.jsonl")
     assert told.returncode == 0, told.err
     assert "3 done" in told.out and "in.jsonl" in told.out
@@ -55,8 +55,8 @@ def test_a_run_and_a_row_are_shown(journal):
     assert json.loads(journal("runs", "show", "out.jsonl", "r1", "--json").out)["score"] == 1.0
 
 
-def test_what_is_not_there_is_said(journal):
-    """Unknown runs and rows are usage errors that say what there is."""
+def test_unknown_runs_and_rows_are_usage_errors(journal):
+    """The message lists the existing ones."""
     none = journal("runs", "show", "none")
     assert none.returncode == 2 and "'out-jsonl'" in none.err
     row = journal("runs", "show", "out.jsonl", "r9")
@@ -64,10 +64,10 @@ def test_what_is_not_there_is_said(journal):
 
 
 def test_a_name_in_two_journals_is_ambiguous(journal):
-    """It names both, and --journal chooses."""
+    """The error names both, and --journal chooses one."""
     batch(journal, "b.jsonl", "--name", "out-jsonl")
     assert journal("runs", "show", "out-jsonl").returncode == 2
-    assert journal("runs", "show", "out.jsonl").returncode == 0  # its journal stands beside the output of that name
+    assert journal("runs", "show", "out.jsonl").returncode == 0  # its journal is beside the output of that name
     batch(journal, "a.jsonl", "--name", "twice")
     batch(journal, "c.jsonl", "--name", "twice")
     told = journal("runs", "show", "twice")
@@ -76,14 +76,14 @@ def test_a_name_in_two_journals_is_ambiguous(journal):
 
 
 def test_an_output_in_another_folder_names_its_run(journal):
-    """The path of an output leads to the journal beside it."""
+    """The path of an output selects the journal beside it."""
     (journal.folder / "elsewhere").mkdir()
     told = journal("runs", "show", "../out.jsonl", cwd=journal.folder / "elsewhere")
     assert told.returncode == 0 and "3 done" in told.out
 
 
-def test_traces_come_out_as_json_lines(journal):
-    """A row a line in the order of the input, which `redraft show` can read; to stdout as well."""
+def test_traces_are_exported_as_json_lines(journal):
+    """Each line is a row in input order that `redraft show` can read; stdout works as well."""
     told = journal("runs", "export", "out.jsonl", "-o", "traces.jsonl")
     assert told.returncode == 0, told.err
     rows = [json.loads(line) for line in (journal.folder / "traces.jsonl").read_text().splitlines()]
@@ -93,8 +93,8 @@ def test_traces_come_out_as_json_lines(journal):
     assert journal("runs", "export", "out.jsonl", "-o", "-").out == (journal.folder / "traces.jsonl").read_text()
 
 
-def test_runs_are_forgotten_only_when_that_is_certain(journal):
-    """Without a terminal --yes is needed; the others, the outputs and the journal stay."""
+def test_forget_needs_confirmation(journal):
+    """Without a terminal --yes is needed; other runs, outputs and the journal stay."""
     batch(journal, "other.jsonl", "--journal", "out.jsonl.journal")
     unsure = journal("runs", "prune", "out.jsonl")
     assert unsure.returncode == 2 and "--yes" in unsure.err and "3 rows" in unsure.err
@@ -107,13 +107,13 @@ def test_runs_are_forgotten_only_when_that_is_certain(journal):
 
 
 @pytest.mark.parametrize("args", [("prune",), ("prune", "out.jsonl", "--older-than", "3"), ("show",), ("export", "out.jsonl")])
-def test_half_a_command_is_a_usage_error(journal, args):
-    """Exit code 2, nothing touched."""
+def test_an_incomplete_command_is_a_usage_error(journal, args):
+    """Exit code 2, and no file changes."""
     assert journal("runs", *args).returncode == 2
 
 
-def test_a_foreign_file_is_told_of_and_left_alone(journal):
-    """Beside good ones it is a line on stderr; named, it is the error."""
+def test_a_foreign_file_is_reported_and_not_changed(journal):
+    """Beside valid journals it is a line on stderr; named, it is the error."""
     foreign = journal.folder / "bad.journal"
     foreign.write_bytes(b"not a journal at all")
     told = journal("runs")
@@ -122,8 +122,8 @@ def test_a_foreign_file_is_told_of_and_left_alone(journal):
     assert foreign.read_bytes() == b"not a journal at all"
 
 
-def test_what_can_be_read_of_a_damaged_journal_is_saved(journal):
-    """Runs, rows, records and calls as JSON Lines; what is there already is not written over."""
+def test_a_damaged_journal_is_recovered_as_json_lines(journal):
+    """Readable runs, rows, records and calls are written; an existing file is not overwritten."""
     told = journal("runs", "salvage", "out.jsonl.journal", "-o", "saved.jsonl")
     assert told.returncode == 0, told.err
     assert "saved.jsonl: 1 run, 3 rows, " in told.err
@@ -135,8 +135,8 @@ def test_what_can_be_read_of_a_damaged_journal_is_saved(journal):
     assert journal("runs", "show", "out.jsonl").returncode == 0
 
 
-def test_an_input_is_not_written_over(journal):
-    """An export refuses a file that holds something, and says what allows it; the journal itself it refuses in any case."""
+def test_an_export_does_not_overwrite_a_file(journal):
+    """A nonempty file is refused with the option that allows it; the journal itself is always refused."""
     before = (journal.folder / "in.jsonl").read_bytes()
     for command in (("export",), ("runs", "export")):
         refused = journal(*command, "out.jsonl", "-o", "in.jsonl")
@@ -151,7 +151,7 @@ def test_an_input_is_not_written_over(journal):
     assert journal("runs", "show", "out.jsonl").returncode == 0
 
 
-def test_a_run_that_is_named_has_no_age(journal):
-    """RUN and --older-than together are refused with the reason."""
+def test_a_named_run_and_older_than_exclude_each_other(journal):
+    """The error gives the reason."""
     told = journal("runs", "prune", "out.jsonl", "--older-than", "1", "--yes")
     assert told.returncode == 2 and "exclude each other" in told.err

@@ -1,4 +1,4 @@
-"""What a person sees in a terminal, and what a model cannot do to it."""
+"""The terminal view, and that no model or server can send control sequences to it."""
 
 import re
 
@@ -7,8 +7,8 @@ from .chat_server import verdict, writer_and_judge
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b5n\u202eback"
 
 
-def test_the_live_view_shows_answers_scores_and_what_it_takes(redraft, serve):
-    """In a terminal the answers appear with their scores, and calls, tokens and cost beneath."""
+def test_the_live_view_shows_answers_scores_and_usage(redraft, serve):
+    """Answers appear with their scores, and calls, tokens and cost below."""
     server = serve(writer_and_judge(["poor", "good"], [2, 5]))
     seen, piped, code = redraft.in_terminal("run", "Say it", "--model", server.model, stdout_too=False)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
@@ -17,8 +17,8 @@ def test_the_live_view_shows_answers_scores_and_what_it_takes(redraft, serve):
         assert shown in text
 
 
-def test_a_model_cannot_drive_the_terminal(redraft, serve):
-    """Escape sequences, control characters and markup in answers, reasons and advice do nothing."""
+def test_control_sequences_of_a_model_have_no_effect(redraft, serve):
+    """Escape sequences, control characters and markup in answers, reasons and advice are shown as text."""
     server = serve(lambda messages, n: verdict(2, change=EVIL) if n % 2 else f"{EVIL} {n}")
     seen, _, _ = redraft.in_terminal("run", "Say it", "--model", server.model, "--max-iterations", "1", "--trace", "t.jsonl")
     told, _, _ = redraft.in_terminal("show", "t.jsonl")
@@ -28,8 +28,8 @@ def test_a_model_cannot_drive_the_terminal(redraft, serve):
             assert evil.encode() not in screen
 
 
-def test_a_server_cannot_drive_the_terminal_by_its_errors(redraft, serve):
-    """What a server says of a failure is shown without what could do anything, in the traceback of --debug too."""
+def test_control_sequences_in_server_errors_have_no_effect(redraft, serve):
+    """Error messages are escaped, also in the traceback of --debug."""
     first = serve(lambda messages, n: (400, EVIL))
     later = serve(lambda messages, n: ["draft", verdict(2), (400, EVIL)][min(n, 2)])
     for args in [("--model", first.model, "--debug"), ("--model", later.model)]:
@@ -39,7 +39,7 @@ def test_a_server_cannot_drive_the_terminal_by_its_errors(redraft, serve):
             assert evil.encode() not in seen
 
 
-def test_programs_get_the_answer_as_it_is(redraft, serve):
-    """Through a pipe not a character is changed."""
+def test_a_pipe_gets_the_answer_unchanged(redraft, serve):
+    """A pipe gets each character of the answer."""
     server = serve(writer_and_judge([EVIL], [5]))
     assert redraft("run", "Say it", "--model", server.model).out == f"{EVIL}\n"

@@ -1,4 +1,4 @@
-"""Tools on the command line: given in a file, calls shown as people and programs read them."""
+"""Tools on the command line: read from a file, and calls shown for people and programs."""
 
 import json
 
@@ -22,8 +22,8 @@ def tools_in(folder, tools=(SEARCH,)):
     return "tools.json"
 
 
-def test_a_call_is_printed_and_kept(redraft, serve, tmp_path):
-    """On stdout, in the file named, in the trace and in what `show` says; no judge was asked, and none was offered tools."""
+def test_a_tool_call_is_printed_and_saved(redraft, serve, tmp_path):
+    """It is on stdout, in the output file, in the trace and in `show`; the judge is not called and gets no tools."""
     server = serve(lambda messages, n: calling())
     given = ("--model", server.model, "--tools", tools_in(tmp_path))
     done = redraft("run", "Will it rain?", *given, "--trace", "t.jsonl")
@@ -40,15 +40,15 @@ def test_a_call_is_printed_and_kept(redraft, serve, tmp_path):
 
 
 def test_json_has_the_calls(redraft, serve, tmp_path):
-    """In the form of OpenAI's messages."""
+    """Tool calls have the form of OpenAI's messages."""
     server = serve(lambda messages, n: calling())
     done = redraft("run", "Will it rain?", "--model", server.model, "--tools", tools_in(tmp_path), "--json")
     result = json.loads(done.out.splitlines()[-1])
     assert (result["value"], result["stop"], result["tool_calls"]) == ("", "tool_calls", calling()["tool_calls"])
 
 
-def test_a_grader_reads_the_calls(redraft, serve, tmp_path):
-    """With the computed grader they are graded and refined; the judge beside it is offered no tools."""
+def test_a_grader_can_grade_tool_calls(redraft, serve, tmp_path):
+    """With a computed grader they are graded and refined; the judge beside it gets no tools."""
     server = serve(lambda messages, n: verdict(4) if is_judging(messages) else calling("rain" if n else "snow"))
     expected = tmp_path / "expected.json"
     expected.write_text(json.dumps([{"name": "search", "arguments": {"q": "rain"}}]))
@@ -59,8 +59,8 @@ def test_a_grader_reads_the_calls(redraft, serve, tmp_path):
     assert [("tools" in body) is not is_judging(body["messages"]) for body in server.bodies] == [True] * server.calls
 
 
-def test_calls_cannot_drive_a_terminal(redraft, serve, tmp_path):
-    """Control sequences are taken out where people look."""
+def test_control_sequences_of_tool_calls_have_no_effect(redraft, serve, tmp_path):
+    """They are removed where people read."""
     server = serve(lambda messages, n: calling(HOSTILE))
     given = ("--model", server.model, "--tools", tools_in(tmp_path), "--trace", "t.jsonl")
     seen, _, code = redraft.in_terminal("run", "Will it rain?", *given)
@@ -72,8 +72,8 @@ def test_calls_cannot_drive_a_terminal(redraft, serve, tmp_path):
         assert "\u202e".encode() not in text
 
 
-def test_files_that_hold_no_tools_are_named(redraft, serve, tmp_path):
-    """A usage error says which file, and what it should hold; nothing is asked."""
+def test_invalid_tool_files_are_named(redraft, serve, tmp_path):
+    """A usage error says which file and what it should contain; no call is made."""
     server = serve(lambda messages, n: "x")
     (tmp_path / "broken.json").write_text("[")
     for file, words in (

@@ -1,4 +1,4 @@
-"""Settings that were found in a folder or in a trace: what they may not choose without consent, and how consent is given."""
+"""Settings that were found in a folder or in a trace: what they may not choose without consent, and how to give consent."""
 
 import json
 import os
@@ -9,12 +9,12 @@ import pytest
 
 from redraft import Task, Trace
 from redraft.cli import main, program
-from redraft.cli.config import SettingOption
+from redraft.cli.options import SettingOption
 from redraft.models.registry import PREFIXES, VENDORS
 
 from .chat_server import writer_and_judge
 
-HOSTILE = {  # settings, with {url} for a server and {outside} for a folder elsewhere
+HOSTILE = {  # settings, with {url} for a server and {outside} for another folder
     "model at an address": {"model": "{url}"},
     "judge at an address": {"judge": "{url}"},
     "address after a provider": {"model": "ollama:{url}"},
@@ -40,19 +40,19 @@ HOSTILE = {  # settings, with {url} for a server and {outside} for a folder else
     "priors elsewhere": {"priors": "{outside}/priors.json"},
     "cards elsewhere": {"cards-dir": "{outside}"},
 }
-IN_TRACES = [name for name, table in HOSTILE.items() if "rubric" not in table]  # there a rubric stands itself
+IN_TRACES = [name for name, table in HOSTILE.items() if "rubric" not in table]  # a trace has the rubric itself
 
 
 def toml(table):
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
 
 
-def filled(table, **values):
+def example_of(table, **values):
     return json.loads(json.dumps(table).replace("{url}", values["url"]).replace("{outside}", str(values["outside"])))
 
 
 class World:
-    """A stranger's folder, a folder beside it with what is not the stranger's business, and a server that counts."""
+    """An untrusted folder, a folder with private files beside it, and a server that counts calls."""
 
     def __init__(self, folder, server, monkeypatch, capsys):
         self.server, self.capsys = server, capsys
@@ -70,7 +70,7 @@ class World:
         monkeypatch.chdir(self.stranger)
 
     def settings(self, table):
-        return filled(table, url=self.server.model, outside=self.outside)
+        return example_of(table, url=self.server.model, outside=self.outside)
 
     def __call__(self, *args):
         code = main([str(arg) for arg in args])
@@ -90,7 +90,7 @@ class World:
         return self("run", "Say it", "--max-iterations", "0", *args)
 
     def is_refused(self, code, out, err, place):
-        said = json.loads(err.splitlines()[-1])["message"] if err.startswith("{") else err  # (a batch says it as JSON)
+        said = json.loads(err.splitlines()[-1])["message"] if err.startswith("{") else err  # (a batch prints JSON)
         assert (code, out) == (2, "") and f"redraft trust {shlex.quote(str(place))}" in said, err
         assert self.server.calls == 0 and "CANARY" not in err
         assert not (self.stranger / "CANARY").exists() and not (self.outside / "CANARY").exists()
@@ -103,23 +103,23 @@ def world(tmp_path, serve, monkeypatch, capsys):
 
 @pytest.mark.parametrize("place", ["redraft.toml", "pyproject.toml"])
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_file_in_a_folder_chooses_nothing_sensitive_without_consent(world, kind, place):
-    """Nothing is sent, read or run; exit 2 names the command that allows it."""
+def test_sensitive_settings_of_a_found_file_need_consent(world, kind, place):
+    """Nothing is sent, read or run; exit code 2, and the message names the command that allows it."""
     world.write(HOSTILE[kind], place)
     more = [] if "model" in HOSTILE[kind] else ["--model", world.server.model]
     world.is_refused(*world.run(*more), world.stranger)
 
 
 @pytest.mark.parametrize("kind", IN_TRACES)
-def test_a_trace_of_a_stranger_chooses_nothing_sensitive_without_consent(world, kind):
-    """The same of the settings and requirements of a trace that is resumed."""
+def test_sensitive_settings_of_a_foreign_trace_need_consent(world, kind):
+    """The same holds for settings and requirements of a trace that is resumed."""
     world.write_trace(HOSTILE[kind])
     more = [] if "model" in HOSTILE[kind] else ["--model", world.server.model]
     world.is_refused(*world("run", "--resume", "t.jsonl", *more), world.stranger / "t.jsonl")
 
 
 def test_a_grader_of_another_package_needs_consent(world, tmp_path, monkeypatch):
-    """To load it runs its code."""
+    """Loading it runs its code."""
     (tmp_path / "spy.py").write_text("open('CANARY', 'w').close()\n\ndef grade(text):\n    return 1.0\n")
     about = tmp_path / "spy-1.0.dist-info"
     about.mkdir()
@@ -134,7 +134,7 @@ def test_a_grader_of_another_package_needs_consent(world, tmp_path, monkeypatch)
 
 
 def test_requirements_among_the_settings_of_a_trace_need_consent(world):
-    """They go before those of its task."""
+    """They override those of its task."""
     task = Task("Say it", requirements=["words:1-9"])
     settings = world.settings({"model": "openai:m", "require": ["json_schema:{outside}/schema.json"]})
     (world.stranger / "t.jsonl").write_text(json.dumps(Trace(task, settings=settings).header()) + "\n")
@@ -153,7 +153,7 @@ def test_requirements_among_the_settings_of_a_trace_need_consent(world):
     ids=lambda command: command[0],
 )
 def test_every_command_asks_for_consent(world, command):
-    """All that read settings from files."""
+    """Every command that reads settings from files refuses sensitive ones."""
     world.write({"model": "{url}"})
     (world.stranger / "rows.jsonl").write_text('{"prompt": "a", "response": "b", "label": 1}\n')
     world.is_refused(*world(*command), world.stranger)
@@ -166,8 +166,8 @@ def test_learning_from_a_trace_needs_consent_too(world):
     world.is_refused(*world("priors", "learn", "t.jsonl"), world.stranger / "t.jsonl")
 
 
-def test_consent_is_given_once_to_the_sensitive_settings(world):
-    """To edit a target asks nothing again, to change a host or a file does; it can be listed and taken back."""
+def test_consent_covers_the_sensitive_settings_until_one_changes(world):
+    """An edited target needs no new consent, an edited host or file does; consents can be listed and revoked."""
     hostile = {"model": "{url}", "require": ["json_schema:{outside}/schema.json"]}
     world.write({**hostile, "target-score": 0.5})
     code, out, _ = world("trust", ".", "--yes")
@@ -196,8 +196,8 @@ def test_consent_is_given_once_to_the_sensitive_settings(world):
     assert world("trust", "--revoke", ".")[0] == 2
 
 
-def test_a_link_that_is_turned_elsewhere_asks_again(world):
-    """What is consented to is where a path leads."""
+def test_a_changed_link_needs_new_consent(world):
+    """Consent is given to the target of a link."""
     world.write({"require": ["json_schema:link.json"]})
     assert world("trust", ".", "--yes")[0] == 0
     (world.outside / "more.json").write_text('{"const": "CANARY"}')
@@ -207,7 +207,7 @@ def test_a_link_that_is_turned_elsewhere_asks_again(world):
 
 
 def test_a_trace_is_resumed_after_consent(world):
-    """Wherever it is moved to afterwards; settings that are typed need none."""
+    """Consent holds after the trace was moved; options on the command line need none."""
     world.write_trace({"model": "{url}", "target-score": 0.7})
     world.is_refused(*world("run", "--resume", "t.jsonl"), world.stranger / "t.jsonl")
     assert world("trust", "t.jsonl", "--yes")[0] == 0
@@ -219,8 +219,8 @@ def test_a_trace_is_resumed_after_consent(world):
     assert world("run", "--resume", "t.jsonl", "--model", world.server.model)[:2] == (0, "fine\n")
 
 
-def test_own_traces_go_on_without_consent(world):
-    """What this user ran may be resumed; not with an address more."""
+def test_a_users_own_traces_need_no_consent(world):
+    """A trace of this user's run can be resumed; with an address added it needs consent."""
     rubric = ("--grader", f"judge:{world.outside / 'rubric.toml'}", "--model", world.server.model)
     (world.stranger / "redraft.toml").write_text("target-score = 0.5\n")
     world.server.answer = lambda messages, n: "no JSON"
@@ -240,8 +240,8 @@ def test_own_traces_go_on_without_consent(world):
 @pytest.mark.parametrize(
     "way", ["typed", "environment", "config file", "own configuration", "REDRAFT_TRUST", "REDRAFT_TRUST above"]
 )
-def test_what_the_user_chose_needs_no_consent(world, monkeypatch, tmp_path, way):
-    """The command line, the environment, --config FILE, the user's own configuration, and folders that REDRAFT_TRUST names."""
+def test_settings_chosen_by_the_user_need_no_consent(world, monkeypatch, tmp_path, way):
+    """These are the command line, the environment, --config FILE, the user's own configuration, and folders in REDRAFT_TRUST."""
     typed = ()
     if way == "typed":
         world.write({"model": "http://127.0.0.1:9/v1#spy"})
@@ -279,7 +279,7 @@ def test_what_the_user_chose_needs_no_consent(world, monkeypatch, tmp_path, way)
     ids=lambda table: "+".join(table),
 )
 def test_harmless_settings_need_no_consent(world, table):
-    """Named providers, requirements, and files within the folder."""
+    """These are named providers, requirements, and files within the folder."""
     (world.stranger / "rubric.toml").write_text('[criteria]\nc = "good"\n')
     (world.stranger / "schema.json").write_text('{"type": "string"}')
     world.write(table)
@@ -287,11 +287,11 @@ def test_harmless_settings_need_no_consent(world, table):
     assert code == 0 and "nothing that needs consent" in err
 
 
-def test_every_setting_and_every_kind_of_model_is_classed():
-    """A setting that holds a text is a model, a spec, a path or harmless; a model is a named provider or needs consent."""
+def test_every_setting_and_every_kind_of_model_is_classified():
+    """A text setting is a model, a spec, a path or harmless; a model is a named provider or needs consent."""
     from importlib import import_module
 
-    from redraft.cli.sensitive_settings import MODEL_SETTINGS, PATH_SETTINGS
+    from redraft.cli.consent import MODEL_SETTINGS, PATH_SETTINGS
 
     harmless = {"require-validated", "cost-unit", "column", "price", "durability", "on-duplicate"}
     named = {"openai:", "ollama:", "lmstudio:", "llamacpp:", "vllm:", *(f"{v}:" for v in VENDORS)}
@@ -306,8 +306,8 @@ def test_every_setting_and_every_kind_of_model_is_classed():
     assert set(PREFIXES) == named | {"local:", "http://", "https://"}
 
 
-def test_consent_cannot_come_with_the_folder(world, monkeypatch):
-    """Where REDRAFT_HOME lies in the folder, neither consent nor a configuration in it is the user's own."""
+def test_a_folder_cannot_give_consent_to_itself(world, monkeypatch):
+    """Where REDRAFT_HOME is in the folder, its consents and configuration are not the user's own."""
     monkeypatch.setenv("REDRAFT_HOME", "own")
     world.write({"model": "{url}"})
     for given in (world("trust", ".", "--yes"), world.run()):
@@ -319,8 +319,8 @@ def test_consent_cannot_come_with_the_folder(world, monkeypatch):
     assert (code, world.server.calls) == (2, 0) and "config.toml" in err
 
 
-def test_what_is_consented_to_is_shown_plainly(world):
-    """No control sequences, no passwords, and the host that is really asked."""
+def test_the_consent_prompt_shows_the_real_host(world):
+    """It has no control sequences and no passwords."""
     table = {"model": "http://evil.example?@openai.com/v1#m", "grader": ["embedding:http://u:hunter22@h/v1?key=hunter22#e"]}
     world.write({**table, "judge": "http://h/\u001b[2Jv1#m\u202e", "rubric": "/\u001b]0;x\u0007/etc\n/passwd.toml"})
     code, out, err = world("trust", ".")
@@ -330,7 +330,7 @@ def test_what_is_consented_to_is_shown_plainly(world):
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
-def test_a_terminal_is_asked(world, monkeypatch, answer):
+def test_a_terminal_asks_for_consent(world, monkeypatch, answer):
     """Without --yes a person answers."""
     ours, theirs = os.openpty()
     os.write(ours, f"{answer}\n".encode())
@@ -366,24 +366,24 @@ FILES = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_strange_file_is_an_error_that_names_it(world, kind):
-    """At once, whatever it is; it is never passed over."""
+def test_a_configuration_path_that_is_no_file_is_an_error(world, kind):
+    """The error comes at once and names it; the path is never skipped."""
     make, said = FILES[kind]
     make(world.stranger / "redraft.toml")
     code, _, err = world.run(*([] if kind == "a long value" else ["--model", "none"]))
     assert code == 2 and "redraft.toml" in err and said in err and len(err) < 2000 and err.count("\n") == 1
 
 
-def test_a_pipe_that_a_setting_names_is_not_waited_for(world):
-    """It could keep the command waiting for ever."""
+def test_a_setting_that_names_a_pipe_does_not_block(world):
+    """Reading the pipe could block for ever."""
     os.mkfifo(world.stranger / "pipe.toml")
     world.write({"rubric": "pipe.toml"})
     code, _, err = world.run("--model", world.server.model)
     assert (code, world.server.calls) == (2, 0) and "pipe.toml" in err
 
 
-def test_files_of_settings_lie_beside_the_file_that_names_them(world):
-    """Also those in the names of graders, from any folder of the repository."""
+def test_paths_in_settings_are_relative_to_their_file(world):
+    """This includes paths in the names of graders, from any folder of the repository."""
     (world.stranger / ".git").mkdir()
     (world.stranger / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')
     world.write({"grader": ["jury:judge:rubric.toml,judge:rubric.toml"], "rubric": "rubric.toml"})
@@ -395,8 +395,8 @@ def test_files_of_settings_lie_beside_the_file_that_names_them(world):
     assert "warmth" in str(world.server.asked)
 
 
-def test_the_variable_of_the_grader_gate_is_another(world, monkeypatch):
-    """REDRAFT_TRUST names folders: a value of --require-validated there is a mistake, not a folder."""
+def test_redraft_trust_does_not_take_values_of_require_validated(world, monkeypatch):
+    """REDRAFT_TRUST names folders: such a value is an error."""
     monkeypatch.setenv("REDRAFT_TRUST", "error")
     code, _, err = world.run("--model", "none", "--require", "words:1-9")
     assert code == 2 and "REDRAFT_REQUIRE_VALIDATED=error" in err
@@ -409,8 +409,8 @@ def test_the_variable_of_the_grader_gate_is_another(world, monkeypatch):
 @pytest.mark.filterwarnings("ignore:grader 'judge' is not trusted")
 @pytest.mark.parametrize("own", ["file", "environment"])
 @pytest.mark.parametrize("where", ["redraft.toml", "t.jsonl"])
-def test_what_is_found_does_not_lower_the_users_own_demand_of_graders(world, monkeypatch, tmp_path, where, own):
-    """Who refuses graders that no card vouches for refuses them in a stranger's folder, too; --trust and --config may lower it."""
+def test_found_settings_do_not_lower_require_validated(world, monkeypatch, tmp_path, where, own):
+    """A user who refuses unvalidated graders refuses them in an untrusted folder, too; --trust and --config may allow them."""
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
     if own == "environment":
@@ -427,7 +427,7 @@ def test_what_is_found_does_not_lower_the_users_own_demand_of_graders(world, mon
 
 
 def test_every_run_says_where_settings_came_from(world):
-    """Once, with the host, and without what is secret in its address; nothing where all was typed."""
+    """It says so once, with the host and without the secrets of its address; if all settings are options it says nothing."""
     world.write({"target-score": 0.8})
     address = world.server.model.replace("://", "://me:hunter22@").replace("#", "?key=hunter22#")
     _, _, err = world.run("--model", address)
@@ -440,7 +440,7 @@ def test_every_run_says_where_settings_came_from(world):
 
 
 def test_a_case_of_the_demo_reads_files_beside_it_only(world):
-    """A stranger's case shows no file from elsewhere."""
+    """A foreign case cannot show another file."""
     for response, require in (("../outside/schema.json", "words:1-9"), ("evil.py", "json_schema:link.json")):
         table = {"title": "x", "prompt": "y", "response": response, "require": [require]}
         (world.stranger / "case.toml").write_text(toml(table))
@@ -467,15 +467,15 @@ SCHEMA = {
     "body", [DOCKER, {}, {"$schema": "https://json.schemastore.org/package", "token": "CANARY"}, [1], "CANARY"]
 )
 def test_a_file_that_is_no_schema_is_refused(world, body):
-    """Its text goes nowhere, not even into the error."""
+    """Its text is not sent, and is not in the error."""
     (world.stranger / "config.json").write_text(json.dumps(body))
     code, _, err = world.run("--model", world.server.model, "--require", "json_schema:config.json")
     assert (code, world.server.calls) == (2, 0) and "config.json" in err and "CANARY" not in err
 
 
 @pytest.mark.parametrize("way", [["--require"], ["--grader"]], ids=["require", "grader"])
-def test_prompts_tell_what_a_schema_demands_and_no_more(world, way):
-    """Neither the first prompt nor one for a refinement quotes what demands nothing."""
+def test_prompts_contain_only_the_demands_of_a_schema(world, way):
+    """Neither the first prompt nor one for a refinement quotes other parts of the file."""
     (world.stranger / "schema.json").write_text(json.dumps(SCHEMA))
     world("run", "Say it", "--model", world.server.model, *way, "json_schema:schema.json", "--max-iterations", "1", "--no-editor")
     said = str(world.server.asked)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from redraft.core.prompts import refinement_messages
-from redraft.core.records import Artifact, Candidate, Task, ToolCall
+from redraft.core.records import Artifact, Candidate, ToolCall
+from redraft.core.task import Task
 from redraft.core.serialize import record_from_json, record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
@@ -41,8 +42,8 @@ TREE = Artifact("git-tree", "file:///repo", "sha1:" + "0" * 40)
         {"metadata": {"a": (1, 2)}},
     ],
 )
-def test_fields_that_cannot_be_are_refused(wrong):
-    """At once, by ValueError in a constructor and by StoreError in a file."""
+def test_invalid_fields_are_rejected(wrong):
+    """A constructor raises ValueError, and reading a file raises StoreError."""
     given = {"kind": "file", "uri": "a.txt", "digest": DIGEST} | wrong
     with pytest.raises(ValueError, match="artifact"):
         Artifact(**given)
@@ -54,8 +55,8 @@ def test_fields_that_cannot_be_are_refused(wrong):
             record_from_json(json.dumps({"kind": "candidate", "id": 0, "text": "", "artifact": given}))
 
 
-def test_an_artifact_round_trips():
-    """Through JSON and through pickle, with whatever JSON its metadata holds; it does not share the mapping it was given."""
+def test_artifact_round_trips():
+    """An artifact survives JSON and pickle with any JSON metadata, and does not share the mapping it was given."""
     metadata = {"n": [1, 2**70, None, {"deep": "\ud800"}]}
     artifact = Artifact("image", "https://x.test/a.png", DIGEST, "image/png; q=1", metadata)
     metadata["n"] = []
@@ -80,14 +81,14 @@ CALL = ToolCall("f", "{}", "1")
         (Candidate(1, "a", 0, tool_calls=(CALL,), artifact=TREE), False),
     ],
 )
-def test_sameness_goes_by_text_calls_and_artifact(other, same):
-    """Where it is stored does not matter; kind and digest do. Posterior and trace agree on it."""
+def test_equality_uses_text_calls_and_artifact(other, same):
+    """Two candidates are equal by kind and digest wherever the artifact is stored, in the posterior as in the trace."""
     trace = Trace(Task("q"), records=(Candidate(0, "a", artifact=TREE), other))
     assert trace.is_unchanged(other) is same
     assert (len(observe(trace).shape.nodes) == 1) is same
 
 
-def test_the_refiner_sees_the_text_alone():
+def test_refiner_sees_only_the_text():
     """An artifact changes no prompt."""
     bare = Trace(Task("q"), records=(Candidate(0, "a"),))
     full = Trace(Task("q"), records=(Candidate(0, "a", artifact=TREE),))

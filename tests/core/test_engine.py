@@ -1,4 +1,4 @@
-"""The engine: whatever is cut, moved or replayed, the same trace comes out and nothing is bought twice."""
+"""The engine: a run that is cut, reordered or replayed gives the same trace and repeats no call."""
 
 import asyncio
 import pickle
@@ -9,8 +9,9 @@ from worlds import World, last, same
 
 from redraft.core.engine import advance, replay_from
 from redraft.plans.self_refine import BestOfN, SelfRefine
-from redraft.plans.generator import plan_from_generator
-from redraft.core.records import Failure, Outcome, StopReason, Task
+from redraft.plans import plan_from_generator
+from redraft.core.records import Failure, Outcome, StopReason
+from redraft.core.task import Task
 from redraft.core.prompts import refinement_messages
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.stopping import done, max_iterations, patience, target
@@ -52,8 +53,8 @@ def carry_out(trace, run, world):
 
 @settings(max_examples=120, deadline=None)
 @given(run=runs, cut=st.floats(0, 1))
-def test_any_prefix_goes_on_to_the_same_trace_and_buys_nothing_twice(run, cut):
-    """Cut anywhere, pickled and resumed, a run ends the same; only failures are tried again."""
+def test_every_prefix_resumes_to_the_same_trace(run, cut):
+    """A run that is cut anywhere, pickled and resumed ends the same; only failures are tried again."""
     full = carry_out(begin(run), run, World(run["seed"], run["fails"]))
     assert full.outcome
     n = max(1, int(cut * len(full.records)))
@@ -68,7 +69,7 @@ def test_any_prefix_goes_on_to_the_same_trace_and_buys_nothing_twice(run, cut):
 
 @settings(max_examples=60, deadline=None)
 @given(run=runs)
-def test_arrival_order_decides_nothing(run):
+def test_arrival_order_does_not_matter(run):
     """Two runs whose records arrive in different orders hold the same records."""
     one, other = (carry_out(begin(run), run, World(run["seed"], run["fails"])) for _ in range(2))
     assert same(one, other)
@@ -77,8 +78,8 @@ def test_arrival_order_decides_nothing(run):
 
 @settings(max_examples=60, deadline=None)
 @given(run=runs)
-def test_no_slot_is_asked_for_twice(run):
-    """Within a run each slot is asked for once, failed ones included."""
+def test_each_slot_is_performed_once(run):
+    """A run performs each slot once, including slots that failed."""
     world = World(run["seed"], run["fails"])
     carry_out(begin(run), run, world)
     assert len(world.asked) == len(set(world.asked))
@@ -86,38 +87,38 @@ def test_no_slot_is_asked_for_twice(run):
 
 @settings(max_examples=40, deadline=None)
 @given(run=runs)
-def test_json_and_back(run):
-    """A trace survives JSON, and goes on from there."""
+def test_trace_resumes_from_json(run):
+    """A trace that was written as JSON resumes where it ended."""
     full = carry_out(begin(run), run, World(run["seed"], run["fails"]))
     assert Trace.from_json(full.to_json()) == full
 
 
 @settings(max_examples=40, deadline=None)
 @given(run=runs)
-def test_views_handed_on_are_what_they_would_be_anew(run):
-    """A trace that grew record by record shows the same as one made of all its records at once."""
-    views = [name for name, held in vars(Trace).items() if isinstance(held, cached_view) and name != "_weighed"]
+def test_incremental_views_equal_full_views(run):
+    """A trace that grew record by record has the views of one built from all its records."""
+    views = [name for name, attribute in vars(Trace).items() if isinstance(attribute, cached_view) and name != "_weighed"]
     full = carry_out(begin(run), run, World(run["seed"], run["fails"]))
-    grown = Trace(full.task, full.panel)
+    trace_with_views = Trace(full.task, full.panel)
     for n, record in enumerate(full.records, 1):
-        grown += record
+        trace_with_views += record
         fresh = Trace(full.task, full.panel, full.records[:n])
-        assert {name: getattr(grown, name) for name in views} == {name: getattr(fresh, name) for name in views}
+        assert {name: getattr(trace_with_views, name) for name in views} == {name: getattr(fresh, name) for name in views}
 
 
-def test_a_replay_needs_no_world():
-    """A full trace can be played again without asking anybody."""
+def test_replay_performs_no_step():
+    """A complete trace replays without performing a step."""
     plan = SelfRefine(RULE, drafts=2)
     full = asyncio.run(last(advance(Trace(Task("x"), JUDGES), plan, World(1))))
 
-    async def nobody(step):
+    async def perform_nothing(step):
         raise AssertionError(step)
 
-    assert same(asyncio.run(last(advance(Trace(Task("x"), JUDGES), plan, replay_from(full, nobody)))), full)
+    assert same(asyncio.run(last(advance(Trace(Task("x"), JUDGES), plan, replay_from(full, perform_nothing)))), full)
 
 
-def test_a_draft_is_graded_while_its_siblings_are_still_being_written():
-    """There is no barrier: the first draft's grades are asked for before the slow draft is in."""
+def test_draft_is_graded_while_others_are_written():
+    """The first draft is graded before a slow draft arrives."""
 
     async def scenario():
         slow, order = asyncio.Event(), []
@@ -137,8 +138,8 @@ def test_a_draft_is_graded_while_its_siblings_are_still_being_written():
     assert order.index(("feedback", 0, "facts", 0)) < order.index(("feedback", 1, "facts", 0))
 
 
-def test_closing_the_iterator_cancels_what_is_under_way():
-    """Nobody goes on asking for a trace that nobody waits for."""
+def test_closing_the_iterator_cancels_running_steps():
+    """No step keeps running after the iterator is closed."""
 
     async def scenario():
         cancelled = []
@@ -160,8 +161,8 @@ def test_closing_the_iterator_cancels_what_is_under_way():
     assert asyncio.run(scenario()) == [("candidate", 1)]
 
 
-def test_a_plan_that_goes_in_circles_ends():
-    """What was carried out or failed is not carried out again because a plan asks for it again."""
+def test_plan_that_repeats_itself_ends():
+    """Steps that completed or failed are not performed again."""
 
     async def perform(step):
         perform.calls += 1
@@ -174,8 +175,8 @@ def test_a_plan_that_goes_in_circles_ends():
     assert len(trace.candidates) == 1
 
 
-def refine_story(graders, stop, drafts):
-    def story(task):
+def refinement_generator(graders, stop, drafts):
+    def run_plan(task):
         trace = Trace(task, tuple(PanelGrader(g) for g in graders))
         for record in (yield [Generate(i, task.messages) for i in range(drafts)]):
             trace += record
@@ -188,45 +189,45 @@ def refine_story(graders, stop, drafts):
             for record in (yield [Refine(trace.next_id, refinement_messages(trace, trace.best), trace.best.id)]):
                 trace += record
 
-    return story
+    return run_plan
 
 
-def test_a_story_tells_the_same_as_the_rules():
-    """`told` makes of a generator the plan that SelfRefine is, also from every prefix."""
+def test_generator_plan_equals_rules():
+    """A generator written like SelfRefine gives the same trace, also from every prefix."""
     for seed in range(12):
         drafts = 1 + seed % 3
-        story = plan_from_generator(refine_story(("tone", "facts"), RULE, drafts))
+        run_plan = plan_from_generator(refinement_generator(("tone", "facts"), RULE, drafts))
         start = Trace(Task("q"), (PanelGrader("tone"), PanelGrader("facts")))
         by_rules = asyncio.run(last(advance(start, SelfRefine(RULE, drafts), World(seed))))
-        by_story = asyncio.run(last(advance(start, story, World(seed))))
-        assert same(by_rules, by_story)
-        for n in range(0, len(by_story.records) - 1, 3):
-            prefix = Trace(start.task, start.panel, by_story.records[:n])
-            assert same(asyncio.run(last(advance(prefix, story, World(seed)))), by_story)
+        by_generator = asyncio.run(last(advance(start, run_plan, World(seed))))
+        assert same(by_rules, by_generator)
+        for n in range(0, len(by_generator.records) - 1, 3):
+            prefix = Trace(start.task, start.panel, by_generator.records[:n])
+            assert same(asyncio.run(last(advance(prefix, run_plan, World(seed)))), by_generator)
 
 
-def test_a_story_may_end_without_a_stop():
-    """A story that returns has no more steps; the trace then has no outcome."""
+def test_generator_may_end_without_stop():
+    """A generator that returns has no more steps, and the trace has no outcome."""
 
-    def story(task):
+    def run_plan(task):
         yield [Generate(0, task.messages)]
 
-    trace = asyncio.run(last(advance(Trace(Task("q")), plan_from_generator(story), World(1))))
+    trace = asyncio.run(last(advance(Trace(Task("q")), plan_from_generator(run_plan), World(1))))
     assert len(trace.candidates) == 1
     assert trace.outcome is None
 
 
-def test_a_failure_is_handed_to_a_story():
-    """A story sees what failed, and goes on with what did not."""
+def test_generator_receives_failures():
+    """A generator plan sees what failed and continues with the rest."""
 
-    def story(task):
+    def run_plan(task):
         first, second = yield [Generate(0, task.messages), Generate(1, task.messages)]
-        kept = [r for r in (first, second) if not isinstance(r, Failure)]
-        yield [Stop(kept[0].id, StopReason.DONE)]
+        candidates = [r for r in (first, second) if not isinstance(r, Failure)]
+        yield [Stop(candidates[0].id, StopReason.DONE)]
 
     async def perform(step):
         world = World(1)
         return Failure(step.slot, "generate", "ModelError") if step.slot == ("candidate", 0) else world.answer(step)
 
-    trace = asyncio.run(last(advance(Trace(Task("q")), plan_from_generator(story), perform)))
+    trace = asyncio.run(last(advance(Trace(Task("q")), plan_from_generator(run_plan), perform)))
     assert trace.outcome == Outcome(1, StopReason.DONE)

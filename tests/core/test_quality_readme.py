@@ -1,4 +1,4 @@
-"""The worked numbers in quality/README.md are those that the code computes."""
+"""The code computes the worked numbers of quality/README.md."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import redraft
-from redraft.quality.posterior import Posterior
+from redraft.quality.posterior import Posterior, expected_improvement
 from redraft.quality.lineage import Observations, Node, TreeShape
 from redraft.quality.fit import fit_priors
 from redraft.quality.priors import Priors
@@ -16,14 +16,15 @@ README = Path(redraft.__file__).parent / "quality" / "README.md"
 SHIPPED = Priors()
 
 
-def one_draft(score):
-    """A task with one draft that one judge scored once."""
-    return Observations(TreeShape((Node("generate", None, 1.0),), 1.0), (score,), {0: 0})
+def one_draft(score, times=1):
+    """A task with one draft that one judge scored repeatedly."""
+    return Observations(TreeShape((Node("generate", None, 1 / times),), 1.0), (score,), {0: 0})
 
 
 QUANTITIES = {
     "posterior mean": lambda scores: Posterior(one_draft(*scores), SHIPPED).means[0],
     "posterior standard deviation": lambda scores: Posterior(one_draft(*scores), SHIPPED).sds[0],
+    "posterior mean after three scores": lambda scores: Posterior(one_draft(*scores, times=3), SHIPPED).means[0],
     "value of a refinement": lambda scores: Posterior(one_draft(*scores), SHIPPED).value_of_candidate("refine", 0, 0),
     "value of a new draft": lambda scores: Posterior(one_draft(*scores), SHIPPED).value_of_candidate("generate", None, 0),
     "fitted `draft_mean`": lambda scores: fit_priors(map(one_draft, scores), SHIPPED).draft_mean,
@@ -31,24 +32,29 @@ QUANTITIES = {
 
 
 def worked_numbers() -> Iterator[tuple[str, list[float], str]]:
-    """The rows of the last table of the page: quantity, scores and value."""
+    """Return the rows of the last table of the page: quantity, scores and value."""
     for scores, quantity, value in re.findall(r"^\| \d \| ([\d., ]+) \| ([^|]+) \| ([\d.]+) \|$", README.read_text(), re.MULTILINE):
         yield quantity, [float(score) for score in scores.split(", ")], value
 
 
 @pytest.mark.parametrize(("quantity", "scores", "value"), list(worked_numbers()))
-def test_a_worked_number_is_computed(quantity, scores, value):
-    """With the scores that the page gives, to all the digits that it gives."""
+def test_worked_numbers(quantity, scores, value):
+    """The page gives each value as computed from its scores, to all its digits."""
     digits = len(value.partition(".")[2])
     assert f"{QUANTITIES[quantity](scores):.{digits}f}" == value
 
 
 def test_every_quantity_is_on_the_page():
-    """Three examples, with five numbers."""
+    """The page has three examples with six numbers."""
     assert [quantity for quantity, _, _ in worked_numbers()] == list(QUANTITIES)
 
 
-def test_the_page_gives_the_shipped_values():
-    """Each parameter with its value, in the order of the class."""
+def test_page_gives_the_default_priors():
+    """The page lists each parameter with its value in the order of the class."""
     values = re.findall(r"`\w+` \(([\d.]+)\)", README.read_text())
     assert [float(value) for value in values] == [value for name, value in SHIPPED.to_dict().items() if name != "tasks"]
+
+
+def test_step_half_a_standard_deviation_behind_has_a_value():
+    """The formula of the page, computed by hand: 0.1 phi(-0.5) - 0.05 Phi(-0.5)."""
+    assert expected_improvement(-0.05, 0.10) == pytest.approx(0.0198, abs=0.00005)

@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from redraft.cards.card import SCHEMA as CARD_SCHEMA
-from redraft.cards.card import Card
-from redraft.cards.measure import ClassRates, Measure
+from redraft.cards import SCHEMA as CARD_SCHEMA
+from redraft.cards import Card
+from redraft.cards import ClassRates, Measure
 from redraft.core.records import (
     Artifact,
     Candidate,
@@ -27,10 +27,10 @@ from redraft.core.records import (
     Feedback,
     Outcome,
     StopReason,
-    Task,
     ToolCall,
     Usage,
 )
+from redraft.core.task import Task
 from redraft.core.serialize import SCHEMA, record_to_json
 from redraft.core.trace import PanelGrader, Trace
 from redraft.protocols import Reply

@@ -1,7 +1,7 @@
-"""Verdicts of every judge, whole and malformed, and an oracle for what was read of them.
+"""Verdicts for every judge, valid and malformed, and an oracle for what was read from them.
 
-The oracle knows nothing of the reader. It spells what was read as a pattern in which numbers, true, false, null and keys have
-one spelling only, and looks for it in the answer: where it is not found, something was made up.
+The oracle knows nothing of the reader. It turns the parsed value into a pattern in which numbers, true, false, null and keys
+have one spelling only, and searches the answer for it. If the pattern is missing, the reader invented something.
 """
 
 import json
@@ -11,8 +11,8 @@ from typing import Any, Callable
 
 from redraft import Candidate, Judge
 from redraft.protocols import Reply
-from redraft.graders.judging import checklist, pairwise, listwise as ranker
-from redraft.graders.judging.json_reader import UnreadableOutput, read_object
+from redraft.graders.judging import checklist, ranking
+from redraft.graders.judging.structured import UnreadableOutput, read_object
 from redraft.validation.recorded_formats import parse_output as read_recorded
 from redraft.graders.rubric import DEFAULT_RUBRIC
 from redraft.validation import rubric_induction as induction
@@ -28,7 +28,7 @@ WORDS = [
 
 @dataclass(frozen=True)
 class Schema:
-    """A kind of verdict: `make` one, `read` an answer, and `claims`, what was read that counts, beside what the JSON holds."""
+    """A kind of verdict: `make` writes one, `read` parses an answer, and `claims` compares the parsed values with the JSON."""
 
     name: str
     make: Callable[[Any], Any]
@@ -36,21 +36,21 @@ class Schema:
     claims: Callable[[Any, Any], bool] = lambda made, data: True
 
 
-def _line(rng, **verdict):
+def _criterion(rng, **verdict):
     return {"evidence": rng.choice(WORDS), "change": rng.choice(WORDS), **verdict}
 
 
-def _judged(made, data):
+def _judge_claims(made, data):
     rows = {c.name: round(c.score * 5, 9) for c in made.criteria}
     return rows == {name: row["score"] for name, row in data["criteria"].items()} and made.done is data["done"]
 
 
-def _answered(made, data):
+def _checklist_claims(made, data):
     worth = {1.0: "yes", 0.5: "partial", 0.0: "no"}
     return [worth[c.score] for c in made.criteria] == [data[f"q{n}"]["answer"].strip().lower() for n in (1, 2, 3)]
 
 
-def _scored(made, data):
+def _score_claims(made, data):
     return made.score == data["score"]
 
 
@@ -58,17 +58,17 @@ SCHEMAS = [
     Schema(
         "judge",
         lambda rng: {
-            "criteria": {name: _line(rng, score=rng.randint(0, 5)) for name in ("truth", "style")},
+            "criteria": {name: _criterion(rng, score=rng.randint(0, 5)) for name in ("truth", "style")},
             "done": rng.random() < 0.5,
         },
         lambda text: JUDGE.parse_reply(Reply(text)),
-        _judged,
+        _judge_claims,
     ),
     Schema(
         "checklist",
-        lambda rng: {f"q{n}": _line(rng, answer=rng.choice(["yes", "partial", "no"])) for n in (1, 2, 3)},
+        lambda rng: {f"q{n}": _criterion(rng, answer=rng.choice(["yes", "partial", "no"])) for n in (1, 2, 3)},
         lambda text: checklist.parse_answers(Reply(text), QUESTIONS),
-        _answered,
+        _checklist_claims,
     ),
     Schema(
         "ranker",
@@ -79,7 +79,7 @@ SCHEMAS = [
             "ties": [],
             "done": rng.random() < 0.5,
         },
-        lambda text: ranker.parse_ranking(Reply(text), SHOWN),
+        lambda text: ranking.parse_ranking(Reply(text), SHOWN),
         lambda made, data: [n + 1 for n in made.ranking] == data["ranking"] and made.done is data["done"],
     ),
     Schema(
@@ -87,10 +87,10 @@ SCHEMAS = [
         lambda rng: {
             "reason": rng.choice(WORDS),
             "change": [rng.choice(WORDS)],
-            "winner": rng.choice(pairwise.WINNERS),
+            "winner": rng.choice(ranking.WINNERS),
             "done": rng.random() < 0.5,
         },
-        lambda text: pairwise.parse_pair_reply(Reply(text), *SHOWN[:2]),
+        lambda text: ranking.parse_pair_reply(Reply(text), *SHOWN[:2]),
         lambda made, data: (made.ranking == (1, 0)) == (data["winner"] == "second") and made.done is data["done"],
     ),
     Schema(
@@ -105,7 +105,7 @@ SCHEMAS = [
         "recorded score",
         lambda rng: {"reason": rng.choice(WORDS), "score": rng.choice([0.25, 0.5, 3, 4.5, 1, 5, 0])},
         lambda text: read_recorded(text, "json:score@0-5"),
-        _scored,
+        _score_claims,
     ),
     Schema(
         "recorded winner",
@@ -115,7 +115,7 @@ SCHEMAS = [
 ]
 
 
-# ---- malformed on purpose
+# ---- malformed answers
 
 BITS = [
     "5", "4", "10", "0", "-", "−", "+", "<", "≥", "≠", "~", "$", "!", "½", "²", "٥", "５", ".", ",", ", ", "%", "/5", " or 5", "0x", "e", "_", "#", "//", "/*",
@@ -133,7 +133,7 @@ LITERAL_AT = re.compile(r"true|false")
 
 
 def number_dialect(text, rng):
-    """A number as it is written elsewhere. It is not a number here."""
+    """Write a number in a way that JSON does not allow."""
     return _in_place(NUMBER_AT, NUMBERS, text, rng)
 
 
@@ -149,8 +149,8 @@ def _in_place(where, dialects, text, rng):
     return text[: place.start()] + rng.choice(dialects).replace("{}", place[0]) + text[place.end() :]
 
 
-def doubled_key(text, rng):
-    """A member once more with another value, spelled the same, escaped or bare."""
+def duplicate_key(text, rng):
+    """Insert a member a second time with another value; its key is spelled the same, escaped or bare."""
     keys = list(re.finditer(r'"([a-z]\w*)": ', text))
     if not keys:
         return text
@@ -159,7 +159,7 @@ def doubled_key(text, rng):
     return text[: key.start()] + f"{name}: {rng.choice(['5', '1', 'true', chr(34) + 'no' + chr(34)])}, " + text[key.start() :]
 
 
-def inserted(text, rng):
+def insert_piece(text, rng):
     at = rng.randint(0, len(text))
     return text[:at] + rng.choice(BITS) + text[at:]
 
@@ -169,24 +169,24 @@ def cut(text, rng):
     return rng.choice([text[:to], text[:at] + text[to:], text[at:]])
 
 
-def repeated(text, rng):
+def repeat_part(text, rng):
     at, to = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
     return text[:to] + text[at:]
 
 
-def swapped(text, rng):
+def swap_characters(text, rng):
     at = rng.randrange(max(1, len(text) - 1))
     return text[:at] + text[at : at + 2][::-1] + text[at + 2 :]
 
 
-def requoted(text, rng):
+def change_quotes(text, rng):
     pair = rng.choice(["''", "“”", "‘’", '""', "``", "„“", "«»", '"”'])
     at = rng.random() if rng.random() < 0.5 else 0
     return re.sub(r'"([^"\\]*)"', lambda m: f"{pair[0]}{m[1]}{pair[1]}" if rng.random() >= at else m[0], text)
 
 
-def embedded(text, rng):
-    """Within something else, or beside another verdict."""
+def embed(text, rng):
+    """Put the text inside something else, or beside another verdict."""
     form = rng.choice(
         [
             "[{}]",
@@ -216,11 +216,23 @@ def embedded(text, rng):
     return form.replace("{{", "\0").replace("}}", "\1").replace("{}", text).replace("\0", "{").replace("\1", "}")
 
 
-HOSTILE = [number_dialect, literal_dialect, doubled_key, inserted, inserted, inserted, cut, repeated, swapped, requoted, embedded]
+HOSTILE = [
+    number_dialect,
+    literal_dialect,
+    duplicate_key,
+    insert_piece,
+    insert_piece,
+    insert_piece,
+    cut,
+    repeat_part,
+    swap_characters,
+    change_quotes,
+    embed,
+]
 
 
-def malformed(rng):
-    """A schema and an answer in it that was changed one to four times; one in two has a form error first."""
+def malformed_verdict(rng):
+    """Return a schema and an answer to it with one to four changes; half of them have a form error first."""
     schema = rng.choice(SCHEMAS)
     text = json.dumps(schema.make(rng), ensure_ascii=rng.random() < 0.2, indent=rng.choice([None, None, 2]))
     if rng.random() < 0.5:
@@ -230,7 +242,7 @@ def malformed(rng):
     return schema, text[:4000]
 
 
-# ---- wrong in form alone: numbers, words and keys stand as they did
+# ---- wrong in form only: numbers, words and keys are unchanged
 
 TEXT_AT = re.compile(r'(?<=: ")([^"\\]*)(?="[,}\]])')
 
@@ -284,16 +296,16 @@ PAIRS = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "/": "/", "\\": "\\"}
 
 
-class Elsewhere(Exception):
-    """What was read does not stand here."""
+class NotHere(Exception):
+    """The value is not spelled at this place."""
 
 
-def stands_in(text, data):
-    """Whether what was read stands in the answer, as its one object, with every number, word and key as it was read."""
+def occurs_in(text, data):
+    """Return whether the answer spells the parsed value as its one object, with every number, word and key unchanged."""
     for start in (at for at, c in enumerate(text) if c == "{"):
         try:
             end = _after(text, start, data)
-        except Elsewhere:
+        except NotHere:
             continue
         if not re.search("[{}]", THOUGHT.sub("", text[:start]) + THOUGHT.sub("", text[end:])):
             return True
@@ -301,43 +313,43 @@ def stands_in(text, data):
 
 
 def _after(text, at, value):
-    """Where the spelling of a value ends that begins at a place."""
+    """Return where the spelling of `value` that begins at `at` ends."""
     at = _past(text, at, " \t\r\n")
     if isinstance(value, dict):
         at = _past(text, _after_this(text, at, "{"), " \t\r\n,")
-        for key, held in value.items():
+        for key, item in value.items():
             colon = _past(text, _after_text(text, at, key), " \t\r\n")
-            at = _past(text, _after(text, _after_this(text, colon, ":"), held), " \t\r\n,")
+            at = _past(text, _after(text, _after_this(text, colon, ":"), item), " \t\r\n,")
         return _after_this(text, at, "}")
     if isinstance(value, list):
         at = _after_this(text, at, "[")
-        for held in value:
-            at = _past(text, _after(text, at, held), " \t\r\n,")
+        for item in value:
+            at = _past(text, _after(text, at, item), " \t\r\n,")
         return _after_this(text, _past(text, at, " \t\r\n"), "]")
     if isinstance(value, str):
         return _after_text(text, at, value)
     plain = PLAIN.match(text, at)
     if not plain or repr(json.loads(plain[0])) != repr(value):
-        raise Elsewhere
+        raise NotHere
     return plain.end()
 
 
-def _past(text, at, skipped):
-    while text[at : at + 1] and text[at] in skipped:
+def _past(text, at, skip):
+    while text[at : at + 1] and text[at] in skip:
         at += 1
     return at
 
 
 def _after_this(text, at, this):
     if not text.startswith(this, at):
-        raise Elsewhere
+        raise NotHere
     return at + len(this)
 
 
 def _after_text(text, at, value):
     closing = PAIRS.get(text[at : at + 1])
     if closing is None:
-        raise Elsewhere
+        raise NotHere
     at += 1
     for unit in _units(value):
         at = _after_unit(text, at, unit)
@@ -348,55 +360,55 @@ def _after_unit(text, at, unit):
     if text.startswith("\\", at):
         if text.startswith("u", at + 1) and re.fullmatch("[0-9a-fA-F]{4}", text[at + 2 : at + 6]):
             if chr(int(text[at + 2 : at + 6], 16)) != unit:
-                raise Elsewhere
+                raise NotHere
             return at + 6
-        if (held := ESCAPED.get(text[at + 1 : at + 2])) is not None:
-            if held != unit:
-                raise Elsewhere
+        if (item := ESCAPED.get(text[at + 1 : at + 2])) is not None:
+            if item != unit:
+                raise NotHere
             return at + 2
     return _after_this(text, at, unit)
 
 
 def _units(text):
-    """The characters of a text, those beyond 16 bits as two halves."""
+    """Return the characters of a text, with those beyond 16 bits as two surrogates."""
     raw = text.encode("utf-16-be", "surrogatepass")
     return [raw[i : i + 2].decode("utf-16-be", "surrogatepass") for i in range(0, len(raw), 2)]
 
 
 def examine(schema, text):
-    """None for an answer that cannot be read; else whether nothing in what was read was made up."""
+    """Return None for an unreadable answer, else whether everything in the parsed value occurs in the answer."""
     try:
         made = schema.read(text)
     except UnreadableOutput:
         return None
-    if schema.name.startswith("recorded"):  # these begin after the last thought, however it began
+    if schema.name.startswith("recorded"):  # these readers start after the last thinking block, even if it has no opening tag
         text = re.split(f"</{TAG}", text, flags=re.IGNORECASE)[-1]
     data = read_object(text)
-    return stands_in("".join(_units(text)), data) and schema.claims(made, data)
+    return occurs_in("".join(_units(text)), data) and schema.claims(made, data)
 
 
-def plainly(value):
-    """All of a value but its texts: numbers, words, keys, and the texts that are verdicts themselves."""
+def without_texts(value):
+    """Return a value without its texts, except texts that are verdicts: numbers, words and keys remain."""
     if isinstance(value, dict):
-        return {key: held if key in {"answer", "winner", "name"} else plainly(held) for key, held in value.items()}
+        return {key: item if key in {"answer", "winner", "name"} else without_texts(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [plainly(held) for held in value]
+        return [without_texts(item) for item in value]
     return "" if isinstance(value, str) else value
 
 
 def of_form(form, rng):
-    """Whether a verdict that is wrong in form alone can be read; None where it was read as another."""
+    """Return whether a verdict that is wrong in form only can be read, or None if it was read as another verdict."""
     schema = rng.choice(SCHEMAS)
     verdict = schema.make(rng)
     text = FORMS[form](json.dumps(verdict, ensure_ascii=False, indent=rng.choice([None, 2])), rng)
     try:
         schema.read(text)
-        return True if plainly(read_object(text)) == plainly(verdict) else None
+        return True if without_texts(read_object(text)) == without_texts(verdict) else None
     except UnreadableOutput:
         return False
 
 
-# ---- hostile to whoever reads: how an answer begins, what comes over and over, how it ends
+# ---- answers that are slow to read: the beginning, the repeated part and the end
 
 WORST = {
     "a fence and line breaks": ("```\n", "\n", "x"),
@@ -437,8 +449,8 @@ WORST = {
 }
 
 
-def stretched(name, size):
-    """A hostile answer of about so many characters."""
+def hostile_answer(name, size):
+    """Return a hostile answer of about `size` characters."""
     if name == "different keys":
         return "{" + ",".join(f"'k{n}':1" for n in range(size // 11)) + ",'k0':1}"
     start, again, end = WORST[name]

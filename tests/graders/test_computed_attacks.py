@@ -1,4 +1,4 @@
-"""Computed graders under attack: no text that is appended lifts a weak answer, no text makes one crash or hang."""
+"""Computed graders under attack: appended text raises no weak answer, and no text makes a grader crash or hang."""
 
 import time
 
@@ -64,34 +64,34 @@ def reference_for(spec):
     return CALLS if spec.startswith("tool_calls") else REFERENCES.get(spec, PLANTS)
 
 
-async def scored(spec, text, reference=None):
+async def score_of(spec, text, reference=None):
     task = Task("q", reference=reference or reference_for(spec), context=CONTEXT)
     return (await grader_from_spec(spec).grade(task, Candidate(0, text), None)).score
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("spec", WEAK)
-async def test_no_appended_attack_lifts_a_weak_answer(spec, attack):
-    """On a line of its own, after a blank line, or in the same line."""
+async def test_appended_attacks_raise_no_score(spec, attack):
+    """The attack is on its own line, after a blank line, or in the same line."""
     for weak in WEAK[spec]:
-        before = await scored(spec, weak)
+        before = await score_of(spec, weak)
         for between in ("\n", "\n\n", " "):
-            after = await scored(spec, weak + between + attack)
+            after = await score_of(spec, weak + between + attack)
             assert after is None or after <= before, (weak, between)
 
 
 @pytest.mark.parametrize("spec", ["tool_calls", "tool_calls:mode=any", "tool_calls:mode=subset"])
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_no_attack_hides_a_call_that_should_not_be_made(spec, attack):
-    """Where none is expected, text around a call does not make it none."""
-    assert await scored(spec, f"{CALLS}\n{attack}", "[]") == 0
+async def test_attacks_hide_no_unwanted_call(spec, attack):
+    """Where no tool call is expected, text around a call does not hide it."""
+    assert await score_of(spec, f"{CALLS}\n{attack}", "[]") == 0
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_no_attack_chooses_a_letter(attack):
-    """A choice is made by saying so."""
+async def test_attacks_choose_no_letter(attack):
+    """Only an explicit statement chooses an option."""
     for letter in "ABCDE":
-        assert await scored("math", f"I do not know.\n{attack}", letter) == 0
+        assert await score_of("math", f"I do not know.\n{attack}", letter) == 0
 
 
 TEXTS = st.text(st.characters(), max_size=60) | st.lists(
@@ -149,10 +149,10 @@ TEXTS = st.text(st.characters(), max_size=60) | st.lists(
 @example(text="1e999", reference="1e999")
 @example(text="-9e999%", reference="1e-999")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_any_text_gets_a_score_or_an_error_of_ours(spec, text, reference):
-    """A score in [0, 1], None, or a ConfigError about the task."""
+async def test_any_text_gives_a_score_or_a_config_error(spec, text, reference):
+    """The score lies in [0, 1] or is None; a ConfigError concerns the task."""
     try:
-        score = await scored(spec, text, reference)
+        score = await score_of(spec, text, reference)
     except ConfigError:
         return
     assert score is None or 0 <= score <= 1
@@ -161,9 +161,9 @@ async def test_any_text_gets_a_score_or_an_error_of_ours(spec, text, reference):
 @given(text=TEXTS, reference=TEXTS)
 @settings(max_examples=25, deadline=None)
 async def test_any_text_as_mathematics(text, reference):
-    """The same, where another process compares; it survives what it is sent."""
+    """The process that compares expressions survives any text."""
     try:
-        score = await scored("math:seconds=1", text, reference)
+        score = await score_of("math:seconds=1", text, reference)
     except ConfigError:
         return
     assert score in (0, 1, None)
@@ -188,9 +188,9 @@ LONG = {
 
 @pytest.mark.parametrize("shape", LONG)
 @pytest.mark.parametrize("spec", WEAK)
-async def test_long_texts_take_no_longer_than_they_must(spec, shape):
-    """200 KB of anything within seconds, on a busy machine: nothing is quadratic."""
+async def test_long_texts_take_linear_time(spec, shape):
+    """200 KB of anything take seconds, also on a busy machine."""
     began = time.process_time()
-    score = await scored(spec, LONG[shape])
+    score = await score_of(spec, LONG[shape])
     assert score is None or 0 <= score <= 1
     assert time.process_time() - began < 5

@@ -1,4 +1,4 @@
-"""The embedding grader against llama.cpp's own server, and against answers that no server should give."""
+"""The embedding grader with llama.cpp's server, and with invalid answers of a server."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def embedding_server(gguf_file):
-    """The name of an embedding model on a real llama.cpp server."""
+    """Return the name of an embedding model on a real llama.cpp server."""
     command = [sys.executable, "-c", SERVE, str(gguf_file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -33,29 +33,29 @@ def embedding_server(gguf_file):
             process.kill()
 
 
-async def graded(named, text, reference="the answer is clear and short"):
+async def run_grader(named, text, reference="the answer is clear and short"):
     return await Embedding(named).grade(Task("q", reference=reference), Candidate(0, text), None)
 
 
-async def test_a_real_server_says_how_close_two_texts_are(embedding_server):
-    """The same text is 1, another less, and the reason gives the cosine."""
-    same = await graded(embedding_server, "the answer is clear and short")
-    other = await graded(embedding_server, "model text reason")
+async def test_real_server_compares_two_texts(embedding_server):
+    """The same text scores 1, another one less, and the reason gives the cosine."""
+    same = await run_grader(embedding_server, "the answer is clear and short")
+    other = await run_grader(embedding_server, "model text reason")
     assert same.score == pytest.approx(1, abs=1e-6)
     assert 0 <= other.score < 1
     assert "cosine" in other.reason
     assert other.actions
-    assert (await graded(embedding_server, " ")).score == 0
+    assert (await run_grader(embedding_server, " ")).score == 0
 
 
 @pytest.fixture
 async def replies():
-    """A server that answers with what it is told, and remembers what it was asked."""
-    told, asked = {}, []
+    """Start a server that gives the answers of a script and records its requests."""
+    message, asked = {}, []
 
     async def answer(request):
         asked.append((request.path, dict(request.headers), await request.json()))
-        return web.json_response(told["body"], status=told.get("status", 200))
+        return web.json_response(message["body"], status=message.get("status", 200))
 
     app = web.Application()
     app.router.add_post("/v1/embeddings", answer)
@@ -63,7 +63,7 @@ async def replies():
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    yield told, asked, f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    yield message, asked, f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     await runner.cleanup()
 
 
@@ -71,35 +71,35 @@ def rows(*vectors):
     return {"data": [{"index": i, "embedding": v} for i, v in enumerate(vectors)]}
 
 
-async def test_one_call_for_both_texts_whatever_their_order(replies):
-    """Rows are taken by their index; the model is named."""
-    told, asked, url = replies
-    told["body"] = {"data": list(reversed(rows([3.0, 4.0], [4.0, 3.0])["data"]))}
-    feedback = await graded(f"{url}#m", "x", "y")
+async def test_one_call_embeds_both_texts(replies):
+    """Rows are matched by their index, and the request names the model."""
+    message, asked, url = replies
+    message["body"] = {"data": list(reversed(rows([3.0, 4.0], [4.0, 3.0])["data"]))}
+    feedback = await run_grader(f"{url}#m", "x", "y")
     assert feedback.score == pytest.approx(0.96)
     assert [(path, body["model"], body["input"]) for path, _, body in asked] == [("/v1/embeddings", "m", ["x", "y"])]
 
 
-async def test_a_negative_cosine_is_nought_and_the_reason_says_so(replies):
-    """The mapping is told, not hidden."""
-    told, _, url = replies
-    told["body"] = rows([1.0, 0.0], [-1.0, 0.0])
-    feedback = await graded(f"{url}#m", "x", "y")
+async def test_negative_cosine_scores_zero(replies):
+    """The reason gives the negative value."""
+    message, _, url = replies
+    message["body"] = rows([1.0, 0.0], [-1.0, 0.0])
+    feedback = await run_grader(f"{url}#m", "x", "y")
     assert feedback.score == 0
     assert "-1.000" in feedback.reason
     assert "negative" in feedback.reason
 
 
-async def test_a_key_goes_to_its_own_host_only(replies, monkeypatch):
-    """OPENAI_API_KEY to where OPENAI_BASE_URL points, the key in a URL to that URL, and neither is shown."""
-    told, asked, url = replies
-    told["body"] = rows([1.0], [1.0])
+async def test_key_is_sent_to_its_own_host_only(replies, monkeypatch):
+    """OPENAI_API_KEY goes to OPENAI_BASE_URL, a key in a URL to that URL, and neither is shown."""
+    message, asked, url = replies
+    message["body"] = rows([1.0], [1.0])
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-1")
-    await graded(f"{url}#m", "x")
+    await run_grader(f"{url}#m", "x")
     secret = url.replace("http://", "http://:sk-canary-2@")
-    await graded(f"{secret}#m", "x")
+    await run_grader(f"{secret}#m", "x")
     monkeypatch.setenv("OPENAI_BASE_URL", url)
-    await graded("openai:m", "x")
+    await run_grader("openai:m", "x")
     assert [headers.get("Authorization") for _, headers, _ in asked] == [None, "Bearer sk-canary-2", "Bearer sk-canary-1"]
     assert "canary" not in repr(Embedding(f"{secret}#m"))
 
@@ -112,33 +112,33 @@ async def test_a_key_goes_to_its_own_host_only(replies, monkeypatch):
         {"data": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}]},
     ],
 )  # fmt: skip
-async def test_what_is_no_list_of_vectors_is_an_error(replies, body):
-    """Never a score."""
-    told, _, url = replies
-    told["body"] = body
+async def test_invalid_vectors_are_an_error(replies, body):
+    """An answer that is no list of vectors never becomes a score."""
+    message, _, url = replies
+    message["body"] = body
     with pytest.raises(BadResponseError):
-        await graded(f"{url}#m", "x", "y")
+        await run_grader(f"{url}#m", "x", "y")
 
 
 async def test_errors_name_the_model_and_the_host(replies):
-    """As a chat model's do."""
-    told, _, url = replies
-    told |= {"status": 404, "body": {"error": {"message": "no such model"}}}
+    """Errors are worded like those of a chat model."""
+    message, _, url = replies
+    message |= {"status": 404, "body": {"error": {"message": "no such model"}}}
     with pytest.raises(ModelUnavailableError, match="m at 127.0.0.1.*no such model"):
-        await graded(f"{url}#m", "x", "y")
+        await run_grader(f"{url}#m", "x", "y")
     with pytest.raises(ModelError):
-        await graded("http://127.0.0.1:1/v1#m", "x", "y")
+        await run_grader("http://127.0.0.1:1/v1#m", "x", "y")
 
 
-async def test_it_needs_a_reference(replies):
-    """Before anything is asked."""
+async def test_missing_reference_is_an_error(replies):
+    """The error comes before any request."""
     _, asked, url = replies
     with pytest.raises(ConfigError, match="reference"):
-        await graded(f"{url}#m", "x", None)
+        await run_grader(f"{url}#m", "x", None)
     assert asked == []
 
 
 @pytest.mark.parametrize(("a", "b", "value"), [([1, 0], [0, 1], 0), ([1e-200], [1e-200], 1), ([2, 2], [-1, -1], -1)])
-def test_the_cosine(a, b, value):
-    """Of any size."""
+def test_cosine(a, b, value):
+    """The cosine is right for vectors of any size."""
     assert cosine_similarity(a, b) == pytest.approx(value)

@@ -9,7 +9,6 @@ import pytest
 from redraft import Candidate, Task
 from redraft.errors import ConfigError
 from redraft.graders import entries, find_entry
-from redraft.graders.computed.no_answer import no_answer_reason
 from redraft.graders.registry import grader_from_spec
 
 CONTEXT = "[1] Green plants turn light into chemical energy.\n[Smith 2020] The treaty was signed in June 1919."
@@ -18,15 +17,15 @@ SEARCH = '{"name": "search", "arguments": {"q": "x"}}'
 OPEN = '{"name": "open", "arguments": {"id": 1}}'
 
 
-async def graded(spec, text, reference=None, **fields):
-    """What a named grader says of a text; a score below 1 must come with something to do."""
+async def run_grader(spec, text, reference=None, **fields):
+    """Return what a named grader says of a text; a score below 1 must come with an action."""
     feedback = await grader_from_spec(spec).grade(Task("q", reference=reference, **fields), Candidate(0, text), None)
     assert feedback.score is None or feedback.score == 1 or all(feedback.actions) and feedback.actions
     return feedback
 
 
-async def scored(spec, text, reference=None, **fields):
-    return (await graded(spec, text, reference, **fields)).score
+async def score_of(spec, text, reference=None, **fields):
+    return (await run_grader(spec, text, reference, **fields)).score
 
 
 @pytest.mark.parametrize(
@@ -65,8 +64,8 @@ async def scored(spec, text, reference=None, **fields):
     ],
 )
 async def test_texts_and_numbers_against_the_reference(spec, text, reference, score):
-    """Equal up to what the options forgive; numbers as people write them."""
-    assert await scored(spec, text, reference) == pytest.approx(score)
+    """Texts and numbers are equal up to what the options ignore, in any usual notation."""
+    assert await score_of(spec, text, reference) == pytest.approx(score)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +76,8 @@ async def test_texts_and_numbers_against_the_reference(spec, text, reference, sc
         r"\boxed{12, 4, 100}", "１２、４、１００", "١٢, ٤, ١٠٠", "1.2e1, 4, 10^2",
     ],
 )  # fmt: skip
-async def test_a_list_is_compared_number_by_number(reference):
-    """All of them, in their order, however the list is written; the last alone is not enough."""
+async def test_list_is_compared_number_by_number(reference):
+    """All numbers must match in order, however the list is written."""
     for right in (
         "12, 4, 100",
         "12, 4 and 100",
@@ -86,7 +85,7 @@ async def test_a_list_is_compared_number_by_number(reference):
         "In 3 steps I found:\n12\n4\n100",
         r"So \boxed{12, 4, 100}.",
     ):
-        assert await scored("numeric", right, reference) == 1, right
+        assert await score_of("numeric", right, reference) == 1, right
     for wrong in (
         "12, 5, 100",
         "100",
@@ -97,7 +96,7 @@ async def test_a_list_is_compared_number_by_number(reference):
         "none",
         r"12, 4, 100, no: \boxed{12, 5, 100}",
     ):
-        assert await scored("numeric", wrong, reference) == 0, wrong
+        assert await score_of("numeric", wrong, reference) == 0, wrong
 
 
 @pytest.mark.parametrize(
@@ -127,16 +126,16 @@ async def test_a_list_is_compared_number_by_number(reference):
         ("She has 3 apples and eats 2, so 1 remains", "1", "3, 2"),
     ],
 )
-async def test_numbers_as_references_write_them(reference, right, wrong):
-    """Lists and ranges are compared as such; of prose the last number counts; a fraction, a date, grouped thousands are not torn."""
-    assert await scored("numeric", right, reference) == 1
-    assert await scored("numeric", wrong, reference) == 0
+async def test_numbers_in_references(reference, right, wrong):
+    """Lists and ranges are compared as such; in prose the last number counts; fractions, dates and grouped thousands stay whole."""
+    assert await score_of("numeric", right, reference) == 1
+    assert await score_of("numeric", wrong, reference) == 0
 
 
 @pytest.mark.parametrize(("pick", "score"), [("last", 0), ("first", 1), ("only", 0)])
 async def test_which_list_of_an_answer_counts(pick, score):
-    """One as long as the reference; with `only` there may be nothing else."""
-    assert await scored(f"numeric:pick={pick}", "It is 1, 2. It was never 3, 4.", "1, 2") == score
+    """The list with the length of the reference counts; `only` allows nothing else."""
+    assert await score_of(f"numeric:pick={pick}", "It is 1, 2. It was never 3, 4.", "1, 2") == score
 
 
 @pytest.mark.parametrize(
@@ -184,17 +183,17 @@ async def test_which_list_of_an_answer_counts(pick, score):
     ],
 )
 async def test_final_answers_as_mathematics(text, reference, score):
-    """Equal in value whatever the notation; several answers are none of them."""
-    assert await scored("math", text, reference) == score
+    """Equal values match in any notation; several final answers match nothing."""
+    assert await score_of("math", text, reference) == score
 
 
-async def test_mathematics_that_takes_too_long_is_stopped_and_unknown():
-    """Neither a tower of powers nor a huge factorial holds up more than its own grading, and the next answer is graded."""
+async def test_slow_mathematics_is_stopped():
+    """A tower of powers or a huge factorial scores None, and the next answer is graded."""
     for bomb in ("9^{9^{9^{9}}}", "99999999!"):
-        feedback = await graded("math:seconds=0.5", bomb, "1")
+        feedback = await run_grader("math:seconds=0.5", bomb, "1")
         assert feedback.score is None
         assert "0.5 s" in feedback.reason
-    assert await scored("math", r"\frac{2}{4}", "1/2") == 1
+    assert await score_of("math", r"\frac{2}{4}", "1/2") == 1
 
 
 @pytest.mark.parametrize(
@@ -206,16 +205,16 @@ async def test_mathematics_that_takes_too_long_is_stopped_and_unknown():
         r"\boxed{{exec(open('{}', 'w'))}}",
     ],
 )
-async def test_an_answer_is_never_run_as_code(text, tmp_path):
-    """What sympy would evaluate as Python is just not equal to a number that stands in no path."""
+async def test_answer_is_never_run_as_code(text, tmp_path):
+    """Text that sympy would evaluate as Python is only unequal to a number."""
     mark = tmp_path / "mark"
-    assert await scored("math", text.replace("{}", str(mark)).replace("{{", "{").replace("}}", "}"), "987654321") in (0, None)
+    assert await score_of("math", text.replace("{}", str(mark)).replace("{{", "{").replace("}}", "}"), "987654321") in (0, None)
     assert not mark.exists()
 
 
 @pytest.mark.parametrize("text", ["5", "x", "yotta", "__import__('sys').exit()", "E*x", "print(1)", "0x10"])
-def test_strings_that_reach_sympy_are_numbers_and_names_or_refused(text):
-    """sympy reads any string by evaluating it; ours makes a number or a symbol of it, or raises."""
+def test_only_numbers_and_names_reach_sympy(text):
+    """sympy evaluates any string; the grader passes numbers and symbols or raises."""
     from redraft.graders.computed.math_worker import _parse_plain
 
     if text.isalnum() and not text.startswith("0"):
@@ -258,14 +257,15 @@ def test_strings_that_reach_sympy_are_numbers_and_names_or_refused(text):
     ],
 )
 async def test_json_and_tool_calls(spec, text, reference, score):
-    """The share of fields or calls that are right, none for what cannot be read."""
-    assert await scored(spec, text, reference) == pytest.approx(score)
+    """The score is the share of correct fields or calls, and zero for unreadable text."""
+    assert await score_of(spec, text, reference) == pytest.approx(score)
 
 
-async def test_expected_calls_may_stand_in_the_metadata():
-    """As a value, before the reference."""
+async def test_expected_calls_from_the_metadata():
+    """Calls in the metadata take precedence over the reference."""
     assert (
-        await scored("tool_calls", f"[{SEARCH}]", "[]", metadata={"tool_calls": [{"name": "search", "arguments": {"q": "x"}}]}) == 1
+        await score_of("tool_calls", f"[{SEARCH}]", "[]", metadata={"tool_calls": [{"name": "search", "arguments": {"q": "x"}}]})
+        == 1
     )
 
 
@@ -296,29 +296,29 @@ PUBLISHED = [  # rouge-score 0.1.2 (fmeasure, no stemming), sacrebleu 2.6.0 (sen
 
 
 @pytest.mark.parametrize(("text", "reference", "values"), PUBLISHED)
-async def test_overlaps_are_the_published_ones(text, reference, values):
-    """The figures of the reference implementations: of paraphrases, of shuffled words, and of padded answers, too."""
-    found = [await scored(spec, text, reference) for spec in OVERLAPS]
-    assert found == pytest.approx(values, abs=1e-5)
+async def test_overlaps_equal_the_reference_implementations(text, reference, values):
+    """Paraphrases, shuffled words and padded answers have the published scores."""
+    scores = [await score_of(spec, text, reference) for spec in OVERLAPS]
+    assert scores == pytest.approx(values, abs=1e-5)
 
 
 @pytest.mark.parametrize("spec", ["rouge", "bleu", "chrf"])
-async def test_on_the_topic_an_overlap_is_the_published_one(spec):
-    """Where every sentence is about what the reference says; words that are not earn nothing."""
+async def test_overlap_ignores_unrelated_words(spec):
+    """If every sentence is on the topic the score is the published one, and unrelated words earn nothing."""
     text = "Photosynthesis is how plants turn water, sunlight and carbon dioxide into oxygen and sugar."
     guarded = f"{spec}_on_topic"
-    assert await scored(guarded, text, PLANTS) == pytest.approx(await scored(spec, text, PLANTS))
+    assert await score_of(guarded, text, PLANTS) == pytest.approx(await score_of(spec, text, PLANTS))
     off_topic = "The weather was nice and the door of the house was green."
-    assert await scored(spec, f"No. {off_topic}", PLANTS) > await scored(spec, "No.", PLANTS)
-    assert await scored(guarded, f"No. {off_topic}", PLANTS) <= await scored(guarded, "No.", PLANTS)
+    assert await score_of(spec, f"No. {off_topic}", PLANTS) > await score_of(spec, "No.", PLANTS)
+    assert await score_of(guarded, f"No. {off_topic}", PLANTS) <= await score_of(guarded, "No.", PLANTS)
 
 
 @pytest.mark.parametrize("spec", ["fuzzy_on_topic", "bleu_on_topic", "chrf_on_topic", "rouge_on_topic", "bleu", "rouge"])
 async def test_overlaps_in_any_script(spec):
-    """The same text is 1, another one next to nothing."""
+    """In any script the same text scores 1 and another one almost 0."""
     for text in (PLANTS, "植物把光能转化为化学能。", "Растения превращают свет в энергию."):
-        assert await scored(spec, text, text) == pytest.approx(1)
-        assert await scored(spec, "Nothing of that kind was ever said here.", text) < 0.05
+        assert await score_of(spec, text, text) == pytest.approx(1)
+        assert await score_of(spec, "Nothing of that kind was ever said here.", text) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -344,8 +344,8 @@ async def test_overlaps_in_any_script(spec):
     ],
 )
 async def test_citations_against_the_context(spec, text, score):
-    """The share of quotes and labelled passages that say so; nothing cited is 0."""
-    assert await scored(spec, text, context=CONTEXT) == pytest.approx(score)
+    """The score is the share of quotes and labelled passages that the context supports, and 0 without a citation."""
+    assert await score_of(spec, text, context=CONTEXT) == pytest.approx(score)
 
 
 @pytest.mark.parametrize(
@@ -368,14 +368,14 @@ async def test_citations_against_the_context(spec, text, score):
     ],
 )
 async def test_loops_and_hard_words(spec, text, low, high):
-    """A loop and a text too hard or too simple cost; what is fine costs nothing."""
-    assert low <= await scored(spec, text) <= high
+    """Repetition and unsuitable reading level lower the score, and ordinary text keeps 1."""
+    assert low <= await score_of(spec, text) <= high
 
 
-async def test_what_cannot_be_measured_is_unknown():
-    """No reading grade for other scripts."""
-    assert await scored("readability", "Растения превращают свет в энергию.") is None
-    assert await scored("readability", "") is None
+async def test_unmeasurable_text_has_no_score():
+    """Scripts without a reading-grade formula score None."""
+    assert await score_of("readability", "Растения превращают свет в энергию.") is None
+    assert await score_of("readability", "") is None
 
 
 @pytest.mark.parametrize(
@@ -396,13 +396,13 @@ async def test_what_cannot_be_measured_is_unknown():
     ],
 )
 async def test_personal_data_is_found_and_masked(kind, text):
-    """By form and checksum; the reason names the kind and shows no more than its beginning."""
-    feedback = await graded("pii", text)
+    """Personal data is recognised by form and checksum; the reason names its kind and shows only the beginning."""
+    feedback = await run_grader("pii", text)
     assert feedback.score == 0
     assert feedback.done is False
     assert f"{kind} " in feedback.reason
-    told = feedback.reason + " ".join(feedback.actions)
-    assert not any(len(word) > 6 and word in told for word in text.split())
+    shown_text = feedback.reason + " ".join(feedback.actions)
+    assert not any(len(word) > 6 and word in shown_text for word in text.split())
 
 
 @pytest.mark.parametrize(
@@ -412,9 +412,9 @@ async def test_personal_data_is_found_and_masked(kind, text):
         "ISBN 978-3-16-148410-0", "std::vector<int> a; version 1.2.3", "pages 123-145, room 000-12-3456", "127.0.0.1", "me@home",
     ],
 )  # fmt: skip
-async def test_what_only_looks_like_personal_data_is_let_be(text):
-    """Dates, versions, wrong checksums."""
-    assert await scored("pii", text) == 1
+async def test_similar_text_is_no_personal_data(text):
+    """Dates, versions and wrong checksums are ignored."""
+    assert await score_of("pii", text) == 1
 
 
 BODY = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -436,20 +436,20 @@ BODY = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     ],
 )
 async def test_secrets_are_found_and_masked(kind, text):
-    """Each by its kind, and never shown."""
-    feedback = await graded("secrets", f"Here: {text} end")
+    """The reason names the kind of each secret and never shows it."""
+    feedback = await run_grader("secrets", f"Here: {text} end")
     assert feedback.score == 0
     assert f"{kind} " in feedback.reason
     assert BODY not in feedback.reason + feedback.actions[0]
-    assert await scored(f"secrets:kinds={'jwt' if kind != 'jwt' else 'url'}", text) == 1
+    assert await score_of(f"secrets:kinds={'jwt' if kind != 'jwt' else 'url'}", text) == 1
 
 
 @pytest.mark.parametrize(
     "text", ["", "password: your_password_here", "The key: patience and trust.", "token = os.environ['TOKEN']", "secret: xxxxxxxxxxxx1", "sk-learn"]
 )  # fmt: skip
 async def test_placeholders_are_no_secrets(text):
-    """What is no value is let be."""
-    assert await scored("secrets", text) == 1
+    """Placeholders in place of a secret are ignored."""
+    assert await score_of("secrets", text) == 1
 
 
 @pytest.mark.parametrize(
@@ -462,9 +462,8 @@ async def test_placeholders_are_no_secrets(text):
     ],
 )  # fmt: skip
 async def test_texts_that_are_no_answer(text):
-    """Nothing, punctuation, openers in several languages."""
-    assert no_answer_reason(text)
-    assert await scored("answered", text) == 0
+    """Empty text, punctuation and bare openers in several languages are no answer."""
+    assert await score_of("answered", text) == 0
 
 
 @pytest.mark.parametrize(
@@ -475,18 +474,17 @@ async def test_texts_that_are_no_answer(text):
     ],
 )  # fmt: skip
 async def test_short_answers_are_answers(text):
-    """However short."""
-    assert no_answer_reason(text) is None
-    assert await scored("answered", text) == 1
+    """An answer counts however short it is."""
+    assert await score_of("answered", text) == 1
 
 
 @pytest.mark.parametrize(
     "spec", ["exact", "fuzzy", "numeric", "math", "json_fields", "bleu", "chrf", "rouge", "tool_calls", "citations"]
 )
-async def test_a_field_the_task_lacks_is_said(spec):
-    """Instead of a score."""
+async def test_missing_task_field_is_an_error(spec):
+    """The error names the field, and there is no score."""
     with pytest.raises(ConfigError, match=f"{spec}.*(reference|context)"):
-        await scored(spec, "x")
+        await score_of(spec, "x")
 
 
 @pytest.mark.parametrize(
@@ -499,7 +497,7 @@ async def test_a_field_the_task_lacks_is_said(spec):
         ("numeric:relative=nan", "a number"),
         ("numeric:absolute=-1", ">= 0"),
         ("rouge:kind=rouge9", "rougeL"),
-        ("repetition:n=0", ">= 1|\\[1, 50\\]"),
+        ("repetition:n=0", "from 1 to 50"),
         ("repetition:n=2.5", "whole number"),
         ("pii:kinds=email|face", "phone"),
         ("readability:min_grade=9,max_grade=3", "max_grade must be"),
@@ -510,8 +508,8 @@ async def test_a_field_the_task_lacks_is_said(spec):
         ("embedding:anthropic:x", "OpenAI-compatible"),
     ],
 )
-def test_bad_options_say_what_is_allowed(spec, named_in_it):
-    """When the grader is made, before anything is graded."""
+def test_invalid_options_are_rejected(spec, named_in_it):
+    """The error comes when the grader is made and says what is allowed."""
     with pytest.raises(ConfigError, match=named_in_it):
         grader_from_spec(spec)
 
@@ -519,27 +517,27 @@ def test_bad_options_say_what_is_allowed(spec, named_in_it):
 @pytest.mark.parametrize(
     ("spec", "reference"), [("numeric", "none"), ("json_fields", "{"), ("tool_calls", "{"), ("json_fields:fields=z", "{}")]
 )
-async def test_a_reference_that_cannot_be_used_is_said(spec, reference):
-    """It is the task that is wrong, not the answer."""
+async def test_unusable_reference_is_an_error(spec, reference):
+    """The error blames the task and not the answer."""
     with pytest.raises(ConfigError):
-        await scored(spec, "[1]", reference)
+        await score_of(spec, "[1]", reference)
 
 
-COMPUTED = [entry for entry in entries() if entry.mode == "code" and entry.make.__module__.startswith("redraft.graders.computed")]
+COMPUTED = [entry for entry in entries() if entry.mode == "code"]
 
 
 @pytest.mark.parametrize("entry", COMPUTED, ids=lambda e: e.name)
-def test_every_entry_makes_what_it_shows(entry, monkeypatch):
-    """Its example is read, the grader has its name with the options that were given, and costs no model call."""
+def test_every_example_makes_a_grader(entry, monkeypatch):
+    """Each example gives a grader with its name and options that costs no model call."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
-    made = grader_from_spec(entry.example)
-    assert made.name == (entry.name if entry.name == "embedding" else entry.example)
-    assert made.model_free
+    grader = grader_from_spec(entry.example)
+    assert grader.name == (entry.name if entry.name == "embedding" else entry.example)
+    assert grader.model_free
     assert not find_entry(entry.name).calls_model
 
 
 def test_graders_with_different_options_have_different_names():
-    """As they were written, so that a panel of two tells them apart."""
+    """The names keep the options as written, so that a panel can hold both."""
     assert [grader_from_spec(spec).name for spec in ("numeric", "numeric:", "numeric:pick=only")] == [
         "numeric",
         "numeric",
@@ -548,29 +546,29 @@ def test_graders_with_different_options_have_different_names():
     assert repr(grader_from_spec("rouge:kind=rouge1")) != repr(grader_from_spec("rouge"))
 
 
-async def test_a_number_of_any_size_is_told():
-    """In six digits, also where no floating point number could hold it."""
-    assert "number is 1.50000e+999," in (await graded("numeric", "1.5e999", "5")).reason
-    assert "number is 0.333333," in (await graded("numeric", "0.33333333", "5")).reason
-    assert "number is -1200," in (await graded("numeric", "-1200", "5")).reason
+async def test_number_of_any_size_is_shown():
+    """The reason shows six digits, also of a number that no float can hold."""
+    assert "number is 1.50000e+999," in (await run_grader("numeric", "1.5e999", "5")).reason
+    assert "number is 0.333333," in (await run_grader("numeric", "0.33333333", "5")).reason
+    assert "number is -1200," in (await run_grader("numeric", "-1200", "5")).reason
 
 
 @pytest.mark.parametrize(("spec", "package", "extra"), [("bleu", "sacrebleu", "overlap"), ("math", "math_verify", "math")])
-async def test_a_missing_extra_is_named(spec, package, extra, monkeypatch):
-    """With the command that installs it."""
+async def test_missing_extra_is_named(spec, package, extra, monkeypatch):
+    """The error gives the command that installs it."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=rf"redraft\[{extra}\]"):
-        await scored(spec, "x + 1", "1 + x")
+        await score_of(spec, "x + 1", "1 + x")
 
 
-async def test_mathematics_works_from_many_threads_at_once():
+async def test_mathematics_from_many_threads():
     """Each answer gets its own verdict."""
-    found = await asyncio.gather(*(scored("math", f"x + {i}", f"{i % 3} + x") for i in range(12)))
-    assert found == [float(i < 3) for i in range(12)]
+    scores = await asyncio.gather(*(score_of("math", f"x + {i}", f"{i % 3} + x") for i in range(12)))
+    assert scores == [float(i < 3) for i in range(12)]
 
 
-def test_listing_loads_nothing_heavy():
-    """The registry is read without the libraries that grading needs."""
+def test_listing_imports_no_heavy_library():
+    """The registry can be listed without importing the libraries that grading needs."""
     script = (
         "import sys; from redraft.graders import entries; list(entries());"
         "print(sorted({'sympy', 'sacrebleu', 'rapidfuzz', 'math_verify', 'aiohttp', 'numpy'} & set(sys.modules)))"
@@ -583,8 +581,8 @@ def test_listing_loads_nothing_heavy():
     ("spec", "wrong"),
     [("exact", "Rome"), ("fuzzy", "Rome"), ("math", "7"), ("rouge", "Rome"), ("json_fields", "[7]"), ("numeric", "7")],
 )
-async def test_the_reference_is_not_given_away(spec, wrong):
-    """Neither reason nor action quotes what a refiner would only have to copy."""
+async def test_reference_is_not_revealed(spec, wrong):
+    """Neither reason nor action quotes the reference."""
     reference = "[987654]" if spec == "json_fields" else "987654"
-    feedback = await graded(spec, wrong, reference)
+    feedback = await run_grader(spec, wrong, reference)
     assert "987654" not in feedback.reason + " ".join(feedback.actions)

@@ -1,4 +1,4 @@
-"""Fingerprints name what was measured: they outlive every move and rename of code, and change only on purpose."""
+"""Fingerprints identify what was measured: they survive moves and renames of code and change only on purpose."""
 
 import ast
 import importlib
@@ -75,13 +75,13 @@ def fingerprint(value):
 
 
 def registry_graders():
-    """Every grader with a name but requirements, which have a list of their own."""
+    """Return every named grader except requirements, which have a list of their own."""
     return {entry.name: entry.example for entry in entries() if entry.mode != "requirement" and entry.origin == "redraft"}
 
 
 @pytest.fixture
-def found(monkeypatch):
-    """All fingerprints, as they are now."""
+def current_fingerprints(monkeypatch):
+    """Return all fingerprints as they are now."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")  # the embedding grader looks for a key when it is made
     return all_fingerprints()
 
@@ -96,22 +96,22 @@ def all_fingerprints():
     }
 
 
-def test_fingerprints_are_those_of_the_golden_file(found):
-    """Of all graders with a name, all kinds of requirements, the plans and the editor."""
-    pinned = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    changed = [
+def test_fingerprints_equal_the_golden_file(current_fingerprints):
+    """The file covers all named graders, all kinds of requirements, the plans and the editor."""
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    differences = [
         f"{kind}: {name}"
-        for kind in found | pinned
-        for name in sorted(found[kind].keys() | pinned[kind].keys())
-        if found[kind].get(name) != pinned[kind].get(name)
+        for kind in current_fingerprints | golden
+        for name in sorted(current_fingerprints[kind].keys() | golden[kind].keys())
+        if current_fingerprints[kind].get(name) != golden[kind].get(name)
     ]
-    assert not changed, f"{ADVICE}\nchanged: {', '.join(changed)}"
+    assert not differences, f"{ADVICE}\nchanged: {', '.join(changed)}"
 
 
-def test_different_things_have_different_fingerprints(found):
-    """But for those of one rubric under two names."""
-    graders = {name: mark for name, mark in found["graders"].items() if not name.startswith("base_")}
-    for marks in (graders, *(found[kind] for kind in ("requirements", "plans", "editors"))):
+def test_different_things_have_different_fingerprints(current_fingerprints):
+    """Only one rubric under two names shares a fingerprint."""
+    graders = {name: mark for name, mark in current_fingerprints["graders"].items() if not name.startswith("base_")}
+    for marks in (graders, *(current_fingerprints[kind] for kind in ("requirements", "plans", "editors"))):
         assert len(set(marks.values())) == len(marks)
 
 
@@ -136,7 +136,7 @@ SOURCE = """
 
 
 def own_module(module, name, rule, body):
-    """A class and a function as Redraft would define them in this module."""
+    """Return a class and a function as Redraft would define them in this module."""
     namespace = {"__name__": module}
     exec(textwrap.dedent(SOURCE.format(name=name, rule=rule, body=body)), namespace)  # noqa: S102
     return namespace[name], namespace[rule]
@@ -152,8 +152,8 @@ def own_module(module, name, rule, body):
     ],
     ids=["moved", "renamed", "moved and renamed", "edited"],
 )
-def test_a_fingerprint_survives_moves_renames_and_edits(module, name, rule, body):
-    """Of a class, and of a function that a plan holds. A setting counts."""
+def test_fingerprint_survives_moves_renames_and_edits(module, name, rule, body):
+    """A class, and a function inside a plan, keep their fingerprint; a changed setting changes it."""
     before, rule_before = own_module("redraft.graders.example", "Example", "rule", "None")
     after, rule_after = own_module(module, name, rule, body)
     assert fingerprint(before()) == fingerprint(after())
@@ -161,22 +161,22 @@ def test_a_fingerprint_survives_moves_renames_and_edits(module, name, rule, body
     assert fingerprint(SelfRefine(StopRule((rule_before,)))) == fingerprint(SelfRefine(StopRule((rule_after,))))
 
 
-def test_a_name_is_not_inherited():
+def test_stable_name_is_not_inherited():
     """A subclass is another grader."""
 
     @fingerprint_name("parent")
     class Parent:
-        """Has a name."""
+        """A grader with a stable name."""
 
     class Child(Parent):
-        """Has none."""
+        """A subclass without a stable name."""
 
     assert stable_name(Parent) == "parent"
     assert stable_name(Child).endswith("Child")
 
 
 def own_classes():
-    """All classes that Redraft defines."""
+    """Return all classes that Redraft defines."""
     for info in pkgutil.walk_packages(redraft.__path__, "redraft."):
         if info.name.endswith(("__main__", "worker")):
             continue
@@ -184,8 +184,8 @@ def own_classes():
         yield from (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == info.name)
 
 
-def test_whatever_grades_has_a_stable_name():
-    """Every grader, comparer and plan of Redraft."""
+def test_every_grader_has_a_stable_name():
+    """Every grader, comparer and plan of Redraft has a stable name."""
     graders = {c for c in own_classes() if callable(getattr(c, "grade", None)) or callable(getattr(c, "compare", None))}
     public = {c for c in graders if not getattr(c, "_is_protocol", False) and not c.__name__.startswith("_")}
     assert {c.__qualname__ for c in public if "__fingerprint_name__" not in vars(c)} == set()
@@ -193,8 +193,8 @@ def test_whatever_grades_has_a_stable_name():
     assert all(map(is_own, public))
 
 
-def test_no_two_things_share_a_stable_name():
-    """Names are given once in the whole source."""
+def test_stable_names_are_unique():
+    """No stable name occurs twice in the source."""
     names = [
         call.args[0].value
         for path in Path(redraft.__file__).parent.rglob("*.py")

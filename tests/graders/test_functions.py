@@ -1,4 +1,4 @@
-"""Functions as graders: what they do decides what they count as, and what they raise says where."""
+"""Functions as graders: whether they call a model decides their noise, and an error names the user's line."""
 
 import json
 from functools import partial
@@ -17,11 +17,11 @@ def worth(text):
     return 0.3 + len(text) / 100
 
 
-def unused(text, llm):
+def ignore_model(text, llm):
     return worth(text)
 
 
-def touched(text, provider):
+def read_provider(text, provider):
     return worth(text) if str(provider) else 0.0
 
 
@@ -30,7 +30,7 @@ async def not_awaited(text, client):
 
 
 async def seldom(text, judge):
-    """Asks only about long texts, of which there are none."""
+    """Calls the model for long texts only, of which there are none."""
     return float(await judge(text)) if len(text) > 1000 else worth(text)
 
 
@@ -43,40 +43,42 @@ async def asking_later(text, llm):
     return await asking(text, llm) if len(text) > 20 else worth(text)
 
 
-async def refined(grader):
+async def run(grader):
     model = ScriptedModel([*DRAFTS])
     judge = ScriptedModel(["0.5"] * 20)
     return await refine("q", model, grader, judge=judge, target_score=0.9)
 
 
-def told(result):
+def observable_result(result):
     score = result.score if result.score is None else round(result.score, 9)
     return result.value, score, result.stop, result.score_interval, result.metadata["score_history"], result.usage.calls
 
 
-@pytest.mark.parametrize("function", [unused, touched, not_awaited, seldom, lambda text, ask: worth(text), partial(unused)])
-async def test_a_function_that_calls_no_model_computes(function):
-    """Whatever its argument is called, and whether it is async: scores are taken as they are, by the plain rules."""
-    assert told(await refined(function)) == told(await refined(worth))
+@pytest.mark.parametrize(
+    "function", [ignore_model, read_provider, not_awaited, seldom, lambda text, ask: worth(text), partial(ignore_model)]
+)
+async def test_function_without_model_calls_is_exact(function):
+    """Its scores are exact, whatever its argument is called and whether or not it is async."""
+    assert observable_result(await run(function)) == observable_result(await run(worth))
 
 
-@pytest.mark.parametrize("combined", [Minimum, lambda parts: Jury(parts * 3)])
-async def test_so_does_what_is_made_of_such_functions(combined):
-    """None of the parts called a model."""
-    assert told(await refined(combined([unused]))) == told(await refined(combined([worth])))
+@pytest.mark.parametrize("composite", [Minimum, lambda parts: Jury(parts * 3)])
+async def test_combination_of_exact_functions_is_exact(composite):
+    """No part called a model."""
+    assert observable_result(await run(composite([ignore_model]))) == observable_result(await run(composite([worth])))
 
 
 @pytest.mark.parametrize("function", [asking, asking_later, lambda text, model: asking(text, model)])
-async def test_a_function_that_calls_the_model_is_noisy(function):
-    """From its first call on: its word is weighed, not taken."""
-    result = await refined(function)
+async def test_function_that_calls_the_model_is_noisy(function):
+    """Its scores are treated as noisy from its first call."""
+    result = await run(function)
     assert result.score_interval is not None
     assert result.score != result.judge_score
 
 
-async def test_a_part_that_calls_the_model_makes_the_whole_noisy():
-    """Beside one that does not."""
-    assert (await refined(Minimum([unused, asking]))).score_interval is not None
+async def test_one_noisy_part_makes_the_combination_noisy():
+    """The other part calls no model."""
+    assert (await run(Minimum([ignore_model, asking]))).score_interval is not None
 
 
 def short_and_polite(text):
@@ -107,7 +109,7 @@ class Strict:
 
 
 def line_of(function, words):
-    """The number of the line with these words, counted in this file."""
+    """Return the number of the line of this file with these words."""
     lines = Path(__file__).read_text(encoding="utf-8").split("\n")
     start = function.__code__.co_firstlineno
     return next(n for n in range(start, start + 9) if words in lines[n - 1])
@@ -126,21 +128,21 @@ RAISED = [
 
 
 @pytest.mark.parametrize(("grader", "words", "function", "source"), RAISED)
-async def test_what_a_grader_raises_names_file_and_line(grader, words, function, source):
-    """The last line of the user's own, whatever it called from there; the file by its name, not its folder."""
+async def test_grader_error_names_file_and_line(grader, words, function, source):
+    """The error names the last line of user code and the file without its folder."""
     with pytest.raises(GradingError) as caught:
         await refine("q", ScriptedModel(["a"]), grader, max_iterations=0)
-    said = str(caught.value)
-    assert words in said
-    assert f"(in {function.__name__}, test_functions.py line {line_of(function, source)})" in said
-    assert "graders/test_functions" not in said
+    message = str(caught.value)
+    assert words in message
+    assert f"(in {function.__name__}, test_functions.py line {line_of(function, source)})" in message
+    assert "graders/test_functions" not in message
 
 
-async def test_what_is_ours_names_no_line():
-    """That a function returned no grade is said in words of ours; code that has no file is named as Python names it."""
-    for said, words in (("good", "must return a score"), (7, "must be a number in .0, 1., got 7")):
+async def test_error_of_redraft_names_no_line():
+    """A function that returned no grade has a message of its own; code without a file is named as Python does."""
+    for value, words in (("good", "must return a score"), (7, "must be a number in .0, 1., got 7")):
         with pytest.raises(GradingError, match=words) as caught:
-            await refine("q", ScriptedModel(["a"]), FunctionGrader(lambda _, said=said: said, "mine"), max_iterations=0)
+            await refine("q", ScriptedModel(["a"]), FunctionGrader(lambda _, value=value: value, "mine"), max_iterations=0)
         assert " line " not in str(caught.value)
     names = {}
     exec("def typed(text):\n    return undefined", names)  # noqa: S102
@@ -148,24 +150,24 @@ async def test_what_is_ours_names_no_line():
         await refine("q", ScriptedModel(["a"]), names["typed"], max_iterations=0)
 
 
-async def test_what_a_function_that_is_the_model_raises_names_its_line():
-    """It is the user's code, too."""
+async def test_model_function_error_names_its_line():
+    """A function used as the model is user code, too."""
 
-    def broken(messages):
+    def failing_model(messages):
         raise OSError("gone")
 
-    with pytest.raises(ModelError, match=r"OSError: gone \(in broken, test_functions.py line \d+\)"):
-        await refine("q", broken, lambda _: Feedback(1.0), max_iterations=0)
+    with pytest.raises(ModelError, match=r"OSError: gone \(in failing_model, test_functions.py line \d+\)"):
+        await refine("q", failing_model, lambda _: Feedback(1.0), max_iterations=0)
 
 
 @pytest.mark.timeout(20)
-async def test_a_function_that_raises_stop_iteration_holds_up_nothing():
-    """No future can hold a StopIteration: it is a failure like any other, of a grader and of a model."""
+async def test_stop_iteration_is_an_ordinary_failure():
+    """A future cannot hold StopIteration, so it becomes an ordinary failure of a grader or a model."""
 
-    def exhausted(text):
+    def raise_stop_iteration(text):
         return next(iter(()))
 
-    with pytest.raises(GradingError, match=r"StopIteration .in exhausted, test_functions.py line"):
-        await refine("q", ScriptedModel(["a"]), exhausted)
+    with pytest.raises(GradingError, match=r"StopIteration .in raise_stop_iteration, test_functions.py line"):
+        await refine("q", ScriptedModel(["a"]), raise_stop_iteration)
     with pytest.raises(ModelError, match="StopIteration"):
-        await refine("q", exhausted, lambda text: 1.0, retries=0)
+        await refine("q", raise_stop_iteration, lambda text: 1.0, retries=0)

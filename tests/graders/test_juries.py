@@ -1,4 +1,4 @@
-"""Graders made of graders: who decides, what is kept, and what one failing part does to the rest."""
+"""Graders made of graders: how votes decide, what is recorded, and how a failing part affects the rest."""
 
 import asyncio
 import json
@@ -20,12 +20,12 @@ from redraft.perform import StepClient
 JUDGE = Judge({"truth": "It is true."})
 
 
-def said(score, change="c", done=False):
+def verdict(score, change="c", done=False):
     return json.dumps({"criteria": {"truth": {"evidence": "e", "change": change, "score": score}}, "done": done})
 
 
 def says(feedback, name="f"):
-    """A grader that always says this, or raises it."""
+    """A grader that always gives this answer, or raises it."""
 
     def function(text):
         if isinstance(feedback, Exception):
@@ -35,15 +35,15 @@ def says(feedback, name="f"):
     return FunctionGrader(function, name)
 
 
-async def graded(grader, *answers, **more):
-    """What a grader says of one answer, through the real loop."""
+async def grade_answer(grader, *answers, **more):
+    """Return what a grader says of one answer in a complete refinement."""
     model = ScriptedModel(list(answers)) if answers else False
     result = await refine(Task("q", "a"), model, grader, max_iterations=0, **more)
     return result.trace.feedback[0][0], result
 
 
-def alone(grader, tab=None):
-    return asyncio.run(grader.grade(Task("q"), Candidate(0, "a"), tab or StepClient(None)))
+def alone(grader, client=None):
+    return asyncio.run(grader.grade(Task("q"), Candidate(0, "a"), client or StepClient(None)))
 
 
 @pytest.mark.parametrize(
@@ -60,21 +60,21 @@ def alone(grader, tab=None):
         ("majority", [0.7], 1.0),
     ],
 )
-def test_one_score_of_many(how, scores, score):
-    """The exact meaning of every way to count; the votes are kept, in order."""
+def test_aggregation(how, scores, score):
+    """Each way to aggregate has its exact meaning, and the votes are kept in order."""
     feedback = alone(Jury([says(s, f"g{n}") for n, s in enumerate(scores)], how))
     assert feedback.score == pytest.approx(score)
     assert [(vote.grader, vote.score) for vote in feedback.votes] == [(f"g{n}", s) for n, s in enumerate(scores)]
 
 
-async def test_a_jury_keeps_reasons_advice_and_spread():
-    """Actions are those of jurors below 1, each once; done takes all who say; the spread is that of the votes."""
-    jurors = [
+async def test_jury_keeps_reasons_actions_and_spread():
+    """Actions come once from each member below 1, `done` needs every vote, and the spread is that of the votes."""
+    members = [
         says(Feedback(0.4, "weak", ("cut it", "cite"), False), "x"),
         says(Feedback(0.8, "fine", ("cite",), True), "y"),
         says(Feedback(1.0, "perfect", ("never mind",)), "z"),
     ]
-    feedback, result = await graded(Jury(jurors))
+    feedback, result = await grade_answer(Jury(members))
     assert feedback.score == pytest.approx(2.2 / 3)
     assert (feedback.actions, feedback.done) == (("cut it", "cite"), False)
     assert feedback.vote_sd == pytest.approx(0.3055, abs=1e-4)
@@ -82,26 +82,26 @@ async def test_a_jury_keeps_reasons_advice_and_spread():
     assert Trace.from_json(result.trace.to_json()).records == result.trace.records
 
 
-async def test_a_failing_juror_does_not_lose_the_others():
-    """Its Failure stands among the votes; it was tried twice; what it raised is no feedback."""
+async def test_failing_member_keeps_the_other_votes():
+    """Its Failure is among the votes after two tries, and its error text is no feedback."""
     calls = []
 
-    def broken(text):
+    def failing_grader(text):
         calls.append(text)
         raise RuntimeError("out of order")
 
-    feedback, result = await graded(Jury([says(0.4, "x"), broken, says(0.6, "y")], "median"))
+    feedback, result = await grade_answer(Jury([says(0.4, "x"), failing_grader, says(0.6, "y")], "median"))
     assert feedback.score == pytest.approx(0.5)
     failure = feedback.votes[1]
     assert isinstance(failure, Failure)
-    assert (failure.step_slot, len(calls)) == (("feedback", 0, "broken", 0), 2)
+    assert (failure.step_slot, len(calls)) == (("feedback", 0, "failing_grader", 0), 2)
     assert "out of order" in failure.message
     assert feedback.actions == ()
     assert Trace.from_json(result.trace.to_json()).records == result.trace.records
 
 
 @pytest.mark.parametrize(
-    ("scores", "quorum", "heard"),
+    ("scores", "quorum", "answered"),
     [
         ([0.5, None, None], None, False),
         ([0.5, 0.5, None], None, True),
@@ -110,18 +110,18 @@ async def test_a_failing_juror_does_not_lose_the_others():
         ([0.5, 0.5, None], 3, False),
     ],
 )
-def test_a_quorum_must_be_heard(scores, quorum, heard):
-    """More than half, or so many as were named; the error says who said nothing, and why. No score is made up."""
-    jurors = [says(ValueError("no idea") if s is None else s, f"g{n}") for n, s in enumerate(scores)]
-    if heard:
-        assert alone(Jury(jurors, quorum=quorum)).score == pytest.approx(0.5)
+def test_quorum_is_required(scores, quorum, answered):
+    """More than half, or the given number, must vote; the error names the missing members and why."""
+    members = [says(ValueError("no idea") if s is None else s, f"g{n}") for n, s in enumerate(scores)]
+    if answered:
+        assert alone(Jury(members, quorum=quorum)).score == pytest.approx(0.5)
     else:
         with pytest.raises(GradingError, match=r"votes are valid(?s:.*)(g1|g2): .*no idea"):
-            alone(Jury(jurors, quorum=quorum))
+            alone(Jury(members, quorum=quorum))
 
 
-def test_a_juror_without_a_score_does_not_count():
-    """Unknown is no vote: it is neither 0 nor left unsaid."""
+def test_vote_without_a_score_does_not_count():
+    """An unknown score is neither 0 nor dropped from the record."""
     feedback = alone(Jury([says(0.2, "x"), says(Feedback(None, "cannot tell"), "y"), says(0.4, "z")]))
     assert feedback.score == pytest.approx(0.3)
     assert "y unknown" in feedback.reason
@@ -132,15 +132,15 @@ votes = st.lists(st.one_of(st.none(), st.just("fails"), st.floats(0, 1)), min_si
 
 @settings(max_examples=60, deadline=None)
 @given(votes, st.sampled_from(["mean", "median", "majority", "trimmed"]))
-def test_any_votes_make_a_score_between_them_or_an_error(given_votes, how):
-    """Never a score that no vote supports, never a lost vote."""
-    jurors = [says(ValueError("x") if v == "fails" else Feedback(v), f"g{n}") for n, v in enumerate(given_votes)]
+def test_any_votes_give_a_score_between_them_or_an_error(given_votes, how):
+    """Every score lies between the votes, and no vote is lost."""
+    members = [says(ValueError("x") if v == "fails" else Feedback(v), f"g{n}") for n, v in enumerate(given_votes)]
     known = [v for v in given_votes if isinstance(v, float)]
     if 2 * len(known) <= len(given_votes):
         with pytest.raises(GradingError):
-            alone(Jury(jurors, how))
+            alone(Jury(members, how))
         return
-    feedback = alone(Jury(jurors, how))
+    feedback = alone(Jury(members, how))
     assert [getattr(v, "score", "fails") for v in feedback.votes] == given_votes
     if how == "majority":
         assert feedback.score in (0, 0.5, 1)
@@ -148,20 +148,20 @@ def test_any_votes_make_a_score_between_them_or_an_error(given_votes, how):
         assert min(known) - 1e-9 <= feedback.score <= max(known) + 1e-9
 
 
-async def test_looks_of_one_judge_are_kept_apart_in_a_cache():
-    """Three looks are three calls; asked again, none; so it is for equal jurors."""
+async def test_repeats_of_one_judge_are_cached_separately():
+    """Three repeats are three calls, and none when run again; the same holds for equal members."""
     memory = {}
-    feedback, result = await graded(Jury(JUDGE, repeats=3), said(1), said(2), said(3), cache=memory)
+    feedback, result = await grade_answer(Jury(JUDGE, repeats=3), verdict(1), verdict(2), verdict(3), cache=memory)
     assert feedback.score == pytest.approx(0.4)
     assert [(v.grader, v.repeat) for v in feedback.votes] == [("judge", 0), ("judge", 1), ("judge", 2)]
     assert result.usage.calls == 3
-    again, result = await graded(Jury([JUDGE, JUDGE, JUDGE]), said(5), cache=memory)
+    again, result = await grade_answer(Jury([JUDGE, JUDGE, JUDGE]), verdict(5), cache=memory)
     assert (again.score, result.usage.calls, result.usage.cached_calls) == (feedback.score, 0, 3)
     assert [v.grader for v in again.votes] == ["judge", "judge#2", "judge#3"]
 
 
 @pytest.mark.parametrize(
-    ("jurors", "calls"),
+    ("members", "calls"),
     [
         ([JUDGE, Judge({"truth": "It is true."}, name="other")], 4),
         ([Jury(JUDGE, repeats=2), JUDGE], 6),
@@ -169,45 +169,45 @@ async def test_looks_of_one_judge_are_kept_apart_in_a_cache():
         ([Jury([JUDGE, JUDGE], repeats=3)], 12),
     ],
 )
-async def test_no_juror_is_answered_from_the_answer_of_another(jurors, calls):
-    """Jurors that differ in name alone, or that sit in a jury of their own, ask the same words, each for itself."""
-    model = ScriptedModel(repeat(said(3)))
-    result = await refine(Task("q", "a"), model, Jury(jurors, repeats=2), max_iterations=0, cache={})
+async def test_members_do_not_share_cached_answers(members, calls):
+    """Members that differ only in name, or belong to a nested jury, each make their own call."""
+    model = ScriptedModel(repeat(verdict(3)))
+    result = await refine(Task("q", "a"), model, Jury(members, repeats=2), max_iterations=0, cache={})
     assert (model.calls, result.usage.cached_calls) == (calls, 0)
 
 
-async def test_looks_at_a_jury_are_kept_apart_too():
-    """Two looks at a jury of two are four calls."""
+async def test_repeats_of_a_jury_are_cached_separately():
+    """Two repeats of a jury of two are four calls."""
     from redraft import with_weight
 
-    model = ScriptedModel([said(s) for s in (1, 2, 3, 4)])
+    model = ScriptedModel([verdict(s) for s in (1, 2, 3, 4)])
     result = await refine(Task("q", "a"), model, with_weight(Jury(JUDGE, repeats=2), 1, repeats=2), max_iterations=0, cache={})
     assert (model.calls, result.judge_score) == (4, pytest.approx(0.5))
 
 
-async def test_jurors_ask_the_models_they_name():
-    """One bill: the record names all who answered, and its usage is theirs."""
-    one, other = ScriptedModel([said(1)], name="one"), ScriptedModel([said(3)], name="other")
+async def test_members_use_the_models_they_name():
+    """The record names every model that answered and holds their total usage."""
+    one, other = ScriptedModel([verdict(1)], name="one"), ScriptedModel([verdict(3)], name="other")
     jury = Jury([Judge({"truth": "t"}, model=one), Judge({"truth": "t"}, model=other)])
-    feedback, result = await graded(jury)
+    feedback, result = await grade_answer(jury)
     assert feedback.score == pytest.approx(0.4)
     assert (set(feedback.by.split(", ")), feedback.usage.calls) == ({"one", "other"}, 2)
 
 
-async def test_a_juror_without_a_model_is_said_before_anything_is_asked():
-    """As with any grader."""
+async def test_member_without_a_model_is_an_error_before_any_call():
+    """The error is the same as for a single grader."""
     with pytest.raises(ConfigError, match="judge"):
-        await graded(Jury([says(0.5), JUDGE]))
+        await grade_answer(Jury([says(0.5), JUDGE]))
 
 
-async def test_money_that_is_used_up_is_no_vote():
-    """It ends the work, and is not taken for a juror's failure."""
+async def test_exhausted_budget_is_no_vote():
+    """It ends the run and does not count as a failure of a member."""
     with pytest.raises(BudgetExhaustedError):
-        await graded(Jury([says(1.0, "x"), says(1.0, "y"), JUDGE]), said(5), budget=Budget(calls=0))
+        await grade_answer(Jury([says(1.0, "x"), says(1.0, "y"), JUDGE]), verdict(5), budget=Budget(calls=0))
 
 
-async def test_being_cancelled_cancels_every_juror():
-    """Nothing goes on in the background."""
+async def test_cancellation_cancels_every_member():
+    """No call keeps running in the background."""
     ended, begun = [], asyncio.Event()
 
     async def slow(text):
@@ -226,15 +226,15 @@ async def test_being_cancelled_cancels_every_juror():
     assert len(ended) == 3
 
 
-async def test_jurors_are_asked_at_once():
-    """Each waits until all have begun."""
+async def test_members_run_concurrently():
+    """Each member waits until all have started."""
     gate = asyncio.Barrier(3)
 
     async def meeting(text):
         await gate.wait()
         return 0.5
 
-    feedback, _ = await graded(Jury(meeting, repeats=3))
+    feedback, _ = await grade_answer(Jury(meeting, repeats=3))
     assert feedback.score == 0.5
 
 
@@ -263,27 +263,27 @@ async def test_jurors_are_asked_at_once():
         (lambda: Minimum([]), "at least one"),
     ],
 )
-def test_bad_arguments_are_refused(make, names):
-    """At once, naming what is wrong."""
+def test_invalid_arguments_are_rejected(make, names):
+    """The error comes at once and names what is wrong."""
     with pytest.raises(ConfigError, match=names):
         make()
 
 
-# --- councils
+# --- ranking juries
 
 
 def ranker(*order, name="r"):
-    """A comparer that always ranks so, or raises."""
+    """A comparer that always gives this ranking, or raises."""
 
-    class Fixed:
+    class FixedRanking:
         async def compare(self, task, candidates, ask):
             if not order:
                 raise BadResponseError("mumbles")
             return Comparison(order, f"{name} says so", (name,))
 
-    Fixed.name = name
-    Fixed.model_free = True
-    return Fixed()
+    FixedRanking.name = name
+    FixedRanking.model_free = True
+    return FixedRanking()
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,8 @@ def ranker(*order, name="r"):
         ([(2, 1, 0), (2, 1, 0), ()], (2, 1, 0), ()),
     ],
 )
-async def test_a_council_ranks_by_wins(orders, ranking, ties):
-    """Whom most place before the others; a circle ties; one that fails is kept as such, half of them are no quorum."""
+async def test_ranking_jury_ranks_by_wins(orders, ranking, ties):
+    """Pairwise majorities decide and a cycle ties; a failed member is recorded, and half of them failing breaks the quorum."""
     council = RankingJury([ranker(*order, name=f"r{n}") for n, order in enumerate(orders)])
     trace = Trace(Task("q"), records=tuple(Candidate(id, "abc"[id]) for id in range(3)))
     if ranking is None:
@@ -309,13 +309,13 @@ async def test_a_council_ranks_by_wins(orders, ranking, ties):
     assert Trace.from_json(result.trace.to_json()).records == result.trace.records
 
 
-async def test_a_council_of_rankers_asks_each_look():
-    """Looks of one ranker see different orders; none is answered from another's."""
+async def test_ranking_jury_calls_each_repeat():
+    """Repeats of one ranker see different orders and share no answer."""
 
-    def tied(messages):
+    def tie(messages):
         return json.dumps({"reason": "", "change": [], "ranking": [1, 2, 3], "ties": [[1, 2, 3]], "done": True})
 
-    model = ScriptedModel(repeat(tied))
+    model = ScriptedModel(repeat(tie))
     trace = Trace(Task("q"), records=tuple(Candidate(id, "abc"[id]) for id in range(3)))
     result = await refine(trace, model, RankingJury(Ranker(), repeats=5), plan=BestOfN(3), cache={}, editor=False)
     [comparison] = result.trace.comparisons
@@ -324,7 +324,7 @@ async def test_a_council_of_rankers_asks_each_look():
     assert comparison.consistent is True
 
 
-# --- one after the other
+# --- cascades, gates and weighted means
 
 
 @pytest.mark.parametrize(
@@ -337,8 +337,8 @@ async def test_a_council_of_rankers_asks_each_look():
         (ValueError("broken"), 0.7, 0.7, "dear", True),
     ],
 )
-def test_a_cascade_believes_the_cheap_one_only_where_it_rejects(first, then, score, decided, asked):
-    """The dear one is asked about all that passes, is unsure or failed; the reason says who decided."""
+def test_cascade_trusts_the_cheap_grader_only_to_reject(first, then, score, decided, asked):
+    """The expensive grader decides if the cheap one passes, is unsure or fails, and the reason says which decided."""
     cheap = says(first if isinstance(first, Exception) else Feedback(first, "why"), "cheap")
     feedback = alone(Cascade(cheap, says(then, "dear")))
     assert feedback.score == score
@@ -350,8 +350,8 @@ def test_a_cascade_believes_the_cheap_one_only_where_it_rejects(first, then, sco
     ("gate", "at", "score", "asked"),
     [(1.0, 1.0, 0.7, True), (0.9, 1.0, 0.0, False), (0.5, 0.5, 0.7, True), (None, 0.5, None, False)],
 )
-def test_a_gate_stops_what_does_not_pass(gate, at, score, asked):
-    """0 with the gate's own advice, and nobody else is asked; what it cannot tell stays unknown."""
+def test_gate_stops_what_does_not_pass(gate, at, score, asked):
+    """A failed gate scores 0 with its own actions and skips the other grader; an unknown one stays unknown."""
     feedback = alone(Gate(says(Feedback(gate, "too long", ("cut it",)), "short"), says(0.7, "dear"), at))
     assert (feedback.score, len(feedback.votes)) == (score, 1 + asked)
     if not asked:
@@ -360,14 +360,14 @@ def test_a_gate_stops_what_does_not_pass(gate, at, score, asked):
         assert feedback.done is False
 
 
-async def test_a_gate_spares_the_judge():
-    """A requirement by its spec before an LLM judge: no call for what breaks it."""
-    feedback, result = await graded(Gate("words:5-", "judge"), said(5))
+async def test_gate_saves_the_judge_call():
+    """A requirement spec before an LLM judge saves its call for an answer that breaks it."""
+    feedback, result = await grade_answer(Gate("words:5-", "judge"), verdict(5))
     assert (feedback.score, result.usage.calls) == (0.0, 0)
 
 
 def test_weights_are_not_renormalised():
-    """A weighted mean, each part a criterion; without one score there is none; a part that fails fails all."""
+    """Each part of a weighted mean is a criterion; one missing score makes it unknown, and one failure fails it."""
     x, y = says(Feedback(0.5, "so so", ("better",)), "x"), says(1.0, "y")
     feedback = alone(WeightedMean([(x, 3), (y, 1)]))
     assert feedback.score == pytest.approx(0.625)
@@ -379,8 +379,8 @@ def test_weights_are_not_renormalised():
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1000)), min_size=1, max_size=6))
-def test_one_score_of_parts_lies_between_them(rows):
-    """The mean between the lowest and the highest, the minimum at the lowest; never out of range."""
+def test_combined_score_lies_between_its_parts(rows):
+    """The mean lies between the lowest and the highest score, and the minimum is the lowest."""
     graders = [says(score, f"g{n}") for n, (score, _) in enumerate(rows)]
     scores = [score for score, _ in rows]
     mean = alone(WeightedMean([(g, weight) for g, (_, weight) in zip(graders, rows)])).score
@@ -388,14 +388,14 @@ def test_one_score_of_parts_lies_between_them(rows):
     assert alone(Minimum(graders)).score == min(scores)
 
 
-def test_the_minimum_is_unknown_where_a_part_is():
-    """An unknown part may be the worst."""
+def test_minimum_is_unknown_if_a_part_is():
+    """An unknown part may be the lowest."""
     assert alone(Minimum([says(0.2, "x"), says(None, "y")])).score is None
 
 
-async def test_parts_of_the_same_name_get_names_of_their_own():
+async def test_parts_with_the_same_name_get_unique_names():
     """Two judges are two criteria."""
-    feedback, _ = await graded(Minimum([JUDGE, JUDGE]), said(2), said(4))
+    feedback, _ = await grade_answer(Minimum([JUDGE, JUDGE]), verdict(2), verdict(4))
     assert sorted(c.name for c in feedback.criteria) == ["judge", "judge#2"]
 
 
@@ -403,9 +403,9 @@ async def test_parts_of_the_same_name_get_names_of_their_own():
     "make",
     [lambda f: Jury([f]), lambda f: Cascade(f, f), lambda f: Gate(f, f), lambda f: WeightedMean({f: 1}), lambda f: Minimum([f])],
 )
-async def test_what_is_made_of_free_graders_is_free(make):
-    """It needs no model; with a judge in it, it does. Its fingerprint is that of its parts."""
-    feedback, result = await graded(make(len_is_one))
+async def test_combination_of_computed_graders_calls_no_model(make):
+    """With a judge in it, it calls one; its fingerprint comes from its parts."""
+    feedback, result = await grade_answer(make(len_is_one))
     assert (feedback.score, result.usage.calls) == (1.0, 0)
     assert make(len_is_one).model_free is True
     assert make("judge").model_free is False
@@ -416,10 +416,10 @@ async def test_what_is_made_of_free_graders_is_free(make):
 @pytest.mark.parametrize(
     "make", [lambda f: Jury([f, f]), lambda f: Cascade(f, f), lambda f: Gate(f, f, 0.1), lambda f: Minimum([f, f])]
 )
-async def test_what_parts_say_they_spent_is_counted_once(make):
-    """A function that asks elsewhere reports its usage; the whole has that of its parts."""
+async def test_usage_of_parts_is_counted_once(make):
+    """Usage that a function reports for calls of its own enters the total once."""
     spending = says(Feedback(0.5, usage=Usage(calls=3, cost=0.5)), "elsewhere")
-    _, result = await graded(make(spending))
+    _, result = await grade_answer(make(spending))
     assert (result.usage.calls, result.cost) == (6, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What is no answer at all, by its form: published master keys are, honest short answers never are."""
+"""Texts that are no answer by their form: published master keys are, short honest answers are not."""
 
 import json
 
@@ -51,59 +51,59 @@ NOT_LISTED = [
 ]
 
 
-async def answered(text, prompt="q", reference=None):
+async def score_of(text, prompt="q", reference=None):
     return (await grader_from_spec("answered").grade(Task(prompt, reference=reference), Candidate(0, text), None)).score
 
 
 @pytest.mark.parametrize("key", MASTER_KEYS)
 @pytest.mark.parametrize("around", ["{}", " {}\n", "**{}**", "\u200b{}", "{}\n\n"])
 async def test_published_master_keys_are_no_answer(key, around):
-    """Each of the paper's ten, however it is dressed; where bold is a mark of its own, the judge may look."""
+    """All ten keys of the paper are caught in any markup; a key in bold may be left to the judge."""
     if around == "**{}**" and not any(map(str.isalnum, key)):
         return
-    assert await answered(around.format(key)) == 0
+    assert await score_of(around.format(key)) == 0
 
 
 @pytest.mark.parametrize("text", SYMBOLS)
-async def test_a_symbol_is_an_answer(text):
-    """Empty collections, operators, regular expressions, signs, emoji: whatever the task."""
-    assert await answered(text) == 1
+async def test_symbol_is_an_answer(text):
+    """Empty collections, operators, regular expressions, signs and emoji are answers for any task."""
+    assert await score_of(text) == 1
 
 
 @given(st.text(st.characters(categories=["P", "S"]), min_size=1, max_size=6))
-async def test_marks_other_than_stops_are_an_answer(text):
-    """Of punctuation only full stops, commas and colons, of any script, say nothing."""
-    assert await answered(text) == 1 or all(c in ".,:…。，、．：｡､،۔։።।︓" for c in text)
+async def test_punctuation_other_than_stops_is_an_answer(text):
+    """Only full stops, commas and colons, in any script, are no answer."""
+    assert await score_of(text) == 1 or all(c in ".,:…。，、．：｡､،۔։።।︓" for c in text)
 
 
 @pytest.mark.parametrize(("prompt", "text"), LISTED)
-async def test_what_the_task_lists_is_an_answer(prompt, text):
-    """As a bullet, a letter, a number, a quotation, or one of several with "or"; without the list it is none."""
-    assert await answered(text, prompt) == 1
-    assert await answered(text) == 0
+async def test_listed_option_is_an_answer(prompt, text):
+    """An option is listed as a bullet, letter, number, quotation or with "or"; without the list the text is no answer."""
+    assert await score_of(text, prompt) == 1
+    assert await score_of(text) == 0
 
 
 @pytest.mark.parametrize(("prompt", "text"), NOT_LISTED)
-async def test_a_word_in_the_task_is_no_option(prompt, text):
-    """That a task says "solution" or shows a form to fill in does not let a bare opener through."""
-    assert await answered(text, prompt) == 0
+async def test_word_in_the_task_is_no_option(prompt, text):
+    """A task that says "solution" or contains a form does not allow a bare opener."""
+    assert await score_of(text, prompt) == 0
 
 
 @pytest.mark.parametrize("text", [*(key for key in MASTER_KEYS if key.strip()), "...", "Final answer"])
 async def test_the_reference_is_an_answer(text):
-    """Whatever its form; another reference changes nothing."""
-    assert await answered(text, reference=text) == 1
-    assert await answered(text, reference="forty-two") == 0
+    """A text equal to the reference is an answer in any form; another reference changes nothing."""
+    assert await score_of(text, reference=text) == 1
+    assert await score_of(text, reference="forty-two") == 0
 
 
 @pytest.mark.parametrize("judge", [Judge({"truth": "It is true."}), Checklist(["Is it true?"])], ids=["judge", "checklist"])
-async def test_judges_look_at_what_the_filter_lets_through(judge):
-    """An option of the task is shown to the judge; the same text elsewhere gets 0 without a call."""
+async def test_judges_grade_what_passes_the_filter(judge):
+    """An option of the task reaches the judge, and the same text elsewhere scores 0 without a call."""
     row = {"evidence": "e", "change": "", "score": 5, "answer": "yes"}
-    said = json.dumps({"criteria": {"truth": {k: row[k] for k in ("evidence", "change", "score")}}, "done": True})
+    reply_text = json.dumps({"criteria": {"truth": {k: row[k] for k in ("evidence", "change", "score")}}, "done": True})
     if isinstance(judge, Checklist):
-        said = json.dumps({"q1": {k: row[k] for k in ("evidence", "change", "answer")}})
-    listed = await refine(Task("A) Problem B) Solution", "Solution"), ScriptedModel([said]), judge, max_iterations=0)
+        reply_text = json.dumps({"q1": {k: row[k] for k in ("evidence", "change", "answer")}})
+    listed = await refine(Task("A) Problem B) Solution", "Solution"), ScriptedModel([reply_text]), judge, max_iterations=0)
     assert (listed.judge_score, listed.usage.calls) == (1.0, 1)
     bare = await refine(Task("Solve it.", "Solution"), ScriptedModel([]), judge, max_iterations=0)
     assert (bare.judge_score, bare.usage.calls) == (0.0, 0)

@@ -1,4 +1,4 @@
-"""Reading recorded judge outputs: what a format reads, what it refuses, and that no text makes it crash or invent."""
+"""Recorded judge outputs: what a format reads, what it rejects, and that no text makes it crash or invent a value."""
 
 import random
 import re
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
-from redraft.graders.judging.json_reader import UnreadableOutput
+from redraft.graders.judging.structured import UnreadableOutput
 from redraft.validation.recorded_formats import OUTPUT_FORMATS, OutputFormat, ParsedOutput, find_format, parse_output
 
 WINNERS = [
@@ -182,48 +182,48 @@ UNREADABLE = [
 
 @pytest.mark.parametrize(("form", "text", "winner"), WINNERS)
 def test_winners(form, text, winner):
-    """The side that a judge of two prefers, of those it was shown."""
-    made = parse_output(text, form)
-    assert (made.winner, made.score, made.ranking, made.label) == (winner, None, None, None)
+    """The format reads which of the two responses shown the judge prefers."""
+    reading = parse_output(text, form)
+    assert (reading.winner, reading.score, reading.ranking, reading.label) == (winner, None, None, None)
 
 
 @pytest.mark.parametrize(("form", "text", "score", "normalised"), SCORES)
 def test_scores(form, text, score, normalised):
-    """A score on the judge's own scale, and its place on it."""
-    made = parse_output(text, form)
-    assert (made.score, made.normalised_score) == (score, pytest.approx(normalised))
-    assert made.winner is made.label is made.ranking is None
+    """The format reads a score on the judge's own scale and its position on that scale."""
+    reading = parse_output(text, form)
+    assert (reading.score, reading.normalised_score) == (score, pytest.approx(normalised))
+    assert reading.winner is reading.label is reading.ranking is None
 
 
 @pytest.mark.parametrize(("form", "text", "label"), LABELS)
 def test_labels(form, text, label):
-    """A label in the spelling of the format; case and marks around it mean nothing."""
+    """The format reads a label in any case and with any punctuation around it."""
     assert parse_output(text, form).label == label
 
 
 @pytest.mark.parametrize("text", ["[2] > [1] > [3]", "Ranking: [2]>[1] > [3]\nThat is: [2]>[1] > [3]"])
 def test_rankings(text):
-    """Best first, in the numbers the judge was shown."""
+    """The format reads a ranking, best first, in the numbers that the judge was shown."""
     assert parse_output(text, "rank_gpt").ranking == (2, 1, 3)
     assert parse_output('{"ranking": [2, 1, 3]}', "json_ranking").ranking == (2, 1, 3)
 
 
 @pytest.mark.parametrize(("form", "text", "complaint"), UNREADABLE)
 def test_unreadable(form, text, complaint):
-    """What is not plainly there is not read, and the complaint says why."""
+    """A missing or ambiguous verdict is unreadable, and the complaint says why."""
     with pytest.raises(UnreadableOutput, match=complaint):
         parse_output(text, form)
 
 
 @pytest.mark.parametrize("text", [None, 7, b"[[A]]", ["[[A]]"]])
-def test_what_is_no_text(text):
-    """A missing output is unreadable, like any other."""
+def test_missing_output_is_unreadable(text):
+    """A missing output is unreadable like any other."""
     with pytest.raises(UnreadableOutput, match="not text"):
         parse_output(text, "mt_bench_pair")
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ("arena", "did you mean 'arena_hard'"),
         ("", "unknown format"),
@@ -237,24 +237,26 @@ def test_what_is_no_text(text):
         ("regex:" + "a" * 1001, "1000"),
     ],
 )
-def test_formats_that_are_none(spec, told):
-    """The name is named, with what is allowed."""
-    with pytest.raises(ConfigError, match=re.escape(told)):
+def test_unknown_format_is_rejected(spec, message):
+    """The error names the format and the allowed ones."""
+    with pytest.raises(ConfigError, match=re.escape(message)):
         find_format(spec)
 
 
 @pytest.mark.parametrize("form", OUTPUT_FORMATS.values(), ids=OUTPUT_FORMATS)
 def test_every_format_reads_its_example(form):
-    """What the list of formats shows is what they read; kind and scale are as told."""
-    made = parse_output(form.example, form)
-    assert {"pair": made.winner, "score": made.score, "ranking": made.ranking, "label": made.label}[form.kind] is not None
-    assert made.scale == form.scale or form.name == "score_of"
+    """Each example in the list of formats is readable and has the kind and scale that the list states."""
+    reading = parse_output(form.example, form)
+    assert {"pair": reading.winner, "score": reading.score, "ranking": reading.ranking, "label": reading.label}[
+        form.kind
+    ] is not None
+    assert reading.scale == form.scale or form.name == "score_of"
     assert form.about
-    assert parse_output(form.example, form.name) == made
+    assert parse_output(form.example, form.name) == reading
 
 
-def test_a_format_of_ones_own():
-    """A function that makes a reading is a format, too."""
+def test_custom_format():
+    """A function that returns a reading is a format."""
     form = OutputFormat("loud", "label", "capitals", "YES", lambda text, _: ParsedOutput(label=text.lower(), excerpt=text))
     assert parse_output("<think>no</think>YES", form).label == "yes"
 
@@ -284,8 +286,8 @@ BITS = [
 ]  # fmt: skip
 
 
-def mutated(rng):
-    """A seed with some of its characters cut, doubled, swapped, or something foreign put in; or two seeds run together."""
+def mutate(rng):
+    """Return a seed with characters cut, doubled, swapped or inserted, or two seeds joined."""
     text = rng.choice(SEEDS)
     for _ in range(rng.randint(1, 4)):
         at, to = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
@@ -302,62 +304,62 @@ def mutated(rng):
 
 
 def check(text, spec):
-    """No crash, nothing out of range, nothing that does not stand in the text. True if it could be read."""
+    """Assert that reading neither crashes nor invents a value; return whether the text was readable."""
     try:
-        made = parse_output(text, spec)
+        reading = parse_output(text, spec)
     except UnreadableOutput as complaint:
         assert str(complaint)
         return False
-    assert sum(each is not None for each in (made.winner, made.score, made.ranking, made.label)) == 1, (text, spec)
-    assert made.excerpt, (text, spec)
-    assert made.ranking or made.excerpt in text, (text, spec)
-    if made.score is not None:
-        low, high = made.scale
-        digits = re.match(r"[0-9]+(\.[0-9]+)?", made.excerpt)
-        assert low <= made.score <= high, (text, spec)
-        assert 0 <= made.normalised_score <= 1, (text, spec)
-        assert float(digits[0]) == made.score, (text, spec)
-        alone = rf"(?<![\d.\-−]){re.escape(made.excerpt)}(?!\d|\.\d)"
+    assert sum(each is not None for each in (reading.winner, reading.score, reading.ranking, reading.label)) == 1, (text, spec)
+    assert reading.excerpt, (text, spec)
+    assert reading.ranking or reading.excerpt in text, (text, spec)
+    if reading.score is not None:
+        low, high = reading.scale
+        digits = re.match(r"[0-9]+(\.[0-9]+)?", reading.excerpt)
+        assert low <= reading.score <= high, (text, spec)
+        assert 0 <= reading.normalised_score <= 1, (text, spec)
+        assert float(digits[0]) == reading.score, (text, spec)
+        alone = rf"(?<![\d.\-−]){re.escape(reading.excerpt)}(?!\d|\.\d)"
         assert spec.startswith("regex") or re.search(alone, text), (text, spec)
-    if made.ranking:
-        assert [int(n) for n in re.findall("[0-9]+", made.excerpt)] == list(made.ranking), (text, spec)
+    if reading.ranking:
+        assert [int(n) for n in re.findall("[0-9]+", reading.excerpt)] == list(reading.ranking), (text, spec)
     return True
 
 
 @pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_many_malformed_outputs(count):
-    """Every one is read with a format, in turn, so that each format meets hundreds, or thousands."""
+    """Each format reads hundreds or thousands of malformed outputs."""
     rng = random.Random(20)
-    readable = sum(check(mutated(rng), SPECS[n % len(SPECS)]) for n in range(count))
+    readable = sum(check(mutate(rng), SPECS[n % len(SPECS)]) for n in range(count))
     assert 0 < readable < count
 
 
-def test_every_format_meets_the_same_outputs():
-    """What is hostile to one format is hostile to all."""
+def test_every_format_reads_the_same_outputs():
+    """An output that is hostile to one format is tried on all."""
     rng = random.Random(21)
-    for text in (mutated(rng) for _ in range(4000)):
+    for text in (mutate(rng) for _ in range(4000)):
         for spec in SPECS:
             check(text, spec)
 
 
 @given(st.text(max_size=200), st.sampled_from(SPECS))
 def test_any_text(text, spec):
-    """Whatever unicode has."""
+    """Any Unicode text is read or unreadable."""
     check(text, spec)
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**7), st.sampled_from(["", "-", "+", "−", "~", "1", ".", "٧"]))
-def test_a_score_is_read_as_it_stands(score, most, before):
-    """Score and scale are the numbers that stand there, or nothing is read."""
+def test_score_is_read_as_written(score, most, before):
+    """Score and scale are numbers in the text, or nothing is read."""
     text = f"Score: {before}{score}/{most}"
     if check(text, "score_of"):
-        made = parse_output(text, "score_of")
-        assert (made.excerpt, made.scale) == (f"{before if before == '1' else ''}{score}/{most}", (0, most))
+        reading = parse_output(text, "score_of")
+        assert (reading.excerpt, reading.scale) == (f"{before if before == '1' else ''}{score}/{most}", (0, most))
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_the_longest_outputs(spec):
-    """Two hundred thousand characters of what is worst for patterns take a bounded time."""
+def test_long_outputs_take_bounded_time(spec):
+    """200,000 characters of the worst case for the patterns take a bounded time."""
     for bit in ["Score: ", "7/10\n", "[[", "[1]>", "1", "{", '{"a": ', "<think>", "yes\n", "[RESULT] ", " ", "*", '"', "a ", "#"]:
         start = time.process_time()
         check((bit * 200_000)[:200_000], spec)

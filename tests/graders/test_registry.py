@@ -1,4 +1,4 @@
-"""Every grader by name: ours, requirements, and those of other packages."""
+"""Every grader by name: Redraft's, requirements, and those of other packages."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ from redraft.graders import as_grader, entries, find_entry
 from redraft.graders import registry
 
 
-def test_names_are_one_grader_each(monkeypatch):
-    """No name stands twice, every one has a line, a mode and an example that makes it."""
+def test_names_are_unique(monkeypatch):
+    """Each name occurs once and has a summary, a mode and an example that makes it."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")  # the example of `embedding` names a model that wants one
     found = list(entries())
     assert len({e.name for e in found}) == len(found)
@@ -22,8 +22,8 @@ def test_names_are_one_grader_each(monkeypatch):
         assert isinstance(as_grader(e.example), Grader | Comparer), e.name
 
 
-def test_what_people_expect_is_there():
-    """The gallery, and the names that reward-model galleries give its pillars."""
+def test_expected_graders_exist():
+    """The gallery and the names used by reward-model galleries are registered."""
     names = {e.name for e in entries()}
     for pillar in ("helpfulness", "harmlessness", "honesty"):
         assert {pillar, f"base_{pillar}_pointwise", f"base_{pillar}_listwise"} <= names
@@ -31,8 +31,8 @@ def test_what_people_expect_is_there():
     assert {"exact", "math", "tool_calls", "pairwise", "jury", "checklist", "words"} <= names
 
 
-def test_listing_loads_nothing_heavy():
-    """Neither the libraries of graders nor other packages."""
+def test_listing_imports_no_heavy_library():
+    """Neither grader libraries nor other packages are imported."""
     script = (
         "import sys; from redraft.graders import entries; list(entries()); "
         "print(sorted({'sympy','sacrebleu','math_verify','numpy','aiohttp','jsonschema'} & set(sys.modules)))"
@@ -73,8 +73,8 @@ thanks = Says()
 
 
 @pytest.fixture
-def foreign(tmp_path, monkeypatch):
-    """A package of somebody else's that offers graders, installed for real."""
+def other_package(tmp_path, monkeypatch):
+    """A third-party package with graders, really installed."""
     (tmp_path / "kindly.py").write_text(PACKAGE)
     info = tmp_path / "kindly-1.0.dist-info"
     info.mkdir()
@@ -86,8 +86,8 @@ def foreign(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "kindly", raising=False)
 
 
-async def test_graders_of_other_packages(foreign):
-    """A class or a function by entry point; listed with their package, loaded when used; ours are not given away."""
+async def test_graders_of_other_packages(other_package):
+    """A class or function entry point is listed with its package and loaded on use, and cannot replace a built-in name."""
     listed = {e.name: e for e in entries()}
     assert "kindly" not in sys.modules
     assert (listed["loud"].origin, listed["loud"].mode) == ("kindly", "function")
@@ -104,9 +104,9 @@ async def test_graders_of_other_packages(foreign):
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Installs a package: its name and version, its module's text, and the entry points that it declares."""
+    """Install a package from its name and version, its module's text and its entry points."""
 
-    def installed(name, version, code, points):
+    def install_package(name, version, code, points):
         site = tmp_path / name
         info = site / f"{name}-{version}.dist-info"
         info.mkdir(parents=True)
@@ -116,7 +116,7 @@ def install(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(str(site))
         monkeypatch.delitem(sys.modules, name, raising=False)
 
-    return installed
+    return install_package
 
 
 GRADE = "def grade(text): return {}"
@@ -124,8 +124,8 @@ UNLIKE = [("a", "b"), ("b", "a")]
 
 
 @pytest.mark.parametrize("order", UNLIKE, ids="".join)
-def test_a_name_that_two_packages_offer_is_nobodys(install, order):
-    """Whichever is found first: the error names both, in the same words; what either offers alone works."""
+def test_name_of_two_packages_is_ambiguous(install, order):
+    """The error names both packages in any order of discovery, and names that only one of them has work."""
     for letter in order:
         points = ["polite = offers_{0}:grade", "only_{0} = offers_{0}:grade"]
         install(f"offers_{letter}", "1.0", GRADE.format(1.0), [point.format(letter) for point in points])
@@ -141,8 +141,8 @@ def test_a_name_that_two_packages_offer_is_nobodys(install, order):
     assert [e.name for e in entries()].count("polite") == 1
 
 
-def test_a_name_that_two_packages_offer_is_a_usage_error(install):
-    """So the command line says both, and lists it with both."""
+def test_name_of_two_packages_is_a_usage_error(install):
+    """The command line names both packages and lists the grader with both."""
     for letter in "ab":
         install(f"offers_{letter}", "1.0", GRADE.format(1.0), [f"polite = offers_{letter}:grade"])
     path = os.pathsep.join(sys.path)
@@ -158,8 +158,8 @@ def test_a_name_that_two_packages_offer_is_a_usage_error(install):
 
 
 @pytest.mark.parametrize("name", ["exact", "helpfulness", "pairwise", "words", "jury"])
-def test_our_names_are_not_given_away(install, name):
-    """A package that offers one of them is not asked, whatever kind of grader it is."""
+def test_built_in_names_cannot_be_replaced(install, name):
+    """A package that offers a built-in name is not loaded, whatever the kind of grader."""
     install("greedy", "1.0", "raise SystemExit('loaded')", [f"{name} = greedy:grade"])
     listed = [e for e in entries() if e.name == name]
     assert [e.origin for e in listed] == ["redraft"]
@@ -178,8 +178,8 @@ def test_our_names_are_not_given_away(install, name):
         ("raise SystemExit(0)", "SystemExit: 0"),
     ],
 )
-def test_a_package_that_cannot_be_loaded_names_itself(install, code, why):
-    """With its version and what went wrong; it is listed, and the others work."""
+def test_broken_package_is_named(install, code, why):
+    """The error gives its version and the cause; the package is listed, and the others work."""
     install("broken", "2.1", code, ["cracked = broken:grade"])
     install("sound", "1.0", GRADE.format(0.5), ["whole = sound:grade"])
     with pytest.raises(ConfigError) as refused:
@@ -189,8 +189,8 @@ def test_a_package_that_cannot_be_loaded_names_itself(install, code, why):
     assert as_grader("whole") and "cracked" in {e.name for e in entries()}
 
 
-def test_an_argument_is_for_classes_alone(foreign):
-    """A class is called with it, or with nothing; a grader or a function that gets one is refused, not asked without it."""
+def test_only_classes_take_an_argument(other_package):
+    """A class may be called with it; a grader or a function with an argument is rejected."""
     assert [as_grader(name).name for name in ("says", "says:please", "thanks", "loud")] == [
         "says thanks",
         "says please",
@@ -204,8 +204,8 @@ def test_an_argument_is_for_classes_alone(foreign):
         as_grader("kind_words:please")
 
 
-def test_a_name_that_is_none_is_told_its_neighbours():
-    """With the nearest of all that there are."""
+def test_unknown_name_lists_the_nearest():
+    """The error suggests the nearest of all registered names."""
     with pytest.raises(ConfigError, match=r"^unknown grader 'helpfulnes'; did you mean 'helpfulness'.*`redraft graders` lists all"):
         as_grader("helpfulnes")
     assert registry.ENTRY_POINT_GROUP == "redraft.graders"

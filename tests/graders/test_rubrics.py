@@ -1,4 +1,4 @@
-"""Rubrics as data, the gallery of them, and templates: what is accepted, what the judge is shown, what is refused."""
+"""Rubrics as data, the rubric gallery and templates: what is accepted, what the judge is shown, what is rejected."""
 
 import json
 import re
@@ -11,11 +11,11 @@ from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.errors import ConfigError
 from redraft.graders import Jury, Ranker, Rubric, find_entry
 from redraft.graders.fingerprint import grader_fingerprint
-from redraft.graders.judges import JUDGES, gallery_entries, gallery_rubric
-from redraft.graders.template import FIELDS, Template
+from redraft.graders.catalog import JUDGES, gallery_entries, gallery_rubric
+from redraft.graders.rubric import FIELDS, Template
 
 GALLERY = sorted(e.name for e in gallery_entries() if not e.name.startswith("base_"))
-WANTED = """brainstorming clarity classification closed_qa code_quality completeness conciseness correctness harmlessness helpfulness
+NAMES = """brainstorming clarity classification closed_qa code_quality completeness conciseness correctness harmlessness helpfulness
 honesty instruction_following math_reasoning open_qa relevance rewriting role_play safety summary_coverage summary_faithfulness
 tone translation""".split()
 
@@ -72,7 +72,7 @@ def letters(tmp_path):
 
 
 def verdict(judge, score=4, change="more", **others):
-    """What a judge answers who gives every criterion the same."""
+    """Return a judge's answer that gives every criterion the same score."""
     rows = {c.name: {"evidence": "e", "change": change, "score": others.get(c.name, score)} for c in judge.criteria}
     return json.dumps({"criteria": rows, "done": False})
 
@@ -84,8 +84,8 @@ def prompt(judge, task=None, text="THE ANSWER"):
 # ---- rubrics
 
 
-def test_toml_yaml_and_json_hold_the_same(tmp_path, letters):
-    """Whatever the file is written in, and also when the rubric is written out again."""
+def test_toml_yaml_and_json_are_equivalent(tmp_path, letters):
+    """The rubric is the same in each format, also when it is written out again."""
     (tmp_path / "letters.yaml").write_text(YAML)
     assert Rubric.load(tmp_path / "letters.yaml") == letters
     (tmp_path / "l.json").write_text(json.dumps(letters.to_data()))
@@ -94,19 +94,19 @@ def test_toml_yaml_and_json_hold_the_same(tmp_path, letters):
     assert letters.task_fields == ("context", "reference")
 
 
-def test_the_judge_is_shown_levels_and_examples(letters):
-    """Levels as they are described; the examples' words as data, their scores outside of it."""
-    said = prompt(Judge(letters))
-    assert "- facts: Dates and sums are right.\n  0 = All wrong.\n  3 = One is wrong.\n  5 = All right." in said
-    assert "<example-1-0a1b2c3d>\nTask: Tell Ann the sum.\nAnswer: You owe 12.\n</example-1-0a1b2c3d>" in said
-    assert "Scores: facts 0, tone 2. It is 21." in said
-    assert "Scores: overall 5." in said
-    assert said.index("data to be judged") < said.index("<example-1") < said.index("<answer-")
-    assert "whether a letter" not in said
+def test_judge_sees_levels_and_examples(letters):
+    """Levels appear as described; the text of examples appears as data with the scores outside."""
+    shown = prompt(Judge(letters))
+    assert "- facts: Dates and sums are right.\n  0 = All wrong.\n  3 = One is wrong.\n  5 = All right." in shown
+    assert "<example-1-0a1b2c3d>\nTask: Tell Ann the sum.\nAnswer: You owe 12.\n</example-1-0a1b2c3d>" in shown
+    assert "Scores: facts 0, tone 2. It is 21." in shown
+    assert "Scores: overall 5." in shown
+    assert shown.index("data to be judged") < shown.index("<example-1") < shown.index("<answer-")
+    assert "whether a letter" not in shown
 
 
-def test_a_judge_sees_only_what_its_rubric_reads(letters):
-    """A rubric that does not read the tests is not shown them; one that says nothing is shown all there is."""
+def test_judge_sees_only_the_inputs_of_its_rubric(letters):
+    """A rubric that does not list the tests hides them; one without a list shows everything."""
     task = Task("q", context="CONTEXT", reference="REFERENCE", tests="TESTS")
     assert Judge(letters).input_texts(task, Candidate(0, "a")).keys() == {"task", "context", "reference", "answer"}
     assert Judge().input_texts(task, Candidate(0, "a")).keys() == {"task", "context", "reference", "tests", "answer"}
@@ -114,8 +114,8 @@ def test_a_judge_sees_only_what_its_rubric_reads(letters):
     assert Judge(none).input_texts(task, Candidate(0, "a")).keys() == {"task", "answer"}
 
 
-async def test_a_task_that_lacks_what_is_needed_is_refused(letters):
-    """The missing field is named, and no call is made."""
+async def test_task_without_a_required_field_is_rejected(letters):
+    """The error names the missing field, and no call is made."""
     model = ScriptedModel([])
     with pytest.raises(ConfigError, match="'post' needs a task with reference"):
         await Judge(letters, "post").grade(Task("q"), Candidate(0, "an answer"), model)
@@ -159,8 +159,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "says"), BAD)
-def test_a_bad_rubric_names_the_file_and_the_field(tmp_path, text, says):
-    """Nothing is guessed, nothing is passed over."""
+def test_invalid_rubric_names_file_and_field(tmp_path, text, says):
+    """Nothing is guessed or ignored."""
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(ConfigError, match=re.escape(says)) as caught:
         Judge(tmp_path / "bad.json")
@@ -176,61 +176,61 @@ words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(st
     levels=st.sets(st.integers(0, 5)),
     weight=st.floats(0.1, 9),
 )
-def test_a_rubric_survives_being_written_down(names, texts, levels, weight):
-    """to_data and of are each other's inverse, through JSON."""
+def test_rubric_round_trips(names, texts, levels, weight):
+    """`to_data` and `of` are inverse to each other, through JSON."""
     row = {"description": texts[0], "weight": weight, "levels": {str(n): texts[n % len(texts)] for n in levels}}
     data = {"name": "r", "criteria": [{"name": n, **row} for n in names], "examples": [{"answer": texts[-1], "score": 3}]}
     rubric = Rubric.from_data(data, "r", "here")
     assert Rubric.from_data(json.loads(json.dumps(rubric.to_data())), "r", "here") == rubric
 
 
-def test_what_the_judge_is_shown_decides_the_fingerprint(letters, monkeypatch):
-    """Levels, examples, names of criteria and the prompt's own words do; what the rubric is about and called does not."""
+def test_fingerprint_depends_on_the_prompt(letters, monkeypatch):
+    """Levels, examples, names of criteria and prompt text count; the rubric's name and subject do not."""
 
-    def print_of(**changes):
+    def fingerprint_of(**changes):
         return grader_fingerprint(Judge(Rubric.from_data({**letters.to_data(), **changes}, "r", "r")), str)
 
-    first = print_of()
-    assert print_of(about="something else", name="other") == first
-    assert print_of(examples=[]) != first
-    assert print_of(uses=["tests"]) != first
+    first = fingerprint_of()
+    assert fingerprint_of(about="something else", name="other") == first
+    assert fingerprint_of(examples=[]) != first
+    assert fingerprint_of(uses=["tests"]) != first
     renamed = [{**letters.to_data()["criteria"][0], "name": "data"}]
-    assert print_of(criteria=renamed, examples=[]) != print_of(criteria=[{**renamed[0], "name": "sums"}], examples=[])
+    assert fingerprint_of(criteria=renamed, examples=[]) != fingerprint_of(criteria=[{**renamed[0], "name": "sums"}], examples=[])
     monkeypatch.setattr(Judge, "prompt_texts", (*Judge.prompt_texts, "another sentence"))
-    assert print_of() != first
+    assert fingerprint_of() != first
 
 
 async def test_only_criteria_below_five_say_what_to_change(letters):
-    """What a judge says of a met one is dropped; where it says nothing of an unmet one, the criterion itself is the demand."""
+    """Advice on a met criterion is dropped, and an unmet criterion without advice is itself the advice."""
     task = Task("q", reference="r")
     judge = Judge(letters)
-    both = await judge.grade(task, Candidate(0, "an answer"), tab(verdict(judge, 3, "None.", tone=5)))
+    both = await judge.grade(task, Candidate(0, "an answer"), client(verdict(judge, 3, "None.", tone=5)))
     assert both.actions == ("Make this hold: Dates and sums are right.",)
     assert [c.action for c in both.criteria] == ["Make this hold: Dates and sums are right.", ""]
-    assert (await judge.grade(task, Candidate(0, "an answer"), tab(verdict(judge, 5, "add a bow")))).actions == ()
+    assert (await judge.grade(task, Candidate(0, "an answer"), client(verdict(judge, 5, "add a bow")))).actions == ()
 
 
-def tab(*answers):
-    """A grader's way to a scripted model."""
+def client(*answers):
+    """Return a grader's client of a scripted model."""
     from redraft.perform import ModelClient, StepClient
 
     model = ScriptedModel(list(answers))
-    tab = StepClient(ModelClient(model.name, model.complete))
-    tab.model = model
-    return tab
+    client = StepClient(ModelClient(model.name, model.complete))
+    client.model = model
+    return client
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "Thought process:", ":", "Let's solve this problem step by step."])
-async def test_a_text_that_is_no_answer_gets_nothing_and_costs_nothing(text):
-    """Such texts are known to fool judges, so none is asked (arXiv:2507.08794)."""
-    asked = tab()
+async def test_text_that_is_no_answer_scores_zero_without_a_call(text):
+    """Such texts are known to fool judges (arXiv:2507.08794)."""
+    asked = client()
     feedback = await Judge().grade(Task("What is 2 + 2?"), Candidate(0, text), asked)
     assert (feedback.score, feedback.actions, feedback.done) == (0.0, ("Give an actual answer.",), False)
     assert asked.model.calls == 0
 
 
-def test_a_rubric_is_nothing_else():
-    """The error says what it may be."""
+def test_rubric_of_another_type_is_rejected():
+    """The error names the allowed types."""
     with pytest.raises(ConfigError, match="a rubric is a Rubric, a file name, or a mapping .* got 3"):
         Judge(3)
 
@@ -238,39 +238,44 @@ def test_a_rubric_is_nothing_else():
 # ---- the gallery
 
 
-def test_the_gallery_has_what_it_should():
-    """One file each, and the names that reward-model galleries give to three of them."""
-    assert GALLERY == WANTED
+def test_gallery_is_complete():
+    """Each rubric has one file, and three have the names used by reward-model galleries."""
+    assert GALLERY == NAMES
     names = [e.name for e in gallery_entries()]
     assert len(names) == len(set(names))
     for name in ("helpfulness", "harmlessness", "honesty"):
         assert find_entry(f"base_{name}_pointwise").make("").rubric == gallery_rubric(name)
         listwise = find_entry(f"base_{name}_listwise")
-        made = listwise.make("")
-        assert (listwise.mode, type(made), made.name, made.rubric) == ("listwise", Ranker, listwise.name, gallery_rubric(name))
+        ranker = listwise.make("")
+        assert (listwise.mode, type(ranker), ranker.name, ranker.rubric) == (
+            "listwise",
+            Ranker,
+            listwise.name,
+            gallery_rubric(name),
+        )
 
 
 @pytest.mark.parametrize("name", GALLERY)
-def test_a_gallery_rubric_helps_a_small_model(name):
-    """Few criteria, the two ends and the middle described, levels that differ, examples that score what there is."""
-    held, entry = gallery_rubric(name), find_entry(name)
-    assert 1 <= len(held.criteria) <= 4
-    for criterion in held.criteria:
+def test_gallery_rubric_suits_a_small_model(name):
+    """It has few criteria, describes both ends and the middle, and its examples use valid scores."""
+    content, entry = gallery_rubric(name), find_entry(name)
+    assert 1 <= len(content.criteria) <= 4
+    for criterion in content.criteria:
         levels = dict(criterion.levels)
         assert {0, 3, 5} <= levels.keys()
         assert len(set(levels.values())) == len(levels)
         assert len(criterion.description) < 300
-    assert all(example.reason and example.task for example in held.examples)
-    assert entry.about == held.about
+    assert all(example.reason and example.task for example in content.examples)
+    assert entry.about == content.about
     assert 10 < len(entry.about) < 130
-    assert entry.task_fields == ("messages", *held.task_fields)
+    assert entry.task_fields == ("messages", *content.task_fields)
     assert (entry.mode, entry.calls_model, entry.example) == ("pointwise", True, name)
     assert len(prompt(entry.make(""))) < 8_000
 
 
 @pytest.mark.parametrize("name", [*GALLERY, *(e.name for e in gallery_entries() if e.name.endswith("_pointwise"))])
 async def test_every_gallery_judge_grades(name):
-    """Under its own name, by its own criteria."""
+    """Each grades under its own name by its own criteria."""
     judge = find_entry(name).make("")
     result = await refine(Task("q", "an answer", reference="r"), ScriptedModel([verdict(judge, 4)]), judge, max_iterations=0)
     assert result.judge_score == pytest.approx(0.8)
@@ -278,15 +283,15 @@ async def test_every_gallery_judge_grades(name):
 
 
 @pytest.mark.parametrize("name", ["helpfulness", "correctness"])
-async def test_gallery_judges_ask_a_real_server(name, plain_server):
-    """llama.cpp takes the schema and its answer is read."""
+async def test_gallery_judges_with_a_real_server(name, plain_server):
+    """llama.cpp accepts the schema, and its answer is readable."""
     result = await refine(Task("What is the?", "the answer is good", reference="good"), plain_server, name, max_iterations=0)
     assert 0 <= result.judge_score <= 1
     assert len(result.trace.feedback[0][0].criteria) == len(gallery_rubric(name).criteria)
 
 
 def test_named_judges_take_a_file(tmp_path, letters):
-    """`judge:FILE` is the judge with that rubric; a name that takes nothing says so."""
+    """`judge:FILE` is the judge with that rubric, and a name that takes no argument says so."""
     file = tmp_path / "letters.toml"
     judge = find_entry("judge").make(str(file))
     assert (judge.rubric, judge.name) == (letters, f"judge:{file}")
@@ -320,8 +325,8 @@ def test_named_judges_take_a_file(tmp_path, letters):
         ("{response}{context}", "A(none)"),
     ],
 )
-def test_braces_are_what_people_mean_by_them(template, shown):
-    """Fields are filled, JSON, LaTeX and code stay, and doubled braces come out single where that is all they can mean."""
+def test_braces_in_templates(template, shown):
+    """Fields are filled; JSON, LaTeX and code stay; doubled braces become single where they can only be an escape."""
     assert Template(template).fill({"task": "T", "answer": "A"}) == shown
 
 
@@ -339,8 +344,8 @@ def test_braces_are_what_people_mean_by_them(template, shown):
         ("{{response}}", "must show the answer"),
     ],
 )
-def test_what_cannot_be_a_field_is_refused(template, says):
-    """The error names the fields there are, and how to write the bare word."""
+def test_unknown_field_is_rejected(template, says):
+    """The error names the fields and how to write the bare word."""
     with pytest.raises(ConfigError, match=re.escape(says)):
         Template(template)
 
@@ -354,34 +359,34 @@ plain = st.text(st.characters(exclude_characters="{}"), max_size=30)
 
 @given(before=plain, value=json_values, between=plain, after=plain, indent=st.sampled_from([None, 2]))
 def test_filling_alters_no_other_text(before, value, between, after, indent):
-    """What stands around a field comes out as it was, JSON included."""
-    held = json.dumps(value, indent=indent)
-    filled = Template(f"{before} {held}{between}{{response}}{after}").fill({"answer": "ANSWER"})
-    assert filled == f"{before} {held}{between}ANSWER{after}"
+    """The text around a field is unchanged, JSON included."""
+    content = json.dumps(value, indent=indent)
+    filled = Template(f"{before} {content}{between}{{response}}{after}").fill({"answer": "ANSWER"})
+    assert filled == f"{before} {content}{between}ANSWER{after}"
 
 
 pieces = st.lists(st.sampled_from(["{", "}", "{{", "}}", "response", "x", "{response}", "{y}", " ", '"', "\\", ":"])).map("".join)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(set(FIELDS.values()) - {"task"})), pieces, min_size=1))
-def test_what_is_filled_in_is_never_read_again(texts):
-    """Whatever it holds: braces, names of fields, names of ones that do not exist."""
+def test_filled_values_are_not_expanded_again(texts):
+    """A value may hold braces and names of fields, known or unknown."""
     names = sorted({"response", *texts} & FIELDS.keys() - {"answer"})
     filled = Template("|".join(f"{{{name}}}" for name in names)).fill(texts)
     assert filled == "|".join(texts.get(FIELDS[name], "(none)") for name in names)
 
 
 @given(pieces)
-def test_any_template_is_taken_or_refused(text):
-    """No crash, whatever people write."""
+def test_any_template_is_accepted_or_rejected(text):
+    """No template crashes."""
     try:
         Template(text + "{response}").fill({"answer": "A"})
     except ConfigError:
         pass
 
 
-def test_a_template_may_stand_in_a_file(tmp_path):
-    """Of its own, or as a key of a rubric, whose criteria then follow it unless it places them itself."""
+def test_template_from_a_file(tmp_path):
+    """A template is a file of its own or a key of a rubric, whose criteria follow unless the template places them."""
     (tmp_path / "t.txt").write_text("MINE {query} / {response}")
     judge = Judge(template=tmp_path / "t.txt")
     assert "MINE <task-0a1b2c3d>\nTHE TASK" in prompt(judge)
@@ -395,11 +400,11 @@ def test_a_template_may_stand_in_a_file(tmp_path):
         Judge(template=tmp_path / "nowhere.txt")
 
 
-def test_a_template_shows_the_whole_conversation():
-    """What has no field of its own stands with the task, so that nothing is lost; what has one stands there."""
+def test_template_shows_the_whole_conversation():
+    """A part with a field appears there, and all others appear with the task."""
     task = Task([{"role": "system", "content": "SYS"}, {"role": "user", "content": "ONE"}, {"role": "assistant", "content": "TWO"}, {"role": "user", "content": "THREE"}])  # fmt: skip
     whole = prompt(Judge(template="{query} :: {response}"), task)
     assert whole.index("SYS") < whole.index("ONE") < whole.index("TWO") < whole.index("THREE") < whole.index("::")
-    parted = prompt(Judge(template="{query} :: {system} :: {history} :: {response}"), task)
-    assert parted.index("THREE") < parted.index("SYS") < parted.index("ONE")
-    assert parted.count("SYS") == 1
+    with_history = prompt(Judge(template="{query} :: {system} :: {history} :: {response}"), task)
+    assert with_history.index("THREE") < with_history.index("SYS") < with_history.index("ONE")
+    assert with_history.count("SYS") == 1

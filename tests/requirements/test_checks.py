@@ -81,22 +81,22 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("spec", "text", "ok", "measured"), TABLE)
-def test_what_is_measured(spec, text, ok, measured):
-    """A text keeps a requirement or not, and the measurement is said in words."""
+def test_checks(spec, text, ok, measured):
+    """Each check passes or fails and states the measurement in words."""
     check = parse(spec).check(text)
     assert check.ok is ok, check
     assert measured is None or check.measurement == measured
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(?:a+a+)+y"])
-def test_whether_a_slow_pattern_is_kept_is_unknown(pattern):
-    """A pattern that would run for years is stopped: it is neither found nor not found."""
+def test_slow_pattern_is_unknown(pattern):
+    """A pattern that would run for years is stopped and neither matches nor fails."""
     with pytest.raises(ComputeLimitError, match=r"^regex:.* could not be checked within 0.5 s \(5,001 characters\)$"):
         parse(f"regex:{pattern}").check("a" * 5000 + "b")
 
 
-def test_all_patterns_of_a_schema_have_one_limit():
-    """A slow pattern costs its time once for a text, not once for every string in it."""
+def test_patterns_of_a_schema_share_one_time_limit():
+    """A slow pattern costs its time limit once for a text, not once for each string."""
     slow = parse('json_schema:{"items":{"pattern":"(?:a+a+)+y"}}')
     begun = process_time()
     with pytest.raises(ComputeLimitError, match=r"^the patterns of json_schema.* could not be checked within 0.5 s"):
@@ -110,8 +110,8 @@ ABSENCE = {"contains_none", "no_commas", "reading_grade"}
 
 @pytest.mark.parametrize("spec", [spec for spec in PRESENT if spec.partition(":")[0] not in ABSENCE])
 @pytest.mark.parametrize("text", ["", " \n\t"])
-def test_nothing_keeps_no_demand_for_something(spec, text):
-    """An empty text fails whatever wants something to be there."""
+def test_empty_text_fails_checks_that_need_content(spec, text):
+    """An empty text fails every check that requires content."""
     assert not parse(spec).check(text).ok
 
 
@@ -150,15 +150,15 @@ ALL = [parse(kind.example) for kind in KINDS.values()] + [
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ODD)
-def test_every_check_and_repair_is_total(text):
-    """Any text can be measured, and every repair proposed keeps code and URLs byte for byte and stays encodable."""
-    kept = [text[start:end] for start, end in texts.protected_spans(text)]
+def test_every_check_and_repair_accepts_any_text(text):
+    """Any text can be measured, and each repair keeps code and URLs byte for byte and stays encodable."""
+    protected = [text[start:end] for start, end in texts.protected_spans(text)]
     for requirement in ALL:
         assert requirement.check(text).measurement
         for edit in requirement.repairs(text):
             assert edit.note
             if not requirement.spec.startswith(("json", "starts_with", "ends_with", "quoted")):
-                assert all(piece in edit.text for piece in kept), requirement.spec
+                assert all(piece in edit.text for piece in protected), requirement.spec
             if _encodable(text):
                 edit.text.encode()
 
@@ -172,8 +172,8 @@ def _encodable(text):
 
 
 @pytest.mark.parametrize("seed", ["A, b c. ", "`", "[", "*", "<<\n", "\n ", "1. a\n", "!", "{", "_a", "p. ", "\ud800."])
-def test_long_hostile_texts_are_measured_at_once(seed):
-    """No check of ours is worse than linear: 100 kB in about half a second, whatever is repeated in them."""
+def test_long_hostile_texts_take_linear_time(seed):
+    """100 kB take about half a second, whatever is repeated in them."""
     text = seed * (100_000 // len(seed))
     for requirement in ALL:
         start = time.process_time()

@@ -1,4 +1,4 @@
-"""Sentences as NLTK counts them: the rules of Punkt, not the data of its table."""
+"""Sentences as NLTK counts them: the rules of Punkt without its trained data."""
 
 import pytest
 
@@ -48,6 +48,6 @@ COUNTED = [  # by NLTK 3.10.4, punkt_tab, English
 
 @pytest.mark.parametrize(("text", "count"), COUNTED)
 def test_sentences_are_counted_as_nltk_counts_them(text, count):
-    """Whatever follows a full stop; list numbers, closing quotes, emphasis and initials as its rules have it."""
+    """List numbers, closing quotes, emphasis and initials after a full stop follow the rules of Punkt."""
     check = parse(f"sentences_and_numbers:{count}").check(text)
     assert check.ok, check.measurement

@@ -1,4 +1,4 @@
-"""Spec strings: what they mean, that they round trip, and what is refused."""
+"""Spec strings: their meaning, their round trip, and which ones are rejected."""
 
 import json
 
@@ -77,29 +77,29 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("spec", "canonical"), CANONICAL.items())
-def test_a_spec_has_one_canonical_form(spec, canonical):
-    """However it was written, the same demand is written the same way."""
+def test_canonical_form(spec, canonical):
+    """Every spelling of a requirement has the same canonical spec."""
     assert parse(spec).spec == canonical
     assert parse(canonical) == parse(spec)
 
 
 @pytest.mark.parametrize("spec", REFUSED)
-def test_what_is_no_spec_is_refused_with_its_value(spec):
-    """The error shows the value that was given."""
+def test_invalid_spec_is_rejected(spec):
+    """The error shows the given value."""
     with pytest.raises(ConfigError) as error:
         parse(spec)
     assert repr(spec)[:100] in str(error.value)
 
 
-def test_an_unknown_kind_names_the_nearest_and_all():
-    """A misspelt kind is answered with what was probably meant first, then how all are listed."""
+def test_unknown_kind_lists_the_nearest():
+    """The error suggests the nearest kind first and then says how to list all."""
     with pytest.raises(ConfigError, match=r"^unknown requirement 'wrods:3'; did you mean 'words'.*`redraft graders` lists all"):
         parse("wrods:3")
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_has_help_and_an_example_that_works(name):
-    """The registry is what the docs and --help are made from."""
+    """The docs and --help are generated from the registry."""
     kind = KINDS[name]
     requirement = parse(kind.example)
     assert kind.example.partition(":")[0] == name
@@ -109,8 +109,8 @@ def test_every_kind_has_help_and_an_example_that_works(name):
     assert parse(requirement.spec) == requirement
 
 
-def test_a_schema_file_becomes_part_of_the_requirement(tmp_path):
-    """Later changes of the file change nothing, and the spec is inline."""
+def test_schema_file_is_inlined(tmp_path):
+    """Later changes of the file have no effect, and the canonical spec is inline."""
     file = tmp_path / "schema.json"
     file.write_text('{"type": "array"}')
     requirement = parse(f"json_schema:{file}")
@@ -119,7 +119,7 @@ def test_a_schema_file_becomes_part_of_the_requirement(tmp_path):
     assert requirement.check("[]").ok
 
 
-def test_no_file_is_read_for_strangers(tmp_path):
+def test_files_can_be_forbidden(tmp_path):
     """With files off, a schema must be inline."""
     with pytest.raises(ConfigError, match="read a file"):
         parse(f"json_schema:{tmp_path}", files=False)
@@ -133,7 +133,7 @@ ANY = st.text(min_size=1, max_size=20).filter(str.strip) | st.sampled_from(
 
 @given(ANY, st.sampled_from(["contains", "contains_word", "starts_with", "ends_with", "postscript"]))
 def test_any_text_round_trips(text, kind):
-    """Whatever the text is, quoted in the spec it comes back as it is, also through the canonical form."""
+    """Any quoted text in a spec round trips, also through the canonical form."""
     requirement = parse(f"{kind}:{json.dumps(text)}")
     assert parse(requirement.spec) == requirement
     requirement.spec.encode()
@@ -141,14 +141,14 @@ def test_any_text_round_trips(text, kind):
 
 @given(st.lists(ANY, min_size=1, max_size=4), st.sampled_from(["contains_none,", "one_of|", "sections,"]))
 def test_any_list_round_trips(items, kind):
-    """So does a list of texts."""
+    """Any list of texts round trips."""
     requirement = parse(f"{kind[:-1]}:{kind[-1].join(map(json.dumps, items))}")
     assert parse(requirement.spec) == requirement
 
 
 @given(st.text(max_size=40) | st.sampled_from(sorted(KINDS)).flatmap(lambda k: st.text(max_size=20).map(lambda t: f"{k}:{t}")))
 def test_any_string_is_a_requirement_or_a_config_error(spec):
-    """Nothing else ever comes of a spec, and what is read round trips."""
+    """A spec raises nothing but ConfigError, and a valid one round trips."""
     try:
         requirement = parse(spec, files=False)
     except ConfigError:

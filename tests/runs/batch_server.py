@@ -1,10 +1,10 @@
-"""An endpoint with a batch API on the loopback, which answers as the logging server does and logs every request of a batch.
+"""An endpoint with a batch API on the loopback, which gives the answers of the logging server and logs every request of a batch.
 
     python tests/runs/batch_server.py [--port 0] [--log FILE] [--latency 0.05] [--expire 1] ...
 
-It has /v1/files and /v1/batches, and /v1/chat/completions, which counts who comes although nobody should. A prompt may ask
-for trouble: "[429 once]", "[lost once]" (an error object in place of a response), "[filter]", "[cut]", "[400]", "[401]". In
-the log "B" is a request that was submitted, "E" its answer that was read, "L" a live call. GET /stats counts.
+It has /v1/files and /v1/batches, and /v1/chat/completions, which counts live calls although none should come. A marker in a
+prompt requests a fault: "[429 once]", "[lost once]" (an error object instead of a response), "[filter]", "[cut]", "[400]",
+"[401]". In the log "B" is a request that was submitted, "E" its answer that was read, "L" a live call. GET /stats counts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from email import message_from_bytes
 from urllib.parse import parse_qs
 
 import orjson
-from logging_server import Book, Endpoint, completion, http, parser, request_hash, said, serve
+from logging_server import EventLog, Endpoint, completion, http, parser, request_hash, answer_text, serve
 
 FIELDS = re.compile(rb"\r\ncontent-type: *([^\r]*)", re.IGNORECASE)
 
 
 class Provider(Endpoint):
-    """One connection; what it knows is shared by all."""
+    """One connection; the state is shared by all."""
 
     files, batches, seen, had, counts = {}, {}, Counter(), Counter(), Counter()
 
@@ -55,7 +55,7 @@ class Provider(Endpoint):
             case "POST", ["batches"]:
                 return self.create(orjson.loads(body))
             case "GET", ["batches"]:
-                return self.listed(query)
+                return self.list_batches(query)
             case "GET", ["batches", id]:
                 self.counts["looks"] += 1
                 return self.send(self.batches[id]) if id in self.batches else self.send({"error": {"message": "gone"}}, 404)
@@ -81,8 +81,8 @@ class Provider(Endpoint):
             return self.send({"error": {"message": "gone"}}, 404)
         self.counts["reads"] += 1
         if self.counts["reads"] <= self.given.broken:  # half of it, then silence for good
-            whole = http(self.files[id])
-            self.transport.write(whole[: len(whole) - len(self.files[id]) // 2])
+            response = http(self.files[id])
+            self.transport.write(response[: len(response) - len(self.files[id]) // 2])
             return self.transport.close()
         self.transport.write(http(self.files[id]))
 
@@ -104,22 +104,22 @@ class Provider(Endpoint):
             return self.transport.close()
         return self.send(self.batches[batch["id"]])
 
-    def listed(self, query):
-        """Newest first, two to a page."""
+    def list_batches(self, query):
+        """List the newest batches first, two to a page."""
         ids = list(self.batches)[::-1]
         start = ids.index(query["after"][0]) + 1 if "after" in query else 0
         page = [self.batches[id] for id in ids[start : start + 2]]
         self.send({"object": "list", "data": page, "has_more": start + 2 < len(ids)})
 
     def work(self, id, lines, number):
-        """A batch comes to its end."""
+        """Complete a batch after the latency."""
         batch = self.batches[id]
         if len(lines) > self.given.most:
             return batch.update(status="failed", errors={"data": [{"code": "token_limit_exceeded", "message": "too much"}]})
         if number <= self.given.fail:
             return batch.update(status="failed", errors={"data": [{"code": "odd", "message": "not today"}]})
         expired = number <= self.given.expire
-        answers = [(self.answer(line) if not (expired and i % 2) else late(line)) for i, line in enumerate(lines)]
+        answers = [(self.answer(line) if not (expired and i % 2) else expired_line(line)) for i, line in enumerate(lines)]
         good = [a for a in answers if a["response"] and a["response"]["status_code"] == 200]
         bad = [a for a in answers if a not in good]
         for name, found in (("output_file_id", good[::-1]), ("error_file_id", bad)):  # in another order than asked
@@ -132,40 +132,42 @@ class Provider(Endpoint):
         sha, body = sha_of(line), orjson.dumps(line["body"])
         self.book.note("E", sha)
         trouble = self.trouble(json.dumps(line["body"]["messages"]), sha, line["body"])
-        return {"id": f"r-{sha}", "custom_id": line["custom_id"], "error": None} | (trouble or well(completion(*said(sha, body))))
+        return {"id": f"r-{sha}", "custom_id": line["custom_id"], "error": None} | (
+            trouble or answer_line(completion(*answer_text(sha, body)))
+        )
 
     def trouble(self, words, sha, body):
         self.had[sha] += 1
         once = self.had[sha] == 1
         form = (body.get("response_format") or {}).get("type")
         if self.given.no_schema and form == "json_schema":
-            return ill(400, "response_format json_schema is not supported")
+            return error_line(400, "response_format json_schema is not supported")
         if form:
             return None
         if "[429 once]" in words and once:
-            return ill(429, "slow down")
+            return error_line(429, "slow down")
         if "[lost once]" in words and once:
             return {"response": None, "error": {"code": "server_error", "message": "it is lost"}}
         if "[filter]" in words:
-            return well(completion("", finish="content_filter"))
+            return answer_line(completion("", finish="content_filter"))
         if "[cut]" in words:
-            return well(completion("half an ans", finish="length"))
-        return next((ill(status, "no") for status in (400, 401) if f"[{status}]" in words), None)
+            return answer_line(completion("half an ans", finish="length"))
+        return next((error_line(status, "no") for status in (400, 401) if f"[{status}]" in words), None)
 
 
 def sha_of(line):
     return request_hash(orjson.dumps(line["body"]))
 
 
-def well(body):
+def answer_line(body):
     return {"response": {"status_code": 200, "request_id": "q", "body": body}}
 
 
-def ill(status, message):
+def error_line(status, message):
     return {"response": {"status_code": status, "body": {"error": {"message": message, "code": None}}}}
 
 
-def late(line):
+def expired_line(line):
     return {"custom_id": line["custom_id"], "response": None, "error": {"code": "batch_expired", "message": "too late"}}
 
 
@@ -184,7 +186,7 @@ def main():
     made.add_argument("--most", type=int, default=10**6, help="let batches of more requests fail")
     made.add_argument("--no-schema", action="store_true", help="refuse JSON schemas")
     given = made.parse_args()
-    asyncio.run(serve(Provider, Book(given.log), given))
+    asyncio.run(serve(Provider, EventLog(given.log), given))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The logging server with faults: a share of the requests goes wrong, in every way that is known.
+"""The logging server with faults: a share of the requests fails, in every known way.
 
     python tests/runs/chaos_server.py [--share 0.2] [--seed 0] [--only KIND] [and the logging server's options]
 
-Whether and how a request goes wrong follows from the seed, the request and how often it has been asked, so that a retry
-has its chance and a run can be had again.
+Whether and how a request fails follows from the seed, the request and how often it was made, so that a retry may succeed and a
+run can be reproduced.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import socket
 import struct
 from collections import Counter
 
-from logging_server import Book, Endpoint, completion, http, parser, said, serve
+from logging_server import EventLog, Endpoint, completion, http, parser, answer_text, serve
 
 HTML = b"<!doctype html><title>502</title>Bad gateway"
 
 
 class Chaos(Endpoint):
-    """A connection on which anything may happen."""
+    """A connection on which any fault may happen."""
 
     asked = Counter()
 
@@ -32,25 +32,25 @@ class Chaos(Endpoint):
             return super().serve(sha, body)
         kind = dice.choice(self.given.only or list(FAULTS))
         self.book.counts[kind] += 1
-        FAULTS[kind](self, sha, *said(sha, body))
+        FAULTS[kind](self, sha, *answer_text(sha, body))
 
     def fails(self, sha, status, **headers):
-        self.later(sha, http({"error": {"message": f"injected {status}"}}, status, **headers))
+        self.answer_later(sha, http({"error": {"message": f"injected {status}"}}, status, **headers))
 
     def reset(self, sha, *_):
-        """A reset, not a polite end."""
+        """Reset the connection instead of closing it."""
         self.book.note("E", sha)
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
     def cut(self, sha, *spoken):
-        """Half of the response, then the end of the connection."""
-        whole = http(completion(*spoken))
-        self.answer(sha, whole[: len(whole) - 80])
+        """Send half of the response, then close the connection."""
+        response = http(completion(*spoken))
+        self.answer(sha, response[: len(response) - 80])
         self.transport.close()
 
     def never(self, sha, *_):
-        """No answer, for as long as the client likes to wait."""
+        """Send no answer, however long the client waits."""
         self.waiting[sha] = asyncio.get_running_loop().call_later(3600, self.transport.close)
 
 
@@ -59,18 +59,18 @@ FAULTS = {
     "429 after a while": lambda c, sha, *_: c.fails(sha, 429, retry_after_ms=150),
     "429 after a second": lambda c, sha, *_: c.fails(sha, 429, Retry_After=1),
     "500": lambda c, sha, *_: c.fails(sha, 500),
-    "502": lambda c, sha, *_: c.later(sha, http(HTML, 502)),
+    "502": lambda c, sha, *_: c.answer_later(sha, http(HTML, 502)),
     "503": lambda c, sha, *_: c.fails(sha, 503),
     "reset": Chaos.reset,
     "cut": Chaos.cut,
-    "half of the JSON": lambda c, sha, *spoken: c.later(sha, http(json.dumps(completion(*spoken)).encode()[:-60])),
-    "no JSON": lambda c, sha, *_: c.later(sha, http(HTML)),
-    "no choices": lambda c, sha, *_: c.later(sha, http({"object": "chat.completion"})),
-    "empty": lambda c, sha, *_: c.later(sha, http(completion(""))),
-    "null": lambda c, sha, *_: c.later(sha, http(completion(None))),
-    "content_filter": lambda c, sha, *_: c.later(sha, http(completion("", finish="content_filter"))),
-    "length": lambda c, sha, text, *_: c.later(sha, http(completion(text[: len(text) // 2], finish="length"))),
-    "straggler": lambda c, sha, *spoken: c.later(sha, http(completion(*spoken)), slower=10.0),
+    "half of the JSON": lambda c, sha, *spoken: c.answer_later(sha, http(json.dumps(completion(*spoken)).encode()[:-60])),
+    "no JSON": lambda c, sha, *_: c.answer_later(sha, http(HTML)),
+    "no choices": lambda c, sha, *_: c.answer_later(sha, http({"object": "chat.completion"})),
+    "empty": lambda c, sha, *_: c.answer_later(sha, http(completion(""))),
+    "null": lambda c, sha, *_: c.answer_later(sha, http(completion(None))),
+    "content_filter": lambda c, sha, *_: c.answer_later(sha, http(completion("", finish="content_filter"))),
+    "length": lambda c, sha, text, *_: c.answer_later(sha, http(completion(text[: len(text) // 2], finish="length"))),
+    "straggler": lambda c, sha, *spoken: c.answer_later(sha, http(completion(*spoken)), slower=10.0),
     "never": Chaos.never,
 }
 
@@ -81,7 +81,7 @@ def main():
     about.add_argument("--seed", type=int, default=0)
     about.add_argument("--only", action="append", choices=FAULTS, help="only faults of this kind (may be repeated)")
     given = about.parse_args()
-    asyncio.run(serve(Chaos, Book(given.log), given))
+    asyncio.run(serve(Chaos, EventLog(given.log), given))
 
 
 if __name__ == "__main__":

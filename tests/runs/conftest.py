@@ -1,4 +1,4 @@
-"""Servers in processes of their own, which end with the test."""
+"""Servers in their own processes, which end with the test."""
 
 from contextlib import ExitStack
 
@@ -9,7 +9,7 @@ from .killing import serving
 
 @pytest.fixture
 def serve(tmp_path):
-    """Starts servers: `serve(*options)` the logging one, `serve(*options, script="chaos_server.py")` the other."""
+    """Start servers: `serve(*options)` the logging one, `serve(*options, script="chaos_server.py")` the other."""
     with ExitStack() as stack:
         count = iter(range(100))
 

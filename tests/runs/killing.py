@@ -1,7 +1,13 @@
-"""Runs that are killed: the servers and programs that it takes, and what must hold afterwards.
+"""Kill a batch at random moments and compare its result, and what it paid for, with an undisturbed run.
 
-The tests and bench/kill.py share it. A call counts as asked again without need when its answer must have been in the
-journal before the kill: its row had gone on to the next call, or it had been sent long before.
+The tests and bench/kill.py share this module. A row makes one call at a time, and its answer is in the journal before the
+row's next call. So a kill may cost a row the one call that it has in flight, and nothing else. A repeated call is needless if
+
+- no kill lies between the two,
+- the answer was in the journal at the last kill before the repetition,
+- the row had made its next call before the kill, or
+- the answer had been sent so long before the kill that the client must have read and committed it. How long that takes is
+  measured in the same run: the longest time from an answer to the next call of its row, at least `MIN_COMMIT_DELAY`.
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,17 +25,20 @@ from bisect import bisect_left
 from collections import defaultdict
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryFile
 from unittest.mock import patch
 from urllib.request import urlopen
 
+from redraft.storage import Journal
+
 HERE = Path(__file__).parent
 LINE = 52  # bytes of a line of the logging server's log
-GRACE = 0.25
-COMMIT_GRACE = 2.0  # seconds that a busy machine may need to read the last answer of a row, and to commit it
+MIN_COMMIT_DELAY = 0.25  # seconds
+MARK = re.compile(r"\b\d{8}[0-9a-f]{4}\b")  # the start of a request's hash, which the logging server puts into its answer
 WORDS = "rivers bridges tides clocks maps lenses kilns looms sails wells".split()
 
 
@@ -49,20 +59,24 @@ class Server:
         self.port = int(self.url.rpartition(":")[2])
 
     def stop(self):
-        """At once, with whatever is in flight."""
+        """Kill it, with its calls in flight."""
         self.process.kill()
         self.process.communicate()
+
+    def shut_down(self):
+        """End it between two answers, with its calls in flight: the log has every answer that it sent."""
+        self.process.communicate()  # closes its standard input
 
     @property
     def model(self):
         return f"{self.url}/v1#m"
 
     def lines(self):
-        """How much is in the log."""
+        """Return the number of events in the log."""
         return self.log.stat().st_size // LINE if self.log.exists() else 0
 
     def entries(self, since=0):
-        """(kind, hash, time) of everything that happened, from a line on."""
+        """Return (kind, hash, time) of all events from a line on."""
         return read_log(self.log, since)
 
     def counts(self):
@@ -70,8 +84,8 @@ class Server:
             return json.load(answer)
 
 
-class Elsewhere:
-    """A server that somebody else started. What happens on it is not known."""
+class ForeignServer:
+    """A server that runs already. It has no log."""
 
     def __init__(self, url):
         self.url = url.rstrip("/")
@@ -101,14 +115,14 @@ def write_rows(path, n):
 
 
 def batch(source, output, model, *options):
-    """The command that refines a file of rows, whatever earlier runs taught. (Model None: what the environment says.)"""
+    """Return the command that refines a file of rows, with shipped priors. Model None: that of the environment."""
     given = [source, "-o", output, "--journal", f"{output}.journal", *(["--model", model] if model else []), *options]
     given += [] if "--no-noise-aware" in options else ["--priors", "shipped"]
     return [sys.executable, "-m", "redraft", "batch", *map(str, given)]
 
 
 def start(command, **env):
-    """The program, heeding Ctrl-C even where we were started in the background."""
+    """Start a program that receives Ctrl-C, even if the tests were started with it ignored."""
     heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
     out, err = TemporaryFile(), TemporaryFile()
     process = subprocess.Popen(
@@ -118,14 +132,14 @@ def start(command, **env):
     return process
 
 
-def told(process):
-    """What a process has written to stdout and to stderr so far."""
+def output_of(process):
+    """Return what a process has written to stdout and to stderr so far."""
     return tuple(os.pread(file.fileno(), 10**8, 0).decode() for file in process.files)
 
 
 @dataclass
-class Ended:
-    """What a program left behind."""
+class ProgramResult:
+    """The exit code and the output of a program."""
 
     code: int
     out: str
@@ -133,14 +147,14 @@ class Ended:
 
 
 def ending(process, within=280):
-    """How a process ends by itself; one that does not is an error."""
+    """Wait for the end of a process. Raises AssertionError if it does not end in time."""
     try:
         process.wait(within)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise AssertionError(f"did not end within {within} s; it said:\n{told(process)[1][-3000:]}") from None
-    ended = Ended(process.returncode, *told(process))
+        raise AssertionError(f"did not end within {within} s; it said:\n{output_of(process)[1][-3000:]}") from None
+    ended = ProgramResult(process.returncode, *output_of(process))
     for file in process.files:
         file.close()
     return ended
@@ -151,7 +165,7 @@ def run(command, within=280, **env):
 
 
 def run_here(command, **env):
-    """The same for a `redraft` command that nobody interrupts, in this process: no interpreter has to start for it."""
+    """Run a `redraft` command in this process, which saves the start of an interpreter."""
     from redraft.cli import main
 
     assert command[:3] == [sys.executable, "-m", "redraft"]
@@ -160,23 +174,23 @@ def run_here(command, **env):
     with patch.dict(os.environ, env), redirect_stdout(out), redirect_stderr(err):
         with patch.object(root, "handlers", [logging.StreamHandler(err)]):
             code = main(command[3:])
-    return Ended(code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode())
+    return ProgramResult(code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode())
 
 
 def until(holds, process=None, within=280):
-    """Waits until something holds."""
+    """Wait until a condition holds."""
     end = time.monotonic() + within
     while not holds():
         if process is not None and process.poll() is not None:
-            raise AssertionError(f"ended too soon, with {process.returncode}:\n{told(process)[1][-3000:]}")
+            raise AssertionError(f"ended too soon, with {process.returncode}:\n{output_of(process)[1][-3000:]}")
         assert time.monotonic() < end, f"did not come to be within {within} s"
         time.sleep(0.002)
 
 
-def kill_at(moments, command, progress, dice, within=600):
-    """Runs the command until it ends by itself, killing it when the progress has come to the moments given.
+def kill_at(moments, command, progress, dice, within=600, after_kill=lambda: None):
+    """Run the command until it ends by itself, and kill it whenever the progress reaches one of the moments.
 
-    Some kills hit the first second of a process instead. Returns the ending and when it was killed.
+    Some kills hit the first second of a process instead. Return how it ended and when it was killed.
     """
     kills = []
     for n, moment in enumerate(moments):
@@ -193,17 +207,18 @@ def kill_at(moments, command, progress, dice, within=600):
         if ended.code != -signal.SIGKILL:
             kills.pop()
             return ended, kills
+        after_kill()
     return run(command, within), kills
 
 
 def moments(whole, kills, dice):
-    """Random moments of a run whose progress comes to so much."""
+    """Return random moments of a run with `whole` events."""
     return sorted(dice.uniform(0, 0.95 * whole) for _ in range(kills))
 
 
 @dataclass
 class Figures:
-    """What a killed run came to. `again` counts calls asked more than once, `needless` those among them that were known."""
+    """The result of a killed run. `again` counts repeated calls, `needless` those of them that the journal should have saved."""
 
     rows: int
     kills: int
@@ -221,13 +236,10 @@ class Figures:
         return asdict(self)
 
 
-def compare(source, output, undisturbed, entries, kills, seconds):
-    """The figures of a run that was killed, beside an undisturbed one."""
+def compare(source, output, undisturbed, entries, kills, journaled, seconds):
+    """Return the figures of a killed run. `journaled`: for each kill, the marks of the answers in the journal after it."""
     wanted, got = ([json.loads(line)["id"] for line in Path(path).read_text().splitlines()] for path in (source, output))
-    asks, starts = asked(entries), defaultdict(list)
-    for kind, sha, at in entries:
-        if kind == "B":
-            starts[sha[:8]].append(at)
+    calls = calls_by_hash(entries)
     return Figures(
         rows=len(wanted),
         kills=len(kills),
@@ -235,48 +247,88 @@ def compare(source, output, undisturbed, entries, kills, seconds):
         duplicated=len(got) - len(set(got)),
         in_order=got == wanted,
         equal=Path(output).read_bytes() == Path(undisturbed).read_bytes(),
-        calls=len(asks),
+        calls=len(calls),
         most_in_flight=most_in_flight(entries),
-        again=sum(len(times) - 1 for times in asks.values()),
-        needless=sum(needless(times, sorted(kills), COMMIT_GRACE, starts[sha[:8]]) for sha, times in asks.items()),
+        again=sum(len(times) - 1 for times in calls.values()),
+        needless=needless_calls(calls, kills, journaled),
         seconds=seconds,
     )
 
 
 def read_log(path, since=0):
-    """(kind, hash, time) of everything that happened, from a line on."""
+    """Return (kind, hash, time) of all events in a server's log from a line on."""
     lines = Path(path).read_text().splitlines()[since:]
     return [(kind, sha, float(at)) for kind, sha, at in map(str.split, lines)]
 
 
-def asked(entries):
-    """hash -> [(asked at, answered at or None)], in the order of asking."""
-    found, open_ = defaultdict(list), defaultdict(list)
+def calls_by_hash(entries):
+    """Return hash -> [(asked at, answered at or None)], in the order of asking."""
+    calls, pending = defaultdict(list), defaultdict(list)
     for kind, sha, at in entries:
         if kind == "B":
-            open_[sha].append(len(found[sha]))
-            found[sha].append((at, None))
+            pending[sha].append(len(calls[sha]))
+            calls[sha].append((at, None))
         else:
-            n = open_[sha].pop(0)
-            found[sha][n] = (found[sha][n][0], at if kind == "E" else None)
-    return found
+            n = pending[sha].pop(0)
+            calls[sha][n] = (calls[sha][n][0], at if kind == "E" else None)
+    return calls
 
 
-def needless(times, kills, grace, starts=()):
-    """How often a call was asked again though no kill can have cost its answer.
+def needless_calls(calls, kills, journaled=None):
+    """Return how many repeated calls no kill can explain, see the module's docstring. `kills` are in order."""
+    starts = defaultdict(list)
+    for sha, times in calls.items():
+        starts[row_of(sha)] += [at for at, _ in times]
+    delay = commit_delay(calls, kills)
+    journaled = journaled or [set()] * len(kills)
+    return sum(
+        needless(times, kills, delay, starts[row_of(sha)], [sha[:12] in answers for answers in journaled])
+        for sha, times in calls.items()
+    )
 
-    An answer that came less than `grace` before a kill need not be in the journal yet, unless the row had gone on to its next
-    call: `starts` are the times of all calls of the row, which asks one after the other.
+
+def row_of(sha):
+    """Return the number of the row with which the server's hash of a request begins."""
+    return sha[:8]
+
+
+def commit_delay(calls, kills):
+    """Return the longest time from an answer to the next call of its row, kills aside; at least `MIN_COMMIT_DELAY`."""
+    by_row = defaultdict(list)
+    for sha, times in calls.items():
+        by_row[row_of(sha)] += times
+    pairs = [pair for times in by_row.values() for pair in pairwise(sorted(times, key=itemgetter(0)))]
+    undisturbed = [pair for pair in pairs if not any(pair[0][0] < kill < pair[1][0] for kill in kills)]
+    return max([MIN_COMMIT_DELAY, *(after - answered for (_, answered), (after, _) in undisturbed if answered)])
+
+
+def needless(times, kills, delay, starts=(), journaled=()):
+    """Return how many repetitions of one call are needless.
+
+    `times`: of each repetition, when it was asked and answered (None: its client left before). `starts`: when the row made its
+    calls, this one and others. `journaled`: for each kill, whether the answer was in the journal then.
     """
-    return sum(not _excused(before, after[0], kills, grace, starts) for before, after in zip(times, times[1:], strict=False))
+    return sum(not _explains(before, after, kills, delay, starts, journaled) for before, (after, _) in pairwise(times))
 
 
-def _excused(before, again_at, kills, grace, starts):
-    began, answered = before  # (as the server saw it: what was on its way at the kill came a little after it)
-    if answered is None:  # its client was gone
-        return any(kill < again_at for kill in kills)
-    between = kills[bisect_left(kills, began - GRACE) : bisect_left(kills, again_at)]
-    return any(answered > kill - grace and not any(answered < start < kill for start in starts) for kill in between)
+def _explains(before, again_at, kills, delay, starts, journaled):
+    asked_at, answered_at = before
+    last = bisect_left(kills, again_at)  # the number of kills before the repetition
+    if last and journaled and journaled[last - 1]:
+        return False
+    # The log has the server's times: a request that was on its way at the kill is logged a little later.
+    between = kills[bisect_left(kills, asked_at - delay) : last]
+    if answered_at is None:
+        return bool(between)
+    return any(answered_at > kill - delay and not any(answered_at < start < kill for start in starts) for kill in between)
+
+
+def journaled_marks(path):
+    """Return the marks of all answers in a journal's response cache."""
+    if not Path(path).exists() or not Path(path).stat().st_size:
+        return set()
+    with Journal(path, read_only=True) as journal:
+        return {mark for reply in journal.response_cache.values() for mark in MARK.findall(reply.text)}
 
 
 def most_in_flight(entries, settling=0.0):
@@ -286,9 +338,9 @@ def most_in_flight(entries, settling=0.0):
 
 
 def killed_run(folder, rows, kills, server, *, seed=0, options=(), say=lambda _: None):
-    """An undisturbed run, then the same with kills. Returns the figures.
+    """Make an undisturbed run, then the same with kills, and return the figures.
 
-    Calls are told apart by their words, so drafts anew and further looks, which repeat those, are left out.
+    Calls are identified by their content, so the run is one that never makes the same call twice.
     """
     source, options = write_rows(folder / "rows.jsonl", rows), (*options, "--no-noise-aware")
     plain, disturbed = folder / "plain.jsonl", folder / "killed.jsonl"
@@ -301,6 +353,8 @@ def killed_run(folder, rows, kills, server, *, seed=0, options=(), say=lambda _:
     whole, progress = lines, lambda: server.lines() - since
     if not lines:  # a server whose log is not ours to read: by the clock
         whole, progress = seconds + kills, lambda: time.monotonic() - began
-    last, at = kill_at(moments(whole, kills, dice), batch(source, disturbed, server.model, *options), progress, dice)
+    command, journaled = batch(source, disturbed, server.model, *options), []
+    save = lambda: journaled.append(journaled_marks(f"{disturbed}.journal"))  # noqa: E731
+    last, at = kill_at(moments(whole, kills, dice), command, progress, dice, after_kill=save)
     assert last.code == 0, last.err[-3000:]
-    return compare(source, disturbed, plain, server.entries(since), at, time.monotonic() - began)
+    return compare(source, disturbed, plain, server.entries(since), at, journaled, time.monotonic() - began)

@@ -2,12 +2,13 @@
 
     python tests/runs/logging_server.py [--port 0] [--log FILE] [--latency 0.02] [--jitter 0.5]
 
-It prints its address on the first line and serves until its standard input is closed. The same words get the same answer,
-today and tomorrow: a text for a writer, an instance of the schema for who asks with one (a judge's verdict, good or bad by
-the dice that the request itself throws). What is new in every call, the nonce of a judge's envelope, counts for nothing.
+It prints its address on the first line and serves until its standard input is closed. The same words always get the same
+answer: a text for a writer, an instance of the schema for a request with one (a judge's verdict, good or bad by a hash of the
+request). The nonce of a judge's envelope, which is new in every call, is ignored.
 
-The log has one line of `LINE` bytes for each thing that happens: "B" a request came, "E" its answer was sent, "X" its
-client left before; the hash of the request, after the number of the row that its prompt names, in 8 digits; and the time on the monotonic clock, which all processes of a machine share.
+The log has one line of `LINE` bytes for each event: "B" a request came, "E" its answer was sent, "X" its client left before;
+the hash of the request, after the number of the row that its prompt names, in 8 digits; and the time on the monotonic clock,
+which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ WORDS = "clear short long plain first second every other river stone paper light
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "loopback"}]}
 
 
-class Book:
-    """What happened, in the log and in numbers."""
+class EventLog:
+    """The events of the server, in the log file and as counts."""
 
     def __init__(self, path):
         self.file = path and os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -50,7 +51,7 @@ class Endpoint(asyncio.Protocol):
 
     def __init__(self, book, given):
         self.book, self.given = book, given
-        self.came, self.waiting = b"", {}
+        self.received, self.waiting = b"", {}
 
     def connection_made(self, transport):
         self.transport = transport
@@ -61,17 +62,17 @@ class Endpoint(asyncio.Protocol):
             self.book.note("X", sha)
 
     def data_received(self, data):
-        self.came += data
-        while request := self.whole():
+        self.received += data
+        while request := self.next_request():
             self.take(*request)
 
-    def whole(self):
-        """The head and body of a request that has come in full, or None."""
-        head, end, rest = self.came.partition(b"\r\n\r\n")
+    def next_request(self):
+        """The head and body of the next complete request, or None."""
+        head, end, rest = self.received.partition(b"\r\n\r\n")
         length = int(found[1]) if (found := LENGTH.search(head)) else 0
         if not end or len(rest) < length:
             return None
-        self.came = rest[length:]
+        self.received = rest[length:]
         return head, rest[:length]
 
     def take(self, head, body):
@@ -84,10 +85,10 @@ class Endpoint(asyncio.Protocol):
         self.serve(sha, body)
 
     def serve(self, sha, body):
-        self.later(sha, http(completion(*said(sha, body))))
+        self.answer_later(sha, http(completion(*answer_text(sha, body))))
 
-    def later(self, sha, answer, *, slower=1.0):
-        """Sends the answer after the latency."""
+    def answer_later(self, sha, answer, *, slower=1.0):
+        """Send the answer after the latency."""
         jitter = self.given.jitter * random.uniform(-1, 1)
         delay = self.given.latency * (1 + jitter) * slower
         self.waiting[sha] = asyncio.get_running_loop().call_later(delay, self.answer, sha, answer)
@@ -104,12 +105,13 @@ def request_hash(body):
     return f"{row:08d}{hashlib.sha256(NONCE.sub(b'->', body)).hexdigest()[:24]}"
 
 
-def said(sha, body):
-    """The text that a request gets, and the tokens of both."""
+def answer_text(sha, body):
+    """The answer to a request, and the tokens of both."""
     asked = json.loads(body)
     form = asked.get("response_format") or {}
     dice = random.Random(sha)
-    text = json.dumps(instance(form["json_schema"]["schema"], dice, dice.random())) if "json_schema" in form else prose(sha, dice)
+    schema = form.get("json_schema", {}).get("schema")
+    text = json.dumps(instance(schema, dice, dice.random(), sha[:12])) if schema else prose(sha, dice)
     return text, len(body) // 4, len(text) // 4
 
 
@@ -117,20 +119,20 @@ def prose(sha, dice):
     return f"Draft {sha[:12]}: " + " ".join(dice.choices(WORDS, k=dice.randrange(20, 60))) + "."
 
 
-def instance(schema, dice, merit):
-    """Something that keeps the schema; of an enumeration the last and best more often the more merit there is."""
+def instance(schema, dice, merit, mark=""):
+    """Return an instance of a schema with a mark in its texts. The more merit, the more often an enumeration's last and best."""
     if "enum" in schema:
         return schema["enum"][-1] if dice.random() < merit else dice.choice(schema["enum"])
     match schema.get("type"):
         case "object":
-            return {name: instance(part, dice, merit) for name, part in schema["properties"].items()}
+            return {name: instance(part, dice, merit, mark) for name, part in schema["properties"].items()}
         case "array":
-            return [instance(schema["items"], dice, merit)]
+            return [instance(schema["items"], dice, merit, mark)]
         case "boolean":
             return dice.random() < 0.1
         case "integer" | "number":
             return schema.get("minimum", 0)
-    return f"more about {dice.choice(WORDS)}"[: schema.get("maxLength", 100)]
+    return f"{mark} more about {dice.choice(WORDS)}".strip()[: schema.get("maxLength", 100)]
 
 
 def completion(content, asked=7, answered=3, finish="stop"):
@@ -140,13 +142,13 @@ def completion(content, asked=7, answered=3, finish="stop"):
 
 
 def refusal(head, status):
-    """An error that repeats the key it was shown, as some servers do."""
+    """An error that repeats the API key, as some servers do."""
     key = found[1].decode() if (found := AUTHORIZATION.search(head)) else "none"
     return http({"error": {"message": f"no: you came with {key}", "type": "refused", "code": "refused"}}, status)
 
 
 def http(body, status=200, **headers):
-    """A whole response."""
+    """A complete HTTP response."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     fields = {"Content-Type": "application/json", "Content-Length": len(body)}
     fields |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -174,7 +176,7 @@ def parser(about):
 
 def main():
     given = parser(__doc__).parse_args()
-    asyncio.run(serve(Endpoint, Book(given.log), given))
+    asyncio.run(serve(Endpoint, EventLog(given.log), given))
 
 
 if __name__ == "__main__":

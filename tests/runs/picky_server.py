@@ -1,9 +1,10 @@
-"""The logging server, which does not take everything, has bad moments, and judges some texts in prose whatever it is asked.
+"""The logging server, which refuses some parameters, fails now and then, and judges some texts in prose whatever the request.
 
     python tests/runs/picky_server.py [--formats] [and the logging server's options]
 
-It takes no system role, and no response_format unless with --formats; it says so. Every eighth request is answered with a bare
-500 the first time, and one text in ten is judged in prose until the judge is told that this cannot be read. All of it follows from the words that are asked.
+It refuses a system role, and a response_format unless with --formats. Every eighth request gets a bare 500 the first time, and
+one text in ten is judged in prose until the judge is told that this cannot be read. All of it follows from the words of the
+request.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import random
 import re
 from collections import Counter
 
-from logging_server import NONCE, Book, Endpoint, completion, http, instance, parser, prose, serve
+from logging_server import NONCE, EventLog, Endpoint, completion, http, instance, parser, prose, serve
 
 JUDGED = "one JSON object"
 NAMES = re.compile(r'"(\w+)": \{(?:"evidence"|\.\.\.)')
 
 
 class Picky(Endpoint):
-    """One connection; what was asked before is known to all."""
+    """One connection; earlier requests are shared by all."""
 
     asked = Counter()
 
@@ -33,14 +34,14 @@ class Picky(Endpoint):
         dice = random.Random(key)
         self.asked[sha] += 1
         if dice.random() < 0.125 and self.asked[sha] == 1:
-            return self.later(sha, http({"error": {"message": "Internal Server Error"}}, 500))
-        if refused := self.refused(asked):
+            return self.answer_later(sha, http({"error": {"message": "Internal Server Error"}}, 500))
+        if message := self.refusal_of(asked):
             self.book.counts["refused"] += 1
-            return self.later(sha, http({"error": {"message": refused, "code": 400}}, 400))
+            return self.answer_later(sha, http({"error": {"message": message, "code": 400}}, 400))
         text = self.verdict(asked, words, dice) if JUDGED in words else prose(key, dice)
-        return self.later(sha, http(completion(text)))
+        return self.answer_later(sha, http(completion(text)))
 
-    def refused(self, asked):
+    def refusal_of(self, asked):
         if any(message["role"] == "system" for message in asked["messages"]):
             return "System role not supported"
         if "response_format" in asked and not self.given.formats:
@@ -66,7 +67,7 @@ def main():
     made = parser(__doc__)
     made.add_argument("--formats", action="store_true", help="take every response_format")
     given = made.parse_args()
-    asyncio.run(serve(Picky, Book(given.log), given))
+    asyncio.run(serve(Picky, EventLog(given.log), given))
 
 
 if __name__ == "__main__":

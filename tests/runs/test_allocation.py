@@ -1,4 +1,6 @@
-"""One price for a whole run: money goes to the rows where it buys most, and no more is spent than there is."""
+"""The allocation of one budget over all rows: calls go to the rows with the highest expected gain, and no more is spent than the
+budget.
+"""
 
 import asyncio
 import json
@@ -28,13 +30,13 @@ from redraft.core.trace import PanelGrader, Trace
 from redraft.models.pricing import FREE
 from redraft.runs import BatchRun
 from redraft.runs import api
-from redraft.runs.simulate import SimulatedTask, run_to_end, simulate_tasks
+from redraft.quality.simulate import SimulatedTask, run_to_end, simulate_tasks, simulated_record
 from redraft.runs.allocation import BudgetAllocator, DecisionLog, budget_unit, simulated_logs
 from redraft.runs.online_priors import OnlinePriors
 from redraft.storage.journal import Journal
 
 from .killing import write_rows
-from .test_shards import Here
+from .test_shards import LocalExecutor
 from .test_provider_batch import provider
 
 __all__ = ["provider"]
@@ -44,7 +46,7 @@ PLAN = Adaptive(SelfRefine(target(0.9) | max_iterations(8)), max_attempts=8, min
 
 
 class Tasks:
-    """Tasks of a world, easy ones and hard ones in turn; what they cost is counted."""
+    """Tasks of a simulated world, easy and hard ones in turn, with the calls that they cost."""
 
     def __init__(self, n, seed=1):
         dice = random.Random(seed)
@@ -56,11 +58,11 @@ class Tasks:
         self.took = [0] * n
 
     async def work(self, i, plan):
-        """A task to its end, giving way to the others after each step."""
+        """Run a task to its end, yielding to the others after each step."""
         trace = Trace(Task("t"), (PanelGrader("judge"),))
         while not trace.outcome:
             for step in plan(trace):
-                record = self.worlds[i].perform(step)
+                record = simulated_record(self.worlds[i], step)
                 self.calls += record.usage.calls
                 self.took[i] += record.usage.calls
                 trace += record
@@ -71,18 +73,18 @@ class Tasks:
         return self.worlds[i].qualities[trace.outcome.best]
 
 
-def market_of(tasks, budget, rows):
+def allocator_for(tasks, budget, rows):
     return BudgetAllocator(PLAN, "calls", lambda: budget - tasks.calls, lambda: {"calls": tasks.calls}, rows)
 
 
-async def shared(n, budget, width):
-    """So many tasks with one purse, `width` of them at a time: their qualities, and the tasks."""
+async def qualities_with_shared_budget(n, budget, width):
+    """Run tasks with one budget, `width` of them at a time: their qualities, and the tasks."""
     tasks, places = Tasks(n), asyncio.Semaphore(width)
-    market = market_of(tasks, budget, n)
+    allocator = allocator_for(tasks, budget, n)
 
     async def one(i):
         async with places:
-            row = market.start_row()
+            row = allocator.start_row()
             trace = await tasks.work(i, partial(row.next_steps, PLAN))
             row.finish(trace)
             return tasks.quality(i, trace)
@@ -90,50 +92,50 @@ async def shared(n, budget, width):
     return await asyncio.gather(*map(one, range(n))), tasks
 
 
-async def apart(n, each):
-    """The same tasks with so many calls each, best use made of them."""
+async def qualities_with_budget_each(n, each):
+    """Run the same tasks with a fixed number of calls each, used as well as possible."""
     tasks = Tasks(n)
     plan = Adaptive(SelfRefine(max_iterations(8)), max_attempts=(each - 2) // 2, min_expected_gain=0.0)
     return [tasks.quality(i, await tasks.work(i, plan)) for i in range(n)], tasks
 
 
 @pytest.mark.parametrize("width", [1, 8, 120])
-async def test_money_goes_to_hard_rows(width):
-    """The budget is kept and nearly used, every row is answered, hard rows get more calls, and the answers are better than with
-    as many calls for each row.
+async def test_hard_rows_get_more_of_the_budget(width):
+    """The budget is kept and nearly used, every row has an answer, hard rows get more calls, and the answers are better than with
+    equal calls for each row.
     """
     n, each = 120, 4
-    qualities, tasks = await shared(n, n * each, width)
+    qualities, tasks = await qualities_with_shared_budget(n, n * each, width)
     assert 0.9 * n * each <= tasks.calls <= n * each
     assert min(tasks.took) >= 2
     assert mean(tasks.took[::2]) > 1.5 * mean(tasks.took[1::2])
-    equal, others = await apart(n, each)
+    equal, others = await qualities_with_budget_each(n, each)
     assert others.calls >= tasks.calls
     assert mean(qualities) > mean(equal) + 0.005
 
 
 @settings(max_examples=4, deadline=None)
 @given(st.floats(2.0, 9.0))
-def test_more_money_is_a_lower_price(each):
-    """A market with more money asks no more; with too little for a draft and a grade each, nothing more is worth it."""
+def test_a_larger_budget_lowers_the_price(each):
+    """With too little for a draft and a grade each, no further step is worth its price."""
     tasks = Tasks(1)
-    less, more = (market_of(tasks, 100 * calls, 100).price.price for calls in (each, each + 1))
+    less, more = (allocator_for(tasks, 100 * calls, 100).price.price for calls in (each, each + 1))
     assert less >= more >= PLAN.min_expected_gain
-    assert market_of(tasks, 150, 100).price.price == pytest.approx(1, rel=0.01)
+    assert allocator_for(tasks, 150, 100).price.price == pytest.approx(1, rel=0.01)
 
 
-def test_where_there_is_money_for_all_the_price_is_the_plans_own():
-    """So much a call must gain whatever is left over."""
-    assert market_of(Tasks(1), 100_000, 100).price == (PLAN.min_expected_gain, "calls")
+def test_with_enough_budget_the_price_is_the_plans_own():
+    """The plan's least expected gain for a call remains the price."""
+    assert allocator_for(Tasks(1), 100_000, 100).price == (PLAN.min_expected_gain, "calls")
 
 
-def test_a_step_is_worth_its_price_in_the_unit_of_the_budget():
-    """Once it is known what a call costs, by what was spent or by rows that ended, the price is for each USD."""
+def test_the_price_is_in_the_unit_of_the_budget():
+    """Once the cost of a call is known, from spending or from finished rows, the price is for one USD."""
     spent = {}
-    market = BudgetAllocator(PLAN, "usd", lambda: 3.9, lambda: spent, 100)
-    assert market.price.unit == "calls"
+    allocator = BudgetAllocator(PLAN, "usd", lambda: 3.9, lambda: spent, 100)
+    assert allocator.price.unit == "calls"
     spent |= {"calls": 10, "usd": 0.1}
-    price, unit = market.price
+    price, unit = allocator.price
     assert unit == "usd"
     calls = BudgetAllocator(PLAN, "calls", lambda: 400, lambda: {}, 100)
     assert price == pytest.approx(calls.price.price / 0.01, rel=0.02)
@@ -143,111 +145,114 @@ def test_a_step_is_worth_its_price_in_the_unit_of_the_budget():
     ("budget", "unit"),
     [(None, None), (Budget(), None), (Budget(output_tokens=5), None), (Budget(calls=5), "calls"), (Budget(calls=5, usd=1), "usd")],
 )
-def test_which_unit(budget, unit):
-    """USD before tokens before calls; no USD where calls are free."""
+def test_usd_come_before_tokens_and_tokens_before_calls(budget, unit):
+    """USD are no unit where calls are free."""
     assert budget_unit(budget) == unit
     assert budget_unit(budget, free=True) == ("calls" if unit == "usd" else unit)
     assert budget_unit(Budget(usd=1), free=True) is None
 
 
-def paying(amount):
-    """A trace of one draft and one grade that cost so much together, as step by step it grows."""
+def trace_with_costs(amount):
+    """A trace of one draft and one grade with these costs, step by step."""
     usage = Usage(1, 500, 500, cost=amount / 2, answer_tokens=1000, answer_cost=amount / 2)
     drafted = Trace(Task("t"), (PanelGrader("judge"),), (Candidate(0, "a", by="w", role="generate", usage=usage),))
     return drafted + Feedback(0.4, "so so", ("say more",), grader="judge", usage=usage)
 
 
 def test_the_first_decision_is_priced_in_the_unit_of_the_budget():
-    """A price that was asked for before the first call was paid holds only until then."""
+    """A price that was computed before the first call was paid for is replaced afterwards."""
     spent = {}
-    market = BudgetAllocator(PLAN, "usd", lambda: 1.0 - spent.get("usd", 0.0), lambda: spent, 100)
-    row = market.start_row()
-    assert market.price_for(row).unit == "calls"
+    allocator = BudgetAllocator(PLAN, "usd", lambda: 1.0 - spent.get("usd", 0.0), lambda: spent, 100)
+    row = allocator.start_row()
+    assert allocator.price_for(row).unit == "calls"
     spent |= {"calls": 2, "usd": 0.004}
-    row.next_steps(PLAN, paying(0.004))
-    assert market.price_for(row).unit == "usd"
+    row.next_steps(PLAN, trace_with_costs(0.004))
+    assert allocator.price_for(row).unit == "usd"
     assert (row.log.base, row.log.decisions[0].cost) == pytest.approx((0.004, 0.004))
 
 
-def test_a_decision_at_another_units_price_is_told_in_the_budgets():
-    """Where the cache answers, nothing is spent and it is not known what a call costs; a ladder holds USD all the same."""
-    market = BudgetAllocator(PLAN, "usd", lambda: 1.0, lambda: {}, 100)
-    row = market.start_row()
-    assert market.price_for(row).unit == "calls"
-    row.next_steps(PLAN, paying(0.004))
-    unit, base, rungs, duel = row.log.as_data()
-    assert (unit, base, rungs[0].cost, duel) == ("usd", pytest.approx(0.004), pytest.approx(0.004), 0.0)
+def test_a_decision_in_another_unit_is_converted_to_the_budgets():
+    """With cached answers nothing is spent and the cost of a call is unknown; the decisions are in USD all the same."""
+    allocator = BudgetAllocator(PLAN, "usd", lambda: 1.0, lambda: {}, 100)
+    row = allocator.start_row()
+    assert allocator.price_for(row).unit == "calls"
+    row.next_steps(PLAN, trace_with_costs(0.004))
+    unit, base, decisions, comparison = row.log.as_data()
+    assert (unit, base, decisions[0].cost, comparison) == ("usd", pytest.approx(0.004), pytest.approx(0.004), 0.0)
 
 
-def test_where_calls_cost_nothing_usd_hold_nobody_up():
+def test_a_usd_budget_does_not_limit_free_calls():
     """The price for a row is the plan's own, however many rows wait."""
     spent = {"calls": 500, "usd": 0.0}
-    market = BudgetAllocator(PLAN, "usd", lambda: 5.0, lambda: spent, 200)
-    assert market.price_for(market.start_row()) == (PLAN.min_expected_gain, "calls")
+    allocator = BudgetAllocator(PLAN, "usd", lambda: 5.0, lambda: spent, 200)
+    assert allocator.price_for(allocator.start_row()) == (PLAN.min_expected_gain, "calls")
 
 
-async def ladders(market, tasks, n):
-    """The market, once so many rows have ended."""
+async def finish_rows(allocator, tasks, n):
+    """Let rows of the allocator run to their end."""
     for i in range(n):
-        row = market.start_row()
+        row = allocator.start_row()
         row.finish(await tasks.work(i, partial(row.next_steps, PLAN)))
 
 
-async def test_other_priors_begin_a_new_price():
-    """What was decided under old ones is forgotten, also of rows that end only then; so the price is that of a new run."""
+async def test_new_priors_reset_the_price():
+    """Decisions under the old priors are dropped, also of rows that end later, so the price is that of a new run."""
     tasks, priors = Tasks(40), Priors(draft_mean=0.7, noise_sd=0.05)
-    market = market_of(tasks, 640, 160)
-    late = market.start_row()
-    await ladders(market, tasks, 39)
-    market.set_priors(priors)
+    allocator = allocator_for(tasks, 640, 160)
+    late = allocator.start_row()
+    await finish_rows(allocator, tasks, 39)
+    allocator.set_priors(priors)
     late.finish(await tasks.work(39, partial(late.next_steps, PLAN)))
     fresh = BudgetAllocator(replace(PLAN, priors=priors), "calls", lambda: 640 - tasks.calls, lambda: {}, 120)
-    assert market.estimate.base == fresh.estimate.base
-    assert market.price == fresh.price
-    assert market.price != BudgetAllocator(PLAN, "calls", lambda: 640 - tasks.calls, lambda: {}, 120).price
+    assert allocator.estimate.base == fresh.estimate.base
+    assert allocator.price == fresh.price
+    assert allocator.price != BudgetAllocator(PLAN, "calls", lambda: 640 - tasks.calls, lambda: {}, 120).price
 
 
-class Unasked(set):
-    """Rows that nobody goes through."""
+class RowsWithoutIteration(set):
+    """Rows that must not be iterated."""
 
     def __iter__(self):
         raise AssertionError("all rows were gone through")
 
 
-async def test_what_rows_are_owed_is_known_without_going_through_them():
-    """It is summed up as they move, and the sum is right."""
+async def test_the_sum_owed_to_rows_needs_no_iteration():
+    """The sum is updated as rows move, and is right."""
     tasks = Tasks(64)
-    market = market_of(tasks, 256, 64)
-    rows = [market.start_row() for _ in range(32)]
-    asked = market.price
-    market.under_way = Unasked(market.under_way)
-    assert {market.price_for(row) for row in rows} == {asked}
-    market.under_way = {*rows}
+    allocator = allocator_for(tasks, 256, 64)
+    rows = [allocator.start_row() for _ in range(32)]
+    asked = allocator.price
+    allocator.under_way = RowsWithoutIteration(allocator.under_way)
+    assert {allocator.price_for(row) for row in rows} == {asked}
+    allocator.under_way = {*rows}
     for i, row in enumerate(rows[:20]):
         row.finish(await tasks.work(i, partial(row.next_steps, PLAN)))
-        assert market._reserved == pytest.approx(sum(row.reserved for row in market.under_way))
+        assert allocator._reserved == pytest.approx(sum(row.reserved for row in allocator.under_way))
 
 
-DUELS = (PanelGrader("judge"), PanelGrader("final", compares=True))
+WITH_COMPARISON = (PanelGrader("judge"), PanelGrader("final", compares=True))
 
 
-def test_made_up_tasks_end_with_a_duel_and_with_what_is_believed():
-    """Where a grader compares, it does so in made-up tasks, too, for two calls; the end holds all that the plan says."""
+def test_simulated_tasks_end_with_a_comparison_and_the_posterior():
+    """Where a grader compares, a simulated task has a comparison of two calls; its end has all that the plan reports."""
     plan = Adaptive(SelfRefine(max_iterations(3)), min_expected_gain=0.005)
-    ended = [run_to_end(trace, plan, world) for world, trace in simulate_tasks(Priors(), DUELS, with_response=False)]
-    dueled = [t for t in ended if any(isinstance(r, Comparison) for r in t.records)]
-    assert 0 < len(dueled) < len(ended)
-    assert all(r.usage.calls == 2 for t in dueled for r in t.records if isinstance(r, Comparison))
+    ended = [
+        run_to_end(trace, plan, world)
+        for world, trace in simulate_tasks(Priors(), WITH_COMPARISON, random.Random(0), with_response=False)
+    ]
+    compared = [t for t in ended if any(isinstance(r, Comparison) for r in t.records)]
+    assert 0 < len(compared) < len(ended)
+    assert all(r.usage.calls == 2 for t in compared for r in t.records if isinstance(r, Comparison))
     assert all(dict(t.outcome.estimates)[t.outcome.best] == t.outcome.score for t in ended)
-    assert {log.comparison for log in simulated_logs(plan, DUELS, with_response=False)} == {0.0, 2.0}
+    assert {log.comparison for log in simulated_logs(plan, WITH_COMPARISON, with_response=False)} == {0.0, 2.0}
 
 
-def test_the_duel_is_the_end():
-    """However low the price falls meanwhile; and what it took is no step of the ladder."""
+def test_a_comparison_ends_a_task():
+    """A task ends with it however low the price falls, and it is no decision of the task."""
     left = [100.0]
-    market = BudgetAllocator(PLAN, "calls", lambda: left[0], lambda: {}, 20, DUELS)
-    row = market.start_row()
-    trace = next(trace for _, trace in simulate_tasks(Priors(), DUELS, with_response=False))
+    allocator = BudgetAllocator(PLAN, "calls", lambda: left[0], lambda: {}, 20, WITH_COMPARISON)
+    row = allocator.start_row()
+    trace = next(trace for _, trace in simulate_tasks(Priors(), WITH_COMPARISON, random.Random(0), with_response=False))
     texts = [Candidate(0, "a", by="w", role="generate", usage=ONE), Candidate(1, "b", 0, by="w", role="refine", usage=ONE)]
     for text in texts:
         trace = trace + text + Feedback(0.5, "so so", ("more",), candidate=text.id, grader="judge", usage=ONE)
@@ -255,7 +260,7 @@ def test_the_duel_is_the_end():
     (step,) = row.next_steps(PLAN, trace)
     assert isinstance(step, Compare)
     left[0] = 1e6
-    market.set_priors(Priors(draft_mean=0.5))
+    allocator.set_priors(Priors(draft_mean=0.5))
     trace += Comparison((1, 0), grader="final", usage=Usage(2))
     (step,) = row.next_steps(PLAN, trace)
     row.finish(trace + step.outcome)
@@ -263,43 +268,46 @@ def test_the_duel_is_the_end():
     assert (row.log.comparison, row.log.spent, len(row.log.decisions)) == (2.0, 4.0, 1)
 
 
-def test_a_ladder_tells_what_each_decision_offered():
-    """What a step took is put right once it is known; the same decision again is no other; it can be kept as JSON."""
+def test_decisions_record_the_expected_gain_and_cost_of_each_step():
+    """The cost is corrected once it is known, a repeated decision counts once, and the record can be saved as JSON."""
     plan = Adaptive(min_expected_gain=0.0)
-    market = market_of(Tasks(1), 100, 1)
-    for world, trace in simulate_tasks(Priors(), [PanelGrader("judge")], with_response=False, tasks=3):
-        row = market.start_row()
+    allocator = allocator_for(Tasks(1), 100, 1)
+    for world, trace in simulate_tasks(Priors(), [PanelGrader("judge")], random.Random(0), with_response=False, tasks=3):
+        row = allocator.start_row()
         ended = run_to_end(trace, partial(row.next_steps, plan), world)
         row.finish(ended)
         calls = sum(r.usage.calls for r in ended.records)
         assert row.log.base + sum(decision.cost for decision in row.log.decisions) == calls
         assert all(decision.rate > 0 for decision in row.log.decisions[:-1]) and row.log.decisions[-1].rate == 0
-        again = market.start_row()
+        again = allocator.start_row()
         again.resume(plan, ended)
         again.finish(ended)
         assert again.log.decisions == row.log.decisions
         assert DecisionLog.from_data(json.loads(json.dumps(row.log.as_data()))).decisions == row.log.decisions
 
 
-def test_what_is_not_known_teaches_nothing():
-    """A row whose cost is unknown is no decision, and no error."""
-    market = BudgetAllocator(PLAN, "usd", lambda: 1.0, lambda: {}, 2)
-    row = market.start_row()
+def test_a_row_of_unknown_cost_is_no_decision():
+    """Nor is it an error."""
+    allocator = BudgetAllocator(PLAN, "usd", lambda: 1.0, lambda: {}, 2)
+    row = allocator.start_row()
     trace = Trace(
         Task("t"), (PanelGrader("judge"),), (Candidate(0, "a", usage=Usage(1, answer_cost=None)), Feedback(0.5, grader="judge"))
     )
     row.next_steps(PLAN, trace)
     row.finish(trace + Outcome(0, "gain"))
-    market.start_row().finish(None)
+    allocator.start_row().finish(None)
     assert row.log.decisions == []
-    assert market.price.price >= 0
+    assert allocator.price.price >= 0
 
 
-def test_made_up_tasks_are_the_same_every_time():
-    """They follow from the priors alone; a task that comes with a response begins with it."""
-    one, two = ([w.level for w, _ in simulate_tasks(Priors(), [PanelGrader("judge")], with_response=True)] for _ in range(2))
+def test_simulated_tasks_are_reproducible():
+    """They follow from the priors alone; a task with a response begins with it."""
+    one, two = (
+        [w.level for w, _ in simulate_tasks(Priors(), [PanelGrader("judge")], random.Random(0), with_response=True)]
+        for _ in range(2)
+    )
     assert one == two
-    world, trace = next(simulate_tasks(Priors(), [PanelGrader("judge")], with_response=True))
+    world, trace = next(simulate_tasks(Priors(), [PanelGrader("judge")], random.Random(0), with_response=True))
     assert trace.candidates[0].usage.calls == 0
     assert len(world.qualities) == 1
 
@@ -307,14 +315,14 @@ def test_made_up_tasks_are_the_same_every_time():
 # --- runs
 
 
-async def judged(text, model):
-    """What the text is worth, as a judge sees it who asks a model."""
+async def quality_judge(text, model):
+    """The quality of a text as judged by a model call."""
     said = await model(f"Grade this: {text}")
     return float(said)
 
 
 class Writer:
-    """Writes texts with a quality: of an easy task a good one, of a hard one one that gets better with each refinement."""
+    """Writes good texts for an easy task, and texts for a hard one that improve with each refinement."""
 
     name, identity, formats = "w", "w", ("text",)
 
@@ -352,12 +360,12 @@ def lines(path):
 
 async def go(rows, output, model, **given):
     given = {"max_iterations": 6, "patience": 6, "target_score": 0.97, "min_expected_gain": 0.001, "max_in_flight": 8, **given}
-    return await BatchRun.of(rows, output, model, judged, **given).go()
+    return await BatchRun.from_arguments(rows, output, model, quality_judge, **given).go()
 
 
 @pytest.mark.parametrize("budget", [Budget(calls=160), Budget(usd=1.6), Budget(tokens=240_000)])
-async def test_a_run_spends_its_budget_where_it_buys_most(tmp_path, rows, budget):
-    """Hard rows get more of it, each row is graded, and the run ends as one that has enough."""
+async def test_a_run_spends_more_of_its_budget_on_hard_rows(tmp_path, rows, budget):
+    """Each row is graded, and the run ends as finished."""
     model = Writer()
     report = await go(rows, tmp_path / "out.jsonl", model, budget=budget, prices={"w": (0, 10)})
     told = lines(tmp_path / "out.jsonl")
@@ -369,8 +377,8 @@ async def test_a_run_spends_its_budget_where_it_buys_most(tmp_path, rows, budget
 
 @pytest.mark.parametrize("width", [4, 64])
 @pytest.mark.parametrize("budget", [Budget(calls=120), Budget(calls=240), Budget(usd=2.4)])
-async def test_money_for_a_final_check_is_put_aside(tmp_path, rows, budget, width):
-    """Every row is begun, and ends by itself, although duels come last."""
+async def test_budget_is_reserved_for_the_final_check(tmp_path, rows, budget, width):
+    """Every row starts and finishes, although comparisons come last."""
     model = Writer()
     given = {"tie_break": True, "max_in_flight": width, "prices": {"w": (0, 10)}}
     report = await go(rows, tmp_path / "out.jsonl", model, budget=budget, **given)
@@ -382,8 +390,8 @@ async def test_money_for_a_final_check_is_put_aside(tmp_path, rows, budget, widt
 
 
 @pytest.mark.parametrize("price", [None, FREE], ids=["it turns out", "it is known"])
-async def test_a_free_model_is_not_held_back_by_a_budget_in_usd(tmp_path, rows, price):
-    """About as many calls are made as without one; and of two limits the one that counts makes the price."""
+async def test_a_usd_budget_does_not_limit_a_free_model(tmp_path, rows, price):
+    """About as many calls are made as without one; of two limits the effective one sets the price."""
     plain, free, both = (Writer(0.0) for _ in range(3))
     for model in (plain, free, both):
         model.price = price
@@ -397,8 +405,8 @@ async def test_a_free_model_is_not_held_back_by_a_budget_in_usd(tmp_path, rows, 
         assert 120 <= both.calls <= 160
 
 
-class Alike(Writer):
-    """Writes texts that are all alike."""
+class EqualQualityWriter(Writer):
+    """Writes texts of equal quality."""
 
     async def complete(self, request):
         reply = await super().complete(request)
@@ -407,12 +415,12 @@ class Alike(Writer):
         )
 
 
-async def test_rows_before_and_after_a_stage_get_alike(tmp_path, monkeypatch):
-    """What later rows believe is something else; what they may spend is not."""
+async def test_rows_before_and_after_a_refit_get_equal_shares(tmp_path, monkeypatch):
+    """Later rows have other priors, but the same share of the budget."""
     monkeypatch.setattr(OnlinePriors, "first_refit", 128)
     source = tmp_path / "rows.jsonl"
     source.write_text("".join(json.dumps({"id": f"r{n}", "prompt": f"row {n} please"}) + "\n" for n in range(384)))
-    report = await go(source, tmp_path / "out.jsonl", Alike(), budget=Budget(calls=1152), priors="shipped")
+    report = await go(source, tmp_path / "out.jsonl", EqualQualityWriter(), budget=Budget(calls=1152), priors="shipped")
     told = [row["calls"] for row in lines(tmp_path / "out.jsonl")]
     assert (report.end_reason, report.done) == ("", 384)
     parts = [mean(told[i : i + 128]) for i in range(0, 384, 128)]
@@ -420,22 +428,22 @@ async def test_rows_before_and_after_a_stage_get_alike(tmp_path, monkeypatch):
     assert 1100 <= sum(told) <= 1152
 
 
-async def test_without_a_budget_the_price_is_the_same_for_all(tmp_path, rows):
-    """No market is held, so that what a row comes to is its own affair."""
-    going = BatchRun.of(rows, tmp_path / "out.jsonl", Writer(), judged, min_expected_gain=0.02)
+async def test_without_a_budget_the_price_is_constant(tmp_path, rows):
+    """There is no allocator, so that rows do not affect each other."""
+    going = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", Writer(), quality_judge, min_expected_gain=0.02)
     await going.go()
     assert going._job.budget.allocator is None
 
 
-async def test_what_rows_taught_of_prices_outlives_the_process(tmp_path, rows):
-    """A run that goes on reads the ladders of finished rows, keeps to the whole budget, and ends well."""
+async def test_a_resumed_run_reads_the_decisions_of_finished_rows(tmp_path, rows):
+    """It keeps to the whole budget, and ends well."""
     model = Writer()
     given = {"budget": Budget(calls=160)}
-    first = BatchRun.of(
+    first = BatchRun.from_arguments(
         rows,
         tmp_path / "out.jsonl",
         model,
-        judged,
+        quality_judge,
         max_iterations=6,
         patience=6,
         target_score=0.97,
@@ -458,8 +466,8 @@ async def test_what_rows_taught_of_prices_outlives_the_process(tmp_path, rows):
 
 
 @pytest.mark.parametrize("more", [Budget(calls=300), None], ids=["more", "no limit"])
-async def test_more_money_goes_on_where_the_price_had_ended_rows(tmp_path, rows, more):
-    """Hard rows are taken up again, as far as it is worth it; then, and with the same budget at once, nothing more is asked."""
+async def test_a_larger_budget_resumes_rows_that_ended_by_the_price(tmp_path, rows, more):
+    """Hard rows resume while it is worth the price; repeated with the same budget the run makes no call."""
     model, output = Writer(), tmp_path / "out.jsonl"
     report = await go(rows, output, model, budget=Budget(calls=100), learn=False)
     before, first = lines(output), model.calls
@@ -475,8 +483,8 @@ async def test_more_money_goes_on_where_the_price_had_ended_rows(tmp_path, rows,
     assert (again.usage.calls, again.reused, lines(output)) == (0, 40, after)
 
 
-async def test_more_money_reaches_rows_everywhere(tmp_path, rows):
-    """It is shared out as if there had been as much from the start: rows that come first are not first served."""
+async def test_a_larger_budget_reaches_all_rows(tmp_path, rows):
+    """It is allocated as if the budget had been as large from the start: early rows get no preference."""
     model, output = Writer(), tmp_path / "out.jsonl"
     await go(rows, output, model, budget=Budget(calls=100), learn=False)
     await go(rows, output, model, budget=Budget(calls=180), learn=False)
@@ -486,13 +494,13 @@ async def test_more_money_reaches_rows_everywhere(tmp_path, rows):
 
 
 @pytest.mark.parametrize("now", [False, True])
-async def test_going_on_with_more_money_may_be_interrupted(tmp_path, rows, now):
-    """Rows that were not looked at yet are looked at by the next going, with the same budget; nothing that is paid is lost."""
+async def test_a_run_resumed_with_a_larger_budget_may_be_interrupted(tmp_path, rows, now):
+    """Rows that were not reconsidered yet are reconsidered by the next run, and nothing paid for is lost."""
     model, output, given = Writer(), tmp_path / "out.jsonl", {"budget": Budget(calls=300), "learn": False}
     await go(rows, output, model, budget=Budget(calls=100), learn=False)
     first = model.calls
     settings = {"max_iterations": 6, "patience": 6, "target_score": 0.97, "min_expected_gain": 0.001, "max_in_flight": 8}
-    going = BatchRun.of(rows, output, model, judged, **settings, **given)
+    going = BatchRun.from_arguments(rows, output, model, quality_judge, **settings, **given)
     work = asyncio.ensure_future(going.go())
     while model.calls < first + 20 and not work.done():
         await asyncio.sleep(0)
@@ -508,9 +516,9 @@ async def test_going_on_with_more_money_may_be_interrupted(tmp_path, rows, now):
     assert (await go(rows, output, model, **given)).usage.calls == 0
 
 
-async def test_shards_go_on_with_more_money(tmp_path, rows, monkeypatch):
-    """Rows that the price had ended are handed over again."""
-    monkeypatch.setattr(api, "RayPool", Here)
+async def test_shards_resume_with_a_larger_budget(tmp_path, rows, monkeypatch):
+    """Rows that ended by the price are dispatched again."""
+    monkeypatch.setattr(api, "RayPool", LocalExecutor)
     model, output, given = Writer(), tmp_path / "out.jsonl", {"engine": "ray", "shards": 2}
     await go(rows, output, model, budget=Budget(calls=100), **given)
     first = model.calls
@@ -520,8 +528,8 @@ async def test_shards_go_on_with_more_money(tmp_path, rows, monkeypatch):
     assert (await go(rows, output, model, budget=Budget(calls=300), **given)).usage.calls == 0
 
 
-async def test_the_purse_is_told(tmp_path, rows):
-    """The price stands in the progress and in the report, with the rows that it ended; where there is none, nothing is said."""
+async def test_the_price_is_in_the_progress_and_the_report(tmp_path, rows):
+    """They have the price and the number of rows that it ended; without a budget they have neither."""
     seen = []
     told = await go(
         rows, tmp_path / "out.jsonl", Writer(), budget=Budget(calls=100), on_progress=lambda p: seen.append(p.as_data())
@@ -537,9 +545,9 @@ async def test_the_purse_is_told(tmp_path, rows):
     assert not any("price" in line for line in free.summary())
 
 
-async def test_shards_share_the_money(tmp_path, rows, monkeypatch):
-    """Every part goes by what there is for each row that is left, whoever works on it, so that prices are alike where rows are."""
-    monkeypatch.setattr(api, "RayPool", Here)
+async def test_shards_share_the_budget(tmp_path, rows, monkeypatch):
+    """Each shard uses what is left for each remaining row of the run, so that prices are equal where rows are."""
+    monkeypatch.setattr(api, "RayPool", LocalExecutor)
     model = Writer()
     report = await go(rows, tmp_path / "out.jsonl", model, budget=Budget(calls=160), engine="ray", shards=3)
     told = lines(tmp_path / "out.jsonl")
@@ -548,11 +556,11 @@ async def test_shards_share_the_money(tmp_path, rows, monkeypatch):
     assert sum(row["calls"] for row in told[::2]) > 1.3 * sum(row["calls"] for row in told[1::2])
 
 
-async def test_waves_share_the_price(tmp_path, provider):
-    """Where all rows go on at the same time, too, each is graded and the budget is kept."""
+async def test_provider_batches_share_the_price(tmp_path, provider):
+    """Where all rows advance at the same time, each is graded and the budget is kept."""
     server, budget = provider(), Budget(calls=80)
     source = write_rows(tmp_path / "rows.jsonl", 24)
-    going = BatchRun.of(
+    going = BatchRun.from_arguments(
         source, tmp_path / "out.jsonl", server.model, engine="provider-batch", poll=0.02, budget=budget, min_expected_gain=0
     )
     report = await going.go()

@@ -1,4 +1,4 @@
-"""Batches: rows in, rows out, whatever happens in between. The model is a function of its messages; the files are real."""
+"""Batches: what happens to each row, whatever fails in between. The model is a function of its messages; the files are real."""
 
 import asyncio
 import json
@@ -18,13 +18,13 @@ from redraft.runs import BatchRun
 from redraft.storage.journal import Journal
 
 COLUMNS = [
-    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "observed"),
+    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "judge_score"),
     *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken"),
 ]
 
 
 class Writer:
-    """Answers by a hash of what it is sent, so that the same words get the same answer; counts what it is asked."""
+    """Answers by a hash of the messages, so that the same words get the same answer; counts the calls."""
 
     name = identity = "writer"
 
@@ -41,12 +41,12 @@ class Writer:
 
 
 def digit(text):
-    """A grade from 0 to 0.9 that only a better text lifts."""
+    """A score from 0 to 0.9 that only a better text raises."""
     return Feedback(int(text[0], 16) / 16, "the first digit")
 
 
-async def asking(text, model):
-    """A grader that asks a model, whose verdict is the first digit of what it says."""
+async def asking_grader(text, model):
+    """A grader that calls a model, whose verdict is the first digit of the answer."""
     said = await model(f"Grade this: {text}")
     return int(said[0], 16) / 16
 
@@ -68,14 +68,14 @@ async def run(tmp_path, model, *, out="out.jsonl", n=12, **more):
     return await batch(source, tmp_path / out, model, more.pop("graders", digit), **{"target_score": 0.9, **more})
 
 
-async def test_rows_keep_their_columns_and_get_what_came_of_them(tmp_path):
-    """The output has the input's rows in order, the best answer and what it took; the report adds up."""
+async def test_rows_keep_their_columns_and_get_their_results(tmp_path):
+    """The output has the input's rows in order with the best answer and its usage; the report adds up."""
     report = await run(tmp_path, Writer())
     rows = lines(tmp_path / "out.jsonl")
     assert [row["id"] for row in rows] == [f"r{i}" for i in range(12)]
     assert list(rows[0]) == ["id", "prompt", *COLUMNS]
     for row in rows:
-        assert row["best_score"] == row["observed"] == int(row["best"][0], 16) / 16 >= row["initial_score"]
+        assert row["best_score"] == row["judge_score"] == int(row["best"][0], 16) / 16 >= row["initial_score"]
         assert row["score_low"] is row["score_high"] is None
         assert (row["diagnosis"] == "reached") is (row["stop"] == "target")
         assert row["calls"] == row["iterations"] + 1
@@ -88,14 +88,14 @@ async def test_rows_keep_their_columns_and_get_what_came_of_them(tmp_path):
     assert sum(report.stops.values()) == 12
 
 
-async def test_rows_of_noisy_graders_are_told_by_what_is_believed(tmp_path):
-    """First and best are set against each other as believed, so that a row that kept its first answer has gained nothing."""
-    report = await run(tmp_path, Writer(), graders=asking, n=40, min_expected_gain=0.02)
+async def test_rows_of_noisy_graders_report_estimated_scores(tmp_path):
+    """First and best scores are estimates, so that a row whose first answer is kept has gained nothing."""
+    report = await run(tmp_path, Writer(), graders=asking_grader, n=40, min_expected_gain=0.02)
     rows = lines(tmp_path / "out.jsonl")
     for row in rows:
         assert 0 <= row["score_low"] <= row["best_score"] <= row["score_high"] <= 1
         assert row["best_score"] >= row["initial_score"] or row["broken"]
-        assert 0 <= row["observed"] < 1
+        assert 0 <= row["judge_score"] < 1
     kept = [row for row in rows if row["iterations"] == 0 and row["calls"] == 2]
     assert kept
     assert all(row["best_score"] == row["initial_score"] for row in kept)
@@ -105,15 +105,15 @@ async def test_rows_of_noisy_graders_are_told_by_what_is_believed(tmp_path):
     assert set(report.diagnoses) >= {"ceiling", "too few repeats"}
     assert report.improved + report.unsure + report.unchanged + report.regressed == 40
     assert report.improved and report.unsure
-    assert any("too few grades to tell row by row" in line for line in report.summary())
+    assert any("too few grades to tell" in line for line in report.summary())
     assert any(line.startswith("diagnosis: ") for line in report.summary())
     before = (tmp_path / "out.jsonl").read_bytes()
-    await run(tmp_path, Writer(), graders=asking, n=40, min_expected_gain=0.02)
+    await run(tmp_path, Writer(), graders=asking_grader, n=40, min_expected_gain=0.02)
     assert (tmp_path / "out.jsonl").read_bytes() == before
 
 
-async def test_the_same_call_again_asks_nothing(tmp_path):
-    """What is finished is written again from the journal, byte for byte."""
+async def test_the_same_run_again_makes_no_call(tmp_path):
+    """The output is written again from the journal, byte for byte."""
     await run(tmp_path, Writer())
     before = (tmp_path / "out.jsonl").read_bytes()
     model = Writer()
@@ -125,8 +125,8 @@ async def test_the_same_call_again_asks_nothing(tmp_path):
     assert (tmp_path / "out.jsonl").read_bytes() == before
 
 
-async def test_only_what_a_change_affects_is_redone(tmp_path):
-    """A changed row asks for itself; a changed setting asks only for what was never asked."""
+async def test_only_rows_that_a_change_affects_are_redone(tmp_path):
+    """A changed row is redone; a changed setting makes only calls that are not cached."""
     first = Writer()
     await run(tmp_path, first, max_iterations=1)
     rows = lines(tmp_path / "in.jsonl")
@@ -145,13 +145,15 @@ async def test_only_what_a_change_affects_is_redone(tmp_path):
     assert report.usage.cached_calls >= 12
 
 
-async def test_what_changed_can_be_told_before(tmp_path):
-    """`prepare(explain=True)` names the rows and settings that changed, asks nothing and writes nothing."""
+async def test_explain_reports_changes_before_a_run(tmp_path):
+    """`prepare(explain=True)` names the changed rows and settings, makes no call and writes no file."""
     await run(tmp_path, Writer(), max_iterations=1)
     table(tmp_path / "in.jsonl", 12, reference="the truth")
     before = (tmp_path / "out.jsonl.journal").read_bytes()
     model = Writer()
-    told = await BatchRun.of(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare(explain=True)
+    told = await BatchRun.from_arguments(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare(
+        explain=True
+    )
     assert model.asked == []
     assert (tmp_path / "out.jsonl.journal").read_bytes() == before
     assert "12 rows changed" in told.changes[0]
@@ -159,11 +161,11 @@ async def test_what_changed_can_be_told_before(tmp_path):
     assert any("the row's reference changed: 12 rows" in line for line in told.changes)
 
 
-async def test_a_preview_of_a_new_run(tmp_path):
-    """Rows, samples, and calls as a range that the run then keeps to."""
+async def test_a_preview_shows_rows_samples_and_a_range_of_calls(tmp_path):
+    """The run then stays within the range."""
     source = table(tmp_path / "in.jsonl", 5)
     model = Writer()
-    told = await BatchRun.of(source, tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare()
+    told = await BatchRun.from_arguments(source, tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare()
     assert (told.rows, told.known, told.calls) == (5, 0, (5, 15))
     assert [m[0]["content"] for m in told.samples] == ["question 0", "question 1", "question 2"]
     assert list(tmp_path.iterdir()) == [source]
@@ -171,13 +173,13 @@ async def test_a_preview_of_a_new_run(tmp_path):
     assert told.calls[0] <= report.usage.calls <= told.calls[1]
 
 
-async def test_a_row_that_fails_stops_no_other(tmp_path):
-    """Its error stands in its row; `retry` redoes it and nothing else."""
+async def test_a_failed_row_does_not_stop_the_others(tmp_path):
+    """Its error is in its row; `retry` redoes it alone."""
 
-    def too_long(text):
+    def raise_too_long(text):
         return ContextLengthError("too long") if "question 4" in text else None
 
-    report = await run(tmp_path, Writer(too_long))
+    report = await run(tmp_path, Writer(raise_too_long))
     rows = lines(tmp_path / "out.jsonl")
     assert (report.done, report.failed, report.errors) == (11, 1, {"ContextLengthError": 1})
     assert (rows[4]["best"], rows[4]["stop"], rows[4]["error"]) == (None, "failed", "ContextLengthError: too long")
@@ -189,7 +191,7 @@ async def test_a_row_that_fails_stops_no_other(tmp_path):
 
 
 async def test_a_wrong_key_ends_the_run_at_once(tmp_path):
-    """Not a million errors: few calls, no row marked as failed, and the same call goes on with the right key."""
+    """Few calls are made, no row is marked as failed, and the same call resumes with the right key."""
     wrong = Writer(lambda text: AuthenticationError("the key is wrong", status=401))
     report = await run(tmp_path, wrong, n=200)
     assert (report.end_reason, report.failed, report.resumable) == ("fatal", 0, True)
@@ -199,8 +201,8 @@ async def test_a_wrong_key_ends_the_run_at_once(tmp_path):
     assert (report.done, report.end_reason) == (200, "")
 
 
-async def test_the_budget_is_the_whole_runs(tmp_path):
-    """At the end of money what is graded is written and the rest is marked; a larger budget goes on, never above it."""
+async def test_the_budget_covers_the_whole_run(tmp_path):
+    """At its end graded answers are written and the other rows marked; a larger budget resumes, and is never exceeded."""
     model = Writer()
     report = await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)
     rows = lines(tmp_path / "out.jsonl")
@@ -218,15 +220,15 @@ async def test_the_budget_is_the_whole_runs(tmp_path):
 
 
 @pytest.mark.parametrize("budget", [Budget(calls=1), Budget(tokens=80)])
-async def test_a_budget_too_small_for_any_row_is_why_the_run_ended(tmp_path, budget):
-    """Nothing was begun: the report says so and why, not only the rows."""
-    report = await run(tmp_path, Writer(), graders=asking, budget=budget)
+async def test_a_budget_too_small_for_any_row_is_reported(tmp_path, budget):
+    """No row starts, and the report says why."""
+    report = await run(tmp_path, Writer(), graders=asking_grader, budget=budget)
     assert (report.end_reason, report.not_started, report.usage.calls) == ("budget", 12, 0)
     assert "is too small: 0 spent, the next step, with the grades of its text, may take" in report.message
 
 
 async def test_identical_rows_are_paid_for_once(tmp_path):
-    """Also when asked at the same moment; the rows look alike whoever paid, the report tells what was paid."""
+    """This holds also for calls at the same moment; the rows look alike, and the report has what was paid."""
     source = tmp_path / "in.jsonl"
     source.write_text('{"prompt": "the same"}\n' * 8)
     model = Writer()
@@ -240,8 +242,8 @@ async def test_identical_rows_are_paid_for_once(tmp_path):
     assert report.cache_savings == pytest.approx(7 * report.usage.cost)
 
 
-async def test_ids_that_come_twice(tmp_path):
-    """An error that names both rows, before anything is asked; or as it was chosen."""
+async def test_duplicate_ids_are_refused_or_handled_as_configured(tmp_path):
+    """The error names both rows before any call."""
     source = tmp_path / "in.jsonl"
     source.write_text('{"id": 1, "prompt": "a"}\n{"id": 2, "prompt": "b"}\n{"id": 1, "prompt": "c"}\n')
     model = Writer()
@@ -253,18 +255,18 @@ async def test_ids_that_come_twice(tmp_path):
         assert [row["prompt"] for row in lines(tmp_path / f"{choice}.jsonl")] == [*prompts]
 
 
-async def test_rows_that_cannot_be_read_go_to_the_errors_file(tmp_path):
-    """With file and line; they stop nothing."""
+async def test_unreadable_rows_go_to_the_errors_file(tmp_path):
+    """They have file and line, and the run continues."""
     source = tmp_path / "in.jsonl"
     source.write_text('{"prompt": "a"}\nnot json\n{"prompt": ""}\n{"prompt": "b"}\n')
     report = await run(tmp_path, Writer())
     assert (report.done, report.bad) == (2, 2)
     told = lines(tmp_path / "out.jsonl.errors.jsonl")
-    assert [t["place"].rpartition(":")[2] for t in told] == ["2", "3"]
+    assert [t["location"].rpartition(":")[2] for t in told] == ["2", "3"]
 
 
-async def test_a_file_that_it_did_not_write_is_left_alone(tmp_path):
-    """Be it the input itself."""
+async def test_a_file_of_another_program_is_not_overwritten(tmp_path):
+    """This includes the input itself."""
     source = table(tmp_path / "in.jsonl", 3)
     before = source.read_bytes()
     model = Writer()
@@ -281,8 +283,8 @@ async def test_a_file_that_it_did_not_write_is_left_alone(tmp_path):
     assert source.read_bytes() == before == other.read_bytes()
 
 
-async def test_grade_only_and_best_of(tmp_path):
-    """`grade` looks at responses as they are; `best` keeps the best of n drafts."""
+async def test_grade_mode_and_best_mode_do_not_refine(tmp_path):
+    """`grade` scores the given responses; `best` keeps the best of n drafts."""
     source = tmp_path / "in.jsonl"
     source.write_text('{"prompt": "a", "response": "f00"}\n{"prompt": "b", "response": "000"}\n')
     model = Writer()
@@ -294,8 +296,8 @@ async def test_grade_only_and_best_of(tmp_path):
     assert [row["calls"] for row in lines(tmp_path / "best.jsonl")] == [3, 3]
 
 
-async def test_forms_are_repaired_without_a_model(tmp_path):
-    """No model, no network: the editor repairs responses to the requirements in the data."""
+async def test_requirements_are_repaired_without_a_model(tmp_path):
+    """The editor repairs responses to the requirements in the data, without network."""
     source = tmp_path / "in.jsonl"
     rows = [{"prompt": "p", "response": "Hello, world.", "requirements": ["no_commas"]}, {"prompt": "q", "response": "fine"}]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -303,8 +305,8 @@ async def test_forms_are_repaired_without_a_model(tmp_path):
     assert [row["best"] for row in lines(tmp_path / "out.jsonl")] == ["hello world.", "fine"]
 
 
-class Impatient:
-    """Stops a run once so many answers have come."""
+class StopAfter:
+    """Stops a run after a number of answers."""
 
     def __init__(self, run, answers, *, now):
         self.run, self.left, self.now = run, answers, now
@@ -317,15 +319,17 @@ class Impatient:
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=4))
-async def test_however_often_it_is_interrupted(tmp_path_factory, interruptions):
-    """The output is that of an undisturbed run, and nothing is asked twice but what was in flight."""
+async def test_an_interrupted_run_writes_the_output_of_an_undisturbed_one(tmp_path_factory, interruptions):
+    """However often it is interrupted, only calls in flight are repeated."""
     tmp_path = tmp_path_factory.mktemp("run")
     await run(tmp_path, Writer(), out="calm.jsonl", n=10)
     asked = []
     for answers, now in interruptions:
         model = Writer()
-        going = BatchRun.of(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, target_score=0.9, max_in_flight=3)
-        model.fails = Impatient(going, answers, now=now)
+        going = BatchRun.from_arguments(
+            tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, target_score=0.9, max_in_flight=3
+        )
+        model.fails = StopAfter(going, answers, now=now)
         report = await going.go()
         assert report.end_reason in {"interrupted", ""}
         asked.append(model.asked)
@@ -339,8 +343,8 @@ async def test_however_often_it_is_interrupted(tmp_path_factory, interruptions):
     assert len(everything) - len(set(everything)) <= lost
 
 
-async def test_ids_made_up_for_twins_are_nobody_elses(tmp_path):
-    """Also where somebody is called so already, and where ids cannot be written as UTF-8."""
+async def test_ids_made_for_duplicates_are_unique(tmp_path):
+    """This holds where a row has such an id already, and where ids cannot be encoded as UTF-8."""
     source = tmp_path / "in.jsonl"
     ids = ["a", "a", "a#2", "a", "\ud800", "\ud800"]
     source.write_text("".join(json.dumps({"id": id, "prompt": f"question {n}"}) + "\n" for n, id in enumerate(ids)))
@@ -355,8 +359,8 @@ async def test_ids_made_up_for_twins_are_nobody_elses(tmp_path):
     assert [row["id"] for row in lines(tmp_path / "first.jsonl")] == ["a", "a#2", "\ud800"]
 
 
-async def test_rows_without_an_id_among_others_get_one(tmp_path):
-    """In the column where the others have theirs."""
+async def test_rows_without_an_id_get_one(tmp_path):
+    """The id is in the column where the other rows have theirs."""
     (tmp_path / "in.jsonl").write_text('{"id": 1, "prompt": "a"}\n{"id": null, "prompt": "b"}\n{"prompt": "c"}\n')
     await run(tmp_path, Writer())
     ids = [row["id"] for row in lines(tmp_path / "out.jsonl")]
@@ -364,10 +368,14 @@ async def test_rows_without_an_id_among_others_get_one(tmp_path):
     assert all(isinstance(id, str) and len(id) == 16 for id in ids[1:])
 
 
-async def test_a_budget_is_no_judge(tmp_path):
-    """Cut short by money again and again, and given more, a run comes to what an undisturbed one does."""
+async def test_a_budget_raised_in_steps_gives_the_same_result(tmp_path):
+    """A run that stops at its budget again and again ends like an undisturbed one."""
     calm = tmp_path / "calm.jsonl"
-    given = {"graders": [asking], "n": 8, "noise_aware": False}  # (which the price of a call, and so the budget, does not steer)
+    given = {
+        "graders": [asking_grader],
+        "n": 8,
+        "noise_aware": False,
+    }  # (which the price of a call, and so the budget, does not steer)
     await run(tmp_path, Writer(), out="calm.jsonl", judge=None, **given)
     for calls in (3, 9, 10, 17, 25, 40, 500):
         report = await run(tmp_path, Writer(), budget=Budget(calls=calls), max_in_flight=3, **given)
@@ -375,8 +383,8 @@ async def test_a_budget_is_no_judge(tmp_path):
     assert (tmp_path / "out.jsonl").read_bytes() == calm.read_bytes()
 
 
-async def test_one_row_too_dear_is_not_everybodys_end(tmp_path):
-    """What the whole budget could not pay is that row's own trouble."""
+async def test_one_row_too_expensive_for_the_budget_fails_alone(tmp_path):
+    """A row that the whole budget could not pay for does not end the run."""
     rows = [{"id": n, "prompt": "x" * (400_000 if n == 1 else 10)} for n in range(4)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     report = await run(tmp_path, Writer(), budget=Budget(tokens=50_000))
@@ -384,20 +392,20 @@ async def test_one_row_too_dear_is_not_everybodys_end(tmp_path):
     assert (report.done, report.end_reason) == (3, "")
 
 
-async def test_an_end_after_the_end_of_money_is_an_end(tmp_path):
-    """A run whose budget is used up ends when it is told to, whatever its last calls wait for."""
+async def test_a_stop_after_the_end_of_the_budget_ends_the_run(tmp_path):
+    """The run ends although its last calls never return."""
 
-    class Silent(Writer):
+    class SilentModel(Writer):
         async def complete(self, request):
             if "question 0" in json.dumps(request.messages):
                 await asyncio.Event().wait()
             return await super().complete(request)
 
     source = tmp_path / "in.jsonl"
-    rows = [{"id": n, "prompt": f"question {n}" + "x" * (10_500 if n == 5 else 0)} for n in range(9)]
+    rows = [{"id": n, "prompt": f"question {n}" + "x" * (4_700 if n == 5 else 0)} for n in range(9)]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    going = BatchRun.of(
-        source, tmp_path / "out.jsonl", Silent(), digit, target_score=1, budget=Budget(tokens=5000), max_in_flight=4
+    going = BatchRun.from_arguments(
+        source, tmp_path / "out.jsonl", SilentModel(), digit, target_score=1, budget=Budget(tokens=5000), max_in_flight=4
     )
     work = asyncio.ensure_future(going.go())
     while going.progress.state != "stopping":
@@ -407,13 +415,28 @@ async def test_an_end_after_the_end_of_money_is_an_end(tmp_path):
     assert report.end_reason == "interrupted"
 
 
+@pytest.mark.parametrize("opening", [False, True])
+async def test_a_run_that_is_stopped_before_its_first_row_has_a_report(tmp_path, opening):
+    """It may be stopped before the data are read, or while the journal and the models open."""
+    source, model = table(tmp_path / "in.jsonl", 3), Writer()
+
+    def stop(_=None):
+        going.stop()
+
+    going = BatchRun.from_arguments(source, tmp_path / "out.jsonl", model, digit, say=stop if opening else None)
+    if not opening:
+        stop()
+    report = await asyncio.wait_for(going.go(), 60)
+    assert (report.end_reason, report.done, model.asked) == ("interrupted", 0, [])
+
+
 @pytest.mark.parametrize("limit", ["output_tokens", "tokens", "usd"])
 @pytest.mark.parametrize("stops", [(), (5, 9)])
 async def test_a_budget_is_kept_over_interruptions(tmp_path, limit, stops):
-    """64 in flight whose answers are as long as they may be: never more than the limit, and the journal knows of it all."""
+    """With 64 long answers in flight the limit is never exceeded, and the journal has all of the usage."""
     served = dict.fromkeys(["output_tokens", "tokens", "usd"], 0)
 
-    class Long(Writer):
+    class LongAnswerModel(Writer):
         async def complete(self, request):
             text = json.dumps(request.messages[-1]["content"])
             self.asked.append(text)
@@ -424,11 +447,11 @@ async def test_a_budget_is_kept_over_interruptions(tmp_path, limit, stops):
             self.fails(text)
             return Reply(f"{len(self.asked)} long", Usage(1, read, written, cost=None), "length")
 
-    model, most = Long(), {"output_tokens": 40_000, "tokens": 40_000, "usd": 0.4}[limit]
+    model, most = LongAnswerModel(), {"output_tokens": 40_000, "tokens": 40_000, "usd": 0.4}[limit]
     source, given = table(tmp_path / "in.jsonl", 80), {"prices": {"writer": (1.0, 10.0)}, "target_score": 1, "max_in_flight": 64}
     for stop in (*stops, None):
-        going = BatchRun.of(source, tmp_path / "out.jsonl", model, digit, budget=Budget(**{limit: most}), **given)
-        model.fails = Impatient(going, stop, now=True) if stop else lambda text: None
+        going = BatchRun.from_arguments(source, tmp_path / "out.jsonl", model, digit, budget=Budget(**{limit: most}), **given)
+        model.fails = StopAfter(going, stop, now=True) if stop else lambda text: None
         report = await asyncio.wait_for(going.go(), 60)
     assert report.end_reason == "budget"
     assert most / 4 < served[limit] <= most
@@ -436,50 +459,54 @@ async def test_a_budget_is_kept_over_interruptions(tmp_path, limit, stops):
         assert journal.run("out-jsonl").metadata["spent"][limit] >= served[limit] * (1 - 1e-9)
 
 
-async def test_an_endpoint_that_ignores_max_tokens_stands_in_the_report(tmp_path):
-    """What was spent of what, and why."""
+async def test_the_report_names_an_endpoint_that_ignores_max_tokens(tmp_path):
+    """It has what was spent, the limit, and the reason."""
 
-    class Deaf(Writer):
+    class IgnoresMaxTokens(Writer):
         async def complete(self, request):
             return Reply("long", Usage(1, 10, 3000, cost=None))
 
-    report = await run(tmp_path, Deaf(), budget=Budget(output_tokens=4000), max_in_flight=1)
+    report = await run(tmp_path, IgnoresMaxTokens(), budget=Budget(output_tokens=4000), max_in_flight=1)
     assert "spent 6000 of 4000 output tokens" in report.excess
     assert report.excess in report.summary()
 
 
-async def test_what_was_never_sent_is_not_paid_for(tmp_path):
-    """Calls that waited when a run was interrupted are no part of what its budget was spent on."""
+async def test_calls_that_were_never_sent_cost_nothing(tmp_path):
+    """Calls that were queued when a run was interrupted do not count against its budget."""
     model = Writer()
     source = table(tmp_path / "in.jsonl", 40)
     for stop in (5, 9):
-        going = BatchRun.of(source, tmp_path / "out.jsonl", model, digit, budget=Budget(calls=100), max_in_flight=2, target_score=1)
-        model.fails = Impatient(going, stop, now=False)
+        going = BatchRun.from_arguments(
+            source, tmp_path / "out.jsonl", model, digit, budget=Budget(calls=100), max_in_flight=2, target_score=1
+        )
+        model.fails = StopAfter(going, stop, now=False)
         await going.go()
         with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
             assert journal.run("out-jsonl").metadata["spent"]["calls"] == len(model.asked)
 
 
-async def test_what_arrived_before_the_end_is_kept(tmp_path):
-    """Of several drafts in flight all that came, also those that a cache would not keep."""
+async def test_answers_that_arrived_before_an_interruption_are_saved(tmp_path):
+    """All arrived drafts are saved, also those that a cache would not save."""
 
-    class Curt(Writer):
+    class ShortAnswerModel(Writer):
         async def complete(self, request):
             reply = await super().complete(request)
             if len(self.asked) == 3:
                 going.stop()
             return Reply(reply.text, reply.usage, finish_reason="length")
 
-    model = Curt()
-    going = BatchRun.of(table(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", model, digit, drafts=3, max_iterations=0)
+    model = ShortAnswerModel()
+    going = BatchRun.from_arguments(
+        table(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", model, digit, drafts=3, max_iterations=0
+    )
     await going.go()
-    again = Curt()
+    again = ShortAnswerModel()
     await batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", again, digit, drafts=3, max_iterations=0)
     assert (len(model.asked), again.asked) == (3, [])
 
 
-async def test_the_errors_file_is_of_this_run(tmp_path):
-    """Once the input is mended there is none."""
+async def test_a_run_without_errors_removes_the_errors_file(tmp_path):
+    """After the input was corrected there is no errors file."""
     source = tmp_path / "in.jsonl"
     source.write_text('{"prompt": "a"}\nnot json\n')
     await run(tmp_path, Writer())
@@ -489,8 +516,8 @@ async def test_the_errors_file_is_of_this_run(tmp_path):
     assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
 
 
-async def test_a_broken_must_is_told(tmp_path):
-    """By name in its row, and counted in the report."""
+async def test_a_broken_must_is_reported(tmp_path):
+    """Its name is in the row, and the report counts it."""
     source = tmp_path / "in.jsonl"
     source.write_text('{"prompt": "p", "response": "one two"}\n')
     report = await batch(source, tmp_path / "out.jsonl", False, [must("contains:qubit"), "words:1-5"])
@@ -498,8 +525,8 @@ async def test_a_broken_must_is_told(tmp_path):
     assert (row["best_score"], row["broken"], report.broken) == (1.0, "contains:qubit", 1)
 
 
-async def test_a_journal_of_somebody_else_is_left_alone(tmp_path):
-    """And the error says what it is."""
+async def test_a_foreign_journal_file_is_not_changed(tmp_path):
+    """The error says what the file is."""
     (tmp_path / "out.jsonl.journal").write_text("my diary, not yours" * 100)
     model = Writer()
     with pytest.raises(StoreError, match="out.jsonl.journal"):
@@ -508,8 +535,8 @@ async def test_a_journal_of_somebody_else_is_left_alone(tmp_path):
     assert (tmp_path / "out.jsonl.journal").read_text() == "my diary, not yours" * 100
 
 
-async def test_the_journal_tells_the_whole_story(tmp_path):
-    """Every record of every row is there, and the run with its report."""
+async def test_the_journal_has_every_record_and_the_report(tmp_path):
+    """It has every record of every row, and the run with its report."""
     report = await run(tmp_path, Writer())
     with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
         (note,) = journal.runs()
@@ -521,8 +548,8 @@ async def test_the_journal_tells_the_whole_story(tmp_path):
     assert all(t.outcome and t.best for t in traces)
 
 
-def test_without_await(tmp_path):
-    """`batch_sync` is the same door; with no output everything is in the journal."""
+def test_batch_sync_needs_no_await(tmp_path):
+    """`batch_sync` does the same as `batch`; without an output the results are in the journal."""
     source = table(tmp_path / "in.jsonl", 3)
     report = batch_sync(source, None, Writer(), digit, journal=tmp_path / "j", target_score=1)
     assert (report.done, report.output) == (3, None)
@@ -530,8 +557,8 @@ def test_without_await(tmp_path):
         assert len(list(journal.traces(report.run))) == 3
 
 
-async def test_a_grader_that_breaks_breaks_its_row_only(tmp_path):
-    """Nothing that a row holds, or a function does with it, ends the run."""
+async def test_a_grader_that_raises_fails_its_row_alone(tmp_path):
+    """Neither the content of a row nor an exception of a function ends the run."""
 
     def brittle(text, task):
         if "2" in task.prompt:
@@ -546,8 +573,8 @@ async def test_a_grader_that_breaks_breaks_its_row_only(tmp_path):
     assert report.failed == 1
 
 
-def test_the_report_says_what_the_errors_were(tmp_path):
-    """One of each kind, in words: a count of `ModelError` alone tells nobody what to do."""
+def test_the_report_shows_one_error_of_each_kind(tmp_path):
+    """A count of `ModelError` alone would not help."""
 
     def broken(messages):
         raise ValueError("the tape is torn")

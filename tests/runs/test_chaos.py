@@ -1,4 +1,4 @@
-"""A run against an endpoint where everything that can go wrong does."""
+"""A run against an endpoint with every kind of fault."""
 
 import json
 
@@ -11,8 +11,8 @@ NAMED = ("Error", "content_filter", "refus")
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_row_ends_in_a_result_or_in_a_named_error(tmp_path, serve):
-    """200 rows, an eighth of the calls gone wrong in 17 ways: none hangs, none is lost, and what failed can be done again."""
+def test_every_row_ends_with_a_result_or_a_named_error(tmp_path, serve):
+    """Of 200 rows with an eighth of the calls failing in 17 ways none hangs or is lost, and failed rows can be redone."""
     source, output = write_rows(tmp_path / "rows.jsonl", 200), tmp_path / "out.jsonl"
     chaos = serve("--share", 0.12, "--latency", 0.01, script="chaos_server.py")
     command = batch(source, output, chaos.model, "--timeout", 1, "--max-iterations", 1)

@@ -1,4 +1,4 @@
-"""Training data out of a run: right pairs, nothing twice, sides that stay, files that the trainers' libraries load."""
+"""Training data from a run: correct pairs, no duplicates, stable splits, and files that the trainers' libraries load."""
 
 import json
 from contextlib import suppress
@@ -12,11 +12,11 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from redraft.core.records import Candidate, Feedback, Outcome, StopReason, Task
+from redraft.core.records import Candidate, Feedback, Outcome, StopReason
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError, RedraftError
-from redraft.export.result import Provenance
-from redraft.export.writer import export
+from redraft.export import Provenance, export
 from redraft.export.formats import FORMATS, TraceExamples, NotExportable, ExportConfig, types_of
 
 JUDGE = (PanelGrader("judge"),)
@@ -25,7 +25,7 @@ RUN = Provenance("nightly", "openai:small", {"target_score": 0.9})
 
 
 def trace(*answers, task="Why is the sky blue?", panel=JUDGE):
-    """A refinement: each answer is a score, or (text, scores by seat, what else a candidate has)."""
+    """The trace of a refinement: each answer is a score, or (text, scores by grader, other fields of the candidate)."""
     grown = Trace(task if isinstance(task, Task) else Task(task), panel)
     for i, answer in enumerate(answers):
         text, scores, more = answer if isinstance(answer, tuple) else (f"answer {i}", answer, {})
@@ -36,7 +36,7 @@ def trace(*answers, task="Why is the sky blue?", panel=JUDGE):
     return grown + Outcome(grown.best.id if grown.best else None, StopReason.PATIENCE)
 
 
-def numbered(traces):
+def trace_of_texts(traces):
     return [(SimpleNamespace(id=f"row {i}"), t) for i, t in enumerate(traces)]
 
 
@@ -44,14 +44,14 @@ def lines(path):
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def exported(tmp_path, traces, **recipe):
-    """The examples of a single file, and the numbers."""
+def export_to_file(tmp_path, traces, **recipe):
+    """Export one file and return its examples and counts."""
     path = tmp_path / "out.jsonl"
-    numbers = export(numbered(traces), path, ExportConfig(**recipe), RUN, overwrite=True)
+    numbers = export(trace_of_texts(traces), path, ExportConfig(**recipe), RUN, overwrite=True)
     return lines(path), numbers
 
 
-def said(*texts):
+def message_texts(*texts):
     return [[{"role": "assistant", "content": text}] for text in texts]
 
 
@@ -71,8 +71,8 @@ ORIGIN = {
             ExportConfig("preference"),
             {
                 "prompt": SKY,
-                "chosen": said("answer 1")[0],
-                "rejected": said("answer 0")[0],
+                "chosen": message_texts("answer 1")[0],
+                "rejected": message_texts("answer 0")[0],
                 "redraft_chosen_by": "m",
                 "redraft_rejected_by": "m",
                 "redraft_score_chosen": 0.9,
@@ -82,13 +82,13 @@ ORIGIN = {
         ),
         (
             ExportConfig("unpaired"),
-            {"prompt": SKY, "completion": said("answer 1")[0], "label": True, "redraft_by": "m", "redraft_score": 0.9},
+            {"prompt": SKY, "completion": message_texts("answer 1")[0], "label": True, "redraft_by": "m", "redraft_score": 0.9},
         ),
         (
             ExportConfig("prompt-completion", style="standard"),
             {"prompt": "Why is the sky blue?", "completion": "answer 1", "redraft_by": "m", "redraft_score": 0.9},
         ),
-        (ExportConfig("messages"), {"messages": SKY + said("answer 1")[0], "redraft_by": "m", "redraft_score": 0.9}),
+        (ExportConfig("messages"), {"messages": SKY + message_texts("answer 1")[0], "redraft_by": "m", "redraft_score": 0.9}),
         (
             ExportConfig("stepwise"),
             {
@@ -102,19 +102,19 @@ ORIGIN = {
     ],
     ids=lambda x: x.format if isinstance(x, ExportConfig) else "",
 )
-def test_what_a_refinement_gives(tmp_path, recipe, columns):
-    """The columns of the first example are the trainers' own, then ours; the card tells the type of each."""
+def test_each_format_has_its_columns(tmp_path, recipe, columns):
+    """The trainers' own columns come first, then ours; the card has the type of each."""
     path = tmp_path / "out.jsonl"
-    export(numbered([trace(0.3, 0.9, 0.4)]), path, recipe, RUN)
+    export(trace_of_texts([trace(0.3, 0.9, 0.4)]), path, recipe, RUN)
     first = lines(path)[0]
     assert first == columns | ORIGIN
     assert list(first) == list(types_of(recipe))
 
 
 def test_a_trajectory_is_the_whole_refinement(tmp_path):
-    """Unscored and cut-off answers stand in it too, each with its parent and what was said of it."""
+    """It includes ungraded and truncated answers, each with its parent and its feedback."""
     whole = trace(0.3, ("cut", None, {"truncated": True}), 0.9)
-    (row,), numbers = exported(tmp_path, [whole], format="trajectory")
+    (row,), numbers = export_to_file(tmp_path, [whole], format="trajectory")
     assert [(c["id"], c["parent"], c["text"], c["score"], c["truncated"]) for c in row["candidates"]] == [
         (0, None, "answer 0", 0.3, False),
         (1, 0, "cut", None, True),
@@ -127,10 +127,10 @@ def test_a_trajectory_is_the_whole_refinement(tmp_path):
 
 
 def test_the_scores_of_a_trajectory_are_those_that_graders_gave(tmp_path):
-    """Also where less was believed: one answer is its own first and best."""
+    """Observed scores are exported where estimates are lower; one answer is both first and best."""
     grown = trace(0.9)
     believing = Trace(grown.task, grown.panel, (*grown.records[:-1], Outcome(0, "gain", "", 0.79, (0.6, 0.95), ((0, 0.79),))))
-    (row,), numbers = exported(tmp_path, [believing], format="trajectory")
+    (row,), numbers = export_to_file(tmp_path, [believing], format="trajectory")
     assert row["candidates"][0]["score"] == 0.9
     assert numbers.means == {"first": 0.9, "best": 0.9}
 
@@ -146,9 +146,11 @@ def test_the_scores_of_a_trajectory_are_those_that_graders_gave(tmp_path):
         ((None, 0.5, 0.9), {}, [(0.9, 0.5)]),
     ],
 )
-def test_which_answers_make_a_pair(tmp_path, scores, recipe, pairs):
-    """The best, beside the first, the worst or each that scored less by the margin; those without a score never."""
-    rows, _ = exported(tmp_path, [trace(*scores)], **recipe)
+def test_pairs_follow_the_recipe(tmp_path, scores, recipe, pairs):
+    """The best answer is paired with the first, the worst, or each that scored less by the margin; ungraded answers are never
+    used.
+    """
+    rows, _ = export_to_file(tmp_path, [trace(*scores)], **recipe)
     assert [(r["redraft_score_chosen"], r["redraft_score_rejected"]) for r in rows] == pairs
 
 
@@ -189,47 +191,47 @@ CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name":
         (trace(("a\ud800", 0.1, {}), 0.9), {}, "not valid Unicode"),
     ],
 )
-def test_what_gives_no_example_is_counted_by_reason(tmp_path, left, recipe, reason):
-    """Each reason in words; nothing of the row is written, and its neighbour is."""
+def test_rows_without_an_example_are_counted_by_reason(tmp_path, left, recipe, reason):
+    """Nothing of such a row is exported, and the next row is."""
     fine = trace(("poor", 0.1, {}), ("fine", 0.95, {}), task="Another question")
-    rows, numbers = exported(tmp_path, [left, fine], **recipe)
+    rows, numbers = export_to_file(tmp_path, [left, fine], **recipe)
     assert numbers.left_out == {reason: 1}
     assert {r["redraft_row"] for r in rows} == {"row 1"}
     assert (numbers.rows, numbers.used) == (2, 1)
 
 
 def test_a_must_comes_before_a_score(tmp_path):
-    """The answer that keeps the must is chosen, the one that breaks it is not, whatever the judge liked."""
+    """The chosen answer meets the must and the rejected one breaks it, whatever the judge's score."""
     gated = trace(("long", (0.0, 0.5), {}), ("short", (1.0, 0.8), {}), ("long too", (0.0, 1.0), {}), panel=GATED)
-    rows, _ = exported(tmp_path, [gated], pairs="all")
-    assert [(r["chosen"], r["rejected"]) for r in rows] == [tuple(said("short", other)) for other in ("long", "long too")]
+    rows, _ = export_to_file(tmp_path, [gated], pairs="all")
+    assert [(r["chosen"], r["rejected"]) for r in rows] == [tuple(message_texts("short", other)) for other in ("long", "long too")]
     assert {(r["redraft_score_chosen"], r["redraft_score_rejected"]) for r in rows} == {(0.8, 0.0)}
-    rows, _ = exported(tmp_path, [gated], format="unpaired", good=0.7)
+    rows, _ = export_to_file(tmp_path, [gated], format="unpaired", good=0.7)
     assert [(r["completion"][0]["content"], r["label"]) for r in rows] == [("long", False), ("short", True), ("long too", False)]
-    rows, _ = exported(tmp_path, [gated], format="stepwise")
+    rows, _ = export_to_file(tmp_path, [gated], format="stepwise")
     assert rows[0]["labels"] == [False, True, False]
 
 
-def test_a_step_is_measured_against_the_answer_it_came_from(tmp_path):
-    """Not against the one before it; an unscored parent hands on to its own parent."""
+def test_a_step_is_compared_with_its_parent(tmp_path):
+    """It is not compared with the answer before it; for an ungraded parent its own parent counts."""
     both = trace(
         0.5, 0.2, ("c", 0.4, {"parent": 0}), ("d", 0.6, {"parent": 0}), ("e", None, {"parent": 3}), ("f", 0.7, {"parent": 4})
     )
-    rows, _ = exported(tmp_path, [both], format="stepwise")
+    rows, _ = export_to_file(tmp_path, [both], format="stepwise")
     assert (rows[0]["completions"][-1], rows[0]["labels"]) == ("f", [True, False, False, True, True])
-    rows, _ = exported(tmp_path, [both], format="stepwise", min_margin=0.2)
+    rows, _ = export_to_file(tmp_path, [both], format="stepwise", min_margin=0.2)
     assert rows[0]["labels"] == [True, False, False, False, False]
 
 
 def test_a_conversation_stays_whole(tmp_path):
-    """System message, earlier turns and parts of text are the prompt, without the keys that training has no use for."""
+    """System message, earlier turns and text parts are the prompt, without keys that training does not use."""
     turns = [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "text", "text": "there"}], "toxic": 0.1},
         {"role": "assistant", "content": "Hello."},
         {"role": "user", "content": "Bye"},
     ]
-    rows, _ = exported(tmp_path, [trace(0.1, 0.9, task=Task(turns))], format="messages")
+    rows, _ = export_to_file(tmp_path, [trace(0.1, 0.9, task=Task(turns))], format="messages")
     assert [(m["role"], m["content"]) for m in rows[0]["messages"]] == [
         ("system", "Be kind."),
         ("user", "Hi\nthere"),
@@ -262,10 +264,12 @@ def any_examples(traces, **recipe):
 
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # many runs have no pair
 @given(runs, st.sampled_from([0.0, 0.1, 0.25]), st.sampled_from(["best-first", "best-worst", "all"]))
-def test_every_pair_is_a_pair(tmp_path_factory, traces, margin, pairs):
-    """Chosen scored more by the margin, is another text, whole and without a broken must; no pair twice; every row is counted."""
+def test_every_pair_has_a_better_chosen_answer(tmp_path_factory, traces, margin, pairs):
+    """The chosen text scored more by the margin, differs, is complete and breaks no must; no pair is repeated, and every row is
+    counted.
+    """
     assume(any_examples(traces, pairs=pairs, min_margin=margin))
-    rows, numbers = exported(tmp_path_factory.mktemp("x"), traces, pairs=pairs, min_margin=margin)
+    rows, numbers = export_to_file(tmp_path_factory.mktemp("x"), traces, pairs=pairs, min_margin=margin)
     sources = {f"row {i}": t for i, t in enumerate(traces)}
     seen = set()
     for row in rows:
@@ -281,50 +285,52 @@ def test_every_pair_is_a_pair(tmp_path_factory, traces, margin, pairs):
 
 
 @given(runs, st.sampled_from(FORMATS))
-def test_nothing_stands_twice(tmp_path_factory, traces, format):
-    """A run that is exported together with itself gives what it gives alone; what was seen before is counted."""
+def test_duplicates_are_exported_once_and_counted(tmp_path_factory, traces, format):
+    """A run exported twice at once gives the examples of one."""
     folder = tmp_path_factory.mktemp("x")
     if not any_examples(traces, format=format):
         with pytest.raises(RedraftError, match="nothing was written"):
-            exported(folder, [*traces, *traces], format=format)
+            export_to_file(folder, [*traces, *traces], format=format)
         return
-    once, first = exported(folder, traces, format=format)
-    twice, both = exported(folder, [*traces, *traces], format=format)
+    once, first = export_to_file(folder, traces, format=format)
+    twice, both = export_to_file(folder, [*traces, *traces], format=format)
     assert twice == once
     assert both.duplicates == first.duplicates * 2 + len(once)
     assert both.used == first.used
 
 
-def test_a_prompt_stays_on_its_side(tmp_path):
-    """Whatever else is in the run, in whatever order, in whatever run; and the share is about what was asked for."""
+def test_a_prompt_stays_in_its_split(tmp_path):
+    """The split of a prompt does not depend on other rows, their order or the run; the share is about the requested one."""
     traces = [trace(0.1, 0.9, task=f"Question {i}") for i in range(400)]
     recipe = ExportConfig(test_size=0.25, salt="s")
 
-    def sides(rows, name):
+    def splits_of(rows, name):
         done = export(rows, tmp_path / f"{name}.jsonl", recipe, Provenance(name))
         found = {side: {r["prompt"][0]["content"] for r in lines(tmp_path / f"{name}.{side}.jsonl")} for side in ("train", "test")}
         assert (done.train, done.test) == (len(found["train"]), len(found["test"]))
         assert done.files == tuple(str(tmp_path / f"{name}.{side}.jsonl") for side in ("train", "test"))
         return found
 
-    whole = sides(numbered(traces), "whole")
+    whole = splits_of(trace_of_texts(traces), "whole")
     assert not whole["train"] & whole["test"]
     assert 70 <= len(whole["test"]) <= 130
     some = random.Random(1).sample(traces, 100)
-    part = sides(numbered(some), "part")
+    part = splits_of(trace_of_texts(some), "part")
     assert part["test"] == whole["test"] & {t.task.prompt for t in some}
     spaced = [trace(0.1, 0.9, task=f" Question  {i}\n") for i in range(400)]
-    assert {" ".join(q.split()) for q in sides(numbered(spaced), "spaced")["test"]} == whole["test"]
+    assert {" ".join(q.split()) for q in splits_of(trace_of_texts(spaced), "spaced")["test"]} == whole["test"]
     recipe = ExportConfig(test_size=0.25, salt="another")
-    assert sides(numbered(traces), "salted")["test"] != whole["test"]
+    assert splits_of(trace_of_texts(traces), "salted")["test"] != whole["test"]
 
 
 @pytest.mark.parametrize("side", ["train", "test"])
-def test_an_empty_side_leaves_no_file(tmp_path, side):
-    """Not even that of an earlier export: `datasets` would not load it, and old examples would look like new ones."""
+def test_an_empty_split_leaves_no_file(tmp_path, side):
+    """A file of an earlier export is removed, too: `datasets` cannot load an empty one, and old examples would look new."""
     salt = next(s for s in map(str, range(99)) if _in_test(s) == (side == "train"))
     (tmp_path / f"out.{side}.jsonl").write_text('{"old": 1}\n')
-    done = export(numbered([trace(0.1, 0.9)]), tmp_path / "out.jsonl", ExportConfig(test_size=0.5, salt=salt), RUN, overwrite=True)
+    done = export(
+        trace_of_texts([trace(0.1, 0.9)]), tmp_path / "out.jsonl", ExportConfig(test_size=0.5, salt=salt), RUN, overwrite=True
+    )
     assert [str(p) for p in tmp_path.iterdir()] == list(done.files)
     assert len(lines(tmp_path / done.files[0])) == 1
 
@@ -334,12 +340,12 @@ def _in_test(salt):
     return TraceExamples(trace(0.1), recipe).prompt.in_test(recipe)
 
 
-# What other libraries make of it
+# Loading with other libraries
 
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """`datasets.load_dataset` without the network and with a cache of its own."""
+    """Call `datasets.load_dataset` without the network and with a cache of its own."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     from datasets import disable_progress_bars, load_dataset
@@ -358,30 +364,30 @@ HARD = [
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("files", ["jsonl", "parquet"])
 def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):
-    """Both splits, by the name of the folder alone, every value as it was: texts that look like dates stay texts."""
+    """`datasets` loads both splits from the folder's name with every value unchanged: texts like dates stay texts."""
     recipe = ExportConfig(format, test_size=0.4, files=files)
     more = [trace(0.1, 0.9, task=f"Question {i}") for i in range(20)]
-    done = export(numbered([*HARD, *more]), tmp_path / "data", recipe, Provenance("r"))
+    done = export(trace_of_texts([*HARD, *more]), tmp_path / "data", recipe, Provenance("r"))
     loaded = load(str(tmp_path / "data"))
     assert {name: len(split) for name, split in loaded.items()} == {"train": done.train, "test": done.test}
     assert loaded["train"].column_names == loaded["test"].column_names == list(types_of(recipe))
-    whole, _ = exported(tmp_path, [*HARD, *more], format=format)
+    whole, _ = export_to_file(tmp_path, [*HARD, *more], format=format)
     found = [dict(r) | {"redraft_run": "nightly", "redraft_model": "openai:small"} for side in loaded.values() for r in side]
     assert sorted(map(json.dumps, found)) == sorted(map(json.dumps, whole))
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("ending", ["jsonl", "parquet", "jsonl.gz"])
-def test_a_file_loads(tmp_path, load, format, ending):
-    """A single file, as the kind that its name says."""
+def test_a_single_file_loads(tmp_path, load, format, ending):
+    """The ending of its name gives the format."""
     path = tmp_path / f"out.{ending}"
-    done = export(numbered(trace(0.1, 0.9, task=f"Question {i}") for i in range(3)), path, ExportConfig(format), RUN)
+    done = export(trace_of_texts(trace(0.1, 0.9, task=f"Question {i}") for i in range(3)), path, ExportConfig(format), RUN)
     loaded = load("parquet" if ending == "parquet" else "json", data_files=str(path))["train"]
     assert (len(loaded), loaded.column_names) == (done.train, list(types_of(ExportConfig(format))))
 
 
-def test_trl_takes_the_columns_for_its_own(tmp_path, load):
-    """TRL's own functions recognise every format as conversational, and can put a chat template on it."""
+def test_trl_recognises_every_format(tmp_path, load):
+    """TRL's functions recognise each format as conversational and apply a chat template to it."""
     trl = pytest.importorskip("trl.data_utils", reason="TRL is large and is not among the test requirements")
     transformers = pytest.importorskip("transformers")
     from tokenizers import Tokenizer, models
@@ -391,7 +397,7 @@ def test_trl_takes_the_columns_for_its_own(tmp_path, load):
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
     )
     for format in ("preference", "unpaired", "prompt-completion", "messages"):
-        export(numbered([trace(0.1, 0.9)]), tmp_path / format, ExportConfig(format), RUN)
+        export(trace_of_texts([trace(0.1, 0.9)]), tmp_path / format, ExportConfig(format), RUN)
         dataset = load(str(tmp_path / format))["train"]
         assert trl.is_conversational(dataset[0])
         templated = trl.apply_chat_template(dataset[0], tokenizer)
@@ -408,12 +414,12 @@ def test_trl_takes_the_columns_for_its_own(tmp_path, load):
 HOSTILE = '"}\n---\nevil: [x]\n# <script>alert(1)</script> | `x` \x1b[31m ![](http://x/y.png)'
 
 
-def test_the_card_tells_how_it_was_made(tmp_path):
-    """The numbers, the graders with what their validation cards say, the writers, and what was left out."""
+def test_the_card_says_how_the_data_were_made(tmp_path):
+    """It has the counts, the graders with their validation cards, the writers, and what was left out."""
     card = {"status": "trusted", "words": "preference 0.81 [0.76, 0.85] of 300 rows"}
     panel = (PanelGrader("helpful", card=card), PanelGrader("words:<9"))
     traces = [trace(0.2, 0.8, panel=panel), trace(0.5, 0.5, task="b"), trace(0.1, 0.2, task="c", panel=panel)]
-    done = export(numbered(traces), tmp_path / "data", ExportConfig(min_margin=0.05), RUN)
+    done = export(trace_of_texts(traces), tmp_path / "data", ExportConfig(min_margin=0.05), RUN)
     text = (tmp_path / "data" / "README.md").read_text()
     header = yaml.safe_load(text.split("---\n")[1])
     assert (header["license"], header["pretty_name"], header["size_categories"]) == ("unknown", "nightly", ["n<1K"])
@@ -437,12 +443,12 @@ def test_the_card_tells_how_it_was_made(tmp_path):
     json.dumps(done.as_data())
 
 
-def test_hostile_names_stay_names(tmp_path):
-    """In the header they do not leave their quotes; in the text they are neither HTML, Markdown nor control sequences."""
+def test_hostile_names_are_escaped_in_the_card(tmp_path):
+    """They stay within their quotes in the header and are neither HTML, Markdown nor control sequences in the text."""
     seat = PanelGrader(HOSTILE, card={"status": HOSTILE, "words": HOSTILE})
     panel = (seat, PanelGrader("second", card="no mapping"))
     rows = [trace(0.2, (HOSTILE, 0.8, {"by": HOSTILE}), panel=panel, task=HOSTILE)]
-    export(numbered(rows), tmp_path / "data", ExportConfig(), Provenance(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}))
+    export(trace_of_texts(rows), tmp_path / "data", ExportConfig(), Provenance(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}))
     text = (tmp_path / "data" / "README.md").read_text()
     assert list(yaml.safe_load_all(text.split("\n---\n")[0])) == [yaml.safe_load(text.split("\n---\n")[0])]
     header = yaml.safe_load(text.split("\n---\n")[0])
@@ -453,27 +459,27 @@ def test_hostile_names_stay_names(tmp_path):
     assert lines(tmp_path / "data" / "train.jsonl")[0]["redraft_run"] == HOSTILE
 
 
-def test_a_thousand_graders_do_not_fill_the_card(tmp_path):
-    """Specs may come from the data, one a row: the card names fifty and counts the rest together."""
+def test_the_card_names_fifty_graders_at_most(tmp_path):
+    """Each row of the data may name its own grader; the rest are counted together."""
     traces = [trace(0.2, ("b", 0.9, {"by": f"m{i}"}), task=str(i), panel=(PanelGrader(f"words:<{i}"),)) for i in range(120)]
-    done = export(numbered(traces), tmp_path / "data", ExportConfig(), RUN)
+    done = export(trace_of_texts(traces), tmp_path / "data", ExportConfig(), RUN)
     assert len(done.graders) == len(done.writers) == 51
     assert done.writers["others"] == 120 - 49
 
 
 def test_a_second_export_replaces_the_first(tmp_path):
-    """In the same folder, byte for byte where nothing changed."""
+    """The files in the folder are equal byte for byte where nothing changed."""
     path, traces = tmp_path / "data", [trace(0.1, 0.9, task=str(i)) for i in range(9)]
     told = []
     for _ in range(2):
-        export(numbered(traces), path, ExportConfig(test_size=0.5), RUN)
+        export(trace_of_texts(traces), path, ExportConfig(test_size=0.5), RUN)
         told.append({p.name: p.read_bytes() for p in sorted(path.iterdir())})
     assert told[0] == told[1]
     assert list(told[0]) == ["README.md", "test.jsonl", "train.jsonl"]
 
 
 def test_a_foreign_readme_is_never_replaced(tmp_path):
-    """A folder with a README.md that no export wrote is refused before anything is written."""
+    """A folder with a README.md of another program is refused before any file is written."""
     (tmp_path / "README.md").write_text("# My project\n")
     with pytest.raises(ConfigError, match=r"README\.md of its own"):
         export([], tmp_path, ExportConfig(), RUN)
@@ -498,8 +504,8 @@ def test_a_foreign_readme_is_never_replaced(tmp_path):
         ({"style": "standard", "format": "messages"}, "style is for"),
     ],
 )
-def test_a_recipe_that_cannot_be(settings, words):
-    """Refused with the name, the value and what is allowed."""
+def test_invalid_recipes_are_refused(settings, words):
+    """The error has the name, the value and what is allowed."""
     with pytest.raises(ConfigError, match=words):
         ExportConfig(**settings)
 
@@ -507,30 +513,30 @@ def test_a_recipe_that_cannot_be(settings, words):
 @pytest.mark.parametrize(
     ("name", "recipe"), [("out.csv", ExportConfig()), ("out.txt", ExportConfig()), ("-", ExportConfig(test_size=0.5))]
 )
-def test_a_path_that_cannot_be(tmp_path, name, recipe):
-    """Cells hold no messages, and stdout no two files."""
+def test_unsuitable_destinations_are_refused(tmp_path, name, recipe):
+    """CSV cells cannot hold messages, and stdout cannot hold two files."""
     with pytest.raises(ConfigError, match="path must"):
         export([], name if name == "-" else tmp_path / name, recipe, RUN)
 
 
-def test_a_run_that_gives_nothing_says_so(tmp_path):
-    """No file, nor a folder, and the reasons with their counts: an empty file is one that nobody can load."""
+def test_an_export_without_examples_is_an_error(tmp_path):
+    """There is no file or folder, only the reasons with their counts."""
     for name in ("out.jsonl", "data"):
         with pytest.raises(RedraftError, match=r"none of the 2 rows of run .* gives an example: 2 x no better answer"):
-            export(numbered([trace(0.5, 0.5)] * 2), tmp_path / name, ExportConfig(), RUN)
+            export(trace_of_texts([trace(0.5, 0.5)] * 2), tmp_path / name, ExportConfig(), RUN)
     assert not list(tmp_path.glob("*.jsonl"))
     assert not list(tmp_path.glob("*/*"))
 
 
-def test_an_example_is_made_or_left_out():
-    """Whoever makes examples of one trace gets at least one, or the reason."""
+def test_a_trace_gives_an_example_or_a_reason():
+    """The examples of one trace are at least one, or there is a reason why not."""
     assert len(TraceExamples(trace(0.1, 0.9), ExportConfig()).examples()) == 1
     with pytest.raises(NotExportable, match="only one"):
         TraceExamples(trace(0.1), ExportConfig()).examples()
 
 
-def test_it_goes_from_a_journal_to_a_file(tmp_path):
-    """What a batch left in its journal, rows that were cut short included, is exported in the order of its input."""
+def test_a_journal_is_exported_in_input_order(tmp_path):
+    """Rows that were interrupted are included."""
     from redraft.core.serialize import record_to_json
     from redraft.storage.journal import Journal
 
@@ -548,48 +554,48 @@ def test_it_goes_from_a_journal_to_a_file(tmp_path):
     assert [r["redraft_row"] for r in lines(tmp_path / "out.jsonl")] == ["id 0", "id 1"]
 
 
-def test_a_run_that_breaks_off_leaves_no_half_file(tmp_path):
-    """What goes wrong while rows are read is raised as it is; nothing looks like a whole export."""
+def test_an_export_that_fails_leaves_no_partial_file(tmp_path):
+    """An error while rows are read is raised unchanged, and no file looks complete."""
 
-    def broken():
-        yield from numbered([trace(0.1, 0.9)])
+    def failing_rows():
+        yield from trace_of_texts([trace(0.1, 0.9)])
         raise OSError("the journal is gone")
 
     with pytest.raises(OSError, match="the journal is gone"):
-        export(broken(), tmp_path / "data", ExportConfig(), RUN)
+        export(failing_rows(), tmp_path / "data", ExportConfig(), RUN)
     assert not list((tmp_path / "data").iterdir())
 
 
-def test_stdout_takes_json_lines(capfdbinary):
+def test_a_dash_exports_json_lines_to_stdout(capfdbinary):
     """ "-" is stdout."""
-    done = export(numbered([trace(0.1, 0.9)]), "-", ExportConfig(), RUN)
+    done = export(trace_of_texts([trace(0.1, 0.9)]), "-", ExportConfig(), RUN)
     assert (json.loads(capfdbinary.readouterr().out)["redraft_margin"], done.files) == (0.8, ("-",))
 
 
-def test_a_file_that_is_there_is_not_replaced_unasked(tmp_path):
-    """It is named, with what allows it; an empty one is nothing to lose."""
+def test_an_existing_file_is_not_replaced_without_permission(tmp_path):
+    """The error names it and the option that allows it; an empty file is replaced."""
     path = tmp_path / "out.jsonl"
     path.write_text("precious\n")
     with pytest.raises(ConfigError, match=r"out\.jsonl' exists already.*--overwrite"):
-        export(numbered([trace(0.2, 0.8)]), path, ExportConfig(), RUN)
+        export(trace_of_texts([trace(0.2, 0.8)]), path, ExportConfig(), RUN)
     assert path.read_text() == "precious\n"
-    export(numbered([trace(0.2, 0.8)]), path, ExportConfig(), RUN, overwrite=True)
+    export(trace_of_texts([trace(0.2, 0.8)]), path, ExportConfig(), RUN, overwrite=True)
     assert len(lines(path)) == 1
     path.write_text("")
-    export(numbered([trace(0.2, 0.8)]), path, ExportConfig(), RUN)
+    export(trace_of_texts([trace(0.2, 0.8)]), path, ExportConfig(), RUN)
     assert len(lines(path)) == 1
 
 
-def test_a_folder_gives_up_only_what_an_export_has_written(tmp_path):
-    """What its card names is renewed; a file that it does not name is refused, and all stays as it was."""
+def test_only_files_of_an_earlier_export_are_replaced_in_a_folder(tmp_path):
+    """Files that its card names are replaced; with any other file the folder is refused and stays unchanged."""
     folder = tmp_path / "set"
-    export(numbered([trace(0.2, 0.8)]), folder, ExportConfig(), RUN)
-    export(numbered([trace(0.2, 0.8), trace(0.1, 0.7, task="Why?")]), folder, ExportConfig(), RUN)
+    export(trace_of_texts([trace(0.2, 0.8)]), folder, ExportConfig(), RUN)
+    export(trace_of_texts([trace(0.2, 0.8), trace(0.1, 0.7, task="Why?")]), folder, ExportConfig(), RUN)
     assert len(lines(folder / "train.jsonl")) == 2
     (folder / "test.jsonl").write_text("precious\n")
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     with pytest.raises(ConfigError, match=r"test\.jsonl' exists already"):
-        export(numbered([trace(0.2, 0.8)]), folder, ExportConfig(test_size=0.5), RUN)
+        export(trace_of_texts([trace(0.2, 0.8)]), folder, ExportConfig(test_size=0.5), RUN)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
 
 
@@ -598,9 +604,8 @@ import resource, sys
 from types import SimpleNamespace
 from redraft.core.records import Candidate, Feedback
 from redraft.core.trace import PanelGrader, Trace
-from redraft.core.records import Task
-from redraft.export.result import Provenance
-from redraft.export.writer import export
+from redraft.core.task import Task
+from redraft.export import Provenance, export
 from redraft.export.formats import ExportConfig
 
 def rows():
@@ -618,11 +623,11 @@ export(rows(), sys.argv[1], ExportConfig(), Provenance("r"), overwrite=True)
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet", "set"])
 @pytest.mark.parametrize("there", [False, True])
-def test_a_full_disk_leaves_what_was_there(tmp_path, name, there):
-    """No half file and no empty one; the error names the file and says so."""
+def test_a_full_disk_leaves_the_old_file(tmp_path, name, there):
+    """There is no partial or empty file, and the error names the file and the reason."""
     path = tmp_path / name
     if there:
-        export(numbered([trace(0.2, 0.8)]), path, ExportConfig(), RUN)
+        export(trace_of_texts([trace(0.2, 0.8)]), path, ExportConfig(), RUN)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     ended = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60)
     assert ended.returncode and name in ended.stderr and "cannot be written: File too large" in ended.stderr, ended.stderr
@@ -630,21 +635,21 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, name, there):
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
-def test_prompts_are_the_users_own_unless_demands_are_asked_for(tmp_path):
-    """With them, the prompt is what the writer was shown; the side that it falls on is that of the user's words either way."""
+def test_prompts_leave_out_requirements_unless_requested(tmp_path):
+    """With them the prompt is that of the writer; the split follows the user's words in either case."""
     panel = (PanelGrader("words:<9", must=True, demand="at most 8 words"), PanelGrader("judge"))
     traces = [trace((f"a {i}", (1.0, 0.3), {}), (f"b {i}", (1.0, 0.8), {}), task=f"Why {i}?", panel=panel) for i in range(20)]
     for format in ("preference", "messages", "stepwise", "trajectory"):
-        (own, *_), _ = exported(tmp_path, traces[:1], format=format)
-        (told, *_), _ = exported(tmp_path, traces[:1], format=format, with_demands=True)
+        (own, *_), _ = export_to_file(tmp_path, traces[:1], format=format)
+        (told, *_), _ = export_to_file(tmp_path, traces[:1], format=format, with_requirements=True)
         assert "at most 8 words" not in json.dumps(own)
         assert "Why 0?\\n\\nThe answer must meet this:\\n- at most 8 words" in json.dumps(told)
-    sides = []
-    for with_demands in (False, True):
-        recipe = ExportConfig(test_size=0.5, with_demands=with_demands)
-        export(numbered(traces), tmp_path / "split", recipe, RUN, overwrite=True)
-        sides.append([row["redraft_row"] for row in lines(tmp_path / "split" / "test.jsonl")])
+    splits_of = []
+    for with_requirements in (False, True):
+        recipe = ExportConfig(test_size=0.5, with_requirements=with_requirements)
+        export(trace_of_texts(traces), tmp_path / "split", recipe, RUN, overwrite=True)
+        splits_of.append([row["redraft_row"] for row in lines(tmp_path / "split" / "test.jsonl")])
         card = (tmp_path / "split" / "README.md").read_text()
-        assert ("with the requirements, as the model was given them" in card) is with_demands
-    assert sides[0] == sides[1]
-    assert 0 < len(sides[0]) < 20
+        assert ("with the requirements, as the model was given them" in card) is with_requirements
+    assert splits_of[0] == splits_of[1]
+    assert 0 < len(splits_of[0]) < 20

@@ -1,4 +1,4 @@
-"""Runs that are cut short by kill -9, by signals, by a wrong key and by an endpoint that is down; and going on with them."""
+"""Runs that are cut short by kill -9, signals, a wrong key or an outage, and are then resumed."""
 
 import json
 import signal
@@ -12,10 +12,10 @@ import pytest
 
 from redraft.storage.journal import Journal
 
-from .killing import COMMIT_GRACE, GRACE, batch, ending, killed_run, needless, run, run_here, start, told, until, write_rows
+from .killing import batch, commit_delay, ending, killed_run, needless, run, run_here, start, output_of, until, write_rows
 
 RESULTS = (
-    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "observed"),
+    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "judge_score"),
     *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken"),
 )
 
@@ -27,9 +27,9 @@ def rows(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killed_at_random_moments_a_run_loses_nothing_and_asks_nothing_twice(tmp_path, serve):
-    """200 rows, 9 times kill -9: every row once and in order, bytes as if undisturbed, and no answer paid for again that was in."""
-    few = ("--initial-in-flight", 16, "--max-in-flight", 16)  # so that a busy machine takes answers in as they come
+def test_a_run_killed_at_random_moments_loses_nothing_and_pays_for_nothing_twice(tmp_path, serve):
+    """200 rows, killed 9 times: the output equals that of an undisturbed run, and no call is repeated needlessly (see `killing`)."""
+    few = ("--initial-in-flight", 16, "--max-in-flight", 16)
     figures = killed_run(tmp_path, 200, 9, serve("--latency", 0.03), seed=11, options=few)
     assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (0, 0, True, True), figures
     assert figures.kills > 5, figures
@@ -40,9 +40,11 @@ def test_killed_at_random_moments_a_run_loses_nothing_and_asks_nothing_twice(tmp
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("options", [(), ("--formats",)], ids=["takes no formats", "takes formats"])
-def test_a_killed_run_asks_as_an_undisturbed_one(tmp_path, serve, options):
-    """An endpoint that takes no system role and no format, has bad moments, and judges some texts in prose: what is learned of it,
-    and when, does not change what comes out, and a run that goes on has not forgotten it."""
+def test_a_killed_run_makes_the_calls_of_an_undisturbed_one(tmp_path, serve, options):
+    """What a run learns of an endpoint, and when, does not change the output, and a resumed run still knows it.
+
+    The endpoint refuses system roles and formats, fails now and then, and judges some texts in prose.
+    """
     server = serve("--latency", 0.02, *options, script="picky_server.py")
     few = ("--initial-in-flight", 4, "--max-in-flight", 4)
     figures = killed_run(tmp_path, 60, 5, server, seed=3, options=few)
@@ -51,8 +53,8 @@ def test_a_killed_run_asks_as_an_undisturbed_one(tmp_path, serve, options):
     assert server.counts()["refused"] <= (1 + (not options)) * 2 * 2 * 4 + figures.kills, server.counts()
 
 
-def test_an_undisturbed_run_asks_every_call_once(tmp_path, rows, serve):
-    """Each call that a row counts goes out once, or is answered by the cache; the input's columns and the result's are written; a finished run run again asks nothing."""
+def test_an_undisturbed_run_makes_every_call_once(tmp_path, rows, serve):
+    """Each call that a row counts is sent once or answered by the cache; a finished run makes no call when it is repeated."""
     server, output = serve("--latency", 0.01), tmp_path / "out.jsonl"
     command = batch(rows, output, server.model)
     assert run_here(command).code == 0
@@ -62,7 +64,7 @@ def test_an_undisturbed_run_asks_every_call_once(tmp_path, rows, serve):
     with closing(Journal(Path(f"{output}.journal"))) as journal:
         cached = journal.run("out-jsonl").metadata["report"]["cached_calls"]
     assert sum(row["calls"] for row in found) == calls.total() + cached
-    assert cached < 10  # this server says the same when it is asked for a new draft
+    assert cached < 10  # this server gives the same answer to a request for a new draft
 
     assert run_here(command).code == 0
     assert output.read_bytes() == written
@@ -70,8 +72,8 @@ def test_an_undisturbed_run_asks_every_call_once(tmp_path, rows, serve):
 
 
 @pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM])
-def test_told_to_end_once_it_finishes_what_is_in_flight(tmp_path, rows, serve, ends):
-    """Nothing in flight is lost; it says how to go on, and going on asks nothing again and comes to the same bytes."""
+def test_after_one_signal_a_run_waits_for_the_calls_in_flight(tmp_path, rows, serve, ends):
+    """No call in flight is lost, and the message says how to resume; the resumed run repeats no call and writes the same bytes."""
     server = serve("--latency", 0.1)
     assert run_here(batch(rows, tmp_path / "plain.jsonl", server.model)).code == 0
     begun, whole = server.lines(), times(server)
@@ -90,14 +92,14 @@ def test_told_to_end_once_it_finishes_what_is_in_flight(tmp_path, rows, serve, e
     assert times(server, begun) == whole
 
 
-def test_told_twice_it_ends_at_once(tmp_path, rows, serve):
-    """Calls that would take an hour are not waited for; the same command goes on."""
+def test_after_two_signals_a_run_ends_at_once(tmp_path, rows, serve):
+    """It does not wait for calls that would take an hour; the same command resumes it."""
     slow = serve("--latency", 3600, "--jitter", 0)
     command = batch(rows, tmp_path / "out.jsonl", slow.model)
     process = start(command)
     until(lambda: slow.lines() >= 10, process)
     process.send_signal(signal.SIGINT)
-    until(lambda: "waiting for the calls in flight" in told(process)[1], process)
+    until(lambda: "waiting for the calls in flight" in output_of(process)[1], process)
     process.send_signal(signal.SIGINT)
     ended = ending(process, within=100)
     assert ended.code == 130 and "same command" in ended.err and "Traceback" not in ended.err, ended.err
@@ -111,13 +113,13 @@ def test_told_twice_it_ends_at_once(tmp_path, rows, serve):
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_ctrl_c_in_a_script_raises_with_the_report(tmp_path, rows, serve, twice):
-    """The first Ctrl-C waits for what is in flight, the second does not; every call is in the report and in the journal."""
+    """The first Ctrl-C waits for calls in flight, the second does not; every call is in the report and in the journal."""
     server = serve("--latency", 3600 if twice else 0.2, "--jitter", 0)
     process = start([sys.executable, "-c", SCRIPT, str(rows), str(tmp_path / "out.jsonl"), server.model])
     until(lambda: server.lines() >= 10, process)
     process.send_signal(signal.SIGINT)
     if twice:
-        until(lambda: "stopping" in told(process)[0], process)
+        until(lambda: "stopping" in output_of(process)[0], process)
         process.send_signal(signal.SIGINT)
     ended = ending(process, within=100)
     assert not ended.err
@@ -148,7 +150,7 @@ print(json.dumps({"raised": raised, "journalled": kept, **report.as_data()}))
 
 
 def test_with_few_descriptors_only_what_was_sent_is_counted(tmp_path, serve):
-    """Connections that could not be had are no calls: the report says as many as the server was asked."""
+    """A connection that cannot be opened is no call: the report counts as many as the server."""
     source, server = write_rows(tmp_path / "rows.jsonl", 120), serve("--latency", 0.05)
     command = batch(source, tmp_path / "out.jsonl", server.model, "--initial-in-flight", 64, "--max-iterations", 0, "--json")
     ended = run(["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *command])
@@ -158,7 +160,7 @@ def test_with_few_descriptors_only_what_was_sent_is_counted(tmp_path, serve):
 
 
 def test_a_wrong_key_stops_the_run_at_once(tmp_path, serve):
-    """Not one error for each row, but one for all, which says what to do; with the right key the run goes on."""
+    """There is one error for the run, which says what to do, not one for each row; with the right key the run resumes."""
     source, refusing = write_rows(tmp_path / "rows.jsonl", 60), serve("--refuse", 401)
     command = batch(source, tmp_path / "out.jsonl", refusing.model)
     ended = run_here(command)
@@ -172,25 +174,25 @@ def test_a_wrong_key_stops_the_run_at_once(tmp_path, serve):
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
 
-def test_an_endpoint_that_is_not_there_yet_is_waited_for(tmp_path, rows, serve):
-    """The run says that the endpoint is down, and begins when it is up."""
+def test_a_run_waits_for_an_endpoint_that_is_not_up_yet(tmp_path, rows, serve):
+    """It says that the endpoint is down, and starts when it is up."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = start(batch(rows, tmp_path / "out.jsonl", f"http://127.0.0.1:{port}/v1#m"))
-    until(lambda: "down since" in told(process)[1], process)
+    until(lambda: "down since" in output_of(process)[1], process)
     server = serve("--latency", 0.01, port=port)
     assert ending(process).code == 0
     assert run_here(batch(rows, tmp_path / "plain.jsonl", server.model)).code == 0
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
 
-def test_an_endpoint_that_goes_down_in_the_middle_is_waited_for(tmp_path, rows, serve):
-    """Its calls in flight are lost and asked again, all others are not, and no row ends in an error."""
+def test_a_run_waits_for_an_endpoint_that_goes_down(tmp_path, rows, serve):
+    """Its calls in flight are lost and repeated, no others are, and no row ends in an error."""
     server = serve("--latency", 0.1)
     process = start(batch(rows, tmp_path / "out.jsonl", server.model))
     until(lambda: server.lines() > 60, process)
-    server.stop()
-    until(lambda: "down since" in told(process)[1], process)
+    server.shut_down()
+    until(lambda: "down since" in output_of(process)[1], process)
     again = serve("--latency", 0.01, port=server.port)
     assert ending(process).code == 0
     answered = Counter(sha for kind, sha, _ in server.entries() if kind == "E")
@@ -205,22 +207,37 @@ def times(server, since=0):
     return Counter(sha for kind, sha, _ in server.entries(since) if kind == "B")
 
 
-def test_what_counts_as_asked_again_without_need():
-    """A call is excused when a kill came between, before its answer or so soon after it that it need not be kept yet."""
-    for times, kills, counted in [
+def test_which_repeated_calls_are_needless():
+    """A kill explains a repetition if it came before the answer, or so soon after it that the answer need not be saved yet."""
+    for times, kills, count in [
         ([(1.0, 2.0)], [], 0),
         ([(1.0, 2.0), (3.0, 4.0)], [], 1),
         ([(1.0, None), (3.0, 4.0)], [2.0], 0),
-        ([(1.0, 2.0), (3.0, 4.0)], [2.0 + GRACE / 2], 0),
-        ([(1.0, 2.0), (3.0, 4.0)], [2.0 + GRACE * 2], 1),
+        ([(1.0, None), (3.0, 4.0)], [0.5], 1),
+        ([(1.0, None), (3.0, 4.0)], [0.999], 0),
+        ([(1.0, 2.0), (3.0, 4.0)], [2.2], 0),
+        ([(1.0, 2.0), (3.0, 4.0)], [2.3], 1),
         ([(1.0, None), (3.0, 4.0), (5.0, 6.0)], [2.0], 1),
         ([(1.0, 2.0), (3.0, 4.0)], [0.5, 3.5], 1),
-        ([(1.0, None), (3.0, 4.0)], [0.999], 0),
     ]:
-        assert needless(times, kills, GRACE) == counted, (times, kills)
+        assert needless(times, kills, 0.25) == count, (times, kills)
 
 
-@pytest.mark.parametrize(("next_call", "counted"), [(2.04, 1), (2.06, 0), (1.9, 0)])
-def test_an_answer_after_which_its_row_went_on_must_be_in_the_journal(next_call, counted):
-    """However soon after that the process is killed."""
-    assert needless([(1.0, 2.0), (3.0, 4.0)], [2.05], COMMIT_GRACE, [1.0, next_call, 3.0]) == counted
+@pytest.mark.parametrize(("next_call", "count"), [(2.04, 1), (2.06, 0), (1.9, 0)])
+def test_an_answer_must_be_saved_before_its_row_makes_the_next_call(next_call, count):
+    """A kill right after the next call does not explain that the answer is missing."""
+    assert needless([(1.0, 2.0), (3.0, 4.0)], [2.05], 0.25, [1.0, next_call, 3.0]) == count
+
+
+@pytest.mark.parametrize(("journaled", "count"), [([True, True], 1), ([False, True], 1), ([False, False], 0), ([], 0)])
+def test_an_answer_in_the_journal_must_not_be_paid_for_again(journaled, count):
+    """No kill explains the repetition of a call whose answer was in the journal when the run was resumed."""
+    assert needless([(1.0, 2.0), (3.0, 4.0)], [0.5, 2.05], 0.25, [], journaled) == count
+
+
+def test_the_commit_delay_is_the_longest_from_an_answer_to_the_next_call_of_its_row():
+    """Pauses that a kill explains do not count, nor does the time between calls of two rows."""
+    row, other = "00000001", "00000002"
+    calls = {f"{row}a": [(1.0, 2.0)], f"{row}b": [(2.5, 3.0), (5.0, 6.0)], f"{other}c": [(9.0, 9.5)]}
+    assert commit_delay(calls, []) == 2.0
+    assert commit_delay(calls, [4.0]) == commit_delay(calls, [2.9]) == 0.5

@@ -1,4 +1,4 @@
-"""What a run learns from its rows while it goes on: never by chance, never waiting for long, and kept for runs that ask for it."""
+"""What a run learns from its rows: it does not depend on their order of completion, delays no row for long, and is saved."""
 
 import asyncio
 import json
@@ -24,11 +24,11 @@ from redraft.storage.priors_store import StoredPriors, PriorsStore
 
 from . import killing
 
-N = 48
+N = 24
 
 
 class Writer:
-    """Answers by a hash of what it is sent, each call after some turns of the loop that `dice` throws."""
+    """Answers by a hash of the messages, each call after a random number of turns of the event loop."""
 
     name = identity = "writer"
 
@@ -45,16 +45,17 @@ class Writer:
         return Reply(sha256(f"{text}{request.sample_index}".encode()).hexdigest(), Usage(1, 10, 5, cost=0.001))
 
 
-async def judged(text, model):
-    """The first digit of what a model says: chance."""
+async def digit_judge(text, model):
+    """A score from the first digit of a model's answer, which is random."""
     said = await model(f"Grade this: {text}")
     return int(said[0], 16) / 16
 
 
 @pytest.fixture(autouse=True)
 def early(monkeypatch):
-    """Stages at 8 and 32."""
-    monkeypatch.setattr(OnlinePriors, "first_refit", 8)
+    """Refit the priors before rows 4 and 16, and save them after fewer rows, so that a small run does all of it."""
+    monkeypatch.setattr(online_priors, "MIN_ROWS_TO_SAVE", 16)
+    monkeypatch.setattr(OnlinePriors, "first_refit", 4)
     monkeypatch.setattr(OnlinePriors, "max_wait", 30.0)
 
 
@@ -69,10 +70,12 @@ def table(path, n=N):
 
 
 def run_of(rows, output, model, **given):
-    return BatchRun.of(rows, output, model, judged, **{"max_in_flight": 6, "min_expected_gain": 0.02, "priors": "shipped", **given})
+    return BatchRun.from_arguments(
+        rows, output, model, digit_judge, **{"max_in_flight": 6, "min_expected_gain": 0.02, "priors": "shipped", **given}
+    )
 
 
-def noted(journal):
+def saved_refits(journal):
     with closing(Journal(journal, read_only=True)) as opened:
         return next(iter(opened.run("out-jsonl").metadata["online_priors"].values()))
 
@@ -80,40 +83,40 @@ def noted(journal):
 CALM = []
 
 
-async def calm(folder):
-    """An undisturbed run: its output, and what it learned. It is made once: it is always the same."""
+async def undisturbed_run(folder):
+    """Return the output of an undisturbed run and what it learned. It runs once, since it is always the same."""
     if not CALM:
         await run_of(table(folder / "rows.jsonl"), folder / "out.jsonl", Writer()).go()
-        CALM[:] = (folder / "out.jsonl").read_bytes(), noted(folder / "out.jsonl.journal")
+        CALM[:] = (folder / "out.jsonl").read_bytes(), saved_refits(folder / "out.jsonl.journal")
     return CALM
 
 
-async def test_later_rows_go_by_what_earlier_ones_taught(tmp_path, rows):
-    """From each stage on something else is believed, and it is noted with the run."""
+async def test_later_rows_use_priors_learned_from_earlier_ones(tmp_path, rows):
+    """From each refit on the priors differ, and the run saves them."""
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
-    told = noted(tmp_path / "out.jsonl.journal")
+    told = saved_refits(tmp_path / "out.jsonl.journal")
     assert report.done == N
     assert Priors.from_dict(told["start"]) == Priors()
-    assert [*told["refits"]] == ["8", "32"]
-    assert [Priors.from_dict(p).tasks for p in told["refits"].values()] == [4, 16]
+    assert [*told["refits"]] == ["4", "16"]
+    assert [Priors.from_dict(p).tasks for p in told["refits"].values()] == [2, 8]
 
 
 @settings(max_examples=3, deadline=None)
 @given(st.integers(1, 1000), st.integers(1, 12))
-async def test_who_ends_first_makes_no_difference(tmp_path_factory, seed, width):
-    """However the rows overtake each other, the output is the same."""
+async def test_the_order_of_completion_does_not_change_the_output(tmp_path_factory, seed, width):
+    """The output is the same, however the rows overtake each other."""
     folder, other = (tmp_path_factory.mktemp("run") for _ in range(2))
-    wanted, learned = await calm(folder)
+    wanted, learned = await undisturbed_run(folder)
     await run_of(table(other / "rows.jsonl"), other / "out.jsonl", Writer(seed), max_in_flight=width).go()
-    assert noted(other / "out.jsonl.journal") == learned
+    assert saved_refits(other / "out.jsonl.journal") == learned
     assert (other / "out.jsonl").read_bytes() == wanted
 
 
-@pytest.mark.parametrize("answers", [[3], [20, 60], [10, 10, 10, 10, 10, 10, 10, 10]])
+@pytest.mark.parametrize("answers", [[3], [10, 30], [5, 5, 5, 5, 5, 5, 5, 5]])
 @pytest.mark.parametrize("now", [False, True])
-async def test_an_interrupted_run_comes_to_the_same(tmp_path, tmp_path_factory, answers, now):
-    """Also across a stage: what was learned is taken from the journal, or learned again from the same rows."""
-    wanted, learned = await calm(tmp_path_factory.mktemp("calm"))
+async def test_an_interrupted_run_learns_the_same_priors(tmp_path, tmp_path_factory, answers, now):
+    """Across a refit, too, priors are read from the journal or learned again from the same rows."""
+    wanted, learned = await undisturbed_run(tmp_path_factory.mktemp("calm"))
     rows = table(tmp_path / "rows.jsonl")
     for some in answers:
         model = Writer(some)
@@ -125,26 +128,26 @@ async def test_an_interrupted_run_comes_to_the_same(tmp_path, tmp_path_factory, 
         await work
     report = await run_of(rows, tmp_path / "out.jsonl", Writer(99)).go()
     assert (report.end_reason, report.done) == ("", N)
-    assert noted(tmp_path / "out.jsonl.journal") == learned
+    assert saved_refits(tmp_path / "out.jsonl.journal") == learned
     assert (tmp_path / "out.jsonl").read_bytes() == wanted
 
 
-async def test_a_row_that_hangs_holds_nobody_up_for_long(tmp_path, rows, monkeypatch):
-    """The stage is left out for the whole run, also for one that goes on with it; that is said and noted."""
+async def test_a_hanging_row_delays_the_others_for_a_bounded_time(tmp_path, rows, monkeypatch):
+    """The refit is skipped for the whole run, also after it resumes; a message says so, and the run saves it."""
     monkeypatch.setattr(OnlinePriors, "max_wait", 0.05)
     said = []
-    model = Writer(hangs="question 2.")
+    model = Writer(hangs="question 1.")
     going = run_of(rows, tmp_path / "out.jsonl", model, say=said.append)
     work = asyncio.ensure_future(going.go())
     while going.progress.done < N - 1:
         await asyncio.sleep(0.01)
     going.stop(now=True)
     assert (await work).done == N - 1
-    assert noted(tmp_path / "out.jsonl.journal")["refits"] == {"8": None, "32": None}
-    assert any("priors were not refitted for rows from 8 on" in line for line in said)
+    assert saved_refits(tmp_path / "out.jsonl.journal")["refits"] == {"4": None, "16": None}
+    assert any("priors were not refitted for rows from 4 on" in line for line in said)
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
     assert (report.done, report.end_reason) == (N, "")
-    assert noted(tmp_path / "out.jsonl.journal")["refits"] == {"8": None, "32": None}
+    assert saved_refits(tmp_path / "out.jsonl.journal")["refits"] == {"4": None, "16": None}
 
 
 @pytest.mark.parametrize(
@@ -152,8 +155,8 @@ async def test_a_row_that_hangs_holds_nobody_up_for_long(tmp_path, rows, monkeyp
     [{"learn": False}, {"priors": Priors(draft_mean=0.3)}, {"noise_aware": False}, {"mode": "best"}],
     ids=["not asked for", "own priors", "plain plan", "another mode"],
 )
-async def test_where_nothing_is_learned(tmp_path, rows, given):
-    """Nobody waits, no stage is noted, and nothing is kept for other runs."""
+async def test_a_run_without_learning_waits_for_no_row(tmp_path, rows, given):
+    """It saves no refit, and no priors for other runs."""
     report = await run_of(rows, tmp_path / "out.jsonl", Writer(), **given).go()
     assert report.done == N
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
@@ -162,29 +165,29 @@ async def test_where_nothing_is_learned(tmp_path, rows, given):
     assert list(PriorsStore.in_folder().entries()) == []
 
 
-async def test_a_whole_run_teaches_those_that_ask_for_it(tmp_path, rows):
-    """What it taught is kept, a run with priors="learned" begins with it; this one, taken up again, with what it began with."""
+async def test_a_complete_run_saves_priors_for_later_runs(tmp_path, rows):
+    """A run with priors="learned" begins with them; this run, resumed, keeps the priors it began with."""
     await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
     ((_, kept),) = PriorsStore.in_folder().entries()
     assert kept.priors.tasks == N
     assert "out-jsonl" in kept.source
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
-        assert opened.run("out-jsonl").metadata["pair"]["key"] == kept.priors_key.key
+        assert opened.run("out-jsonl").metadata["priors_key"]["key"] == kept.priors_key.key
     again = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
     assert again.usage.calls == 0
-    assert Priors.from_dict(noted(tmp_path / "out.jsonl.journal")["start"]) == Priors()
+    assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == Priors()
     (tmp_path / "b").mkdir()
     report = await run_of(rows, tmp_path / "b" / "out.jsonl", Writer(), priors="learned").go()
-    assert Priors.from_dict(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
+    assert Priors.from_dict(saved_refits(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
     assert (report.priors, report.initial_prior_tasks) == (kept.priors.to_dict(), N)
     with closing(Journal(tmp_path / "b" / "out.jsonl.journal", read_only=True)) as opened:
         [first, *_, last] = [Result(trace).metadata["priors"] for _, trace in opened.traces("out-jsonl")]
-    stages = noted(tmp_path / "b" / "out.jsonl.journal")["refits"]
-    assert (first, last) == (kept.priors.to_dict(), stages["32"])
+    refits = saved_refits(tmp_path / "b" / "out.jsonl.journal")["refits"]
+    assert (first, last) == (kept.priors.to_dict(), refits["16"])
 
 
-async def test_the_same_command_gives_the_same_on_another_day(tmp_path, rows):
-    """What batches taught since changes no byte of it, and no call."""
+async def test_a_repeated_run_ignores_priors_learned_since(tmp_path, rows):
+    """Later batches change no byte of its output and cause no call."""
     outputs, asked = [], []
     for name in ("monday", "tuesday"):
         (tmp_path / name).mkdir()
@@ -200,8 +203,8 @@ async def test_the_same_command_gives_the_same_on_another_day(tmp_path, rows):
 
 
 @pytest.mark.parametrize(("begun", "then"), [("learned", "learned"), ("learned", None), (None, None), (None, "shipped")])
-async def test_a_run_that_goes_on_keeps_the_priors_it_began_with(tmp_path, rows, begun, then):
-    """Whatever was learned, or forgotten, while it rested; also where it asked for learned ones and there were none."""
+async def test_a_resumed_run_keeps_the_priors_it_began_with(tmp_path, rows, begun, then):
+    """Priors learned or forgotten in between have no effect, also where it asked for learned ones and there were none."""
     for kept in (None, Priors(draft_mean=0.2, tasks=10**6)):
         folder = tmp_path / str(kept and kept.tasks)
         folder.mkdir()
@@ -211,87 +214,87 @@ async def test_a_run_that_goes_on_keeps_the_priors_it_began_with(tmp_path, rows,
         model = Writer()
         going = run_of(rows, folder / "out.jsonl", model, priors=begun)
         work = asyncio.ensure_future(going.go())
-        while len(model.asked) < 60 and not work.done():
+        while len(model.asked) < 30 and not work.done():
             await asyncio.sleep(0)
         going.stop()
         assert (await work).end_reason == "interrupted"
-        start = noted(folder / "out.jsonl.journal")["start"]
+        start = saved_refits(folder / "out.jsonl.journal")["start"]
         assert Priors.from_dict(start) == (kept if kept and begun == "learned" else Priors())
         PriorsStore.in_folder().save(StoredPriors.create(pair, Priors(draft_mean=0.9, tasks=10**6 + 1), "since"))
         assert (await run_of(rows, folder / "out.jsonl", Writer(), priors=then).go()).done == N
-        assert noted(folder / "out.jsonl.journal")["start"] == start
+        assert saved_refits(folder / "out.jsonl.journal")["start"] == start
 
 
-async def test_learned_priors_may_be_asked_for_later(tmp_path, rows):
-    """Rows that have not ended go by them; that there are none is said."""
+async def test_learned_priors_may_be_requested_when_resuming(tmp_path, rows):
+    """Unfinished rows use them; a message says where there are none."""
     said = []
     model = Writer()
     going = run_of(rows, tmp_path / "out.jsonl", model, priors=None)
     work = asyncio.ensure_future(going.go())
-    while len(model.asked) < 60 and not work.done():
+    while len(model.asked) < 30 and not work.done():
         await asyncio.sleep(0)
     going.stop()
     await work
     kept = StoredPriors.create(pair_of_all(), Priors(draft_mean=0.2, tasks=10**6), "a test")
     PriorsStore.in_folder().save(kept)
     assert (await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", say=said.append).go()).done == N
-    assert Priors.from_dict(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
-    assert not any("nothing was learned" in line for line in said)
+    assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
+    assert not any("no priors are saved" in line for line in said)
     PriorsStore.in_folder().delete(PriorsStore.in_folder().path_for(kept.priors_key))
     await run_of(rows, tmp_path / "other.jsonl", Writer(), priors="learned", say=said.append).go()
-    assert any("nothing was learned" in line for line in said)
+    assert any("no priors are saved" in line for line in said)
 
 
 def pair_of_all():
-    """The pair that all runs here are of."""
-    return Session(Options(), Writer(), judged).priors_key
+    """The model and judge of all runs in this file."""
+    return Session(Options(), Writer(), digit_judge).priors_key
 
 
-async def test_fewer_rows_do_not_replace_what_more_taught(tmp_path, rows):
-    """What more tasks taught is kept, and that is said; as many or more replace it."""
-    more = await run_of(table(tmp_path / "more.jsonl", 64), tmp_path / "more-out.jsonl", Writer(), priors=None).go()
-    assert "priors fitted to 64 rows are saved for --priors learned: redraft priors" in more.summary()
+async def test_priors_of_fewer_rows_do_not_replace_those_of_more(tmp_path, rows):
+    """Priors of more tasks are kept with a message; as many or more replace them."""
+    more = await run_of(table(tmp_path / "more.jsonl", 32), tmp_path / "more-out.jsonl", Writer(), priors=None).go()
+    assert "priors fitted to 32 rows are saved for --priors learned: redraft priors" in more.summary()
     ((_, before),) = PriorsStore.in_folder().entries()
     less = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
-    told = "priors fitted to 64 tasks stay saved for --priors learned, not those of 48 rows now: redraft priors"
+    told = "priors fitted to 32 tasks stay saved for --priors learned, not those of 24 rows now: redraft priors"
     assert told in less.summary()
     assert [kept for _, kept in PriorsStore.in_folder().entries()] == [before]
     (tmp_path / "b").mkdir()
-    await run_of(table(tmp_path / "as-many.jsonl", 64), tmp_path / "b" / "out.jsonl", Writer(), priors=None).go()
+    await run_of(table(tmp_path / "as-many.jsonl", 32), tmp_path / "b" / "out.jsonl", Writer(), priors=None).go()
     ((_, after),) = PriorsStore.in_folder().entries()
-    assert (after.priors.tasks, "b/out" in after.source) == (64, True)
+    assert (after.priors.tasks, "b/out" in after.source) == (32, True)
 
 
-async def test_who_learns_nothing_may_begin_with_what_was_taught_all_the_same(tmp_path, rows):
-    """Where it asks for that; what it began with is said, and what is kept stays."""
+async def test_a_run_without_learning_may_begin_with_learned_priors(tmp_path, rows):
+    """A message names the priors it began with, and the saved ones stay."""
     await run_of(rows, tmp_path / "first.jsonl", Writer(), priors=None).go()
     ((_, kept),) = PriorsStore.in_folder().entries()
     taught = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", learn=False).go()
-    assert Priors.from_dict(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
-    assert "started with priors fitted to 48 tasks" in taught.summary()
+    assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
+    assert "started with priors fitted to 24 tasks" in taught.summary()
     (tmp_path / "b").mkdir()
     shipped = await run_of(rows, tmp_path / "b" / "out.jsonl", Writer(), learn=False).go()
-    assert Priors.from_dict(noted(tmp_path / "b" / "out.jsonl.journal")["start"]) == Priors()
+    assert Priors.from_dict(saved_refits(tmp_path / "b" / "out.jsonl.journal")["start"]) == Priors()
     assert not any("priors" in line for line in shipped.summary())
     assert [one for _, one in PriorsStore.in_folder().entries()] == [kept]
 
 
-async def test_from_which_row_on_is_gone_by_what(tmp_path, rows):
-    """The report says so in words and as data, and so does what is kept of the run."""
+async def test_the_report_says_from_which_row_each_priors_apply(tmp_path, rows):
+    """The report says so in words and as data, and so do the saved data of the run."""
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
     assert (
-        "rows from 8 on use priors fitted to 4 earlier rows; rows from 32 on use priors fitted to 16 earlier rows"
+        "rows from 4 on use priors fitted to 2 earlier rows; rows from 16 on use priors fitted to 8 earlier rows"
         in report.summary()
     )
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
         told = opened.run("out-jsonl").metadata["report"]
-    assert told["prior_refits"] == [{"from": 8, "rows": 4}, {"from": 32, "rows": 16}]
-    assert (told["initial_prior_tasks"], told["prior_rows"], told["saved_prior_tasks"]) == (0, 48, 48)
+    assert told["prior_refits"] == [{"from": 4, "rows": 2}, {"from": 16, "rows": 8}]
+    assert (told["initial_prior_tasks"], told["prior_rows"], told["saved_prior_tasks"]) == (0, 24, 24)
 
 
-@pytest.mark.parametrize("some", [60, 10**6], ids=["cut short", "whole"])
-async def test_shipped_priors_count_in_a_run_that_goes_on(tmp_path, rows, some):
-    """It began with what an earlier run had taught; from now on it does as if not, and what was finished stays."""
+@pytest.mark.parametrize("some", [30, 10**6], ids=["cut short", "whole"])
+async def test_a_resumed_run_may_change_to_shipped_priors(tmp_path, rows, some):
+    """A run that began with learned priors uses shipped ones for the remaining rows; finished rows stay."""
     await run_of(rows, tmp_path / "first.jsonl", Writer(), priors=None).go()
     ((_, kept),) = PriorsStore.in_folder().entries()
     model = Writer()
@@ -301,17 +304,17 @@ async def test_shipped_priors_count_in_a_run_that_goes_on(tmp_path, rows, some):
         await asyncio.sleep(0)
     going.stop()
     done = (await work).done
-    assert Priors.from_dict(noted(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
+    assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
     assert report.done == N
     assert report.reused >= done > 0
-    assert Priors.from_dict(noted(tmp_path / "out.jsonl.journal")["start"]) == Priors()
-    learned = [*noted(tmp_path / "out.jsonl.journal")["refits"]]
-    assert learned == ([] if done == N else ["8", "32"])
+    assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == Priors()
+    learned = [*saved_refits(tmp_path / "out.jsonl.journal")["refits"]]
+    assert learned == ([] if done == N else ["4", "16"])
 
 
-async def test_a_run_that_was_cut_short_or_is_small_teaches_nobody(tmp_path, rows):
-    """Its rows may be those that are easy; and few rows tell little."""
+async def test_an_interrupted_or_small_run_saves_no_priors(tmp_path, rows):
+    """Finished rows of an interrupted run may be the easy ones, and few rows say little."""
     await run_of(
         table(tmp_path / "few.jsonl", online_priors.MIN_ROWS_TO_SAVE - 1), tmp_path / "few-out.jsonl", Writer(), priors=None
     ).go()
@@ -325,32 +328,32 @@ async def test_a_run_that_was_cut_short_or_is_small_teaches_nobody(tmp_path, row
 
 
 @given(st.integers(0, 4), st.integers(1, 20))
-def test_pupils_are_evenly_chosen(nth, first):
-    """As many as there may be, all from before half of the stage's place, in order; and it is known of each whether it ended."""
-    school, n = RefitSchedule(Priors(), first=first), first * 4**nth
+def test_rows_to_learn_from_are_evenly_chosen(nth, first):
+    """There are as many as allowed, all from the first half before the refit, in order; each is known as finished or not."""
+    schedule, n = RefitSchedule(Priors(), first=first), first * 4**nth
     for i in range(n):
-        school.row_seen(i, f"r{i}", finished=False)
-    stage = school.due_refit(n)
-    places = [int(id[1:]) for id in school.training_rows(stage)]
-    half = stage // 2
-    assert stage == n
+        schedule.row_seen(i, f"r{i}", finished=False)
+    refit = schedule.due_refit(n)
+    places = [int(id[1:]) for id in schedule.training_rows(refit)]
+    half = refit // 2
+    assert refit == n
     assert places == sorted(set(places)) and len(places) == len(set(places))
     assert all(place < half for place in places)
     assert len(places) >= min(half, online_priors.MAX_TRAINING_ROWS // 2)
     assert len(places) <= online_priors.MAX_TRAINING_ROWS
-    assert school.is_ready(stage) is (not places)
+    assert schedule.is_ready(refit) is (not places)
     for place in range(half):
-        school.row_finished(place)
-    assert school.is_ready(stage)
-    assert school.priors(n) == Priors()
-    school.refits[stage] = Priors(draft_mean=0.25)
-    assert school.priors(n).draft_mean == 0.25
-    again = RefitSchedule.from_note(Priors(), json.loads(json.dumps(school.as_data())), first=first)
-    assert again.priors(n) == school.priors(n) and again.due_refit(n) is None
+        schedule.row_finished(place)
+    assert schedule.is_ready(refit)
+    assert schedule.priors(n) == Priors()
+    schedule.refits[refit] = Priors(draft_mean=0.25)
+    assert schedule.priors(n).draft_mean == 0.25
+    again = RefitSchedule.from_data(Priors(), json.loads(json.dumps(schedule.as_data())), first=first)
+    assert again.priors(n) == schedule.priors(n) and again.due_refit(n) is None
 
 
-def test_the_command_line_can_do_without(tmp_path, rows, serve):
-    """With --no-learn nothing is kept for other runs; without it, it is."""
+def test_no_learn_saves_no_priors(tmp_path, rows, serve):
+    """With --no-learn nothing is saved for other runs; without it priors are."""
     server = serve("--latency", 0.001)
     command = [part for part in killing.batch(rows, tmp_path / "out.jsonl", server.model) if part not in {"--priors", "shipped"}]
     assert killing.run_here([*command, "--no-learn"]).code == 0
@@ -360,8 +363,8 @@ def test_the_command_line_can_do_without(tmp_path, rows, serve):
     assert len(list(PriorsStore.in_folder().entries())) == 1
 
 
-async def test_a_shelf_that_cannot_be_written_spoils_no_run(tmp_path, rows, monkeypatch):
-    """It is said, and the run has ended well."""
+async def test_an_unwritable_priors_folder_fails_no_run(tmp_path, rows, monkeypatch):
+    """A message says so, and the run ends as finished."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "file"))
     said = []

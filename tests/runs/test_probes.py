@@ -1,4 +1,4 @@
-"""Probes of an endpoint that may be down, and models that are none."""
+"""Probes of an endpoint that may be down, and of models without an endpoint."""
 
 import json
 
@@ -6,8 +6,8 @@ from redraft import ScriptedModel, batch
 from redraft.errors import AuthenticationError, ModelTimeoutError
 
 
-async def test_no_answer_of_a_script_is_spent_on_a_probe(tmp_path):
-    """Its next answer is the one to the next try of the same request, and it is asked nothing that no row asks."""
+async def test_a_probe_uses_no_answer_of_a_scripted_model(tmp_path):
+    """Its next answer goes to the next attempt of the same request, and it gets no other requests than those of rows."""
     source = tmp_path / "in.jsonl"
     source.write_text(json.dumps({"prompt": "Say it"}) + "\n")
     model = ScriptedModel([ModelTimeoutError("late"), "fine"])
@@ -16,8 +16,8 @@ async def test_no_answer_of_a_script_is_spent_on_a_probe(tmp_path):
     assert [messages[-1]["content"] for messages in model.messages] == ["Say it", "Say it"]
 
 
-async def test_a_script_that_forbids_ends_the_run(tmp_path):
-    """There is no endpoint to ask whether the row alone was forbidden; what the script says next is kept for a row."""
+async def test_a_forbidden_call_of_a_scripted_model_ends_the_run(tmp_path):
+    """No endpoint can say whether only the row was forbidden; the next answer of the script is left for a row."""
     source = tmp_path / "in.jsonl"
     source.write_text(json.dumps({"prompt": "Say it"}) + "\n")
     model = ScriptedModel([AuthenticationError("status 403", status=403), "fine"])

@@ -1,4 +1,4 @@
-"""Runs by a provider's batch API: the same output, nothing asked live, and nothing sent twice whatever happens."""
+"""Runs by a provider's batch API: the same output, no live call, and no request submitted twice."""
 
 import asyncio
 import json
@@ -14,14 +14,14 @@ from redraft.protocols import Request
 from redraft.errors import ConfigError
 from redraft.models import Chat
 from redraft.models.openai_batches import BatchClient, parse_result_line
-from redraft.models.scripted import ScriptedModel
+from redraft.models.functions import ScriptedModel
 from redraft.runs import EndpointLimits, BatchRun, batch_sync
 from redraft.storage.journal import Journal
 
 from .killing import ending, kill_at, serving, start, until, write_rows
 
 WAVES = {"engine": "provider-batch", "poll": 0.02}
-PLAIN = {"noise_aware": False}  # calls are told apart by their words, so drafts anew and further looks are left out
+PLAIN = {"noise_aware": False}  # calls are identified by their words, so this leaves out repeated drafts and grades
 PROGRAM = """
 import sys
 from redraft import Budget, batch_sync
@@ -39,16 +39,16 @@ def rows(tmp_path):
 
 @pytest.fixture
 def provider(serve):
-    """Starts a provider's server with these options."""
+    """Start a provider's server with these options."""
     return lambda *options: serve(*options, script="batch_server.py")
 
 
 @pytest.fixture
-def waved(rows, tmp_path):
-    """Runs the rows in waves against a model, and gives the report."""
+def run_by_provider_batch(rows, tmp_path):
+    """Run the rows through the provider's batch API and return the report."""
 
     async def go(model, source=rows, **asked):
-        return await BatchRun.of(source, tmp_path / "out.jsonl", model, **WAVES, **PLAIN, **asked).go()
+        return await BatchRun.from_arguments(source, tmp_path / "out.jsonl", model, **WAVES, **PLAIN, **asked).go()
 
     return go
 
@@ -58,18 +58,18 @@ def prompts(path, *texts):
     return path
 
 
-def written(path):
+def output_bytes(path):
     return [json.loads(line) for line in (path / "out.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    """The bytes that the local engine writes for the rows, and how many calls it makes."""
+    """The bytes that a local run writes for the rows, and its number of calls."""
     folder = tmp_path_factory.mktemp("local")
-    return at_home(folder, **PLAIN)
+    return local_run(folder, **PLAIN)
 
 
-def at_home(folder, **asked):
+def local_run(folder, **asked):
     with serving("logging_server.py", "--latency", 0.001) as server:
         report = batch_sync(write_rows(folder / "rows.jsonl", 24), folder / "out.jsonl", server.model, **asked)
     assert not report.end_reason and not report.failed, report
@@ -81,11 +81,11 @@ def command(source, output, model, poll=0.02, calls=0):
 
 
 @pytest.mark.parametrize("asked", [PLAIN, {}], ids=["plain", "adaptive"])
-async def test_it_writes_what_the_local_engine_writes(tmp_path_factory, tmp_path, rows, provider, asked):
-    """Byte for byte; every call once, in few batches, none of them live; and it says where it stands."""
-    wanted, calls = await asyncio.to_thread(at_home, tmp_path_factory.mktemp("home"), **asked)
+async def test_the_output_equals_that_of_a_local_run(tmp_path_factory, tmp_path, rows, provider, asked):
+    """Each call is submitted once, in few batches, none live; the progress shows their state."""
+    wanted, calls = await asyncio.to_thread(local_run, tmp_path_factory.mktemp("home"), **asked)
     server, states = provider("--latency", 0.1), set()
-    asked = BatchRun.of(rows, tmp_path / "out.jsonl", server.model, **WAVES, **asked)
+    asked = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, **WAVES, **asked)
     going = asyncio.ensure_future(asked.go())
     while not going.done():
         states.add(asked.progress.state)
@@ -98,13 +98,13 @@ async def test_it_writes_what_the_local_engine_writes(tmp_path_factory, tmp_path
 
 
 @pytest.mark.slow
-async def test_killed_again_and_again_it_sends_nothing_twice(tmp_path, rows, local, provider):
-    """kill -9 between sending and answering, and wherever else: the batches that are out are found and come to the same bytes.
-    A budget that just suffices still does: money for what waits is not lost with the process.
+async def test_a_killed_run_submits_no_request_twice(tmp_path, rows, local, provider):
+    """After kill -9 at any moment the submitted batches are found, and the output is the same. A budget that just suffices still
+    does: the process loses no reservation.
     """
     wanted, calls = local
     server, dice = provider("--latency", 0.15), Random(5)
-    moments = [1, 30, 60]  # lines of the log: just sent, being read, in a later wave
+    moments = [1, 30, 60]  # lines of the log: just submitted, being read, in a later batch
     again = command(rows, tmp_path / "out.jsonl", server.model, calls=calls)
     last, kills = kill_at(moments, again, server.lines, dice)
     counts = server.counts()
@@ -117,21 +117,21 @@ async def test_killed_again_and_again_it_sends_nothing_twice(tmp_path, rows, loc
 @pytest.mark.parametrize(
     "options", [("--deaf", 2), ("--broken", 2), ("--busy", 3)], ids=["no answer to a create", "broken downloads", "busy"]
 )
-async def test_a_provider_in_trouble(tmp_path, rows, local, provider, waved, options):
-    """Whatever the connection does, a batch is made once, and an answer taken once."""
+async def test_provider_faults_repeat_no_batch_and_no_answer(tmp_path, rows, local, provider, run_by_provider_batch, options):
+    """Whatever happens to the connection, a batch is created once and an answer read once."""
     wanted, calls = local
     server = provider(*options)
-    report = await waved(server.model)
+    report = await run_by_provider_batch(server.model)
     assert not report.end_reason and (tmp_path / "out.jsonl").read_bytes() == wanted
     assert (server.counts()["again"], server.counts()["requests"]) == (0, calls)
 
 
-async def test_items_that_fail(tmp_path, provider, waved):
-    """What a line of the output says means what it means live: tried again, or the end of this row only."""
+async def test_failed_items_are_handled_like_failed_calls(tmp_path, provider, run_by_provider_batch):
+    """The error of an item is retried or ends its row alone, as it would live."""
     texts = ["all is well", "[429 once]", "[lost once]", "[filter]", "[400]", "[cut] short"]
     server = provider()
-    report = await waved(server.model, prompts(tmp_path / "troubled.jsonl", *texts), max_iterations=0)
-    rows = written(tmp_path)
+    report = await run_by_provider_batch(server.model, prompts(tmp_path / "troubled.jsonl", *texts), max_iterations=0)
+    rows = output_bytes(tmp_path)
     assert (report.done, report.failed, report.end_reason) == (4, 2, "")
     assert [row["stop"] == "failed" for row in rows] == [False, False, False, True, True, False]
     assert "ContentFilterError" in rows[3]["error"] and "status 400" in rows[4]["error"]
@@ -140,42 +140,44 @@ async def test_items_that_fail(tmp_path, provider, waved):
 
 
 @pytest.mark.parametrize("options, again", [(("--expire", 2), 24), (("--fail", 2), 48)], ids=["expired", "failed"])
-async def test_what_a_batch_did_not_answer_is_asked_again(tmp_path, local, provider, waved, options, again):
-    """In the next wave; the output is the same, and what was not answered is not counted as paid."""
+async def test_items_without_an_answer_are_submitted_again(tmp_path, local, provider, run_by_provider_batch, options, again):
+    """They are in the next batch; the output is the same, and they do not count as paid."""
     server = provider(*options)
-    report = await waved(server.model)
+    report = await run_by_provider_batch(server.model)
     assert (tmp_path / "out.jsonl").read_bytes() == local[0]
     assert (server.counts()["again"], report.usage.calls) == (again, local[1])
 
 
-async def test_what_no_batch_answers_fails_by_name(tmp_path, rows, provider, waved):
-    """After three batches a row ends, with what the provider said; the run goes on."""
+async def test_an_item_without_an_answer_in_three_batches_fails_its_row(tmp_path, rows, provider, run_by_provider_batch):
+    """The row has the provider's message, and the run continues."""
     server = provider("--fail", 3)
-    report = await waved(server.model, limit=5)
+    report = await run_by_provider_batch(server.model, limit=5)
     assert (report.failed, report.end_reason) == (5, "")
-    assert all("3 batches ended without an answer" in row["error"] and "not today" in row["error"] for row in written(tmp_path))
+    assert all(
+        "3 batches ended without an answer" in row["error"] and "not today" in row["error"] for row in output_bytes(tmp_path)
+    )
     assert server.counts()["requests"] == 15
 
 
-async def test_waves_shrink_to_what_an_account_may_have(tmp_path, rows, local, provider, waved):
-    """Where a batch is refused for its size, smaller ones go out, one after another."""
+async def test_batches_shrink_to_the_limit_of_the_account(tmp_path, rows, local, provider, run_by_provider_batch):
+    """Where a batch is refused for its size, smaller ones follow one after another."""
     wanted, calls = local
     server, said = provider("--most", 7), []
-    report = await waved(server.model, say=said.append)
+    report = await run_by_provider_batch(server.model, say=said.append)
     assert (tmp_path / "out.jsonl").read_bytes() == wanted and report.usage.calls == calls
     assert any("at most 6 requests a batch" in words for words in said), said
 
 
-async def test_a_request_that_is_too_much_by_itself_fails(tmp_path, provider, waved):
-    """It is not asked for ever."""
-    report = await waved(provider("--most", 0).model, prompts(tmp_path / "one.jsonl", "too much", "as well"))
-    assert report.failed == 2 and "too much" in written(tmp_path)[0]["error"]
+async def test_a_request_larger_than_the_limit_fails(tmp_path, provider, run_by_provider_batch):
+    """It is not submitted for ever."""
+    report = await run_by_provider_batch(provider("--most", 0).model, prompts(tmp_path / "one.jsonl", "too much", "as well"))
+    assert report.failed == 2 and "too much" in output_bytes(tmp_path)[0]["error"]
 
 
-async def test_a_batch_that_somebody_cancelled_is_asked_again(tmp_path, rows, local, provider):
-    """What it would have answered goes out in the next wave."""
+async def test_the_items_of_a_cancelled_batch_are_submitted_again(tmp_path, rows, local, provider):
+    """The next batch has the items without an answer."""
     server = provider("--first", 60)
-    asked = BatchRun.of(rows, tmp_path / "out.jsonl", server.model, **WAVES, **PLAIN)
+    asked = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, **WAVES, **PLAIN)
     going = asyncio.ensure_future(asked.go())
     while "in progress" not in asked.progress.state and not going.done():
         await asyncio.sleep(0.01)
@@ -185,80 +187,80 @@ async def test_a_batch_that_somebody_cancelled_is_asked_again(tmp_path, rows, lo
 
 
 @pytest.mark.parametrize("options, texts", [(("--refuse", 401), ["one", "two"]), ((), ["one", "[401]"])], ids=["all", "one item"])
-async def test_a_wrong_key_ends_the_run(tmp_path, provider, waved, options, texts):
-    """At once, with the reason; whether the whole API or an item says it."""
-    report = await waved(provider(*options).model, prompts(tmp_path / "some.jsonl", *texts))
+async def test_a_wrong_key_ends_the_run(tmp_path, provider, run_by_provider_batch, options, texts):
+    """The run ends at once with the reason, whether the API or an item refuses the key."""
+    report = await run_by_provider_batch(provider(*options).model, prompts(tmp_path / "some.jsonl", *texts))
     assert report.end_reason == "fatal" and "401" in report.message and report.resumable
 
 
-async def test_no_batch_api_is_said(waved, serve):
-    """An endpoint that has none ends the run with words that say so."""
-    report = await waved(serve("--refuse", 404).model)
-    assert report.end_reason == "fatal" and "has this endpoint a batch API" in report.message
+async def test_an_endpoint_without_a_batch_api_ends_the_run(run_by_provider_batch, serve):
+    """The message says that it has none."""
+    report = await run_by_provider_batch(serve("--refuse", 404).model)
+    assert report.end_reason == "fatal" and "does this endpoint have a batch API" in report.message
 
 
-async def test_an_endpoint_that_stays_away_ends_the_run(waved):
-    """After `outage` seconds."""
-    report = await waved("http://127.0.0.1:9/v1#m", limits=EndpointLimits(give_up_after=0.2))
+async def test_an_outage_of_the_provider_ends_the_run(run_by_provider_batch):
+    """It ends after `outage` seconds."""
+    report = await run_by_provider_batch("http://127.0.0.1:9/v1#m", limits=EndpointLimits(give_up_after=0.2))
     assert report.end_reason == "outage" and "cannot be reached" in report.message
 
 
-async def test_schemas_are_stepped_down(waved, provider):
-    """An endpoint that refuses JSON schemas is asked in the next format, in the next wave."""
-    report = await waved(provider("--no-schema").model, limit=4, max_iterations=0)
+async def test_refused_schemas_fall_back_to_another_format(run_by_provider_batch, provider):
+    """The next batch uses the next format."""
+    report = await run_by_provider_batch(provider("--no-schema").model, limit=4, max_iterations=0)
     assert set(report.errors) <= {"BadResponseError", "GradingError"} and not report.end_reason
 
 
-async def test_a_judge_elsewhere_has_waves_of_its_own(tmp_path, rows, local, provider, waved):
-    """Drafts go to the one, verdicts to the other."""
+async def test_each_endpoint_has_batches_of_its_own(tmp_path, rows, local, provider, run_by_provider_batch):
+    """Drafts go to one, verdicts to the other."""
     writer, judge = provider(), provider()
-    report = await waved(writer.model, judge=judge.model, max_iterations=0)
+    report = await run_by_provider_batch(writer.model, judge=judge.model, max_iterations=0)
     assert report.done == 24
     assert [s.counts()["requests"] for s in (writer, judge)] == [24, 24]
     assert [s.counts()["batches"] for s in (writer, judge)] == [1, 1]
 
 
-async def test_a_model_without_a_batch_api_is_refused(waved):
-    """Before anything is asked, and by name."""
+async def test_a_model_without_a_batch_api_is_refused(run_by_provider_batch):
+    """The error names it before any call."""
     with pytest.raises(ConfigError, match="provider-batch.*got 'scripted'"):
-        await waved(ScriptedModel(["a"]))
+        await run_by_provider_batch(ScriptedModel(["a"]))
     with pytest.raises(ConfigError, match="provider-batch.*got 'scripted'"):
-        await BatchRun.of([{"prompt": "p"}], None, ScriptedModel(["a"]), engine="provider-batch").prepare()
+        await BatchRun.from_arguments([{"prompt": "p"}], None, ScriptedModel(["a"]), engine="provider-batch").prepare()
 
 
 @pytest.mark.parametrize("poll", [0, -1, True, "1"])
 def test_poll_is_checked(poll):
-    """It is a number of seconds."""
+    """It must be a number of seconds."""
     with pytest.raises(ConfigError, match="poll"):
-        BatchRun.of([{"prompt": "p"}], None, "openai:m", engine="provider-batch", poll=poll)
+        BatchRun.from_arguments([{"prompt": "p"}], None, "openai:m", engine="provider-batch", poll=poll)
     with pytest.raises(ConfigError, match="provider-batch"):
-        BatchRun.of([{"prompt": "p"}], None, "openai:m", poll=1.0)
+        BatchRun.from_arguments([{"prompt": "p"}], None, "openai:m", poll=1.0)
 
 
-async def test_a_budget_smaller_than_a_wave(tmp_path, provider, waved):
-    """Rows that wait for money hold up nobody: what there is money for goes out, the rest is not started."""
+async def test_a_budget_smaller_than_a_batch_limits_its_size(tmp_path, provider, run_by_provider_batch):
+    """Rows that wait for budget delay no other: the batch has what the budget allows, and the rest does not start."""
     server = provider()
-    report = await asyncio.wait_for(waved(server.model, budget=Budget(calls=10)), 60)
+    report = await asyncio.wait_for(run_by_provider_batch(server.model, budget=Budget(calls=10)), 60)
     assert report.end_reason == "budget" and report.usage.calls == server.counts()["requests"] == 10
 
 
-async def test_the_same_prompt_twice_is_asked_once(tmp_path, provider, waved):
-    """The second row waits for the answer to the first, which holds up no wave."""
+async def test_the_same_prompt_is_submitted_once(tmp_path, provider, run_by_provider_batch):
+    """The second row waits for the answer to the first and delays no batch."""
     server = provider()
-    report = await asyncio.wait_for(waved(server.model, prompts(tmp_path / "same.jsonl", *["the same"] * 5)), 60)
+    report = await asyncio.wait_for(run_by_provider_batch(server.model, prompts(tmp_path / "same.jsonl", *["the same"] * 5)), 60)
     assert report.done == 5 and server.counts()["again"] == 0
 
 
 @pytest.mark.parametrize("ends", ["stopped", "stopped, and its batch not noted", "deadline"])
-async def test_cut_short_it_leaves_the_batch_to_the_next_time(tmp_path, rows, local, provider, ends):
-    """Stopped or out of time it ends at once, and the same command takes the answers, within the same budget. A batch that
-    was made when the process died before it could write down its id is found by its metadata.
+async def test_a_stopped_run_leaves_its_batch_to_the_resumed_one(tmp_path, rows, local, provider, ends):
+    """Stopped or past its deadline it ends at once, and the same command reads the answers within the same budget. A batch whose
+    id was not saved is found by its metadata.
     """
     wanted, calls = local
     server, said, output = provider("--first", 5 if ends == "deadline" else 3), [], tmp_path / "out.jsonl"
     given = {**WAVES, **PLAIN, "say": said.append}
     given |= {"deadline": 3} if ends == "deadline" else {"budget": Budget(calls=calls)}
-    asked = BatchRun.of(rows, output, server.model, **given)
+    asked = BatchRun.from_arguments(rows, output, server.model, **given)
     going = asyncio.ensure_future(asked.go())
     while "in progress" not in asked.progress.state and not going.done():
         await asyncio.sleep(0.01)
@@ -269,22 +271,22 @@ async def test_cut_short_it_leaves_the_batch_to_the_next_time(tmp_path, rows, lo
     assert any("batch_1 continues at the provider" in words for words in said), said
     if ends.endswith("not noted"):
         forget_batch(output)
-    assert not (await BatchRun.of(rows, output, server.model, **{**given, "deadline": None}).go()).end_reason
+    assert not (await BatchRun.from_arguments(rows, output, server.model, **{**given, "deadline": None}).go()).end_reason
     assert (server.counts()["again"], server.counts()["requests"]) == (0, calls)
-    if ends != "deadline":  # (what was cut off by the clock counts as a call of its row)
+    if ends != "deadline":  # (a call that the deadline cancelled counts for its row)
         assert output.read_bytes() == wanted
 
 
 def forget_batch(output):
-    """As if the process had been killed between making a batch and noting it."""
+    """Change the journal as if the process had been killed between creating a batch and saving its id."""
     with Journal(f"{output}.journal") as journal:
         waves = journal.run("out-jsonl").metadata["provider_batches"]
         assert len(waves["open"]) == 1
         journal.update_run("out-jsonl", provider_batches={**waves, "open": [{**waves["open"][0], "batch": None}]})
 
 
-def test_interrupted_from_the_keyboard(tmp_path, rows, provider):
-    """Ctrl-C does not wait for a day."""
+def test_ctrl_c_does_not_wait_for_a_batch(tmp_path, rows, provider):
+    """A batch may take a day."""
     server = provider("--latency", 3600)
     process = start(command(rows, tmp_path / "out.jsonl", server.model))
     until(lambda: server.lines() >= 24, process)
@@ -308,14 +310,14 @@ def test_interrupted_from_the_keyboard(tmp_path, rows, provider):
         (b"", None),
     ],
 )
-def test_lines_of_an_output(line, found):
-    """An answer, or nothing: a line that is none leaves its request unanswered."""
+def test_invalid_output_lines_leave_their_request_unanswered(line, found):
+    """Each line gives an answer or none."""
     read = parse_result_line(line)
     assert (read and (read[1].status, read[1].body)) == found
 
 
-def test_the_key_is_in_no_line(tmp_path):
-    """The file that is uploaded holds what a live call would have as its body."""
+def test_uploaded_lines_hold_the_body_without_the_key(tmp_path):
+    """An uploaded line has the body of a live call."""
     chat = Chat("m", "http://:sk-canary@h/v1", extra_body={"top_p": 0.5})
     line = json.loads(
         BatchClient(chat).request_line("k", Request(({"role": "user", "content": "half a pair: \ud800"},), max_tokens=5))

@@ -39,17 +39,17 @@ class FakeSelector(selectors.SelectSelector):
 
 
 class Endpoints:
-    """Endpoints with room for so many calls; every call that starts, waits and ends is logged."""
+    """Endpoints with a number of slots for calls; every call that starts, waits and ends is logged."""
 
     def __init__(self, log, room=10**6):
         self.log, self.size, self.calls, self.closed = log, room, 0, None
         self.change, self.idle = asyncio.Event(), asyncio.Event()
 
     @property
-    def room(self):
+    def has_free_slots(self):
         return self.calls < self.size
 
-    async def wait_for_room(self):
+    async def wait_for_free_slots(self):
         await self.change.wait()
 
     async def call(self, row, seconds):
@@ -81,7 +81,7 @@ class Endpoints:
 
 
 class Rows:
-    """A handler whose rows make calls of so many seconds each, one after the other."""
+    """A handler whose rows make calls with these durations in seconds, one after the other."""
 
     has_capacity = True
 
@@ -234,7 +234,7 @@ def test_cancellation_ends_the_run_at_once():
 
 @pytest.mark.parametrize(("error", "reason"), [(StoreError("no room"), "disk"), (RuntimeError("a fault"), "fatal")])
 def test_an_error_that_a_row_raises_ends_the_run(error, reason):
-    """What a row cannot put into its own result is not its own affair; calls in flight are not waited for."""
+    """An error outside the row's result ends all rows; calls in flight are not awaited."""
     log, scheduler, seconds = play({"a": [1, error], "b": [9]})
     assert "b cancelled" in log
     assert (scheduler.reason, scheduler.message, seconds) == (reason, str(error), 1)
@@ -244,8 +244,8 @@ def test_an_error_that_a_row_raises_ends_the_run(error, reason):
     ("ends", "counts"),
     [(["budget", "interrupted"], "interrupted"), (["interrupted", "budget"], "interrupted"), (["budget", "deadline"], "budget")],
 )
-def test_which_end_counts(ends, counts):
-    """The first, but a hard end replaces a soft one."""
+def test_the_first_end_counts_unless_a_hard_end_follows(ends, counts):
+    """A hard end replaces a soft one."""
 
     async def meanwhile(scheduler, _):
         await asyncio.sleep(0.5)
@@ -257,7 +257,7 @@ def test_which_end_counts(ends, counts):
 
 
 def test_a_lost_file_is_the_reason_whatever_else_has_ended_the_run():
-    """It is what there is to do something about."""
+    """The user has to act on it."""
 
     async def meanwhile(scheduler, _):
         await asyncio.sleep(0.5)
@@ -269,15 +269,15 @@ def test_a_lost_file_is_the_reason_whatever_else_has_ended_the_run():
 
 
 @pytest.mark.parametrize(("seconds", "met", "took"), [(10, True, 2), (1, False, 1)])
-def test_waiting_for_rows_has_an_end(seconds, met, took):
-    """When they have brought about what is waited for, or when the time is over."""
+def test_waiting_for_rows_ends_with_the_condition_or_the_time(seconds, met, took):
+    """It ends when the rows have met the condition or when the time is over."""
     outcome = {}
 
     async def meanwhile(scheduler, _):
         done = asyncio.Event()
         asyncio.get_running_loop().call_later(2, done.set)
         clock = asyncio.get_running_loop().time
-        asyncio.get_running_loop().call_later(2, scheduler._event.set)
+        asyncio.get_running_loop().call_later(2, scheduler._change.set)
         await scheduler.wait_until(done.is_set, seconds)
         outcome.update(met=done.is_set(), took=clock())
 
@@ -299,8 +299,8 @@ class Logging:
         return Reply(f"answer {len(self.log)}", Usage(1, 1, 1, cost=0.001))
 
 
-async def test_what_was_paid_for_is_in_the_journal_before_more_is_asked(tmp_path, monkeypatch):
-    """Between two calls of a row its records are appended, and committed."""
+async def test_an_answer_is_saved_before_the_next_call_of_its_row(tmp_path, monkeypatch):
+    """Between two calls of a row its records are appended and committed."""
     log, append_records, wait_for_commit = [], Journal.append_records, Journal.wait_for_commit
 
     def logged_append(self, *given):
@@ -314,7 +314,9 @@ async def test_what_was_paid_for_is_in_the_journal_before_more_is_asked(tmp_path
     monkeypatch.setattr(Journal, "append_records", logged_append)
     monkeypatch.setattr(Journal, "wait_for_commit", logged_commit)
     (tmp_path / "rows.jsonl").write_text('{"prompt": "say something"}\n')
-    run = BatchRun.of(tmp_path / "rows.jsonl", None, Logging(log), lambda _: Feedback(0.1, "", ("more",)), journal=tmp_path / "j")
+    run = BatchRun.from_arguments(
+        tmp_path / "rows.jsonl", None, Logging(log), lambda _: Feedback(0.1, "", ("more",)), journal=tmp_path / "j"
+    )
     report = await run.go()
     calls = [i for i, what in enumerate(log) if what == "ask"]
     assert (report.done, len(calls) > 1) == (1, True)

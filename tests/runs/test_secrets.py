@@ -1,4 +1,4 @@
-"""A key is in no byte of what a run leaves behind: journal, logs, outputs, errors."""
+"""No file of a run contains an API key: journal, logs, outputs, errors."""
 
 import sys
 
@@ -16,36 +16,36 @@ def rows(tmp_path):
     return path
 
 
-def keyed(server):
+def model_with_key(server):
     """The model's name with the key in it."""
     return server.model.replace("http://", f"http://:{KEY}@")
 
 
-def everywhere(folder, *ended):
-    """All that was written, by file name."""
+def written_files(folder, *ended):
+    """The content of all written files by name."""
     said = {f"{i} {name}": getattr(e, name).encode() for i, e in enumerate(ended) for name in ("out", "err")}
     return said | {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def assert_nowhere(found):
+def assert_key_absent(found):
     assert not [name for name, content in found.items() if KEY.encode() in content or KEY[3:].encode() in content]
 
 
-def test_a_key_from_the_environment(tmp_path, rows, serve):
-    """The key of OPENAI_API_KEY, in a run that goes well."""
+def test_a_key_from_the_environment_is_not_written(tmp_path, rows, serve):
+    """OPENAI_API_KEY is in no file of a successful run."""
     server = serve("--latency", 0.01)
     env = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{server.url}/v1", "REDRAFT_MODEL": "openai:m"}
     ended = run_here(batch(rows, tmp_path / "out.jsonl", None), **env)
     assert ended.code == 3, ended.err
-    found = everywhere(tmp_path, ended)
+    found = written_files(tmp_path, ended)
     assert {"out.jsonl", "out.jsonl.journal", "out.jsonl.errors.jsonl"} <= found.keys()
-    assert_nowhere(found)
+    assert_key_absent(found)
 
 
-def test_a_key_in_the_url_of_a_run_that_is_killed(tmp_path, rows, serve):
-    """Also not in what kill -9 leaves lying about, nor in what is said of the run afterwards."""
+def test_a_killed_run_leaves_no_key_of_a_url(tmp_path, rows, serve):
+    """No file left by kill -9 has it, nor any later message about the run."""
     server = serve("--latency", 0.05)
-    process = start(batch(rows, tmp_path / "out.jsonl", keyed(server), "--debug"))
+    process = start(batch(rows, tmp_path / "out.jsonl", model_with_key(server), "--debug"))
     until(lambda: server.lines() > 60, process)
     process.kill()
     killed = ending(process)
@@ -55,31 +55,31 @@ def test_a_key_in_the_url_of_a_run_that_is_killed(tmp_path, rows, serve):
         for args in (["list", "--json"], ["show", "out-jsonl"])
     ]
     assert all(each.code == 0 for each in shown), shown
-    assert_nowhere(everywhere(tmp_path, killed, *shown))
+    assert_key_absent(written_files(tmp_path, killed, *shown))
 
 
 @pytest.mark.parametrize("status, code", [(400, 3), (401, 1), (403, 1), (404, 1)])
-def test_a_server_that_repeats_the_key_in_its_errors(tmp_path, rows, serve, status, code):
-    """What a server says is kept for people to read, without the key in it."""
+def test_a_key_repeated_in_server_errors_is_redacted(tmp_path, rows, serve, status, code):
+    """The server's message is saved without the key."""
     server = serve("--refuse", status)
-    ended = run_here(batch(rows, tmp_path / "out.jsonl", keyed(server), "--json"))
+    ended = run_here(batch(rows, tmp_path / "out.jsonl", model_with_key(server), "--json"))
     assert ended.code == code, ended.err
     assert "you came with" in ended.err + ended.out + (tmp_path / "out.jsonl").read_text()
-    assert_nowhere(everywhere(tmp_path, ended))
+    assert_key_absent(written_files(tmp_path, ended))
 
 
 @pytest.mark.parametrize("status, code", [(400, 3), (401, 1)])
-def test_a_key_in_the_query_of_a_url(tmp_path, rows, serve, status, code):
-    """As gateways and Azure want it: sent with every request, and kept nowhere."""
+def test_a_key_in_the_query_of_a_url_is_not_written(tmp_path, rows, serve, status, code):
+    """Gateways and Azure take it there: it is sent with each request and saved nowhere."""
     server = serve("--refuse", status)
     url, _, name = server.model.partition("#")
     ended = run_here(batch(rows, tmp_path / "out.jsonl", f"{url}?code={KEY}#{name}", "--json"))
     assert ended.code == code, ended.err
-    assert_nowhere(everywhere(tmp_path, ended))
+    assert_key_absent(written_files(tmp_path, ended))
 
 
 def test_a_trace_keeps_the_address_without_its_secrets(tmp_path, serve):
-    """And so does everything that is said of the run."""
+    """Messages about the run have no secrets either."""
     server = serve()
     url, _, name = server.model.partition("#")
     secret = f"{url.replace('://', f'://u:{KEY}@')}?sig={KEY}#{name}"
@@ -88,15 +88,15 @@ def test_a_trace_keeps_the_address_without_its_secrets(tmp_path, serve):
     first = run_here([*command, "--model", secret, "--judge", secret, "--trace", str(trace), "--json", "--max-iterations", "0"])
     assert first.code == 0, first.err
     assert url.split("?")[0] in trace.read_text()
-    assert_nowhere(everywhere(tmp_path, first))
+    assert_key_absent(written_files(tmp_path, first))
 
 
 @pytest.mark.parametrize(
     "model", ["http://127.0.0.1:9/v1?key={key}", "ollama:http://u:{key}@127.0.0.1:9/v1#m", "http://127.0.0.1:9#m?key={key}"]
 )
-def test_what_is_looked_for_shows_no_key(tmp_path, model):
-    """`redraft models` shows where, and not with what."""
+def test_models_shows_no_key(tmp_path, model):
+    """`redraft models` shows the places without their keys."""
     for name in ("REDRAFT_MODEL", "OPENAI_BASE_URL"):
         for more in ([], ["--json"]):
             ended = run_here([sys.executable, "-m", "redraft", "models", *more], **{name: model.format(key=KEY)})
-            assert_nowhere(everywhere(tmp_path, ended))
+            assert_key_absent(written_files(tmp_path, ended))

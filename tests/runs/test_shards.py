@@ -1,4 +1,4 @@
-"""Runs in several shards, here in one process: what is divided, what ends them, how they come together."""
+"""Runs in several shards, here in one process: how work is divided, how it ends, how results are merged."""
 
 import asyncio
 import json
@@ -20,15 +20,15 @@ from redraft.runs import EndpointLimits, BatchRun
 from redraft.runs import api
 from redraft.runs.executors.shard_worker import ShardWorker
 from redraft.runs.executors.sharded import merge_shards
-from redraft.runs.executors.quotas import Quota, QuotaSplitter, QuotaUse
+from redraft.runs.executors.shard_protocol import Quota, QuotaSplitter, QuotaUse
 from redraft.storage.journal import Journal
 from redraft.storage.shard_merge import shard_journals
 
 ROWS = 24
 
 
-class Asked:
-    """A model that answers by the prompt alone, and remembers what it was asked."""
+class RecordingModel:
+    """A model that answers by the prompt alone and records the prompts."""
 
     name, identity, formats = "m", "m", ("text",)
 
@@ -47,8 +47,8 @@ class Asked:
         return Reply(f"{len(words)} {words[::-1]}"[:200], Usage(1, 10, 5, cost=2**-10))
 
 
-class Held(Asked):
-    """Answers twenty calls at once; later ones wait until the run was stopped, and take long."""
+class HeldModel(RecordingModel):
+    """Answers twenty calls at once; later calls wait until the run was stopped, and then take long."""
 
     def __init__(self):
         super().__init__()
@@ -64,12 +64,12 @@ class Held(Asked):
 
 
 def length(text):
-    """Longer is better, to a degree."""
+    """A score that grows with the length, up to a limit."""
     return Feedback(score=min(1.0, len(text) / 100), actions=("say more",))
 
 
-class Here:
-    """A crew of this process."""
+class LocalExecutor:
+    """An executor in this process."""
 
     def __init__(self, address, wanted):
         self.shards = wanted or 3
@@ -90,14 +90,14 @@ class Here:
         return ShardWorker()
 
 
-class Mortal(Here):
-    """A crew whose shards die with every trade, and come again."""
+class RestartingExecutor(LocalExecutor):
+    """An executor whose shards die at each quota exchange and are restarted."""
 
     def start_worker(self):
-        return Dying()
+        return DyingShard()
 
 
-class Dying:
+class DyingShard:
     async def run(self, errand):
         self.gone = asyncio.Event()
         await self.gone.wait()
@@ -110,8 +110,8 @@ class Dying:
 
 
 @pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setattr(api, "RayPool", Here)
+def local_shards(monkeypatch):
+    monkeypatch.setattr(api, "RayPool", LocalExecutor)
 
 
 @pytest.fixture
@@ -122,31 +122,31 @@ def rows(tmp_path):
 
 
 def go(rows, output, model, **given):
-    return asyncio.run(BatchRun.of(rows, output, model, length, **{"engine": "ray", "shards": 3, **given}).go())
+    return asyncio.run(BatchRun.from_arguments(rows, output, model, length, **{"engine": "ray", "shards": 3, **given}).go())
 
 
-def known(journal, run):
+def journal_content(journal, run):
     with closing(Journal(journal, read_only=True)) as opened:
         return [(note, trace.records) for note, trace in opened.traces(run)]
 
 
-def test_shards_come_to_what_one_process_comes_to(tmp_path, rows, here):
+def test_shards_give_the_result_of_one_process(tmp_path, rows, local_shards):
     """The output is the same byte for byte, the journal has the same rows and records, the report the same figures."""
-    alone, shared = Asked(), Asked()
+    alone, shared = RecordingModel(), RecordingModel()
     one = go(rows, tmp_path / "a.jsonl", alone, engine="local", shards=None)
     many = go(rows, tmp_path / "b.jsonl", shared)
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
     assert sorted(alone.asked) == sorted(shared.asked)
-    assert [row for row, _ in known(tmp_path / "b.jsonl.journal", "b-jsonl")] == [
-        row for row, _ in known(tmp_path / "a.jsonl.journal", "a-jsonl")
+    assert [row for row, _ in journal_content(tmp_path / "b.jsonl.journal", "b-jsonl")] == [
+        row for row, _ in journal_content(tmp_path / "a.jsonl.journal", "a-jsonl")
     ]
     assert (many.done, many.reused, many.usage, many.uplift) == (one.done, 0, one.usage, pytest.approx(one.uplift))
     assert shard_journals(tmp_path / "b.jsonl.journal") == []
 
 
-def test_a_finished_run_asks_nobody(tmp_path, rows, here):
-    """Neither in shards nor in one process, however it was done before."""
-    model = Asked()
+def test_a_finished_run_makes_no_call(tmp_path, rows, local_shards):
+    """It makes none with or without shards, however it ran before."""
+    model = RecordingModel()
     go(rows, tmp_path / "a.jsonl", model)
     written, asked = (tmp_path / "a.jsonl").read_bytes(), len(model.asked)
     for how in [dict(), dict(shards=5), dict(engine="local", shards=None)]:
@@ -155,13 +155,13 @@ def test_a_finished_run_asks_nobody(tmp_path, rows, here):
 
 
 @pytest.mark.parametrize("after", [dict(shards=2), dict(shards=5), dict(engine="local", shards=None)])
-def test_an_interrupted_run_goes_on_however_it_is_divided_then(tmp_path, rows, here, after):
-    """What was finished is written at once; nothing is asked twice; the end is the same."""
-    whole, model = Asked(), Held()
+def test_an_interrupted_run_resumes_with_any_number_of_shards(tmp_path, rows, local_shards, after):
+    """Finished rows are written at once, no call is repeated, and the result is the same."""
+    whole, model = RecordingModel(), HeldModel()
     go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
 
-    async def stopped():
-        run = BatchRun.of(rows, tmp_path / "a.jsonl", model, length, engine="ray", shards=3, max_in_flight=3)
+    async def stop_and_wait():
+        run = BatchRun.from_arguments(rows, tmp_path / "a.jsonl", model, length, engine="ray", shards=3, max_in_flight=3)
         going = asyncio.ensure_future(run.go())
         while len(model.asked) < 20 and not going.done():
             await asyncio.sleep(0.005)
@@ -169,7 +169,7 @@ def test_an_interrupted_run_goes_on_however_it_is_divided_then(tmp_path, rows, h
         model.stopped.set()
         return await going
 
-    report = asyncio.run(stopped())
+    report = asyncio.run(stop_and_wait())
     assert (report.end_reason, report.resumable) == ("interrupted", True), report.message
     assert 0 < len((tmp_path / "a.jsonl").read_text().splitlines()) == report.done < ROWS
     assert go(rows, tmp_path / "a.jsonl", model, **after).end_reason == ""
@@ -177,8 +177,8 @@ def test_an_interrupted_run_goes_on_however_it_is_divided_then(tmp_path, rows, h
     assert sorted(model.asked) == sorted(whole.asked)
 
 
-class Long(Asked):
-    """Writes as much as it may, and counts it."""
+class LongAnswerModel(RecordingModel):
+    """Writes as many tokens as allowed and counts them."""
 
     formats = ("text",)
     written = read = 0
@@ -192,9 +192,9 @@ class Long(Asked):
 
 @pytest.mark.parametrize("limit", ["output_tokens", "tokens"])
 @pytest.mark.parametrize("shards", [1, 3, 8])
-def test_a_budget_of_tokens_is_kept_however_it_is_divided(tmp_path, rows, here, limit, shards):
-    """Answers are as long as they may be; nothing is written beyond the limit, and what was is told."""
-    model = Long()
+def test_shards_keep_a_token_budget(tmp_path, rows, local_shards, limit, shards):
+    """With the longest possible answers the limit is not exceeded, and the report has the tokens spent."""
+    model = LongAnswerModel()
     report = go(rows, tmp_path / "a.jsonl", model, shards=shards, budget=Budget(**{limit: 20_000}), max_in_flight=24)
     assert report.end_reason == "budget"
     assert 10_000 < model.written + model.read * (limit == "tokens") <= 20_000
@@ -202,9 +202,9 @@ def test_a_budget_of_tokens_is_kept_however_it_is_divided(tmp_path, rows, here, 
     assert not report.excess
 
 
-def test_a_budget_is_that_of_all_shards(tmp_path, rows, here):
-    """It is spent to the last call, by whoever needs it, and not beyond; every row is in the output; with more, the run goes on."""
-    whole, model = Asked(), Asked()
+def test_shards_share_one_budget(tmp_path, rows, local_shards):
+    """It is spent to the last call by the shards that need it; every row is in the output, and a larger budget resumes the run."""
+    whole, model = RecordingModel(), RecordingModel()
     go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
     most = len(whole.asked) // 2
     report = go(rows, tmp_path / "a.jsonl", model, budget=Budget(calls=most), max_in_flight=6)
@@ -218,31 +218,31 @@ def test_a_budget_is_that_of_all_shards(tmp_path, rows, here):
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
-def test_a_deadline_is_that_of_all_shards(tmp_path, rows, here):
+def test_shards_share_one_deadline(tmp_path, rows, local_shards):
     """Every row is in the output when the time is up."""
-    report = go(rows, tmp_path / "a.jsonl", Asked(0.4), deadline=1.0, max_in_flight=6)
+    report = go(rows, tmp_path / "a.jsonl", RecordingModel(0.4), deadline=1.0, max_in_flight=6)
     assert report.end_reason == "deadline"
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == ROWS
 
 
 def test_a_journal_that_a_worker_cannot_reach_is_named(tmp_path, rows, monkeypatch):
-    """Where the machines share no file system, it is said so; nothing is asked."""
+    """Where the machines share no file system, the error says so before any call."""
 
-    class Elsewhere(Here):
+    class RemoteExecutor(LocalExecutor):
         def start_worker(self):
             shard, run = ShardWorker(), ShardWorker.run
             shard.run = lambda errand: run(shard, replace(errand, journal=tmp_path / "nowhere" / "j.1-of-3"))
             return shard
 
-    monkeypatch.setattr(api, "RayPool", Elsewhere)
-    model = Asked()
+    monkeypatch.setattr(api, "RayPool", RemoteExecutor)
+    model = RecordingModel()
     report = go(rows, tmp_path / "a.jsonl", model)
     assert (report.end_reason, model.asked) == ("disk", [])
     assert "nowhere" in report.message and "a file system that all machines share" in report.message
 
 
-async def test_a_gate_is_resized_while_calls_wait():
-    """Less sends nobody out, but lets nobody in; with more it grows again, and rates change from now on."""
+async def test_a_limiter_is_resized_while_calls_wait():
+    """A lower limit cancels no call and lets none start; a higher one lets calls start, and new rates apply from then on."""
     gate = EndpointLimiter("m", initial=4, maximum=4, rpm=1_000_000)
     places = [await gate.acquire() for _ in range(3)]
     gate.resize(1, 1_000_000, None)
@@ -261,57 +261,57 @@ async def test_a_gate_is_resized_while_calls_wait():
         one.cancel()
 
 
-def test_calls_in_flight_are_divided(tmp_path, rows, here):
+def test_shards_share_the_limit_of_calls_in_flight(tmp_path, rows, local_shards):
     """All shards together never have more in flight than the run may."""
-    model = Asked(0.01)
+    model = RecordingModel(0.01)
     go(rows, tmp_path / "a.jsonl", model, max_in_flight=4, limits=EndpointLimits(initial_in_flight=64, min_in_flight=2))
     assert model.most <= 4
 
 
-def test_answers_of_earlier_runs_are_known_to_all_shards(tmp_path, rows, here):
-    """Rows that are redone because a setting changed take what they can from the journal's call cache."""
-    model = Asked()
+def test_all_shards_use_cached_answers_of_earlier_runs(tmp_path, rows, local_shards):
+    """Rows that are redone for a changed setting use the journal's call cache."""
+    model = RecordingModel()
     go(rows, tmp_path / "a.jsonl", model, max_iterations=1)
     before = len(model.asked)
     report = go(rows, tmp_path / "a.jsonl", model, max_iterations=1, min_delta=0.02)
     assert (len(model.asked), report.reused, report.usage.cached_calls) == (before, 0, before)
 
 
-def test_failed_rows_are_tried_again(tmp_path, rows, here):
-    """`retry` works in shards, and only on those rows."""
-    working = Asked()
+def test_shards_retry_failed_rows(tmp_path, rows, local_shards):
+    """`retry` works in shards, and only for those rows."""
+    working = RecordingModel()
 
-    class Failing(Asked):
+    class FailingModel(RecordingModel):
         async def complete(self, request):
             if request.messages[0]["content"].endswith("3"):
                 raise ValueError("no threes")
             return await working.complete(request)
 
-    report = go(rows, tmp_path / "a.jsonl", Failing())
+    report = go(rows, tmp_path / "a.jsonl", FailingModel())
     assert (report.failed, report.end_reason) == (3, "")
     report = go(rows, tmp_path / "a.jsonl", working, retry=["failed"])
     assert (report.failed, report.done, report.reused) == (0, ROWS, ROWS - 3)
 
 
-def test_rows_that_cannot_be_read_are_reported_once(tmp_path, rows, here):
-    """They are in the errors file, and disturb no shard."""
+def test_unreadable_rows_are_reported_once(tmp_path, rows, local_shards):
+    """They are in the errors file, and the shards continue."""
     rows.write_text(rows.read_text() + "{broken\n")
-    report = go(rows, tmp_path / "a.jsonl", Asked())
+    report = go(rows, tmp_path / "a.jsonl", RecordingModel())
     assert (report.bad, report.done) == (1, ROWS)
     assert len((tmp_path / "a.jsonl.errors.jsonl").read_text().splitlines()) == 1
 
 
-def test_a_shard_that_only_dies_ends_the_run(tmp_path, rows, monkeypatch):
-    """A row or a machine that kills every worker is not tried for ever."""
-    monkeypatch.setattr(api, "RayPool", Mortal)
+def test_a_shard_that_keeps_dying_ends_the_run(tmp_path, rows, monkeypatch):
+    """A row or a machine that kills every worker is not retried for ever."""
+    monkeypatch.setattr(api, "RayPool", RestartingExecutor)
     monkeypatch.setattr("redraft.runs.executors.sharded.TICK", 0.001)
-    report = go(rows, tmp_path / "a.jsonl", Asked())
+    report = go(rows, tmp_path / "a.jsonl", RecordingModel())
     assert report.end_reason == "fatal"
     assert "has died" in report.message
 
 
-def test_what_shards_left_is_gathered_once(tmp_path, rows, here):
-    """A part that is found again, because its removal was cut short, changes nothing; least of all the money spent."""
+def test_the_results_of_a_shard_are_merged_once(tmp_path, rows, local_shards):
+    """A shard file that was merged but not removed changes nothing when found again, least of all the amount spent."""
     with Journal(tmp_path / "j") as whole:
         whole.update_run("r", spent={"calls": 2.0})
         with Journal(tmp_path / "j.1-of-2") as part:
@@ -327,8 +327,8 @@ def test_what_shards_left_is_gathered_once(tmp_path, rows, here):
         assert shard_journals(tmp_path / "j") == []
 
 
-def test_a_part_that_somebody_holds_is_not_taken(tmp_path, monkeypatch):
-    """It may be a worker of a run whose driver died: it is waited for, then named."""
+def test_a_locked_shard_file_is_waited_for_and_then_named(tmp_path, monkeypatch):
+    """It may belong to a worker of a run whose driver died."""
     monkeypatch.setattr("redraft.storage.shard_merge.LOCK_TIMEOUT", 0.2)
     with Journal(tmp_path / "j") as whole, Journal(tmp_path / "j.1-of-2"):
         whole.update_run("r")
@@ -348,20 +348,20 @@ def test_a_part_that_somebody_holds_is_not_taken(tmp_path, monkeypatch):
         (dict(engine="ray", on_record=print), "on_record is not possible with engine 'ray'"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(given, said):
-    """Before anything is read."""
+def test_invalid_settings_are_refused_at_once(given, said):
+    """The error comes before the data are read."""
     with pytest.raises(ConfigError) as raised:
-        BatchRun.of("rows.jsonl", "a.jsonl", **given)
+        BatchRun.from_arguments("rows.jsonl", "a.jsonl", **given)
     assert said in str(raised.value)
 
 
-# ---- what is divided
+# ---- quotas
 
 demands = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.booleans()), max_size=60)
 
 
-class Simulated:
-    """Shards that take what they may, at any moment, and hear of new shares late or never."""
+class SimulatedShards:
+    """Shards that use their quota at any moment and receive new quotas late or never."""
 
     def __init__(self, shares, of):
         self.shares, self.sent, self.keeps = shares, [None] * of, [Quota()] * of
@@ -386,9 +386,9 @@ class Simulated:
 
 
 @given(st.integers(1, 4), st.integers(4, 20), st.integers(0, 30), demands)
-def test_nothing_is_given_twice(of, in_flight, calls, demands):
-    """However late shares arrive, all shards together keep within the whole."""
-    world = Simulated(QuotaSplitter(of, in_flight, budget=Budget(calls=calls)), of)
+def test_quotas_never_exceed_the_total(of, in_flight, calls, demands):
+    """However late quotas arrive, all shards together stay within the total."""
+    world = SimulatedShards(QuotaSplitter(of, in_flight, budget=Budget(calls=calls)), of)
     for k, wish, arrives in demands:
         world.step(k % of, wish, arrives)
         assert sum(world.taken) <= calls
@@ -396,9 +396,9 @@ def test_nothing_is_given_twice(of, in_flight, calls, demands):
 
 
 @given(st.integers(1, 4), st.integers(0, 30))
-def test_one_that_needs_it_gets_all_in_the_end(of, calls):
-    """What the others leave is not lost, to the last call."""
-    world = Simulated(QuotaSplitter(of, 8, budget=Budget(calls=calls)), of)
+def test_a_busy_shard_gets_what_idle_shards_leave(of, calls):
+    """The total is used to the last call."""
+    world = SimulatedShards(QuotaSplitter(of, 8, budget=Budget(calls=calls)), of)
     for _ in range(8 * (calls + 2)):
         for k in range(of):
             world.step(k, 3 if k == 0 else 0, arrives=True)
@@ -407,8 +407,8 @@ def test_one_that_needs_it_gets_all_in_the_end(of, calls):
     assert world.keeps[0].refusal.startswith(f"the budget of {calls} call{'s' * (calls != 1)} is {end}")
 
 
-def test_rates_and_calls_follow_the_work():
-    """Half each at first; nearly all for the one that could use more; all once the other is done."""
+def test_rates_and_concurrency_follow_the_work():
+    """Two shards begin with half each, a busy one gets nearly all, and all when the other is finished."""
     shares = QuotaSplitter(2, 100, rpm=60)
     for _ in range(3):
         first, second = shares.next(0), shares.next(1)

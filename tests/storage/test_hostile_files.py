@@ -1,4 +1,4 @@
-"""Journals and traces of strangers: whatever is in them, one typed error that names the file, soon."""
+"""Hostile journals and traces: each gives one typed error that names the file, within a bounded time."""
 
 import json
 import os
@@ -24,7 +24,7 @@ DEEPER = "[" * 400 + "]" * 400
 LARGE = "9" * 5000
 
 
-def filled(path):
+def make_journal(path):
     with Journal(path) as journal:
         journal.update_run("r", model="m")
         for n in range(3):
@@ -35,122 +35,124 @@ def filled(path):
     return path
 
 
-def changed(*statements):
-    """Makes a journal in which a stranger has executed something."""
+def hostile_sql(*statements):
+    """Return a function that makes a journal and executes hostile SQL in it."""
 
     def make(path):
-        with closing(sqlite3.connect(filled(path), isolation_level=None)) as connection:
+        with closing(sqlite3.connect(make_journal(path), isolation_level=None)) as connection:
             for sql, *values in (s if isinstance(s, tuple) else (s,) for s in statements):
                 connection.execute(sql, values)
 
     return make
 
 
-def declared(kind, name, sql):
-    """Makes a journal whose schema says something else of a table that is there."""
-    return changed("PRAGMA writable_schema = ON", ("UPDATE sqlite_master SET sql = ? WHERE type = ? AND name = ?", sql, kind, name))
+def redefined_table(kind, name, sql):
+    """Return a function that makes a journal whose schema declares a table differently."""
+    return hostile_sql(
+        "PRAGMA writable_schema = ON", ("UPDATE sqlite_master SET sql = ? WHERE type = ? AND name = ?", sql, kind, name)
+    )
 
 
-def beside(ending, make):
+def with_sidecar(ending, make):
     def make_both(path):
-        filled(path)
+        make_journal(path)
         make(path.with_name(f"{path.name}{ending}"))
 
     return make_both
 
 
 FOREIGN = {
-    "a trigger without end": changed(
+    "a trigger without end": hostile_sql(
         f"CREATE TRIGGER evil AFTER INSERT ON runs BEGIN INSERT INTO calls (key, reply) SELECT i, '' FROM ({ENDLESS} i FROM n); END"
     ),
-    "a trigger that deletes": changed("CREATE TRIGGER evil AFTER UPDATE ON runs BEGIN DELETE FROM rows; END"),
-    "a view": changed(f"CREATE VIEW evil AS {ENDLESS} i FROM n"),
-    "a view in place of a table": changed(
+    "a trigger that deletes": hostile_sql("CREATE TRIGGER evil AFTER UPDATE ON runs BEGIN DELETE FROM rows; END"),
+    "a view": hostile_sql(f"CREATE VIEW evil AS {ENDLESS} i FROM n"),
+    "a view in place of a table": hostile_sql(
         "DROP TABLE calls", f"CREATE VIEW calls AS {ENDLESS} i AS call, '' AS key, '' AS reply FROM n"
     ),
-    "an index": changed("CREATE INDEX evil ON lines (line)"),
-    "an index over an expression": changed("CREATE INDEX evil ON lines (length(line))"),
-    "a table": changed("CREATE TABLE evil (a)"),
-    "a table of its own name": changed('CREATE TABLE "a\nb\x1b[31m" (a)'),
-    "a virtual table": changed("CREATE VIRTUAL TABLE evil USING rtree(id, a, b)"),
-    "a generated column": changed("ALTER TABLE calls ADD COLUMN evil AS (length(hex(zeroblob(100000000))))"),
-    "a heavy constraint": changed(
+    "an index": hostile_sql("CREATE INDEX evil ON lines (line)"),
+    "an index over an expression": hostile_sql("CREATE INDEX evil ON lines (length(line))"),
+    "a table": hostile_sql("CREATE TABLE evil (a)"),
+    "a table of its own name": hostile_sql('CREATE TABLE "a\nb\x1b[31m" (a)'),
+    "a virtual table": hostile_sql("CREATE VIRTUAL TABLE evil USING rtree(id, a, b)"),
+    "a generated column": hostile_sql("ALTER TABLE calls ADD COLUMN evil AS (length(hex(zeroblob(100000000))))"),
+    "a heavy constraint": hostile_sql(
         "DROP TABLE calls",
         "CREATE TABLE calls (call INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, reply TEXT NOT NULL CHECK (length(hex(zeroblob(10000000)))))",
     ),
-    "a trigger of ours with another body": declared(
+    "a trigger of ours with another body": redefined_table(
         "trigger",
         "delete_details_of_row",
         "CREATE TRIGGER delete_details_of_row AFTER DELETE ON rows BEGIN DELETE FROM runs; END",
     ),
-    "what ANALYZE leaves": changed("ANALYZE"),
-    "a very long declaration": changed(f"CREATE TABLE evil ({', '.join(f'column_{n}' for n in range(1900))})"),
-    "many tables": changed(*(f"CREATE TABLE evil_{n} (a)" for n in range(300))),
-    "a rollback journal": beside("-journal", lambda p: p.write_bytes(b"\xd9\xd5\x05\xf9 \xa1c\xd7" + b"\0" * 1000)),
-    "a link for a log": beside("-wal", lambda p: p.symlink_to("precious")),
-    "a link for an index": beside("-shm", lambda p: p.symlink_to("precious")),
-    "a folder for a log": beside("-wal", lambda p: p.mkdir()),
-    "a log of another file": beside("-wal", lambda p: p.write_bytes(b"\x37\x7f\x06\x82" + os.urandom(50_000))),
+    "what ANALYZE leaves": hostile_sql("ANALYZE"),
+    "a very long declaration": hostile_sql(f"CREATE TABLE evil ({', '.join(f'column_{n}' for n in range(1900))})"),
+    "many tables": hostile_sql(*(f"CREATE TABLE evil_{n} (a)" for n in range(300))),
+    "a rollback journal": with_sidecar("-journal", lambda p: p.write_bytes(b"\xd9\xd5\x05\xf9 \xa1c\xd7" + b"\0" * 1000)),
+    "a link for a log": with_sidecar("-wal", lambda p: p.symlink_to("precious")),
+    "a link for an index": with_sidecar("-shm", lambda p: p.symlink_to("precious")),
+    "a folder for a log": with_sidecar("-wal", lambda p: p.mkdir()),
+    "a log of another file": with_sidecar("-wal", lambda p: p.write_bytes(b"\x37\x7f\x06\x82" + os.urandom(50_000))),
     "a pipe": os.mkfifo,
 }
-HARMLESS = {"a log of another file"}  # SQLite leaves out what no checksum vouches for
+HARMLESS = {"a log of another file"}  # SQLite ignores frames without a valid checksum
 
 METADATA = "UPDATE runs SET metadata = ?"
 CELLS = {
-    "a large value": changed(("UPDATE runs SET metadata = zeroblob(?)", 2**27 + 1)),
-    "a large record": changed(("UPDATE lines SET line = zeroblob(?) WHERE number % 1048576 = 1", 2**27 + 1)),
-    "bytes for a name": changed(("UPDATE runs SET name = ?", b"\0\xff")),
-    "broken text": changed("UPDATE runs SET name = CAST(x'ff22' AS TEXT)"),
-    "a list for a name": changed(("UPDATE runs SET name = ?", '["r"]')),
-    "a number for a time": changed("UPDATE runs SET updated_at = 5, started_at = x'00'"),
-    "no JSON": changed((METADATA, "{")),
-    "a list of what is known": changed((METADATA, "[]")),
-    "deep JSON": changed((METADATA, f'{{"settings": {DEEP}}}')),
-    "deeper than any of ours": changed((METADATA, f'{{"x": {DEEPER}}}')),
-    "a number of 5,000 digits": changed((METADATA, f'{{"invocation": {LARGE}}}')),
-    "a text for a number": changed((METADATA, '{"spent": {"usd": "0"}}')),
-    "NaN spent": changed((METADATA, '{"spent": {"usd": NaN}}')),
-    "a list spent": changed((METADATA, '{"spent": ["usd"]}')),
-    "capabilities of another shape": changed((METADATA, '{"capabilities": {"m": {"adaptations": {}}}}')),
-    "batches of another shape": changed((METADATA, '{"provider_batches": {"open": [{"id": 1}]}}')),
-    "priors of another shape": changed((METADATA, '{"online_priors": {"k": {"start": [], "refits": 1}}}')),
-    "a list for an output": changed((METADATA, '{"output": ["out.jsonl"]}')),
-    "a list for an id": changed(("UPDATE rows SET id = '[' || position || ']'",)),
-    "a text for a place": changed("UPDATE rows SET position = 'first'"),
-    "an unknown status": changed("UPDATE rows SET status = 'evil'"),
-    "bytes for a key": changed("UPDATE rows SET key = x'00'"),
-    "parts of another shape": changed(("UPDATE rows SET key_parts = ?", '{"task": ["t"]}')),
-    "a list for a result": changed(("UPDATE rows SET result = ?", "[1]")),
-    "bytes for a record": changed("UPDATE lines SET line = x'00ff' WHERE number % 1048576 = 1"),
-    "a header of another shape": changed(
+    "a large value": hostile_sql(("UPDATE runs SET metadata = zeroblob(?)", 2**27 + 1)),
+    "a large record": hostile_sql(("UPDATE lines SET line = zeroblob(?) WHERE number % 1048576 = 1", 2**27 + 1)),
+    "bytes for a name": hostile_sql(("UPDATE runs SET name = ?", b"\0\xff")),
+    "broken text": hostile_sql("UPDATE runs SET name = CAST(x'ff22' AS TEXT)"),
+    "a list for a name": hostile_sql(("UPDATE runs SET name = ?", '["r"]')),
+    "a number for a time": hostile_sql("UPDATE runs SET updated_at = 5, started_at = x'00'"),
+    "no JSON": hostile_sql((METADATA, "{")),
+    "a list of what is known": hostile_sql((METADATA, "[]")),
+    "deep JSON": hostile_sql((METADATA, f'{{"settings": {DEEP}}}')),
+    "deeper than any of ours": hostile_sql((METADATA, f'{{"x": {DEEPER}}}')),
+    "a number of 5,000 digits": hostile_sql((METADATA, f'{{"invocation": {LARGE}}}')),
+    "a text for a number": hostile_sql((METADATA, '{"spent": {"usd": "0"}}')),
+    "NaN spent": hostile_sql((METADATA, '{"spent": {"usd": NaN}}')),
+    "a list spent": hostile_sql((METADATA, '{"spent": ["usd"]}')),
+    "capabilities of another shape": hostile_sql((METADATA, '{"capabilities": {"m": {"adaptations": {}}}}')),
+    "batches of another shape": hostile_sql((METADATA, '{"provider_batches": {"open": [{"id": 1}]}}')),
+    "priors of another shape": hostile_sql((METADATA, '{"online_priors": {"k": {"start": [], "refits": 1}}}')),
+    "a list for an output": hostile_sql((METADATA, '{"output": ["out.jsonl"]}')),
+    "a list for an id": hostile_sql(("UPDATE rows SET id = '[' || position || ']'",)),
+    "a text for a place": hostile_sql("UPDATE rows SET position = 'first'"),
+    "an unknown status": hostile_sql("UPDATE rows SET status = 'evil'"),
+    "bytes for a key": hostile_sql("UPDATE rows SET key = x'00'"),
+    "parts of another shape": hostile_sql(("UPDATE rows SET key_parts = ?", '{"task": ["t"]}')),
+    "a list for a result": hostile_sql(("UPDATE rows SET result = ?", "[1]")),
+    "bytes for a record": hostile_sql("UPDATE lines SET line = x'00ff' WHERE number % 1048576 = 1"),
+    "a header of another shape": hostile_sql(
         'UPDATE lines SET line = \'{"redraft": 2, "task": [], "panel": 3}\' WHERE number % 1048576 = 0'
     ),
-    "a record of another shape": changed(
+    "a record of another shape": hostile_sql(
         """UPDATE lines SET line = '{"kind": "candidate", "id": ["0"], "text": 5}' WHERE number % 1048576 = 1"""
     ),
-    "bytes for a reply": changed("UPDATE calls SET reply = x'00ff'"),
-    "a reply of another shape": changed(("UPDATE calls SET reply = ?", '{"text": ["c"], "usage": []}')),
-    "a deep reply": changed(("UPDATE calls SET reply = ?", DEEP)),
+    "bytes for a reply": hostile_sql("UPDATE calls SET reply = x'00ff'"),
+    "a reply of another shape": hostile_sql(("UPDATE calls SET reply = ?", '{"text": ["c"], "usage": []}')),
+    "a deep reply": hostile_sql(("UPDATE calls SET reply = ?", DEEP)),
 }
 
 
 def read_all(path, **how):
-    """All that can be asked of a journal."""
+    """Read everything that a journal offers."""
     with Journal(path, **how) as journal:
         runs = journal.runs()
         journal.rows_by_id(runs[0].name, [f"row-{n}" for n in range(3)])
-        told = list(journal.traces(runs[0].name))
+        trace_rows = list(journal.traces(runs[0].name))
         replies = dict(journal.response_cache)
         if not how:
             journal.update_run("r", again=True)
             journal.delete("r")
-    return len(told), len(replies)
+    return len(trace_rows), len(replies)
 
 
 @pytest.mark.parametrize("how", [{}, {"read_only": True}], ids=["to write", "to read"])
 @pytest.mark.parametrize("kind", [*FOREIGN, *CELLS])
-def test_a_hostile_journal_is_a_typed_error_soon(tmp_path, kind, how):
-    """Nothing in it is carried out; the error names the file."""
+def test_hostile_journal_is_a_typed_error(tmp_path, kind, how):
+    """No SQL of the journal is executed, and the error names the file within a bounded time."""
     path = tmp_path / "j"
     (FOREIGN | CELLS)[kind](path)
     begun = monotonic()
@@ -167,20 +169,22 @@ def test_a_hostile_journal_is_a_typed_error_soon(tmp_path, kind, how):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FOREIGN if not kind.startswith(("a link", "a folder", "a pipe"))])
-def test_foreign_objects_are_named_and_left(tmp_path, kind):
-    """So that somebody can look at them."""
+def test_foreign_objects_are_named_and_kept(tmp_path, kind):
+    """The error names unknown tables and triggers, and they stay in the file for inspection."""
     path = tmp_path / "j"
     FOREIGN[kind](path)
     before = path.read_bytes()
     if kind not in HARMLESS:
-        with pytest.raises(StoreError, match=r"holds what no journal has, the \w+ '|beside it|cannot be that of a journal|too big"):
+        with pytest.raises(
+            StoreError, match=r"holds objects that a journal does not have \(the|beside it|is not that of a journal|too big"
+        ):
             Journal(path, read_only=True)
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("kind", [*FOREIGN, *CELLS])
-def test_saving_what_is_left_of_a_hostile_journal_ends(tmp_path, kind):
-    """What is in its tables is saved, or an error names the file; nothing else is left."""
+def test_recovery_of_a_hostile_journal_ends(tmp_path, kind):
+    """Recovery writes what the tables hold or raises an error that names the file, and leaves nothing else."""
     path, out = tmp_path / "j", tmp_path / "out" / "saved.jsonl"
     out.parent.mkdir()
     (FOREIGN | CELLS)[kind](path)
@@ -196,8 +200,8 @@ def test_saving_what_is_left_of_a_hostile_journal_ends(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", [*FOREIGN, "bytes for a name"])
-def test_a_hostile_part_is_not_taken_in(tmp_path, kind):
-    """What lies beside a journal under the name of a part is looked at as every journal."""
+def test_hostile_shard_journal_is_not_merged(tmp_path, kind):
+    """A file with the name of a shard journal is checked like any journal."""
     part = tmp_path / "j.1-of-2"
     (FOREIGN | CELLS)[kind](part)
     with Journal(tmp_path / "j") as journal:
@@ -209,9 +213,9 @@ def test_a_hostile_part_is_not_taken_in(tmp_path, kind):
                 merge_shard(journal, part)
 
 
-def test_a_part_that_is_a_link_is_not_taken_in(tmp_path):
-    """What it leads to is not removed with it."""
-    filled(tmp_path / "other")
+def test_linked_shard_journal_is_not_merged(tmp_path):
+    """The link's target is not removed."""
+    make_journal(tmp_path / "other")
     (tmp_path / "j.1-of-2").symlink_to(tmp_path / "other")
     with Journal(tmp_path / "j") as journal, pytest.raises(StoreError, match="1-of-2.*is a link"):
         merge_shard(journal, tmp_path / "j.1-of-2")
@@ -263,8 +267,8 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("line", RECORDS.values(), ids=RECORDS)
-def test_a_hostile_record_is_named_with_its_line(tmp_path, line):
-    """The file, the line, and what is wrong with it, shortly."""
+def test_hostile_record_is_reported_with_its_line(tmp_path, line):
+    """The error is short and gives the file, the line and what is wrong."""
     path = tmp_path / "t.jsonl"
     path.write_text(f"{HEADER}\n{GRADED}\n{line}\n")
     with pytest.raises(StoreError, match="t.jsonl', line 3: ") as caught:
@@ -273,8 +277,8 @@ def test_a_hostile_record_is_named_with_its_line(tmp_path, line):
 
 
 @pytest.mark.parametrize("line", HEADERS.values(), ids=HEADERS)
-def test_a_hostile_header_is_named(tmp_path, line):
-    """It is the first line."""
+def test_hostile_header_is_reported(tmp_path, line):
+    """The error names the first line."""
     path = tmp_path / "t.jsonl"
     path.write_text(f"{line}\n")
     with pytest.raises(StoreError, match="t.jsonl' is not a trace, .* line 1: ") as caught:
@@ -283,8 +287,8 @@ def test_a_hostile_header_is_named(tmp_path, line):
 
 
 @pytest.mark.parametrize("parents", [(0,), (1, 0), (None, 7), (None, 2, 1)], ids=str)
-def test_a_candidate_made_from_none_is_refused(tmp_path, parents):
-    """Itself, one another, or one that is not there: whoever follows them would not come to an end."""
+def test_invalid_parent_is_rejected(tmp_path, parents):
+    """A candidate whose parent is itself, part of a cycle or missing is an error."""
     path = tmp_path / "t.jsonl"
     candidates = [record_to_json(Candidate(i, "a", parent)) for i, parent in enumerate(parents)]
     path.write_text("\n".join([HEADER, *candidates, ""]))
@@ -298,18 +302,20 @@ def test_a_candidate_made_from_none_is_refused(tmp_path, parents):
             journal.trace("r", "x")
 
 
-@pytest.mark.parametrize(("size", "said"), [(2**27 + 100, "line 2 is longer than 134,217,728 bytes"), (2**40, "line 2 is longer")])
-def test_a_trace_that_is_too_long_is_not_read(tmp_path, size, said):
-    """A sparse file takes no room, and no memory either."""
+@pytest.mark.parametrize(
+    ("size", "message"), [(2**27 + 100, "line 2 is longer than 134,217,728 bytes"), (2**40, "line 2 is longer")]
+)
+def test_oversized_trace_is_not_read(tmp_path, size, message):
+    """A sparse file of that size uses no memory."""
     path = tmp_path / "t.jsonl"
     path.write_text(f"{HEADER}\n")
     os.truncate(path, size)
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=message):
         read_trace(path)
 
 
-def test_what_is_written_can_be_read_whatever_it_holds(tmp_path):
-    """Numbers beyond 64 bits and halves of surrogate pairs stand in data of the user's; only our own fields have limits."""
+def test_any_written_trace_is_readable(tmp_path):
+    """User data may hold numbers beyond 64 bits and lone surrogates; only Redraft's own fields have limits."""
     task = Task("\ud800", id="\udfff", metadata={"n": 2**70, "deep": json.loads("[" * 150 + "]" * 150), "nan": float("inf")})
     trace = Trace(task) + Candidate(0, "\ud800\0", reasoning="\udc00")
     path = tmp_path / "t.jsonl"

@@ -1,4 +1,4 @@
-"""The journal: what is written is there, what is foreign is left alone, and trouble is told."""
+"""The journal: written rows persist, foreign files stay untouched, and errors are reported."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import ConfigError, StoreError
 from redraft.storage import Journal, RowInfo, salvage
-from redraft.storage.shard_merge import merge_shard
+from redraft.storage.shard_merge import OverlayCache, SnapshotCache, checkpoint, merge_shard
 from redraft.storage.schema import SCHEMA
 
 HEADER = Trace(Task("q")).header()
@@ -31,8 +31,8 @@ def record(i, text="a"):
     return record_to_json(Candidate(i, text))
 
 
-def filled(path, rows=3, size=1):
-    """A journal with some finished rows, closed."""
+def make_journal(path, rows=3, size=1):
+    """Make a journal with some finished rows, closed."""
     with Journal(path) as journal:
         journal.update_run("r", model="m")
         for n in range(rows):
@@ -47,15 +47,15 @@ def files(folder):
     return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
 
 
-async def test_a_row_is_kept_record_by_record(tmp_path):
-    """What a run leaves reads back equal, in this process and in the next."""
+async def test_row_is_stored_record_by_record(tmp_path):
+    """A stored row reads back equal in this process and in the next."""
     result = await refine("q", ScriptedModel(["a", "b", "c"]), {"a": 0.1, "b": 0.3, "c": 0.95}.get)
     trace = replace(result.trace, resumed_at=0)
     with Journal(tmp_path / "j") as journal:
         journal.update_run("r")
         journal.begin_row("r", "x", 0, "key", {}, trace.header())
-        for i, kept in enumerate(trace.records):
-            journal.append_records("r", "x", i, [record_to_json(kept)])
+        for i, one_record in enumerate(trace.records):
+            journal.append_records("r", "x", i, [record_to_json(one_record)])
             assert journal.trace("r", "x").records == trace.records[: i + 1]
         journal.append_records("r", "x", 1, [record_to_json(r) for r in trace.records[1:3]])
         assert journal.trace("r", "x") == trace
@@ -68,7 +68,7 @@ async def test_a_row_is_kept_record_by_record(tmp_path):
 @settings(max_examples=30, deadline=None)
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
 def test_any_text_survives(tmp_path_factory, run, id, text):
-    """Lone surrogates and NUL stand wherever text may stand, and come back."""
+    """Lone surrogates and NUL round trip in every text field."""
     path = tmp_path_factory.mktemp("j") / "j"
     trace = Trace(Task(text, id=id, metadata={"m": text}), records=(Candidate(0, text),))
     with Journal(path) as journal:
@@ -98,8 +98,8 @@ OPS = st.one_of(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(OPS, max_size=25))
-def test_it_behaves_like_a_table_in_memory(tmp_path_factory, ops):
-    """Whatever is written in whatever order, reading tells the last of it, however often the file was closed between."""
+def test_journal_behaves_like_an_in_memory_table(tmp_path_factory, ops):
+    """Reading returns the latest write in any order of operations, however often the file is closed."""
     path = tmp_path_factory.mktemp("j") / "j"
     journal, rows = Journal(path), {}
     journal.update_run("r")
@@ -131,26 +131,26 @@ def test_it_behaves_like_a_table_in_memory(tmp_path_factory, ops):
 def same(journal, rows):
     known = journal.rows_by_id("r", ["a", "b", "c", "d"])
     assert {id: [r.position, r.status, r.result] for id, r in known.items()} == {id: row[:3] for id, row in rows.items()}
-    told = [(note.id, note.position, len(trace.records)) for note, trace in journal.traces("r")]
-    assert sorted(told) == sorted((id, row[0], row[3]) for id, row in rows.items())
-    assert [n for _, n, _ in told] == sorted(row[0] for row in rows.values())
+    listed_rows = [(note.id, note.position, len(trace.records)) for note, trace in journal.traces("r")]
+    assert sorted(listed_rows) == sorted((id, row[0], row[3]) for id, row in rows.items())
+    assert [n for _, n, _ in listed_rows] == sorted(row[0] for row in rows.values())
     assert sum(journal.run("r").counts.values()) == len(rows)
     assert journal.run("r").counts["done"] == sum(row[1] == "done" for row in rows.values())
 
 
-def test_more_rows_than_are_read_at_a_time_come_in_order(tmp_path):
-    """A thousand rows, written backwards and with places shared, are all told, by place."""
+def test_many_rows_are_read_in_order(tmp_path):
+    """A thousand rows that were written backwards, some with equal places, are read by place."""
     with Journal(tmp_path / "j") as journal:
         journal.update_run("r")
         for i in range(1000):
             journal.begin_row("r", str(i), (1000 - i) // 3, "k", {}, HEADER)
-        told = [note.position for note, _ in journal.traces("r")]
-        assert (len(told), told) == (1000, sorted(told))
+        listed_rows = [note.position for note, _ in journal.traces("r")]
+        assert (len(listed_rows), listed_rows) == (1000, sorted(listed_rows))
         assert len(journal.rows_by_id("r", [str(i) for i in range(1000)])) == 1000
 
 
-def test_runs_are_told_apart(tmp_path):
-    """Each has its own rows and its own account, and keys are merged into that."""
+def test_runs_are_separate(tmp_path):
+    """Each run has its own rows and metadata, and metadata keys are merged."""
     with Journal(tmp_path / "j") as journal:
         journal.update_run("a", model="m", n=1)
         journal.update_run("b")
@@ -167,9 +167,9 @@ def test_runs_are_told_apart(tmp_path):
         assert journal.rows_by_id("c", ["x"]) == {}
 
 
-def test_a_forgotten_run_leaves_nothing_and_its_room_is_given_back(tmp_path):
-    """The other run and the calls stay."""
-    path = filled(tmp_path / "j", rows=100, size=5000)
+def test_deleted_run_frees_its_space(tmp_path):
+    """The other run and the cached calls stay."""
+    path = make_journal(tmp_path / "j", rows=100, size=5000)
     with Journal(path) as journal:
         journal.update_run("s")
         journal.begin_row("s", "x", 0, "k", {}, HEADER)
@@ -196,8 +196,8 @@ REPLIES = [
 
 
 @pytest.mark.parametrize("reply", REPLIES)
-def test_a_cached_reply_is_there_at_once_and_stays(tmp_path, reply):
-    """Before the commit, after it, and in the next process; what it said of rate limits is not kept."""
+def test_cached_reply_is_available_at_once(tmp_path, reply):
+    """A reply is available before the commit, after it and in the next process, without its rate-limit status."""
     with Journal(tmp_path / "j") as journal:
         assert journal.response_cache.get("ab") is None
         journal.response_cache["ab"] = replace(reply, rate_limit_status=RateLimitStatus(requests_left=1))
@@ -216,8 +216,8 @@ def test_a_cached_reply_is_there_at_once_and_stays(tmp_path, reply):
         assert len(journal.response_cache) == 0
 
 
-async def test_many_wait_for_one_commit(tmp_path):
-    """Those who wait together are told together, and one who gives up disturbs nobody."""
+async def test_group_commit(tmp_path):
+    """Concurrent writers complete with one commit, and a cancelled one disturbs no other."""
     with Journal(tmp_path / "j") as journal:
         journal.update_run("r")
 
@@ -240,34 +240,34 @@ def foreign_database(path):
 
 
 def newer(path):
-    with closing(sqlite3.connect(filled(path))) as c:
+    with closing(sqlite3.connect(make_journal(path))) as c:
         c.execute(f"PRAGMA user_version = {SCHEMA + 1}")
 
 
 def older(path):
-    with closing(sqlite3.connect(filled(path))) as c:
+    with closing(sqlite3.connect(make_journal(path))) as c:
         c.execute("PRAGMA user_version = 0")
 
 
 def without_a_table(path):
-    with closing(sqlite3.connect(filled(path))) as c:
+    with closing(sqlite3.connect(make_journal(path))) as c:
         c.execute("DROP TABLE calls")
 
 
 def damaged_page(path):
-    data = bytearray(filled(path, rows=50, size=2000).read_bytes())
+    data = bytearray(make_journal(path, rows=50, size=2000).read_bytes())
     data[12 * 4096 : 14 * 4096] = b"\xa5" * 8192
     path.write_bytes(data)
 
 
 def damaged_beside_a_wal(path):
-    """As a kill leaves it: the last commits stand in the file beside."""
+    """Damage a file as a kill leaves it, with the last commits in the WAL."""
     damaged_page(path)
     path.with_name(f"{path.name}-wal").write_bytes(b"\x37\x7f\x06\x82" + b"\0" * 5000)
 
 
 def cut_off(path):
-    filled(path, rows=50, size=2000)
+    make_journal(path, rows=50, size=2000)
     path.write_bytes(path.read_bytes()[: 20 * 4096 + 100])
 
 
@@ -278,7 +278,7 @@ def without_its_main_file(path):
 REFUSED = {
     "no SQLite": (lambda p: p.write_text('{"redraft": 2}\n' * 50), "is not a journal"),
     "a few bytes": (lambda p: p.write_bytes(b"x"), "is not a journal"),
-    "cut off in the header": (lambda p: p.write_bytes(filled(p).read_bytes()[:50]), "cut off after 50 bytes"),
+    "cut off in the header": (lambda p: p.write_bytes(make_journal(p).read_bytes()[:50]), "cut off after 50 bytes"),
     "another program's": (foreign_database, "of another program"),
     "newer": (newer, f"has schema {SCHEMA + 1}, this release reads schema {SCHEMA}; it was written by a newer Redraft"),
     "older": (older, "has schema 0"),
@@ -287,25 +287,25 @@ REFUSED = {
     "a damaged page, and a wal": (damaged_beside_a_wal, "is damaged .*salvage"),
     "cut off": (cut_off, "is damaged .*salvage"),
     "no main file": (without_its_main_file, "is missing or empty, but the file with its last writes is there"),
-    "a folder": (lambda p: p.mkdir(), "is not a file"),
+    "a folder": (lambda p: p.mkdir(), "is not a regular file"),
 }
 
 
-@pytest.mark.parametrize(("make", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_whole_journal_is_refused_and_left_alone(tmp_path, make, said):
-    """The error names the file and says what to do; no byte changes and nothing new lies beside it."""
+@pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=REFUSED)
+def test_damaged_journal_is_rejected_and_unchanged(tmp_path, make, message):
+    """The error names the file and says what to do; no byte changes and no new file appears."""
     path = tmp_path / "j?#%20.db"
     make(path)
     before = files(tmp_path)
     for how in ({}, {"create": False}, {"durability": "full"}):
-        with pytest.raises(StoreError, match=said) as caught:
+        with pytest.raises(StoreError, match=message) as caught:
             Journal(path, **how)
         assert repr(str(path)) in str(caught.value)
         assert files(tmp_path) == before
 
 
-def test_a_file_that_cannot_be_made_is_an_error(tmp_path):
-    """So is one that should be there and is not, and a durability that is none."""
+def test_unusable_path_is_an_error(tmp_path):
+    """A missing journal and an unknown durability are errors, too."""
     with pytest.raises(StoreError, match="No such file or directory"):
         Journal(tmp_path / "no" / "j")
     for how in ({"create": False}, {"read_only": True}):
@@ -316,11 +316,11 @@ def test_a_file_that_cannot_be_made_is_an_error(tmp_path):
     assert files(tmp_path) == {}
 
 
-def test_an_empty_file_is_made_a_journal(tmp_path):
-    """It keeps who may read it."""
+def test_empty_file_becomes_a_journal(tmp_path):
+    """The file keeps its permissions."""
     path = tmp_path / "j"
     path.touch(mode=0o600)
-    filled(path)
+    make_journal(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert [p.name for p in tmp_path.iterdir()] == ["j"]
 
@@ -336,16 +336,16 @@ with Journal(sys.argv[1]) as journal:
 """
 
 
-def holder(path):
+def hold_journal(path):
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
     assert process.stdout.readline() == b"held\n"
     return process
 
 
-def test_a_second_process_is_told_who_holds_it_and_may_read(tmp_path):
-    """It names the process; reading goes on beside it; when it was killed it is no obstacle any more."""
+def test_second_process_may_only_read(tmp_path):
+    """The error names the process that writes; a killed process blocks nothing."""
     path = tmp_path / "j"
-    with holder(path) as process:
+    with hold_journal(path) as process:
         with pytest.raises(StoreError, match=f"is held by process {process.pid} on .*, since 2"):
             Journal(path)
         with Journal(path, read_only=True) as journal:
@@ -361,8 +361,8 @@ def test_a_second_process_is_told_who_holds_it_and_may_read(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["j"]
 
 
-def test_another_name_of_the_file_is_the_same_journal(tmp_path):
-    """A link to it is held, read and continued as the file itself; nothing is left beside the link."""
+def test_link_is_the_same_journal(tmp_path):
+    """A link is locked, read and resumed like the file, and no file appears beside the link."""
     path, link = tmp_path / "j", tmp_path / "elsewhere" / "link"
     link.parent.mkdir()
     link.symlink_to(path)
@@ -383,33 +383,33 @@ def test_another_name_of_the_file_is_the_same_journal(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["elsewhere", "j"]
 
 
-def test_rows_that_left_the_input_count_no_more(tmp_path):
-    """Once a going has read the whole input, rows that it did not meet are left out, and come back when they are met again."""
+def test_rows_missing_from_the_input_do_not_count(tmp_path):
+    """A pass over the whole input excludes rows that it did not see, and they count again when they are seen."""
 
-    def seen():
+    def seen_rows():
         return journal.run("r").counts["done"], [row.id for row, _ in journal.traces("r")]
 
-    with Journal(filled(tmp_path / "j")) as journal:
-        assert (journal.invocation("r"), seen()) == (0, (3, ["row-0", "row-1", "row-2"]))
+    with Journal(make_journal(tmp_path / "j")) as journal:
+        assert (journal.invocation("r"), seen_rows()) == (0, (3, ["row-0", "row-1", "row-2"]))
         journal.update_run("r", invocation=1)
         journal.mark_seen("r", ["row-0", "row-2"], journal.invocation("r"))
         journal.begin_row("r", "new", 3, "k", {}, HEADER)
         journal.finish_row("r", "new", "done", {})
-        assert seen()[0] == 4
+        assert seen_rows()[0] == 4
         journal.update_run("r", last_full_invocation=1)
-        assert seen() == (3, ["row-0", "row-2", "new"])
+        assert seen_rows() == (3, ["row-0", "row-2", "new"])
         assert [row.id for row, _ in journal.traces("r", 0)] == ["row-0", "row-1", "row-2", "new"]
         journal.update_run("r", invocation=2)
         journal.mark_seen("r", ["row-1"])
-        assert seen() == (4, ["row-0", "row-1", "row-2", "new"])
+        assert seen_rows() == (4, ["row-0", "row-1", "row-2", "new"])
         journal.update_run("r", last_full_invocation=2)
-        assert seen() == (1, ["row-1"])
+        assert seen_rows() == (1, ["row-1"])
         assert set(journal.rows_by_id("r", ["row-0", "row-1"])) == {"row-0", "row-1"}
 
 
-def test_rows_of_a_part_were_met_by_the_run_that_takes_them_in(tmp_path):
-    """Rows that a shard has worked on count as much as others."""
-    filled(tmp_path / "part")
+def test_merged_rows_count_as_seen(tmp_path):
+    """Rows from a shard count like any other row of the run."""
+    make_journal(tmp_path / "part")
     with Journal(tmp_path / "j") as journal:
         journal.update_run("r", invocation=5, last_full_invocation=5)
         merge_shard(journal, tmp_path / "part")
@@ -419,12 +419,26 @@ def test_rows_of_a_part_were_met_by_the_run_that_takes_them_in(tmp_path):
         assert journal.run("r").counts["done"] == 0
 
 
-def test_the_lock_tells_no_secret(tmp_path, monkeypatch):
-    """A key on the command line is not written down."""
+def test_overlay_cache_reads_both_caches(tmp_path):
+    """A shard reads its own replies and the run's, and writes only its own."""
+    with Journal(tmp_path / "run") as run:
+        run.response_cache["a"] = Reply("from the run")
+        checkpoint(run)
+    with Journal(tmp_path / "shard") as shard, closing(SnapshotCache(tmp_path / "run")) as snapshot:
+        overlay = OverlayCache(shard.response_cache, snapshot)
+        overlay["b"] = Reply("from the shard")
+        assert {key: reply.text for key, reply in overlay.items()} == {"a": "from the run", "b": "from the shard"}
+        assert list(snapshot) == ["a"] and "c" not in overlay
+        with pytest.raises(KeyError):
+            overlay["c"]
+
+
+def test_lock_file_contains_no_secret(tmp_path, monkeypatch):
+    """A key on the command line is not written to the lock file."""
     monkeypatch.setattr(sys, "argv", ["/bin/redraft", "batch", "sk-canary", "--api-key=sk-canary"])
     with Journal(tmp_path / "j"):
-        told = json.loads((tmp_path / "j.lock").read_text())
-    assert told["command"] == "redraft batch"
+        listed_rows = json.loads((tmp_path / "j.lock").read_text())
+    assert listed_rows["command"] == "redraft batch"
 
 
 FULL = """
@@ -462,8 +476,8 @@ with Journal(sys.argv[1]) as journal:
 """
 
 
-def test_a_full_disk_stops_the_writer_and_loses_nothing(tmp_path):
-    """The error names the file and what is safe in it; every later write says the same; with room again it goes on."""
+def test_full_disk_stops_the_writer_and_loses_nothing(tmp_path):
+    """The error and every later one name the file and what is safe in it; with space again the run resumes."""
     path = tmp_path / "j"
     ended = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60)
     committed = len(ended.stdout.split())
@@ -476,8 +490,8 @@ def test_a_full_disk_stops_the_writer_and_loses_nothing(tmp_path):
         assert len(list(journal.traces("r"))) == committed + 1
 
 
-async def test_a_row_that_was_never_begun_is_trouble(tmp_path):
-    """What was written is not silently lost, and closing does not hang."""
+async def test_write_to_an_unknown_row_is_an_error(tmp_path):
+    """The write is not silently lost, and closing does not hang."""
     with pytest.raises(StoreError, match="nothing to update for .*'x'"), Journal(tmp_path / "j") as journal:
         journal.update_run("r")
         journal.append_records("r", "x", 0, [record(0)])
@@ -488,14 +502,17 @@ async def test_a_row_that_was_never_begun_is_trouble(tmp_path):
         journal.update_run("r")
 
 
-def test_a_status_that_is_none_is_refused(tmp_path):
-    """Before anything is written."""
-    with Journal(filled(tmp_path / "j")) as journal, pytest.raises(ConfigError, match="one of open, done, failed, got 'good'"):
+def test_unknown_status_is_rejected(tmp_path):
+    """The error comes before anything is written."""
+    with (
+        Journal(make_journal(tmp_path / "j")) as journal,
+        pytest.raises(ConfigError, match="one of open, done, failed, got 'good'"),
+    ):
         journal.finish_row("r", "row-1", "good", {})
 
 
-def test_what_is_left_of_a_damaged_journal_can_be_saved(tmp_path):
-    """All that is readable is copied as lines, and the journal stays as it was."""
+def test_damaged_journal_can_be_recovered(tmp_path):
+    """Every readable row is copied as JSON lines, and the journal stays unchanged."""
     path, out = tmp_path / "j", tmp_path / "saved.jsonl"
     damaged_page(path)
     before = path.read_bytes()
@@ -511,9 +528,9 @@ def test_what_is_left_of_a_damaged_journal_can_be_saved(tmp_path):
             salvage(path, target, overwrite=overwrite)
     assert salvage(path, out, overwrite=True) == counts
     assert path.read_bytes() == before
-    whole = salvage(filled(tmp_path / "k"), tmp_path / "k.jsonl")
+    whole = salvage(make_journal(tmp_path / "k"), tmp_path / "k.jsonl")
     assert whole == {"runs": 1, "rows": 3, "lines": 9, "calls": 3}
     (tmp_path / "n").write_text("no journal")
-    with pytest.raises(StoreError, match="nothing can be read of journal"):
+    with pytest.raises(StoreError, match="nothing in journal .* can be read"):
         salvage(tmp_path / "n", tmp_path / "n.jsonl")
     assert not (tmp_path / "n.jsonl").exists()

@@ -39,8 +39,8 @@ with Journal(sys.argv[1]) as journal:
 """
 
 
-def killed(path, kill, after):
-    """What a process said to be committed before it was killed."""
+def kill_writer(path, kill, after):
+    """Return what a process reported as committed before it was killed."""
     command = [sys.executable, "-c", WRITING, str(path), str(kill)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         lines = [process.stdout.readline() for _ in range(after)]
@@ -49,17 +49,17 @@ def killed(path, kill, after):
     return [line.split() for line in lines if line.endswith("\n")]
 
 
-def test_a_dozen_kills_lose_nothing_committed(tmp_path):
-    """One journal, twelve processes one after the other, each killed while it writes."""
-    path, said, chance = tmp_path / "j", [], random.Random(4)
+def test_twelve_kills_lose_nothing_committed(tmp_path):
+    """Twelve processes write to one journal in turn, and each is killed while it writes."""
+    path, committed, chance = tmp_path / "j", [], random.Random(4)
     for kill in range(12):
-        said += killed(path, kill, after=chance.randint(1, 300))
+        committed += kill_writer(path, kill, after=chance.randint(1, 300))
         with Journal(path, create=False) as journal:
-            assert not lost(journal, said)
+            assert not lost_records(journal, committed)
 
 
-def lost(journal, said):
-    ids = sorted({id for id, *_ in said})
+def lost_records(journal, committed):
+    ids = sorted({id for id, *_ in committed})
     known = journal.rows_by_id("r", ids)
     traces = {note.id: trace for note, trace in journal.traces("r")}
     there = {
@@ -67,4 +67,4 @@ def lost(journal, said):
         "record": lambda id, i: len(traces[id].records) > i and f"{id}/{i}" in journal.response_cache,
         "done": lambda id, i: known[id].status == "done" and known[id].result == {"best": id},
     }
-    return [(id, what, i) for id, what, i in said if not there[what](id, int(i))]
+    return [(id, what, i) for id, what, i in committed if not there[what](id, int(i))]

@@ -1,4 +1,4 @@
-"""What was learned and is kept: for which model and graders, how it is found again, and that no run dies of it."""
+"""Stored priors: for which model and graders they hold, how they are found, and that a damaged file stops no run."""
 
 import asyncio
 import json
@@ -27,53 +27,53 @@ PAIR = PriorsKey.from_graders("m", "http://h/v1#m", [("judge", 1.0, "f" * 16)])
 LEARNED = Priors(draft_mean=0.7, noise_sd=0.2, tasks=40)
 
 
-def kept(priors=LEARNED, pair=PAIR):
+def stored_priors(priors=LEARNED, pair=PAIR):
     return StoredPriors.create(pair, priors, "a test")
 
 
-def desk(graders=None, model="m", judge=None, **settings):
+def open_session(graders=None, model="m", judge=None, **settings):
     named = ScriptedModel([], name=model) if model else None
     return Session(Options(**settings), named, graders, ScriptedModel([], name=judge) if judge else None)
 
 
-async def asking(text, model):
-    """A grader that asks a model."""
+async def llm_grader(text, model):
+    """A grader that calls a model."""
     return int((await model(text))[0], 16) / 16
 
 
-def test_what_is_put_is_found_again(tmp_path):
-    """As it was, for this pair and no other; the second takes the place of the first."""
-    shelf = PriorsStore.in_folder(tmp_path / "deep" / "shelf")
-    assert shelf.load(PAIR) is None and list(shelf.entries()) == []
-    shelf.save(kept(Priors()))
-    path = shelf.save(one := kept())
-    assert shelf.load(PAIR) == one
-    assert shelf.load(PriorsKey.from_graders("m", "http://other/v1#m", [("judge", 1.0, "f" * 16)])) is None
-    assert list(shelf.entries()) == [(path, one)]
-    shelf.delete(path)
-    assert shelf.load(PAIR) is None
+def test_stored_priors_are_found(tmp_path):
+    """Priors are found for their pair of model and graders only, and a second write replaces the first."""
+    store = PriorsStore.in_folder(tmp_path / "deep" / "shelf")
+    assert store.load(PAIR) is None and list(store.entries()) == []
+    store.save(stored_priors(Priors()))
+    path = store.save(one := stored_priors())
+    assert store.load(PAIR) == one
+    assert store.load(PriorsKey.from_graders("m", "http://other/v1#m", [("judge", 1.0, "f" * 16)])) is None
+    assert list(store.entries()) == [(path, one)]
+    store.delete(path)
+    assert store.load(PAIR) is None
 
 
-def test_it_lies_among_the_users_own_things(monkeypatch, tmp_path):
-    """In a folder of its own in REDRAFT_HOME."""
+def test_priors_are_stored_in_redraft_home(monkeypatch, tmp_path):
+    """They have a folder of their own in REDRAFT_HOME."""
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
-    assert PriorsStore.in_folder().save(kept()).parent == tmp_path / "priors"
+    assert PriorsStore.in_folder().save(stored_priors()).parent == tmp_path / "priors"
 
 
 fractions = st.floats(0, 1)
 
 
 @given(st.lists(fractions, min_size=11, max_size=11), st.integers(0, 10**9), st.text(st.characters(codec=None), min_size=1))
-def test_any_priors_and_names_survive(tmp_path_factory, figures, tasks, name):
-    """To the last bit."""
-    shelf = PriorsStore.in_folder(tmp_path_factory.mktemp("shelf"))
-    one = kept(Priors(*figures, tasks=tasks), PriorsKey.from_graders(name, name, [(name, 0.5, "a"), (name, 0.5, "b")]))
-    shelf.save(one)
-    assert shelf.load(one.priors_key) == one
+def test_any_priors_and_names_round_trip(tmp_path_factory, figures, tasks, name):
+    """Values round trip to the last bit."""
+    store = PriorsStore.in_folder(tmp_path_factory.mktemp("shelf"))
+    one = stored_priors(Priors(*figures, tasks=tasks), PriorsKey.from_graders(name, name, [(name, 0.5, "a"), (name, 0.5, "b")]))
+    store.save(one)
+    assert store.load(one.priors_key) == one
 
 
-def damaged():
-    good = kept().as_data()
+def damaged_files():
+    good = stored_priors().as_data()
     yield from (b"", b"{", b"[]", b"null", b"\xff", b"[" * 50_000, b" " * 70_000 + json.dumps(good).encode())
     changes = [
         {"redraft_priors": 2},
@@ -95,177 +95,198 @@ def damaged():
     yield from (json.dumps(good | change).encode() for change in changes)
 
 
-@pytest.mark.parametrize("data", list(damaged()), ids=range(22))
-def test_a_damaged_file_is_reported_and_does_no_harm(monkeypatch, tmp_path, data):
-    """Nothing is found in it, the list says what is wrong with it, and a run goes by what is shipped."""
+@pytest.mark.parametrize("data", list(damaged_files()), ids=range(22))
+def test_damaged_file_is_reported_and_ignored(monkeypatch, tmp_path, data):
+    """Nothing is read from it, the list says what is wrong, and a run uses the default priors."""
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
-    pair = desk().priors_key
-    path = PriorsStore.in_folder().save(kept(pair=pair))
+    pair = open_session().priors_key
+    path = PriorsStore.in_folder().save(stored_priors(pair=pair))
     path.write_bytes(data)
     assert PriorsStore.in_folder().load(pair) is None
     [(where, error)] = PriorsStore.in_folder().entries()
     assert where == path and isinstance(error, StoreError) and str(path) in str(error)
-    assert desk(priors="learned").priors == Priors()
+    assert open_session(priors="learned").priors == Priors()
 
 
-def test_a_shelf_that_is_none_does_no_harm(monkeypatch, tmp_path):
-    """A file in its place: nothing is found, and putting says so."""
+def test_file_in_place_of_the_folder_is_ignored(monkeypatch, tmp_path):
+    """Nothing is found there, and storing raises an error."""
     (tmp_path / "priors").write_text("")
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
-    assert desk(priors="learned").priors == Priors()
+    assert open_session(priors="learned").priors == Priors()
     with pytest.raises(StoreError, match="priors"):
-        PriorsStore.in_folder().save(kept())
+        PriorsStore.in_folder().save(stored_priors())
 
 
-def test_a_pair_is_known_by_what_decides_its_scores():
-    """Another model, judge, weight or grader is another pair; a name, a seed, a must or the order of graders is not."""
-    same = [desk(), desk(seed=3), desk(["judge"]), desk(["judge", must("words:1-5")]), desk([with_weight("judge", 3)])]
+def test_pair_depends_on_what_decides_its_scores():
+    """Another model, judge, weight or grader makes another pair; a name, a seed, a `must` or the order of graders does not."""
+    same = [
+        open_session(),
+        open_session(seed=3),
+        open_session(["judge"]),
+        open_session(["judge", must("words:1-5")]),
+        open_session([with_weight("judge", 3)]),
+    ]
     assert len({one.priors_key.key for one in same}) == 1
     two = [
-        desk(["judge", "helpfulness"]),
-        desk(["helpfulness", "judge"]),
-        desk([with_weight("judge", 2), with_weight("helpfulness", 2)]),
+        open_session(["judge", "helpfulness"]),
+        open_session(["helpfulness", "judge"]),
+        open_session([with_weight("judge", 2), with_weight("helpfulness", 2)]),
     ]
     assert len({one.priors_key.key for one in two}) == 1
-    others = [same[0], two[0], desk(model="n"), desk(judge="j"), desk([with_weight("judge", 2), "helpfulness"]), desk(asking)]
-    others.append(desk(["judge", lambda text: 0.5]))
+    others = [
+        same[0],
+        two[0],
+        open_session(model="n"),
+        open_session(judge="j"),
+        open_session([with_weight("judge", 2), "helpfulness"]),
+        open_session(llm_grader),
+    ]
+    others.append(open_session(["judge", lambda text: 0.5]))
     assert len({one.priors_key.key for one in others}) == len(others)
     assert (two[0].priors_key.model, sorted(two[0].priors_key.graders)) == ("m", ["helpfulness", "judge"])
 
 
-def test_a_tasks_own_requirements_make_no_other_pair():
-    """They gate; what the score is made of is the same."""
-    first, second = desk(), desk()
+def test_requirements_of_a_task_keep_the_pair():
+    """Requirements do not change what the score consists of."""
+    first, second = open_session(), open_session()
     first.resolve_panel(("words:1-5",))
     assert first.priors_key == second.priors_key
 
 
-def locked():
+def grader_with_a_lock():
     lock = Lock()
 
     async def judging(text, model):
         with lock:
-            return await asking(text, model)
+            return await llm_grader(text, model)
 
     return judging
 
 
 @pytest.mark.parametrize(
     "arranged",
-    [desk("words:1-5"), desk(lambda text: 0.5), desk(model=None, judge="j"), desk(model=None), desk(locked())],
+    [
+        open_session("words:1-5"),
+        open_session(lambda text: 0.5),
+        open_session(model=None, judge="j"),
+        open_session(model=None),
+        open_session(grader_with_a_lock()),
+    ],
     ids=["requirement", "function", "no writer", "nobody", "a grader that cannot be told"],
 )
-def test_where_nothing_can_be_kept_there_is_no_pair(arranged):
-    """And what is shipped is believed."""
+def test_unstorable_priors_have_no_pair(arranged):
+    """The run uses the default priors."""
     assert arranged.priors_key is None
     assert arranged.priors == Priors()
 
 
-def test_a_desk_goes_by_what_is_kept_where_that_is_asked_for(tmp_path):
-    """Else by the shipped ones, or what a user gives, also in a file; other graders are looked up anew."""
-    one = desk(priors="learned")
-    PriorsStore.in_folder().save(kept(pair=one.priors_key))
+def test_session_uses_stored_priors_on_request(tmp_path):
+    """Otherwise it uses the default priors or those of the user, also from a file; other graders have other priors."""
+    one = open_session(priors="learned")
+    PriorsStore.in_folder().save(stored_priors(pair=one.priors_key))
     assert one.priors == LEARNED
-    assert desk().priors == desk(priors="shipped").priors == Priors()
+    assert open_session().priors == open_session(priors="shipped").priors == Priors()
     mine = tmp_path / "mine.json"
     mine.write_text('{"draft_mean": 0.1}')
-    assert desk(priors=mine).priors == desk(priors=str(mine)).priors == Priors(draft_mean=0.1)
-    assert desk(priors=Priors(draft_mean=0.1)).priors == Priors(draft_mean=0.1)
+    assert open_session(priors=mine).priors == open_session(priors=str(mine)).priors == Priors(draft_mean=0.1)
+    assert open_session(priors=Priors(draft_mean=0.1)).priors == Priors(draft_mean=0.1)
     assert one.with_graders("helpfulness").priors == Priors()
-    PriorsStore.in_folder().save(kept(Priors(draft_mean=0.9), one.priors_key))
-    assert one.priors == LEARNED  # all that a run does, it does by one belief
+    PriorsStore.in_folder().save(stored_priors(Priors(draft_mean=0.9), one.priors_key))
+    assert one.priors == LEARNED  # a run uses one set of priors throughout
 
 
 @pytest.mark.parametrize("word", ["learn", "Shipped", "", 3, True, {}, ["learned"], 0.5])
-async def test_priors_that_are_none_are_refused(word):
-    """With what is allowed."""
+async def test_invalid_priors_are_rejected(word):
+    """The error says what is allowed."""
     with pytest.raises(ConfigError, match=r"priors must be 'shipped', 'learned', Priors, the path of a \.json file or None, got"):
-        await refine("q", ScriptedModel(["a"]), asking, priors=word)
+        await refine("q", ScriptedModel(["a"]), llm_grader, priors=word)
 
 
-async def refined(settings):
-    return await refine("q", ScriptedModel(map(str, range(20))), asking, ScriptedModel(["8"] * 20, name="judge"), **settings)
+async def run_refine(settings):
+    return await refine("q", ScriptedModel(map(str, range(20))), llm_grader, ScriptedModel(["8"] * 20, name="judge"), **settings)
 
 
-async def refined_among_many(settings):
+async def run_refine_many(settings):
     [result] = await refine_many(
-        ["q"], ScriptedModel(map(str, range(20))), asking, ScriptedModel(["8"] * 20, name="judge"), **settings
+        ["q"], ScriptedModel(map(str, range(20))), llm_grader, ScriptedModel(["8"] * 20, name="judge"), **settings
     )
     return result
 
 
-async def streamed(settings):
-    models = ScriptedModel(map(str, range(20))), asking, ScriptedModel(["8"] * 20, name="judge")
+async def run_stream(settings):
+    models = ScriptedModel(map(str, range(20))), llm_grader, ScriptedModel(["8"] * 20, name="judge")
     return Result([trace async for trace in stream("q", *models, **settings)][-1])
 
 
-@pytest.mark.parametrize("door", [refined, refined_among_many, streamed])
-async def test_what_others_taught_counts_where_it_is_asked_for_and_nowhere_else(tmp_path, door):
-    """The same call gives the same records whatever is kept; which priors a result went by stands in its metadata."""
+@pytest.mark.parametrize("run_once", [run_refine, run_refine_many, run_stream])
+async def test_stored_priors_are_used_only_on_request(tmp_path, run_once):
+    """Without the option the same call gives the same records; the result's metadata names its priors."""
     useless = Priors(draft_mean=0.5, gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
-    before = [(await door(settings)).trace for settings in ({}, {"priors": "shipped"}, {"priors": "learned"})]
-    PriorsStore.in_folder().save(kept(useless, desk(asking, model="scripted", judge="judge").priors_key))
-    after = [await door(settings) for settings in ({}, {"priors": "shipped"})]
+    before = [(await run_once(settings)).trace for settings in ({}, {"priors": "shipped"}, {"priors": "learned"})]
+    PriorsStore.in_folder().save(stored_priors(useless, open_session(llm_grader, model="scripted", judge="judge").priors_key))
+    after = [await run_once(settings) for settings in ({}, {"priors": "shipped"})]
     (tmp_path / "p.json").write_text(json.dumps(useless.to_dict()))
-    told = [await door({"priors": priors}) for priors in ("learned", useless, tmp_path / "p.json")]
+    results = [await run_once({"priors": priors}) for priors in ("learned", useless, tmp_path / "p.json")]
     timeless = [[replace(r, seconds=None) if hasattr(r, "seconds") else r for r in t.records] for t in before]
     assert timeless[0] == timeless[1] == timeless[2]
     assert [[replace(r, seconds=None) if hasattr(r, "seconds") else r for r in one.trace.records] for one in after] == timeless[:2]
     assert [one.metadata["priors"] for one in after] == [None, None]
-    assert [one.usage.calls for one in told] == [2, 2, 2]
-    assert [one.metadata["priors"] for one in told] == [useless.to_dict()] * 3
+    assert [one.usage.calls for one in results] == [2, 2, 2]
+    assert [one.metadata["priors"] for one in results] == [useless.to_dict()] * 3
 
 
-async def test_where_refining_is_known_to_bring_nothing_none_is_paid_for():
-    """Where refinements and new drafts are known to bring nothing, none is paid for."""
+async def test_useless_refinement_is_not_paid_for():
+    """With priors that expect no gain, the run makes no refinement and no new draft."""
     useless = Priors(draft_mean=0.5, gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
 
     async def calls(**settings):
         writer = ScriptedModel(map(str, range(20)))
         judge = ScriptedModel(["8"] * 20, name="judge")
-        return (await refine("q", writer, asking, judge, **settings)).usage.calls
+        return (await refine("q", writer, llm_grader, judge, **settings)).usage.calls
 
     assert await calls() > 2
-    PriorsStore.in_folder().save(kept(useless, desk(asking, model="scripted", judge="judge").priors_key))
+    PriorsStore.in_folder().save(stored_priors(useless, open_session(llm_grader, model="scripted", judge="judge").priors_key))
     assert await calls(priors="learned") == 2
     assert await calls() > 2
 
 
-async def test_what_was_learned_since_reopens_no_finished_work():
-    """A trace that ended before anything was learned stays as it is, unless a user asks for more."""
+async def test_later_priors_do_not_reopen_a_finished_trace():
+    """A trace that finished before stays as it is unless the user asks for more."""
     eager = Priors(draft_mean=0.5, gain=0.5, gain_sd=0.3, step_sd=0.3, tasks=500)
     judge = ScriptedModel(["8"] * 20, name="judge")
 
-    async def going_on(given, **settings):
-        return await refine(given, ScriptedModel(map(str, range(20))), asking, judge, **{"priors": "learned", **settings})
+    async def resume(given, **settings):
+        return await refine(given, ScriptedModel(map(str, range(20))), llm_grader, judge, **{"priors": "learned", **settings})
 
-    first = await going_on("q", min_expected_gain=0.1)
+    first = await resume("q", min_expected_gain=0.1)
     assert (first.stop, first.usage.calls) == ("gain", 2)
-    PriorsStore.in_folder().save(kept(eager, desk(asking, model="scripted", judge="judge").priors_key))
-    assert (await going_on("q", min_expected_gain=0.1)).usage.calls > 2
+    PriorsStore.in_folder().save(stored_priors(eager, open_session(llm_grader, model="scripted", judge="judge").priors_key))
+    assert (await resume("q", min_expected_gain=0.1)).usage.calls > 2
     loaded = Trace.from_json(first.trace.to_json())
     for given in (first.trace, loaded):
-        assert (await going_on(given, min_expected_gain=0.1)).trace.records == first.trace.records
-    assert (await going_on(first.trace, min_expected_gain=0.001)).usage.calls > 2
-    assert (await going_on(first.trace, min_expected_gain=0.1, priors=eager)).usage.calls > 2
+        assert (await resume(given, min_expected_gain=0.1)).trace.records == first.trace.records
+    assert (await resume(first.trace, min_expected_gain=0.001)).usage.calls > 2
+    assert (await resume(first.trace, min_expected_gain=0.1, priors=eager)).usage.calls > 2
 
 
-async def test_what_was_learned_before_is_no_reason_to_stay_closed():
-    """Work that ended by what had been learned goes on by it where a user asks for more."""
+async def test_trace_with_stored_priors_can_be_reopened():
+    """A trace that stopped by stored priors continues with them if the user asks for more."""
     dull = Priors(draft_mean=0.5, gain=0.05, gain_sd=0.01, step_sd=0.01, draft_sd=0.01, noise_sd=0.05, tasks=500)
     judge = ScriptedModel(["8"] * 20, name="judge")
-    PriorsStore.in_folder().save(kept(dull, desk(asking, model="scripted", judge="judge").priors_key))
-    first = await refine("q", ScriptedModel(["a"]), asking, judge, min_expected_gain=0.04, priors="learned")
+    PriorsStore.in_folder().save(stored_priors(dull, open_session(llm_grader, model="scripted", judge="judge").priors_key))
+    first = await refine("q", ScriptedModel(["a"]), llm_grader, judge, min_expected_gain=0.04, priors="learned")
     assert (first.stop, first.usage.calls) == ("gain", 2)
-    again = await refine(first.trace, ScriptedModel(map(str, range(20))), asking, judge, min_expected_gain=0.0, priors="learned")
+    again = await refine(
+        first.trace, ScriptedModel(map(str, range(20))), llm_grader, judge, min_expected_gain=0.0, priors="learned"
+    )
     assert again.usage.calls > 2
 
 
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"charm": 1}', '{"draft_mean": 2}', f'{{"draft_mean": 1{"0" * 400}}}', '{"redraft_priors": 1}']
 )
-def test_a_file_of_priors_that_is_none_is_refused(tmp_path, text):
-    """By its name."""
+def test_invalid_priors_file_is_rejected(tmp_path, text):
+    """The error names the file."""
     path = tmp_path / "mine.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"mine\.json"):
@@ -274,17 +295,17 @@ def test_a_file_of_priors_that_is_none_is_refused(tmp_path, text):
         read_priors(str(tmp_path / "absent"))
 
 
-def test_a_file_of_priors_holds_their_fields_or_is_of_the_shelf(tmp_path):
-    """Both are read; what is not given is as shipped."""
+def test_priors_file_has_two_forms(tmp_path):
+    """A file with fields and a stored file are both read, and missing fields keep their default."""
     path = tmp_path / "mine.json"
     path.write_text('{"draft_mean": 0.3}')
     assert read_priors(str(path)) == Priors(draft_mean=0.3)
-    assert read_priors(str(PriorsStore.in_folder(tmp_path).save(kept()))) == LEARNED
+    assert read_priors(str(PriorsStore.in_folder(tmp_path).save(stored_priors()))) == LEARNED
     assert priors_from_data({}) == Priors()
 
 
-class Hashing:
-    """Answers by a hash of what it is sent; counts what it is asked."""
+class HashModel:
+    """A model that answers with a hash of its prompt and counts its calls."""
 
     name = identity = "writer"
 
@@ -298,36 +319,36 @@ class Hashing:
         return Reply(sha256(f"{text}{request.look}".encode()).hexdigest(), Usage(1, 1, 1, cost=0.0))
 
 
-async def test_priors_that_were_learned_since_redo_nothing(tmp_path):
-    """What is on the shelf is no setting of a run; what a user gives is, and --explain names it."""
+async def test_later_priors_repeat_no_rows(tmp_path):
+    """Stored priors are no setting of a run; priors of the user are, and --explain names them."""
     rows = [{"id": f"r{i}", "prompt": f"question {i}"} for i in range(6)]
 
     async def calls(**settings):
-        model = Hashing()
-        await batch(rows, tmp_path / "out.jsonl", model, asking, **settings)
+        model = HashModel()
+        await batch(rows, tmp_path / "out.jsonl", model, llm_grader, **settings)
         return model.calls
 
     assert await calls() > 0
     before = (tmp_path / "out.jsonl").read_bytes()
-    one = Session(Options(), Hashing(), asking)
-    PriorsStore.in_folder().save(kept(pair=one.priors_key))
-    assert Session(Options(priors="learned"), Hashing(), asking).priors == LEARNED
+    one = Session(Options(), HashModel(), llm_grader)
+    PriorsStore.in_folder().save(stored_priors(pair=one.priors_key))
+    assert Session(Options(priors="learned"), HashModel(), llm_grader).priors == LEARNED
     assert await calls() == await calls(priors="learned") == 0
     assert await calls(priors="shipped") == 0
     assert (tmp_path / "out.jsonl").read_bytes() == before
     given = {"priors": Priors(draft_mean=0.2)}
-    told = await BatchRun.of(rows, tmp_path / "out.jsonl", Hashing(), asking, **given).prepare(explain=True)
-    assert told.known == 0 and "setting plan changed: 6 rows" in str(told.changes)
+    results = await BatchRun.from_arguments(rows, tmp_path / "out.jsonl", HashModel(), llm_grader, **given).prepare(explain=True)
+    assert results.known == 0 and "setting plan changed: 6 rows" in str(results.changes)
     await calls(**given)
-    told = await BatchRun.of(rows, tmp_path / "out.jsonl", Hashing(), asking, **given).prepare(explain=True)
-    assert told.known == 6
+    results = await BatchRun.from_arguments(rows, tmp_path / "out.jsonl", HashModel(), llm_grader, **given).prepare(explain=True)
+    assert results.known == 6
 
 
-def test_which_priors_are_a_setting_of_a_run():
-    """Those that a user gave, by themselves or in a plan; not those that were learned."""
+def test_only_user_priors_are_a_setting_of_a_run():
+    """Priors given by the user, also in a plan, are a setting; fitted ones are not."""
 
     def plan_part(at_first, **settings):
-        one = desk(**settings)
+        one = open_session(**settings)
         return settings_parts(one, one.options.make_plan(writes=True, noisy=True, priors=at_first))["plan"]
 
     unset = plan_part(Priors())
@@ -338,8 +359,8 @@ def test_which_priors_are_a_setting_of_a_run():
     assert len({unset, *given}) == 4
 
 
-def test_a_pair_as_plain_data():
-    """A sound note of it is read, a damaged one refused."""
+def test_pair_round_trips_as_plain_data():
+    """A valid record is read, and a damaged one is rejected."""
     assert PriorsKey.from_data(PAIR.as_data()) == PAIR
     for data in (None, [], {"key": "a"}, {**PAIR.as_data(), "key": 3}, Feedback(0.5)):
         with pytest.raises(ValueError, match="must be|is a table"):

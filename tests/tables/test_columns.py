@@ -1,4 +1,4 @@
-"""Shapes: which column is what, by what is stated and by the usual names; and the task that a row makes."""
+"""Column mapping: which column has which role, stated or recognised by name, and the task that a row makes."""
 
 import json
 from functools import partial
@@ -40,8 +40,8 @@ RECOGNISED = {
 
 
 @pytest.mark.parametrize(("values", "said"), RECOGNISED.values(), ids=RECOGNISED)
-def test_usual_shapes_are_recognised(values, said):
-    """Each makes the same task, and says by which columns."""
+def test_usual_columns_are_recognised(values, said):
+    """Each layout makes the same task and reports its columns."""
     shape = infer_columns([values])
     task = shape.task(values)
     assert shape.description == said
@@ -49,20 +49,20 @@ def test_usual_shapes_are_recognised(values, said):
 
 
 @pytest.mark.parametrize("values", [{"text": "Hi"}, {"prompt": "Hi", "response": None}, {"messages": HI}, {"instruction": "Hi"}])
-def test_without_a_response_there_is_a_task_all_the_same(values):
-    """It will be answered first."""
+def test_row_without_a_response_is_a_task(values):
+    """The response is then generated first."""
     task = infer_columns([values]).task(values)
     assert (task.prompt, task.response) == ("Hi", None)
 
 
-def test_an_instruction_is_followed_by_its_input():
-    """After a blank line, where there is one."""
+def test_instruction_is_followed_by_its_input():
+    """A blank line separates them if there is an input."""
     values = {"instruction": "Translate.", "input": "Hallo", "output": "Hello"}
     assert infer_columns([values]).task(values).prompt == "Translate.\n\nHallo"
 
 
-def test_the_other_fields_of_a_task_are_found_by_name():
-    """The rest is metadata; what was read out of an object is left out of it."""
+def test_other_task_fields_are_recognised():
+    """All other columns are metadata, without the values that were read out of an object."""
     values = {
         "id": 3,
         "input": {"question": "Hi", "context": ["A", "B"], "lang": "de"},
@@ -80,8 +80,8 @@ def test_the_other_fields_of_a_task_are_found_by_name():
     assert task.metadata == {"input": {"lang": "de"}, "kind": "x"}
 
 
-def test_stated_columns_hold():
-    """Whatever the names are; a path reaches into an object, and "" says that there is no such column."""
+def test_stated_columns_are_used():
+    """Any names work; a path reads from an object, and "" says that there is no such column."""
     values = {"prompt": "no", "a": {"b": "Hi"}, "response": "no", "c": "Yo", "id": "no", "requirements": "our own words"}
     shape = infer_columns([values], TaskColumns(prompt="a.b", response="c", id="", requirements=""))
     task = shape.task(values)
@@ -106,15 +106,15 @@ UNCLEAR = {
 
 
 @pytest.mark.parametrize(("values", "stated", "complaint"), UNCLEAR.values(), ids=UNCLEAR)
-def test_what_is_unclear_is_an_error_that_says_what_to_state(values, stated, complaint):
-    """Nothing is guessed."""
+def test_ambiguous_columns_are_an_error(values, stated, complaint):
+    """The error says what to state, and no column is guessed."""
     with pytest.raises(ConfigError, match=complaint):
         infer_columns([values], TaskColumns(**stated))
 
 
-def test_without_a_row_nothing_is_recognised():
-    """An empty table has no shape."""
-    with pytest.raises(ConfigError, match="there is no row"):
+def test_empty_table_has_no_mapping():
+    """An empty table gives no columns to recognise."""
+    with pytest.raises(ConfigError, match="there are no rows"):
         infer_columns([])
 
 
@@ -134,7 +134,7 @@ BAD = {
     "no message": ({"prompt": [1]}, "a message is an object"),
     "a message without a role": ({"prompt": [{"content": "x"}]}, 'a message is {"role"'),
     "nobody known": ({"prompt": [{"from": "martian", "value": "x"}]}, "unknown speaker 'martian'"),
-    "an answer to nothing": ({"prompt": [YO]}, "'prompt' asks nothing"),
+    "an answer to nothing": ({"prompt": [YO]}, "'prompt' holds no question"),
     "two different answers": (
         {"prompt": [*HI, YO], "response": "No"},
         "'prompt' ends with an answer, and 'response' holds another",
@@ -143,8 +143,8 @@ BAD = {
 
 
 @pytest.mark.parametrize(("changed", "complaint"), BAD.values(), ids=BAD)
-def test_a_row_that_makes_no_task_names_the_column(changed, complaint):
-    """It is one row's fault, and no ConfigError."""
+def test_invalid_row_names_the_column(changed, complaint):
+    """The error concerns one row and is no ConfigError."""
     shape = infer_columns([GOOD])
     assert shape.task(GOOD).requirements == ("words:1-5",)
     with pytest.raises(ValueError, match=complaint.replace("(", r"\(")) as error:
@@ -153,8 +153,8 @@ def test_a_row_that_makes_no_task_names_the_column(changed, complaint):
 
 
 @pytest.mark.parametrize("other", [{"question": "Hi"}, {"messages": HI}, {"input": {"query": "Hi"}}])
-def test_a_row_of_another_shape_says_what_it_has(other):
-    """Where files of several shapes are read as one table."""
+def test_row_with_other_columns_is_reported(other):
+    """The error lists the row's columns when files with different columns are read as one table."""
     name = "input.query" if "input" in other else next(iter(other))
     with pytest.raises(
         ValueError, match=rf"'prompt' is missing; '{name}' is there, but the table begins with rows of another shape"
@@ -164,8 +164,8 @@ def test_a_row_of_another_shape_says_what_it_has(other):
         infer_columns([GOOD]).task({"response": "Yo"})
 
 
-def test_a_row_without_a_response_is_still_to_be_answered():
-    """Null is none, also where the first rows had none: what turns up late is a response."""
+def test_null_response_is_no_response():
+    """A response that first appears in a later row still counts."""
     shape = infer_columns([{"prompt": "Hi", "response": None}])
     assert shape.task({"prompt": "Hi", "response": None}).response is None
     assert shape.task({"prompt": "Hi"}).response is None
@@ -173,8 +173,8 @@ def test_a_row_without_a_response_is_still_to_be_answered():
 
 
 @pytest.mark.parametrize("id", [None, ""])
-def test_a_row_without_an_id_has_none(id):
-    """It gets one later, from what it holds."""
+def test_row_without_an_id(id):
+    """The ID is derived later from the content."""
     assert infer_columns([GOOD]).task({**GOOD, "id": id}).id is None
 
 
@@ -190,18 +190,18 @@ def test_a_row_without_an_id_has_none(id):
     ],
 )
 def test_requirements_are_a_list_or_a_text(written, specs):
-    """Line ends and semicolons stand between them, but not within quotes."""
+    """Line ends and semicolons separate requirements, except within quotes."""
     assert list(infer_columns([GOOD]).task({**GOOD, "requirements": written}).requirements) == specs
 
 
-def test_requirements_take_time_in_proportion():
-    """A hostile text of open quotes is refused as fast as any."""
+def test_requirements_are_parsed_in_linear_time():
+    """A hostile text of open quotes is rejected as fast as any."""
     with pytest.raises(ValueError, match="requirements"):
         infer_columns([GOOD]).task({**GOOD, "requirements": '\\"' * 1_000_000})
 
 
-def test_nothing_of_messages_is_lost():
-    """Pictures and calls of tools stay; parts that are null, which tables add, do not."""
+def test_messages_are_kept_completely():
+    """Images and tool calls stay, and null parts that tables add are dropped."""
     parts = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
     values = {"messages": [{"role": "user", "content": parts, "name": None}]}
     assert [dict(m) for m in infer_columns([values]).task(values).messages] == [{"role": "user", "content": parts}]
@@ -216,7 +216,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from([*GOOD, "messages", "input", "output", "text", "query"]), JSON))
 def test_any_row_is_a_task_or_a_value_error(values):
-    """Recognised by itself, and read by the shape of another."""
+    """It holds for a row with its own mapping and with the mapping of another row."""
     try:
         infer_columns([values]).task(values)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Rows of strangers: whatever a field holds, the row is worked on or refused with its place and a reason; the others go on."""
+"""Hostile rows: each row is processed or rejected with its place and a reason, and the other rows continue."""
 
 import gzip
 import json
@@ -22,15 +22,15 @@ from redraft.errors import ConfigError
 from redraft.requirements import parse
 
 
-def nested(depth):
+def nested_list(depth):
     value = "x"
     for _ in range(depth):
         value = [value]
     return value
 
 
-class Silent:
-    """Has no text."""
+class Unprintable:
+    """An object whose repr raises."""
 
     def __repr__(self):
         raise RuntimeError("no")
@@ -54,9 +54,9 @@ HOSTILE = {
     "a role that is none": [{"role": ["user"], "content": 1}],
     "object": {},
     "keys that are no text": {1: {None: 2}},
-    "as deep as may be": nested(190),
-    "deep": nested(5000),
-    "deep in a message": [{"role": "user", "content": nested(5000)}],
+    "as deep as may be": nested_list(190),
+    "deep": nested_list(5000),
+    "deep in a message": [{"role": "user", "content": nested_list(5000)}],
     "digits in a message": [{"role": "user", "content": [{"type": "text", "text": LARGE}]}],
     "deep in a text": "[" * 100_000,
     "digits in a text": "[" + "9" * 5000 + "]",
@@ -66,7 +66,7 @@ HOSTILE = {
     "decimal": Decimal("1e999999"),
     "not a decimal": Decimal("NaN"),
     "set": {1, "a"},
-    "without a text": Silent(),
+    "without a text": Unprintable(),
     "a schema's dialect that is a list": ['json_schema:{"$schema":["x"]}'],
     "a spec": 'json_schema:{"$schema":{}}',
 }
@@ -86,8 +86,8 @@ FIELDS = (
 )
 
 
-def around(field):
-    """A good row, one for each hostile value, and a good one."""
+def surround(field):
+    """Return a good row, one row for each hostile value, and a good row."""
     base = {"prompt": "Say it.", "response": "It."}
     if field == "messages":
         base = {"messages": CHAT, "response": "It."}
@@ -101,30 +101,30 @@ def around(field):
 
 @pytest.mark.parametrize("given_as", [list, iter], ids=["list", "iterator"])
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_hostile_row_stops_no_batch(tmp_path, field, given_as):
-    """Every row has a result, or stands in the errors file with its place and a reason."""
-    table = around(field)
+def test_hostile_row_stops_no_batch(tmp_path, field, given_as):
+    """Every row has a result or appears in the errors file with its place and a reason."""
+    table = surround(field)
     stated = {field: field} if field in TaskColumns.__dataclass_fields__ else {}
     output = tmp_path / "out.jsonl"
     report = batch_sync(given_as(table), output, False, "words:1-5", mode="grade", columns=TaskColumns(**stated))
     bad = [json.loads(line) for line in Path(f"{output}.errors.jsonl").read_text().splitlines()] if report.bad else []
     assert report.done + report.failed + report.bad == len(table)
     assert len(bad) == report.bad
-    places = {row["place"] for row in bad}
+    places = {row["location"] for row in bad}
     assert not places & {"row:1", f"row:{len(table)}"}
     assert all(len(row["message"]) > 10 for row in bad)
     assert all("ConfigError" in (json.loads(line)["error"] or "ConfigError") for line in output.read_text().splitlines())
 
 
-def test_a_refused_value_is_said_with_its_column():
-    """And what is too much about it."""
+def test_rejected_value_names_its_column():
+    """The error also says which limit the value exceeds."""
     bad = []
-    table = [{"a": 1, "b": {"c": LARGE}}, {"a": nested(300)}, {"a": Silent()}]
+    table = [{"a": 1, "b": {"c": LARGE}}, {"a": nested_list(300)}, {"a": Unprintable()}]
     assert list(open_source(table).rows(bad.append)) == []
     assert [row.message for row in bad] == [
         "'b': a whole number in it has more than 4300 digits",
         "'a': it is nested more than 200 deep",
-        "'a': a Silent in it has no text: RuntimeError",
+        "'a': a Unprintable in it has no text: RuntimeError",
     ]
 
 
@@ -139,7 +139,7 @@ def test_a_refused_value_is_said_with_its_column():
 )
 @pytest.mark.parametrize("name", ["t.json", "t.jsonl"])
 def test_one_bad_object_stops_no_document(tmp_path, name, item, complaint):
-    """In a JSON document as in JSON Lines."""
+    """It holds for a JSON document as for JSON Lines."""
     items = ['{"a": 0}', item, '{"a": 3}']
     (tmp_path / name).write_text(f"[{','.join(items)}]" if name == "t.json" else "\n".join(items))
     bad = []
@@ -164,7 +164,7 @@ SCHEMA = st.recursive(
 @settings(deadline=None, max_examples=300)
 @given(st.dictionaries(st.sampled_from(KEYWORDS), SCHEMA, min_size=1, max_size=3))
 def test_any_schema_is_a_requirement_or_a_config_error(schema):
-    """And one that is can be held against any text."""
+    """A valid schema can be checked against any text."""
     try:
         requirement = parse(f"json_schema:{json.dumps(schema)}", files=False)
     except ConfigError:
@@ -186,8 +186,8 @@ def test_any_schema_is_a_requirement_or_a_config_error(schema):
     ],
     ids=["another dialect inside", "the whole by reference"],
 )
-def test_no_part_of_a_schema_escapes_the_limit_on_patterns(schema):
-    """A part that names a dialect is checked by our rules all the same."""
+def test_every_part_of_a_schema_obeys_the_pattern_limit(schema):
+    """A subschema that names a dialect has the same limit."""
     script = "import sys\nfrom redraft.requirements import parse\nprint(parse(sys.argv[1]).check(sys.argv[2]))"
     text = json.dumps({"a": "a" * 40})
     done = subprocess.run(
@@ -200,11 +200,11 @@ def test_no_part_of_a_schema_escapes_the_limit_on_patterns(schema):
     assert "could not be checked within 0.5 s" in done.stderr or "ok=False" in done.stdout
 
 
-# --- what a small file unpacks to --------------------------------------------------------------------------------------------
+# --- decompression bombs --------------------------------------------------------------------------------------------
 
 
 def shared_text(path):
-    """256 cells that are the same text of 16 MiB."""
+    """256 cells that hold the same text of 16 MiB."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -213,7 +213,7 @@ def shared_text(path):
 
 
 def shared_in_a_list(path):
-    """One cell, a list of 256 such texts."""
+    """One cell with a list of 256 references to a 16 MiB text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -230,7 +230,7 @@ def one_large_cell(path):
 
 
 def many_nulls(path):
-    """One cell, a list of 10 million nulls."""
+    """One cell with a list of 10 million nulls."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -248,12 +248,12 @@ def endless_line(path):
 
 
 def brackets_in_a_line(path):
-    """A line of 30 MiB that would be 10 million lists."""
+    """A line of 30 MiB that parses to 10 million lists."""
     path.write_bytes(gzip.compress(b'{"prompt": "a"}\n{"prompt": [' + b"[]," * 10_000_000 + b'[]]}\n{"prompt": "c"}\n', 1))
 
 
 def brackets_in_a_document(path):
-    """A document of 60 MB that would be 20 million lists."""
+    """A document of 60 MB that parses to 20 million lists."""
     path.write_bytes(gzip.compress(b"[" + b"[]," * 20_000_000 + b"[]]", 1))
 
 
@@ -287,8 +287,8 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read there")
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_small_file_takes_no_memory_to_speak_of(tmp_path, name):
-    """What is too large is said with its file and place; rows before and after it are read."""
+def test_small_file_uses_little_memory(tmp_path, name):
+    """An oversized value is reported with file and place, and the rows before and after it are read."""
     write, most_rows, said = BOMBS[name]
     write(tmp_path / name)
     assert (tmp_path / name).stat().st_size < 3_000_000
@@ -301,8 +301,8 @@ def test_a_small_file_takes_no_memory_to_speak_of(tmp_path, name):
     assert said in bad.replace("', message='", ": ")
 
 
-def test_values_that_python_lacks_are_bad_rows(tmp_path):
-    """Dates after the year 9999, texts that are no UTF-8: the rows beside them are read."""
+def test_unrepresentable_values_are_bad_rows(tmp_path):
+    """Dates after the year 9999 and invalid UTF-8 are bad rows, and the rows beside them are read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -314,8 +314,8 @@ def test_values_that_python_lacks_are_bad_rows(tmp_path):
     assert [row.location for row in bad] == [f"{tmp_path / 't.parquet'}:{n}" for n in (2, 3)]
 
 
-def test_parts_of_parquet_are_all_its_rows(tmp_path, monkeypatch):
-    """In their order, whatever the row groups, and whoever else reads meanwhile."""
+def test_parquet_row_groups_are_read_in_order(tmp_path, monkeypatch):
+    """All rows come in order for any row groups, also with a second reader at the same time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -333,12 +333,12 @@ def test_parts_of_parquet_are_all_its_rows(tmp_path, monkeypatch):
     assert len(list(other)) == 10_000 - 3334
 
 
-# --- what a folder holds beside tables ---------------------------------------------------------------------------------------
+# --- other files in a folder ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spec", ["data", "data/*.jsonl", "data/**/*.jsonl"])
-def test_a_link_that_leads_out_of_a_folder_is_refused(tmp_path, monkeypatch, spec):
-    """One that stays in it is followed, as is one that is named outright."""
+def test_link_out_of_a_folder_is_rejected(tmp_path, monkeypatch, spec):
+    """A link that stays inside is followed, and so is one that is named directly."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret").write_text('{"prompt": "p"}\n')
     (tmp_path / "data").mkdir()
@@ -346,12 +346,14 @@ def test_a_link_that_leads_out_of_a_folder_is_refused(tmp_path, monkeypatch, spe
     (tmp_path / "data" / "b.jsonl").symlink_to("a.jsonl")
     assert len(list(open_source(spec).rows())) == 2
     (tmp_path / "data" / "c.jsonl").symlink_to("../secret")
-    with pytest.raises(ConfigError, match=r"'data/c.jsonl' is a link to '.*secret', outside of 'data'; .*name it itself"):
+    with pytest.raises(
+        ConfigError, match=r"'data/c.jsonl' is a link to '.*secret', outside of 'data'; to read it, give its own name"
+    ):
         open_source(spec)
     assert len(list(open_source("data/c.jsonl").rows())) == 1
 
 
-def test_what_is_no_file_is_not_found_in_a_folder(tmp_path):
+def test_special_files_in_a_folder_are_ignored(tmp_path):
     """Pipes, devices and folders with the names of tables are left out."""
     os.mkfifo(tmp_path / "pipe.jsonl")
     (tmp_path / "zero.jsonl").symlink_to("/dev/zero")
@@ -361,8 +363,8 @@ def test_what_is_no_file_is_not_found_in_a_folder(tmp_path):
         assert len(list(open_source(spec).rows())) == 1
 
 
-def test_a_device_without_end_is_not_kept(monkeypatch, tmp_path):
-    """It has no lines."""
+def test_endless_device_is_not_read(monkeypatch, tmp_path):
+    """An endless device has no lines."""
     monkeypatch.setattr("redraft.tables.spool.MAX_SKIPPED_BYTES", 2**24)
     with pytest.raises(ConfigError, match="'?/dev/zero'? has a line that does not end within 16 MiB"):
         list(open_source("/dev/zero", spool=tmp_path).rows(lambda bad: None))

@@ -1,4 +1,4 @@
-"""Rows out of files: whatever the format, the same rows with their places; what cannot be read is never lost in silence."""
+"""Reading rows from files: every format gives the same rows with their places, and unreadable rows are reported."""
 
 import csv
 import gzip
@@ -33,7 +33,7 @@ def parquet(table):
     return sink.getvalue()
 
 
-def twice():
+def duplicate_column():
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -42,7 +42,7 @@ def twice():
     return sink.getvalue()
 
 
-def separated(delimiter):
+def separated_values(delimiter):
     out = io.StringIO()
     writer = csv.DictWriter(out, ["name", "says"], delimiter=delimiter)
     writer.writeheader()
@@ -58,11 +58,11 @@ FILES = {
     "t.json": WHOLE,
     "object.json": b'{"version": 1, "rows": ' + WHOLE + b"}",
     "lines.json": LINES,
-    "t.csv": b"\xef\xbb\xbf" + separated(","),
-    "t.tsv": separated("\t"),
+    "t.csv": b"\xef\xbb\xbf" + separated_values(","),
+    "t.tsv": separated_values("\t"),
     "t.parquet": parquet(PEOPLE),
     "t.jsonl.gz": gzip.compress(LINES[:20]) + gzip.compress(LINES[20:]),
-    "t.csv.gz": gzip.compress(separated(",")),
+    "t.csv.gz": gzip.compress(separated_values(",")),
     "t.jsonl.zst": zstd(LINES[:20]) + zstd(LINES[20:]),
     "t.json.zst": zstd(WHOLE),
 }
@@ -70,14 +70,14 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_format_gives_the_same_rows(tmp_path, name):
-    """The ending of the name says how it is read; marks of the encoding and empty lines are no content."""
+    """The file extension selects the format; byte order marks and empty lines are ignored."""
     path = tmp_path / name
     path.write_bytes(FILES[name])
     assert [dict(row.values) for row in iter_rows(path)] == PEOPLE
 
 
 def test_stdin_is_json_lines(monkeypatch):
-    """A dash stands for it, and places say so."""
+    """A dash means stdin, and places say so."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES)))
     assert [row.location for row in iter_rows("-")] == ["stdin:1", "stdin:2"]
 
@@ -91,8 +91,8 @@ def test_stdin_is_json_lines(monkeypatch):
         ("t.parquet", parquet([{"a": 1}, {"a": 2}]), [1, 2]),
     ],
 )
-def test_a_row_says_where_it_stands(tmp_path, name, data, places):
-    """The line where it begins; in documents and Parquet the number of the row."""
+def test_row_has_a_place(tmp_path, name, data, places):
+    """The place is the line where the row begins; in documents and Parquet it is the number of the row."""
     path = tmp_path / name
     path.write_bytes(data)
     assert [row.location for row in iter_rows(path)] == [f"{path}:{n}" for n in places]
@@ -116,8 +116,8 @@ BAD = {
 
 
 @pytest.mark.parametrize(("name", "data", "line", "complaint"), BAD.values(), ids=BAD)
-def test_a_bad_row_is_handed_over_or_stops_everything(tmp_path, name, data, line, complaint):
-    """With its place and the reason; the rows around it are read."""
+def test_bad_row_is_reported_or_raises(tmp_path, name, data, line, complaint):
+    """The report has place and reason, and the rows around it are read."""
     path = tmp_path / name
     path.write_bytes(data)
     bad: list[BadRow] = []
@@ -128,8 +128,8 @@ def test_a_bad_row_is_handed_over_or_stops_everything(tmp_path, name, data, line
         list(iter_rows(path))
 
 
-def test_an_open_quote_is_said_where_it_begins(tmp_path):
-    """What it swallowed is not read as something else."""
+def test_open_quote_is_reported_where_it_begins(tmp_path):
+    """The text that it swallowed is not read as rows."""
     path = tmp_path / "t.csv"
     path.write_bytes(b'a,b\n1,x\n2,"y\n3,z\n')
     bad = []
@@ -154,14 +154,14 @@ NO_FILES = {
     "two lists": ("t.json", b'{"train": [], "test": []}', "lists under 'train', 'test'"),
     "a column twice": ("t.csv", b"a,a\n1,2\n", "'a' is named twice"),
     "UTF-16": ("t.csv", "a,b\n1,2\n".encode("utf-16"), "it may be UTF-16"),
-    "a column of Parquet twice": ("t.parquet", twice(), "'a' is named twice"),
+    "a column of Parquet twice": ("t.parquet", duplicate_column(), "'a' is named twice"),
     "a broken header": ("t.csv", b'"a"b,c\n1,2\n', "t.csv:1: not CSV"),
 }
 
 
 @pytest.mark.parametrize(("name", "data", "complaint"), NO_FILES.values(), ids=NO_FILES)
-def test_a_file_that_cannot_be_read_is_an_error_in_any_case(tmp_path, name, data, complaint):
-    """A table cut short never passes for a whole one, whoever looks after bad rows."""
+def test_unreadable_file_is_always_an_error(tmp_path, name, data, complaint):
+    """A truncated table never passes for a whole one, even if bad rows are collected."""
     path = tmp_path / name
     if data is not None:
         path.write_bytes(data)
@@ -169,8 +169,8 @@ def test_a_file_that_cannot_be_read_is_an_error_in_any_case(tmp_path, name, data
         list(iter_rows(path, lambda bad: None))
 
 
-def test_a_file_of_an_unknown_kind_is_refused_at_once(tmp_path):
-    """Before the first row is asked for."""
+def test_unknown_file_type_is_rejected(tmp_path):
+    """The error comes before the first row is read."""
     with pytest.raises(ConfigError):
         iter_rows(tmp_path / "t.docx")
 
@@ -179,8 +179,8 @@ def test_a_file_of_an_unknown_kind_is_refused_at_once(tmp_path):
     ("name", "missing", "extra"),
     [("t.parquet", ["pyarrow.parquet"], "parquet"), ("t.jsonl.zst", ["compression.zstd", "backports.zstd"], "zstd")],
 )
-def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch, name, missing, extra):
-    """With what to install."""
+def test_missing_library_is_named(tmp_path, monkeypatch, name, missing, extra):
+    """The error says what to install."""
     (tmp_path / name).write_bytes(FILES[name])
     for module in missing:
         monkeypatch.setitem(sys.modules, module, None)
@@ -189,8 +189,8 @@ def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch, name, missi
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_an_endless_line_is_an_error_and_is_not_held(tmp_path, packed):
-    """100 MB in one line: said, skipped, and the next line is read."""
+def test_oversized_line_is_skipped(tmp_path, packed):
+    """A line of 100 MB is reported and skipped, and the next line is read."""
     path = tmp_path / ("t.jsonl.gz" if packed else "t.jsonl")
     with gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb") as file:
         for _ in range(100):
@@ -205,8 +205,8 @@ def test_an_endless_line_is_an_error_and_is_not_held(tmp_path, packed):
     assert peak < 100 * 2**20
 
 
-def test_rows_come_one_at_a_time(tmp_path):
-    """The first is there before what follows is looked at."""
+def test_rows_are_read_lazily(tmp_path):
+    """The first row is available before the rest is read."""
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'{"a": 1}\nbroken')
     found = iter_rows(path)
@@ -215,8 +215,8 @@ def test_rows_come_one_at_a_time(tmp_path):
         next(found)
 
 
-def test_a_long_field_of_csv_is_read(tmp_path):
-    """The module's own limit of 131072 characters is none of ours."""
+def test_long_csv_field_is_read(tmp_path):
+    """The csv module's limit of 131072 characters does not apply."""
     path = tmp_path / "t.csv"
     path.write_text(f'a\n"{"x" * 500_000}"\n')
     assert len(next(iter_rows(path)).values["a"]) == 500_000
@@ -225,7 +225,7 @@ def test_a_long_field_of_csv_is_read(tmp_path):
 TEXTS = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), min_size=1)
 
 
-def test_a_table_with_other_marks_than_commas_is_told_apart(tmp_path):
+def test_other_delimiters_are_detected(tmp_path):
     """A row with a comma in its text says why it does not fit."""
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1;2\n1;2,3\n")
@@ -234,16 +234,16 @@ def test_a_table_with_other_marks_than_commas_is_told_apart(tmp_path):
     assert bad[0].message == "there are 2 fields, but 1 columns; the file looks separated by semicolons: .csv has commas"
 
 
-def test_many_brackets_beside_each_other_are_not_deep(tmp_path):
-    """Only what stands inside each other counts."""
+def test_adjacent_brackets_are_not_nested(tmp_path):
+    """Only nested brackets count as depth."""
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"a": [[]] * 1000}))
     assert next(iter_rows(path)).values == {"a": [[]] * 1000}
 
 
 @given(st.lists(TEXTS))
-def test_json_lines_come_back_as_they_went(tmp_path_factory, table):
-    """Lone surrogates, NUL and line separators included."""
+def test_json_lines_round_trip(tmp_path_factory, table):
+    """Lone surrogates, NUL and line separators round trip."""
     path = tmp_path_factory.getbasetemp() / "property.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in table))
     assert [row.values for row in iter_rows(path)] == table
@@ -252,7 +252,7 @@ def test_json_lines_come_back_as_they_went(tmp_path_factory, table):
 @settings(deadline=None)  # the first file of Parquet starts a worker
 @given(st.binary(max_size=200), st.sampled_from([".jsonl", ".json", ".csv", ".tsv", ".parquet", ".jsonl.gz", ".csv.zst"]))
 def test_any_bytes_are_rows_bad_rows_or_an_error(tmp_path_factory, data, ending):
-    """Nothing else is raised."""
+    """Any bytes give rows, bad rows or a Redraft error."""
     path = tmp_path_factory.getbasetemp() / f"any{ending}"
     path.write_bytes(data)
     try:
@@ -262,11 +262,11 @@ def test_any_bytes_are_rows_bad_rows_or_an_error(tmp_path_factory, data, ending)
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
-def test_many_columns_of_which_one_stands_twice(tmp_path, name):
-    """Finding it takes time linear in their number."""
+def test_duplicate_among_many_columns(tmp_path, name):
+    """Finding it takes time linear in the number of columns."""
     columns = [f"c{n}" for n in range(60_000)] + ["c59999"]
-    said = ",".join(columns) if name == "t.csv" else "{" + ", ".join(f'"{column}": 1' for column in columns) + "}"
-    (tmp_path / name).write_text(said + "\n")
+    content = ",".join(columns) if name == "t.csv" else "{" + ", ".join(f'"{column}": 1' for column in columns) + "}"
+    (tmp_path / name).write_text(content + "\n")
     start = thread_time()
     with pytest.raises(ConfigError, match="'c59999'.* twice"):
         list(iter_rows(tmp_path / name))

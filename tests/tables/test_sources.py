@@ -1,4 +1,4 @@
-"""Sources: whatever is named, the same rows as often as they are asked for; what is not there is said at once."""
+"""Sources: each gives the same rows on every read, and a missing source is reported at once."""
 
 import gzip
 import io
@@ -25,7 +25,7 @@ def lines(*numbers):
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    """What the library of datasets keeps goes with the test."""
+    """Give the datasets library a cache folder that is deleted with the test."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
@@ -37,7 +37,7 @@ def numbers(source):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Two tables, and two files that are none."""
+    """A folder with two tables and two other files."""
     monkeypatch.chdir(tmp_path)
     inner = tmp_path / "data"
     inner.mkdir()
@@ -49,7 +49,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "expected_name"),
     [
         ("data", "2 files"),
         ("data/*.jsonl*", "2 files"),
@@ -59,22 +59,22 @@ def folder(tmp_path, monkeypatch):
         (({"n": n} for n in range(1, 5)), "rows of an iterable"),
     ],
 )
-def test_rows_come_from_files_folders_globs_and_memory(folder, spec, said):
-    """Files in sorted order, all of them again when asked again; hidden files and texts are no tables."""
+def test_rows_come_from_files_folders_globs_and_memory(folder, spec, expected_name):
+    """Files are read in sorted order on every read; hidden and other files are ignored."""
     source = open_source(spec)
-    assert source.name == said
+    assert source.name == expected_name
     assert numbers(source) == numbers(source) == [1, 2, 3, 4]
 
 
-def test_a_file_is_called_by_its_name(folder):
-    """A Path is as good as a text, and places name the file."""
+def test_file_source_is_named_by_its_path(folder):
+    """A Path works like a str, and places name the file."""
     source = open_source(folder / "a.jsonl")
     assert source.name == str(folder / "a.jsonl")
     assert [row.location for row in source.rows()] == [f"{folder / 'a.jsonl'}:1", f"{folder / 'a.jsonl'}:2"]
 
 
-def test_a_list_of_sources_keeps_their_order(folder):
-    """Also where one of them is no file."""
+def test_list_of_sources_keeps_its_order(folder):
+    """It also holds if one of the sources is no file."""
     source = open_source(["data/b.jsonl.gz", "data"])
     assert source.name == "data/b.jsonl.gz, 2 files"
     assert numbers(source) == [3, 4, 1, 2, 3, 4]
@@ -85,22 +85,22 @@ NOT_THERE = {
     "a glob": ("data/*.parquet", "there is no file"),
     "no table": ("data/README.md", "must end in"),
     "one of several": (["data/a.jsonl", "data/c.jsonl"], "no file 'data/c.jsonl'"),
-    "an empty folder": ("empty", "holds no table; name its files by a glob"),
+    "an empty folder": ("empty", "holds no table; select files by a glob"),
     "a number": (7, "got int"),
     "one mapping": ({"n": 1}, "got dict"),
 }
 
 
 @pytest.mark.parametrize(("spec", "complaint"), NOT_THERE.values(), ids=NOT_THERE)
-def test_what_is_not_there_is_said_at_once(folder, spec, complaint):
-    """Before a row is asked for."""
+def test_missing_source_is_reported(folder, spec, complaint):
+    """The error comes before a row is read."""
     (folder.parent / "empty").mkdir()
     with pytest.raises(ConfigError, match=complaint):
         open_source(spec)
 
 
-def test_what_runs_write_for_themselves_is_no_input(folder):
-    """A folder and a glob leave it out; a file that is named is read."""
+def test_run_files_are_no_input(folder):
+    """A folder and a glob skip journals and the like; a file that is named is read."""
     ours = ["journal", "journal-wal", "journal-shm", "journal.lock", "errors.jsonl", "journal.1-of-8", "journal.1-of-8-wal"]
     for ending in ours:
         (folder / f"a.jsonl.{ending}").write_bytes(lines(9))
@@ -108,12 +108,12 @@ def test_what_runs_write_for_themselves_is_no_input(folder):
     assert numbers(open_source("data")) == numbers(open_source("data/[a-c]*")) == [1, 2, 3, 4, 5]
     assert numbers(open_source("data/a.jsonl.errors.jsonl")) == [9]
     assert numbers(open_source(["data/a.jsonl.errors.jsonl"])) == [9]
-    with pytest.raises(ConfigError, match="only files that runs keep for themselves"):
+    with pytest.raises(ConfigError, match="only files that runs write for themselves"):
         open_source("data/*.errors.jsonl")
 
 
-def test_a_source_says_which_files_it_reads(folder):
-    """Links are followed; what is no file has none."""
+def test_source_lists_its_files(folder):
+    """Links are resolved, and a source that is no file has none."""
     (folder.parent / "link.jsonl").symlink_to(folder / "a.jsonl")
     a, b = ((folder / name).resolve() for name in ("a.jsonl", "b.jsonl.gz"))
     assert open_source("link.jsonl").paths == (a,)
@@ -123,8 +123,8 @@ def test_a_source_says_which_files_it_reads(folder):
         assert open_source(spec).paths == ()
 
 
-def test_stdin_is_kept_and_read_again(monkeypatch, tmp_path):
-    """Two readers at once do not disturb each other, and nothing is left in the folder."""
+def test_stdin_can_be_read_again(monkeypatch, tmp_path):
+    """Two concurrent readers do not disturb each other, and no file is left in the folder."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines(*range(5000)) + b"broken\n")))
     source = open_source("-", spool=tmp_path)
     first, second, bad = source.rows(), source.rows(), []
@@ -135,8 +135,8 @@ def test_stdin_is_kept_and_read_again(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pipe_is_kept_and_read_again(tmp_path):
-    """What a shell puts in place of a file can be read once only."""
+def test_pipe_can_be_read_again(tmp_path):
+    """A shell's process substitution itself can be read only once."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     source = open_source(pipe)
@@ -146,16 +146,16 @@ def test_a_pipe_is_kept_and_read_again(tmp_path):
     writer.join()
 
 
-def test_rows_of_an_iterator_are_what_json_makes_of_them():
-    """Bad ones are handed over with their number."""
+def test_rows_of_an_iterator_are_converted_to_json():
+    """Rows that cannot be converted are reported with their number."""
     bad = []
     source = open_source(iter([{"a": "\ud800", "b": 2**70}, 7, {"a": {1, 2}}]))
     assert [row.values for row in source.rows(bad.append)] == [{"a": "\ud800", "b": 2**70}, {"a": [1, 2]}]
     assert [(b.location, b.message) for b in bad] == [("row:2", "a row must be a mapping, got int")]
 
 
-def test_rows_in_memory_are_handed_over_with_their_number():
-    """So are those that are none."""
+def test_rows_in_memory_have_numbers():
+    """Invalid rows have one, too."""
     bad = []
     assert list(open_source([{"a": 1}, None]).rows(bad.append)) == [Row("row:1", {"a": 1})]
     assert [b.location for b in bad] == ["row:2"]
@@ -163,29 +163,29 @@ def test_rows_in_memory_are_handed_over_with_their_number():
         list(open_source(["a.jsonl", {"a": 1}]).rows())
 
 
-def test_an_iterator_that_breaks_is_not_taken_for_a_whole_one():
-    """Its error comes through, and a second look is refused."""
+def test_failing_iterator_is_an_error():
+    """Its exception propagates, and a second read is rejected."""
 
-    def broken():
+    def failing_rows():
         yield {"n": 1}
         raise RuntimeError("the line is dead")
 
-    source = open_source(broken())
+    source = open_source(failing_rows())
     with pytest.raises(RuntimeError, match="the line is dead"):
         list(source.rows())
     with pytest.raises(ConfigError, match="could not be read to its end"):
         list(source.rows())
 
 
-def test_a_folder_that_takes_no_files_is_named(tmp_path):
-    """It is the disk's fault, not the rows'."""
+def test_unwritable_folder_is_named(tmp_path):
+    """The error blames the disk and not the rows."""
     source = open_source(iter([{"n": 1}]), spool=tmp_path / "gone")
     with pytest.raises(StoreError, match="gone' cannot hold the rows"):
         list(source.rows())
 
 
-def test_an_iterator_costs_no_memory(tmp_path):
-    """A hundred megabytes of rows go through; they lie on disk."""
+def test_iterator_uses_little_memory(tmp_path):
+    """A hundred megabytes of rows are spooled to disk."""
     source = open_source(({"n": n, "text": "x" * 100_000} for n in range(1000)), spool=tmp_path)
     tracemalloc.start()
     assert sum(1 for _ in source.rows()) == 1000
@@ -194,21 +194,21 @@ def test_an_iterator_costs_no_memory(tmp_path):
     assert peak < 20 * 2**20
 
 
-@pytest.mark.parametrize("said", ["a,b\n1,2\n", "7\n"])
+@pytest.mark.parametrize("piped", ["a,b\n1,2\n", "7\n"])
 @pytest.mark.parametrize("through", ["stdin", "pipe"])
-def test_what_comes_through_a_pipe_must_be_json_lines(monkeypatch, tmp_path, said, through):
-    """Where no row can be read, that is said, with the first complaint."""
+def test_pipe_must_hold_json_lines(monkeypatch, tmp_path, piped, through):
+    """If no row is readable, the error gives the first complaint."""
     if through == "stdin":
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said.encode())))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped.encode())))
         source = open_source("-")
     else:
         os.mkfifo(tmp_path / "pipe")
         source = open_source(tmp_path / "pipe")
-        threading.Thread(target=(tmp_path / "pipe").write_text, args=(said,)).start()
+        threading.Thread(target=(tmp_path / "pipe").write_text, args=(piped,)).start()
     bad = []
     with pytest.raises(ConfigError, match=r"no row of .* can be read, which must be JSON Lines; .*:1: (not JSON|a row must)"):
         list(source.rows(bad.append))
-    assert len(bad) == said.count("\n")
+    assert len(bad) == piped.count("\n")
 
 
 # --- stopping --------------------------------------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ def silent():
 
 
 @pytest.mark.parametrize("iterable", [endless, silent])
-def test_an_iterator_can_be_stopped(iterable):
-    """Whether rows come without end or no more of them; it is not taken for a whole one later."""
+def test_iterator_can_be_stopped(iterable):
+    """It can be endless or silent, and it does not count as complete afterwards."""
     looks = iter([False] * 5)
     source = open_source(iterable(), should_stop=lambda: next(looks, True))
     with pytest.raises(ReadInterrupted):
@@ -235,15 +235,15 @@ def test_an_iterator_can_be_stopped(iterable):
         next(source.rows())
 
 
-def test_a_pipe_that_nobody_opens_can_be_stopped(tmp_path):
-    """Also within a list."""
+def test_pipe_without_a_writer_can_be_stopped(tmp_path):
+    """It also holds for a pipe in a list of sources."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ReadInterrupted):
         next(open_source([tmp_path / "pipe"], should_stop=lambda: True).rows())
 
 
-def test_a_silent_stdin_can_be_stopped_and_the_process_ends(tmp_path):
-    """Nothing is left that waits for it, nor in the folder."""
+def test_silent_stdin_can_be_stopped(tmp_path):
+    """The process ends, and no file is left in the folder."""
     script = """
 import sys
 from redraft.tables import ReadInterrupted, open_source
@@ -264,23 +264,23 @@ except ReadInterrupted:
 
 
 @pytest.mark.parametrize("error", [TimeoutError("too slow"), ConfigError("wrong")])
-def test_what_can_be_stopped_gives_the_same_rows_and_errors(error):
-    """Though a thread reads them."""
+def test_stoppable_reading_gives_the_same_rows_and_errors(error):
+    """A thread does the reading."""
 
-    def broken():
+    def failing_rows():
         yield {"n": 1}
         raise error
 
     assert numbers(open_source(({"n": n} for n in range(3)), should_stop=lambda: False)) == [0, 1, 2]
     with pytest.raises(type(error), match=str(error)):
-        list(open_source(broken(), should_stop=lambda: False).rows())
+        list(open_source(failing_rows(), should_stop=lambda: False).rows())
 
 
 # --- DataFrames and the like -----------------------------------------------------------------------------------------------
 
 
-class Rowwise:
-    """What is known of a polars DataFrame: iterated over, it gives its columns."""
+class FakePolarsFrame:
+    """The interface of a polars DataFrame, which iterates over its columns."""
 
     def __init__(self, table):
         self._table = table
@@ -292,14 +292,14 @@ class Rowwise:
         return iter(self._table if named else [tuple(row.values()) for row in self._table])
 
 
-def made_by(kind, table):
+def from_library(kind, table):
     import pandas
     import pyarrow as pa
     from pyarrow.dataset import dataset
 
     makers = {
         "pandas": pandas.DataFrame,
-        "polars": Rowwise,
+        "polars": FakePolarsFrame,
         "Arrow": pa.Table.from_pylist,
         "several batches": lambda rows: pa.concat_tables([pa.Table.from_pylist(rows[:2]), pa.Table.from_pylist(rows[2:])]),
         "Arrow dataset": lambda rows: dataset(pa.Table.from_pylist(rows)),
@@ -308,18 +308,18 @@ def made_by(kind, table):
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "Arrow", "several batches", "Arrow dataset"])
-def test_a_frame_is_read_row_by_row(kind):
-    """As often as wanted, with numbers that are Python's own, and more rows than are taken at a time."""
+def test_frame_is_read_row_by_row(kind):
+    """It can be read repeatedly, gives Python numbers, and may have more rows than one chunk."""
     table = [{"prompt": f"Hi {n}", "n": n, "chat": [{"role": "user"}]} for n in range(600)]
-    source = open_source(made_by(kind, table))
+    source = open_source(from_library(kind, table))
     assert source.name.startswith("rows of a ")
     assert [row.values for row in source.rows()] == [row.values for row in source.rows()] == table
     assert {type(row.values["n"]) for row in source.rows()} == {int}
     assert next(source.rows()).location == "row:1"
 
 
-def test_what_a_dataframe_lacks_is_none():
-    """However it is written; arrays are lists, dates stay, and names of columns are texts."""
+def test_missing_value_of_a_dataframe_is_none():
+    """Every kind of missing value is None; arrays are lists, dates stay, and column names are strings."""
     import numpy
     import pandas
 
@@ -331,16 +331,16 @@ def test_what_a_dataframe_lacks_is_none():
     ]
 
 
-def test_a_column_of_a_dataframe_that_stands_twice_is_refused():
-    """Else one of them would be lost."""
+def test_duplicate_column_of_a_dataframe_is_rejected():
+    """Otherwise one of them would be lost."""
     import pandas
 
     with pytest.raises(ConfigError, match="the column 'a' is named twice"):
         open_source(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
-def test_a_dataframe_costs_little_memory():
-    """Its rows are not made all at once."""
+def test_dataframe_uses_little_memory():
+    """Its rows are not all converted at once."""
     import pandas
 
     source = open_source(pandas.DataFrame({"n": range(30_000)}))
@@ -361,7 +361,7 @@ def dataset():
     return datasets.Dataset.from_list([{"n": n, "chat": [{"role": "user", "content": "hi"}]} for n in range(3)])
 
 
-def test_a_dataset_in_memory_is_read_in_place(dataset):
+def test_dataset_in_memory_is_read_in_place(dataset):
     """Nested columns are lists and objects."""
     source = open_source(dataset)
     assert source.name == "dataset given"
@@ -369,22 +369,22 @@ def test_a_dataset_in_memory_is_read_in_place(dataset):
     assert numbers(source) == [0, 1, 2]
 
 
-def test_a_streamed_dataset_is_read_once(dataset):
-    """It may come over a network; then it is kept."""
+def test_streaming_dataset_is_read_once(dataset):
+    """It may come over a network, so its rows are spooled."""
     source = open_source(dataset.to_iterable_dataset())
     assert numbers(source) == numbers(source) == [0, 1, 2]
 
 
-def test_a_folder_that_the_library_saved_is_a_dataset(dataset, tmp_path):
-    """With "hf:" in front or without."""
+def test_saved_dataset_folder_is_a_dataset(dataset, tmp_path):
+    """The prefix "hf:" is optional."""
     folder = tmp_path / "saved"
     dataset.save_to_disk(folder)
     assert numbers(open_source(folder)) == numbers(open_source(f"hf:{folder}")) == [0, 1, 2]
     assert open_source(folder).name == f"dataset {folder}"
 
 
-def test_of_several_splits_one_is_chosen(dataset, tmp_path):
-    """None is taken by itself; the error says how they are written."""
+def test_one_of_several_splits_must_be_chosen(dataset, tmp_path):
+    """There is no default, and the error shows how to name a split."""
     import datasets
 
     both = datasets.DatasetDict(train=dataset, test=dataset.select([2]))
@@ -398,8 +398,8 @@ def test_of_several_splits_one_is_chosen(dataset, tmp_path):
     assert open_source(datasets.DatasetDict(train=dataset)).name == "dataset given"
 
 
-def test_files_that_the_library_knows_how_to_read_are_a_dataset(folder, tmp_path, monkeypatch):
-    """A folder as it stands on the hub: its splits are found by the names of the files."""
+def test_folder_of_data_files_is_a_dataset(folder, tmp_path, monkeypatch):
+    """A folder laid out as on the hub has the splits that its file names give."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
@@ -422,8 +422,8 @@ class Evil(datasets.GeneratorBasedBuilder):
 
 
 @pytest.fixture
-def evil(tmp_path, monkeypatch):
-    """The current folder, with a loading script in it and in a folder of its own; what a script leaves when it is run."""
+def folder_with_script(tmp_path, monkeypatch):
+    """A folder with a loading script in it and in a subfolder, and the file that a script leaves when it runs."""
     mark = tmp_path / "ran"
     here = tmp_path / "here"
     (here / "evil").mkdir(parents=True)
@@ -450,15 +450,15 @@ EVIL = (
 
 
 @pytest.mark.parametrize("spec", [*EVIL, "evil.py", "hf:evil:train", "hf:./evil:train"])
-def test_no_loading_script_is_run(evil, spec):
-    """However it is named, whether it is given a folder, a file, or what may be a name of the hub."""
+def test_no_loading_script_is_run(folder_with_script, spec):
+    """It holds for a folder, a file and a name that may be on the hub."""
     with pytest.raises(ConfigError):
         list(open_source(spec).rows())
-    assert not evil.exists()
+    assert not folder_with_script.exists()
 
 
-def test_the_program_asks_for_no_trust_in_code():
-    """Nothing hands the library leave to run code, whose name would stand in the source."""
+def test_source_never_trusts_remote_code():
+    """The source nowhere passes trust_remote_code."""
     package = Path(redraft.__file__).parent
     assert [p for p in package.rglob("*.py") if "trust_remote_code" in p.read_text("utf-8")] == []
 
@@ -473,31 +473,31 @@ load_dataset_builder = load_from_disk = load_dataset
 
 
 @pytest.mark.parametrize("spec", ["hf:owner/name", "hf:./plain", "owner/name"])
-def test_a_library_that_runs_scripts_is_refused(evil, spec):
-    """An extra's lowest version binds nobody who installed the library by other means."""
+def test_library_that_runs_scripts_is_rejected(folder_with_script, spec):
+    """The minimum version of an extra does not bind a separately installed library."""
     Path("old").mkdir()
     Path("old/datasets.py").write_text(OLD)
     Path("plain").mkdir()
     code = f"import sys; sys.path.insert(0, 'old'); from redraft.tables import open_source; list(open_source({spec!r}).rows())"
     ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
-    assert "datasets 3.6.0 runs Python code that it finds in a dataset's folder; version 4 does not" in ended.stderr
-    assert not evil.exists()
+    assert "datasets 3.6.0 runs Python code from the folder of a dataset; version 4 does not" in ended.stderr
+    assert not folder_with_script.exists()
 
 
 @pytest.mark.parametrize("spec", ["hf:twice", "hf:twice:train", "hf:owner/twice"])
-def test_a_name_of_the_hub_that_is_a_folder_too_is_refused(tmp_path, monkeypatch, spec):
-    """The library would take the folder; the message says how each is written."""
+def test_ambiguous_hub_name_is_rejected(tmp_path, monkeypatch, spec):
+    """The library would take the local folder; the message says how to name each."""
     for folder in ("twice", "owner/twice"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a.jsonl").write_text('{"n": 5}\n')
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"folder '(owner/)?twice' here or a dataset of the Hugging Face hub; .* 'hf:\./"):
+    with pytest.raises(ConfigError, match=r"local folder '(owner/)?twice' or a dataset of the Hugging Face hub; .* 'hf:\./"):
         open_source(spec)
     assert numbers(open_source("hf:./twice")) == [5]
 
 
 @pytest.mark.parametrize("format", ["json", "text", "pandas", "csv", "parquet", "webdataset"])
-def test_a_format_is_no_dataset(tmp_path, monkeypatch, format):
+def test_format_name_is_no_dataset(tmp_path, monkeypatch, format):
     """The library would read the files of the current folder, pickles included."""
     (tmp_path / "private.jsonl").write_text('{"n": 5}\n')
     monkeypatch.chdir(tmp_path)
@@ -506,12 +506,12 @@ def test_a_format_is_no_dataset(tmp_path, monkeypatch, format):
 
 
 def test_every_reader_of_the_library_is_known():
-    """A new one would read the files of the current folder under the name of a dataset."""
+    """A new reader would read files of the current folder under the name of a dataset."""
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
 
-    from redraft.tables.sources import READERS
+    from redraft.tables.sources import FILE_FORMATS
 
-    assert set(_PACKAGED_DATASETS_MODULES) <= READERS
+    assert set(_PACKAGED_DATASETS_MODULES) <= FILE_FORMATS
 
 
 CARD = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
@@ -519,8 +519,8 @@ CARD = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
 
 @pytest.mark.parametrize("settings", ["README.md", ".huggingface.yaml"])
 @pytest.mark.parametrize("elsewhere", ["url", "escaped", "archive", "absolute", "parent", "listed", "folder"])
-def test_a_folder_gives_its_own_files_only(tmp_path, plain_files, settings, elsewhere):
-    """Its settings may name a host, or files of the user: nothing is asked for, and nothing is read."""
+def test_folder_reads_only_its_own_files(tmp_path, plain_files, settings, elsewhere):
+    """Its settings may name a host or other files, and neither is requested or read."""
     url, asked = plain_files
     (tmp_path / "private.jsonl").write_text('{"secret": 1}\n')
     folder = tmp_path / "dataset"
@@ -537,30 +537,30 @@ def test_a_folder_gives_its_own_files_only(tmp_path, plain_files, settings, else
     }[elsewhere]
     card = CARD.format(named)
     (folder / settings).write_text(card if settings == "README.md" else card.strip("-\n"))
-    with pytest.raises(ConfigError, match="cannot|nor a data set" if elsewhere == "folder" else "names data outside that folder"):
+    with pytest.raises(ConfigError, match="cannot|nor a dataset" if elsewhere == "folder" else "names data outside that folder"):
         open_source(f"hf:{folder}")
     assert asked == []
 
 
-@pytest.mark.parametrize("held", ["state.json", "dataset_dict.json"])
-def test_a_saved_dataset_has_its_files_in_its_folder(tmp_path, dataset, held):
-    """Its index may name other folders of the user's."""
+@pytest.mark.parametrize("file_name", ["state.json", "dataset_dict.json"])
+def test_saved_dataset_reads_only_its_folder(tmp_path, dataset, file_name):
+    """Its index may name other folders of the user."""
     import datasets
 
     dataset.save_to_disk(tmp_path / "private")
     datasets.DatasetDict(train=dataset).save_to_disk(tmp_path / "given")
-    if held == "state.json":
-        state = tmp_path / "given" / "train" / held
+    if file_name == "state.json":
+        state = tmp_path / "given" / "train" / file_name
         state.write_text(state.read_text().replace('"filename": "', '"filename": "../../private/'))
     else:
-        (tmp_path / "given" / held).write_text('{"splits": ["../private"]}')
+        (tmp_path / "given" / file_name).write_text('{"splits": ["../private"]}')
     with pytest.raises(ConfigError, match=r"names data outside that folder.*\.\./private"):
         open_source(tmp_path / "given")
 
 
 @pytest.mark.parametrize("kind", ["file", "saved"])
-def test_links_out_of_a_folder_of_a_dataset_are_not_followed(tmp_path, dataset, kind):
-    """Neither to a table of the user's nor to what another dataset keeps."""
+def test_links_out_of_a_dataset_are_not_followed(tmp_path, dataset, kind):
+    """The target may be a table of the user or the cache of another dataset."""
     given = tmp_path / "given"
     dataset.save_to_disk(tmp_path / "private")
     if kind == "saved":
@@ -577,8 +577,8 @@ def test_links_out_of_a_folder_of_a_dataset_are_not_followed(tmp_path, dataset, 
 
 
 @pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
-def test_a_card_of_aliases_without_end_is_refused(tmp_path, name):
-    """Read by their rules they would take hours."""
+def test_dataset_card_with_exponential_aliases_is_rejected(tmp_path, name):
+    """Expanding the YAML aliases would take hours."""
     doubled = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
     (tmp_path / name).write_text(f"---\n{doubled}---\n" if name == "README.md" else doubled)
     (tmp_path / "train.jsonl").write_text('{"n": 5}\n')
@@ -588,7 +588,7 @@ def test_a_card_of_aliases_without_end_is_refused(tmp_path, name):
 
 @pytest.fixture
 def plain_files():
-    """The address of a server that gives a row to everybody, and the paths that it was asked for."""
+    """A server that gives a row for any path; yields its address and the requested paths."""
     asked = []
 
     class Answer(BaseHTTPRequestHandler):
@@ -611,8 +611,8 @@ def plain_files():
     server.server_close()
 
 
-def test_pictures_stay_bytes(tmp_path):
-    """They are not decoded for a table of texts."""
+def test_images_stay_bytes(tmp_path):
+    """Images are not decoded for a table of texts."""
     import datasets
     import pyarrow as pa
 
@@ -622,17 +622,17 @@ def test_pictures_stay_bytes(tmp_path):
     assert next(open_source(table).rows()).values["picture"] == {"bytes": b"GIF89a", "path": None}
 
 
-def test_a_dataset_that_cannot_be_loaded_is_said_in_a_line(tmp_path, dataset):
-    """Whatever the library raises."""
+def test_loading_error_is_one_line(tmp_path, dataset):
+    """It holds for whatever the library raises."""
     (tmp_path / "state.json").write_text("{")
     (tmp_path / "dataset_info.json").write_text("{")
-    with pytest.raises(ConfigError, match="nor a data set that can be loaded") as error:
+    with pytest.raises(ConfigError, match="nor a dataset that can be loaded") as error:
         open_source(tmp_path)
     assert "\n" not in str(error.value)
 
 
-def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path):
-    """For a dataset that is asked for, and as a hint where it may be meant."""
+def test_missing_datasets_library_names_the_extra(monkeypatch, tmp_path):
+    """It is an error for a dataset and a hint where a dataset may be meant."""
     monkeypatch.setitem(sys.modules, "datasets", None)
     (tmp_path / "dataset_info.json").write_text("{}")
     for spec in ("hf:imdb", "imdb", "org/name", tmp_path):
@@ -641,8 +641,8 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["of files", "saved"])
-def test_links_in_a_dataset_lead_to_nothing_outside_its_folder(tmp_path, monkeypatch, saved):
-    """Whoever made the folder does not choose which of the user's files are read."""
+def test_dataset_links_cannot_leave_its_folder(tmp_path, monkeypatch, saved):
+    """The author of a folder cannot choose which files of the user are read."""
     datasets = pytest.importorskip("datasets")
     monkeypatch.chdir(tmp_path)
     given, private = tmp_path / "given", tmp_path / "private"

@@ -1,4 +1,4 @@
-"""Outputs: rows go in in any order and come out in theirs, whole and readable, whatever happens in between."""
+"""Writing tables: rows arrive in any order, and the output is ordered, complete and readable after any interruption."""
 
 import csv
 import io
@@ -34,27 +34,27 @@ def put(path, table, order=None, *, whole=True, **options):
     return path
 
 
-def held(path):
+def read_rows(path):
     return [dict(row.values) for row in iter_rows(path)]
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_what_is_written_is_read_again(tmp_path, name):
-    """The ending of the name says how; nothing else is left in the folder."""
+def test_written_rows_are_read_again(tmp_path, name):
+    """The file extension selects the format, and no other file is left in the folder."""
     table = PEOPLE if name in LOSSLESS else [{**row, "n": str(row["n"])} for row in PEOPLE]
-    assert held(put(tmp_path / name, PEOPLE)) == table
+    assert read_rows(put(tmp_path / name, PEOPLE)) == table
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_without_rows_is_one_all_the_same(tmp_path, name):
-    """It can be read, and holds nothing."""
-    assert held(put(tmp_path / name, [])) == []
+def test_empty_table_is_valid(tmp_path, name):
+    """It can be read and has no rows."""
+    assert read_rows(put(tmp_path / name, [])) == []
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz", "t.jsonl.zst", "t.csv", "t.parquet"])
 def test_the_same_rows_give_the_same_bytes(tmp_path, name):
-    """In whatever order they came."""
+    """The order in which rows arrive does not matter."""
     table = [{"n": n, "text": "x" * (n % 7)} for n in range(50)]
     first = put(tmp_path / f"a{name}", table).read_bytes()
     order = list(range(50))
@@ -63,8 +63,8 @@ def test_the_same_rows_give_the_same_bytes(tmp_path, name):
 
 
 @given(st.permutations(range(12)), st.integers(0, 12))
-def test_rows_are_written_in_order_whenever_they_come(tmp_path_factory, order, stop):
-    """At every moment the rows without a gap are written and the others wait; a run cut short publishes both, in order."""
+def test_rows_are_written_in_order(tmp_path_factory, order, stop):
+    """Rows after a gap wait; an interrupted run publishes written and waiting rows in order."""
     path = tmp_path_factory.getbasetemp() / "order.jsonl"
     output = open_output(path)
     for count, n in enumerate(order[:stop], 1):
@@ -73,29 +73,29 @@ def test_rows_are_written_in_order_whenever_they_come(tmp_path_factory, order, s
         whole = next(n for n in range(13) if n not in there)
         assert (output.written_count, output.pending_count) == (whole, count - whole)
     output.close(complete=False)
-    assert [row["n"] for row in held(path)] == sorted(order[:stop])
+    assert [row["n"] for row in read_rows(path)] == sorted(order[:stop])
 
 
-def test_unordered_rows_are_written_as_they_come(tmp_path):
-    """Nothing waits."""
+def test_unordered_rows_are_written_at_once(tmp_path):
+    """No row waits."""
     path = put(tmp_path / "t.jsonl", [{"n": n} for n in range(5)], [3, 1, 4, 0, 2], ordered=False)
-    assert [row["n"] for row in held(path)] == [3, 1, 4, 0, 2]
+    assert [row["n"] for row in read_rows(path)] == [3, 1, 4, 0, 2]
 
 
-def test_a_row_is_put_once_and_none_is_missing(tmp_path):
-    """Either would be a fault of ours that must be seen."""
+def test_duplicate_or_missing_row_is_an_error(tmp_path):
+    """Either is a bug of Redraft that must be visible."""
     output = open_output(tmp_path / "t.jsonl")
     output.put(0, {})
     output.put(2, {})
     for n in (0, 2):
-        with pytest.raises(ValueError, match=f"row {n} was put already"):
+        with pytest.raises(ValueError, match=f"row {n} was already put"):
             output.put(n, {})
-    with pytest.raises(ValueError, match="row 1 is missing, and 1 after it wait"):
+    with pytest.raises(ValueError, match="row 1 is missing, and 1 rows after it wait"):
         output.close()
     output.close(complete=False)
 
 
-def test_one_straggler_costs_no_memory(tmp_path):
+def test_waiting_rows_use_little_memory(tmp_path):
     """Forty thousand rows wait for the first one."""
     output = open_output(tmp_path / "t.jsonl", spool=tmp_path)
     tracemalloc.start()
@@ -111,19 +111,19 @@ def test_one_straggler_costs_no_memory(tmp_path):
     assert [row.values["n"] for row in iter_rows(tmp_path / "t.jsonl")] == list(range(40_000))
 
 
-def test_waiting_rows_come_and_go(tmp_path):
-    """Far apart and in waves, with rows of any length."""
+def test_any_arrival_order(tmp_path):
+    """Rows of any length may arrive far apart and in bursts."""
     random, order = Random(7), list(range(20_000))
     for start in range(0, 20_000, 5000):
         part = order[start : start + 5000]
         random.shuffle(part)
         order[start : start + 5000] = part
     table = [{"n": n, "text": "y" * random.randrange(100)} for n in range(20_000)]
-    assert held(put(tmp_path / "t.jsonl", table, order)) == table
+    assert read_rows(put(tmp_path / "t.jsonl", table, order)) == table
 
 
-def test_lines_that_were_taken_give_their_room_back(tmp_path, monkeypatch):
-    """Where rows wait all the time, the disk holds about as much as waits."""
+def test_space_of_delivered_rows_is_reused(tmp_path, monkeypatch):
+    """The spool uses about as much disk space as the waiting rows."""
     monkeypatch.setattr("redraft.tables.spool.COMPACT_BYTES", 10_000)
     monkeypatch.setattr("redraft.tables.spool.TRIM_PLACES", 16)
     waiting = spool.OutOfOrderBuffer()
@@ -138,8 +138,8 @@ def test_lines_that_were_taken_give_their_room_back(tmp_path, monkeypatch):
 # --- resuming --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_cut_anywhere_is_healed(tmp_path):
-    """Whatever a kill left of it, writing again gives the same bytes."""
+def test_file_cut_anywhere_is_completed(tmp_path):
+    """Writing again after a kill gives the same bytes."""
     table = [{"n": n, "text": "ä\n" * n} for n in range(6)]
     path = put(tmp_path / "t.jsonl", table)
     whole = path.read_bytes()
@@ -149,29 +149,29 @@ def test_a_file_cut_anywhere_is_healed(tmp_path):
         assert path.read_bytes() == whole
 
 
-def test_what_is_finished_stays_while_a_run_is_resumed(tmp_path):
-    """The old rows can be seen all the time; only what differs goes."""
+def test_finished_rows_stay_during_a_resume(tmp_path):
+    """The old rows are readable all the time, and only rows that differ are replaced."""
     path = put(tmp_path / "t.jsonl", [{"n": n} for n in range(5)])
     output = open_output(path, resume=True)
     output.put(0, {"n": 0})
-    assert len(held(path)) == 5
+    assert len(read_rows(path)) == 5
     output.put(1, {"n": 1})
     output.put(2, {"n": "another"})
     output.put(3, {"n": 3})
     output.close()
-    assert [row["n"] for row in held(path)] == [0, 1, "another", 3]
+    assert [row["n"] for row in read_rows(path)] == [0, 1, "another", 3]
 
 
-def test_a_file_ends_with_the_last_row_put(tmp_path):
-    """Rows of a longer run before are not left behind it."""
+def test_file_ends_with_the_last_row(tmp_path):
+    """No row of a longer earlier run is left."""
     path = put(tmp_path / "t.jsonl", [{"n": n} for n in range(5)])
-    assert len(held(put(path, [{"n": 0}, {"n": 1}], resume=True))) == 2
-    assert held(put(path, [{"n": 7}])) == [{"n": 7}]
+    assert len(read_rows(put(path, [{"n": 0}, {"n": 1}], resume=True))) == 2
+    assert read_rows(put(path, [{"n": 7}])) == [{"n": 7}]
 
 
 @pytest.mark.parametrize("waits", [[], [7], [5, 6, 9]])
-def test_an_output_that_was_finished_is_not_cut_short(tmp_path, waits):
-    """Where a run over it is interrupted before anything differed; a line that a kill has torn goes."""
+def test_interrupted_resume_keeps_a_finished_output(tmp_path, waits):
+    """The file stays whole if the run stops before a difference; a torn line is removed."""
     path = put(tmp_path / "t.jsonl", [{"n": n} for n in range(10)])
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"n": 1')
@@ -179,64 +179,64 @@ def test_an_output_that_was_finished_is_not_cut_short(tmp_path, waits):
     assert path.read_bytes() == whole
 
 
-def test_an_interrupted_output_keeps_what_is_more(tmp_path):
-    """What waits, where that is more than what stood there."""
+def test_interrupted_output_keeps_the_longer_rows(tmp_path):
+    """The waiting rows are published if they are more than the rows in the file."""
     table = [{"n": n} for n in range(10)]
     path = put(tmp_path / "t.jsonl", table[:3])
     put(path, table, [0, 5, 6, 7], whole=False, resume=True)
-    assert held(path) == [{"n": n} for n in (0, 5, 6, 7)]
+    assert read_rows(path) == [{"n": n} for n in (0, 5, 6, 7)]
 
 
-def test_after_a_difference_nothing_old_stays(tmp_path):
-    """Also where a run is interrupted."""
+def test_no_old_row_after_a_difference(tmp_path):
+    """It also holds if the run is interrupted."""
     path = put(tmp_path / "t.jsonl", [{"n": n} for n in range(10)])
     put(path, [{"n": 0}, {"n": "another"}], whole=False, resume=True)
-    assert held(path) == [{"n": 0}, {"n": "another"}]
+    assert read_rows(path) == [{"n": 0}, {"n": "another"}]
 
 
-def test_lines_of_a_slow_run_can_be_seen_soon(tmp_path, monkeypatch):
-    """A row that comes half a second after the last look is handed on at once."""
+def test_slow_rows_are_flushed(tmp_path, monkeypatch):
+    """A row that arrives half a second after the last flush is visible at once."""
     monkeypatch.setattr("redraft.tables.writers.monotonic", iter([0.0, 0.4, 0.6, 0.6, 0.7]).__next__)
     output = open_output(tmp_path / "t.jsonl")
     seen = []
     for n in range(3):
         output.put(n, {"n": n})
-        seen.append(len(held(tmp_path / "t.jsonl")))
+        seen.append(len(read_rows(tmp_path / "t.jsonl")))
     assert seen == [0, 2, 2]
     monkeypatch.undo()
     output.close()
 
 
 @pytest.mark.parametrize("name", ["t.jsonl.gz", "t.csv", "t.parquet"])
-def test_other_files_are_there_when_they_are_closed(tmp_path, name):
-    """Till then what stood there before stands there; also a part of a run is published."""
+def test_other_formats_are_published_on_close(tmp_path, name):
+    """Until then the old file stays, and an interrupted run is published, too."""
     path = put(tmp_path / name, [{"n": "old"}])
     path.chmod(0o640)
     output = open_output(path, resume=True)
     output.put(0, {"n": "new"})
     output.put(2, {"n": "later"})
-    assert held(path) == [{"n": "old"}]
+    assert read_rows(path) == [{"n": "old"}]
     output.close(complete=False)
     output.close()
-    assert held(path) == [{"n": "new"}, {"n": "later"}]
+    assert read_rows(path) == [{"n": "new"}, {"n": "later"}]
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_an_error_publishes_what_there_is(tmp_path):
-    """As a context manager it is closed as not whole."""
+def test_error_publishes_the_rows_so_far(tmp_path):
+    """The context manager closes the output as incomplete."""
     with pytest.raises(RuntimeError), open_output(tmp_path / "t.csv") as output:
         output.put(0, {"n": 1})
         output.put(2, {"n": 3})
         raise RuntimeError
-    assert held(tmp_path / "t.csv") == [{"n": "1"}, {"n": "3"}]
+    assert read_rows(tmp_path / "t.csv") == [{"n": "1"}, {"n": "3"}]
 
 
-# --- where rows cannot go ----------------------------------------------------------------------------------------------------
+# --- full disks and invalid outputs ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def room_for(size):
-    """No file may be longer than that."""
+def file_size_limit(size):
+    """Limit the size of any file."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -246,12 +246,12 @@ def room_for(size):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_full_disk_is_said_with_the_file_and_what_is_in_it(tmp_path, name):
-    """What is in it then can be read, drafts are gone, and every later row is refused."""
+def test_full_disk_is_reported(tmp_path, name):
+    """The file stays readable, temporary files are removed, and every later row is rejected."""
     random, path = Random(3), tmp_path / name
     output = open_output(path)
     with (
-        room_for(3_000_000),
+        file_size_limit(3_000_000),
         pytest.raises(StoreError, match=rf"{name}' cannot be written: .*; (the last row written|nothing was written)") as error,
     ):
         for n in range(4000):
@@ -261,27 +261,27 @@ def test_a_full_disk_is_said_with_the_file_and_what_is_in_it(tmp_path, name):
         output.put(4000, {})
     output.close()
     if path.exists():
-        last = len(held(path))
+        last = len(read_rows(path))
         assert last > 1000
         assert f"the last row written is row {last}" in str(error.value)
     assert [p.name for p in tmp_path.iterdir()] == ([name] if path.exists() else [])
 
 
-def test_a_full_disk_for_rows_that_wait_is_said_too(tmp_path):
-    """They may lie on another one."""
+def test_full_disk_for_waiting_rows_is_reported(tmp_path):
+    """The spool may be on another disk."""
     output = open_output(tmp_path / "t.jsonl", spool=tmp_path)
-    with room_for(1_000_000), pytest.raises(StoreError, match="t.jsonl' cannot be written: .*; nothing was written to it"):
+    with file_size_limit(1_000_000), pytest.raises(StoreError, match="t.jsonl' cannot be written: .*; nothing was written to it"):
         for n in range(1, 4000):
             output.put(n, {"text": "x" * 1000})
 
 
-def test_after_a_full_disk_a_run_goes_on(tmp_path):
+def test_run_resumes_after_a_full_disk(tmp_path):
     """The rows that were safe stay."""
     table = [{"n": n, "text": "x" * 1000} for n in range(3000)]
     path = tmp_path / "t.jsonl"
-    with room_for(2_000_000), pytest.raises(StoreError):
+    with file_size_limit(2_000_000), pytest.raises(StoreError):
         put(path, table)
-    assert held(put(path, table, resume=True)) == table
+    assert read_rows(put(path, table, resume=True)) == table
 
 
 NOWHERE = {
@@ -294,8 +294,8 @@ NOWHERE = {
 
 
 @pytest.mark.parametrize(("name", "kind", "complaint"), NOWHERE.values(), ids=NOWHERE)
-def test_an_output_that_cannot_be_is_refused_at_once(tmp_path, name, kind, complaint):
-    """Before anything is paid for."""
+def test_invalid_output_is_rejected(tmp_path, name, kind, complaint):
+    """The error comes before anything is paid for."""
     if complaint.endswith("directory"):
         (tmp_path / name).mkdir()
     with pytest.raises(kind, match=complaint):
@@ -306,8 +306,8 @@ def test_an_output_that_cannot_be_is_refused_at_once(tmp_path, name, kind, compl
     ("name", "missing", "extra"),
     [("t.parquet", ["pyarrow.parquet"], "parquet"), ("t.jsonl.zst", ["compression.zstd", "backports.zstd"], "zstd")],
 )
-def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch, name, missing, extra):
-    """With what to install; no draft is left."""
+def test_missing_library_is_named(tmp_path, monkeypatch, name, missing, extra):
+    """The error says what to install, and no temporary file is left."""
     for module in missing:
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=rf"pip install 'redraft\[{extra}\]'"):
@@ -317,7 +317,7 @@ def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch, name, missi
 
 @pytest.mark.parametrize("path", [None, "-"])
 def test_stdout_gets_json_lines(monkeypatch, path):
-    """Each at once, for whoever reads behind a pipe; it is not closed."""
+    """Each row is written at once for a reader behind a pipe, and stdout stays open."""
     out = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out))
     output = open_output(path)
@@ -327,8 +327,8 @@ def test_stdout_gets_json_lines(monkeypatch, path):
     sys.stdout.write("and on")
 
 
-def test_a_device_gets_json_lines():
-    """It is not looked at for what stood there before."""
+def test_device_gets_json_lines():
+    """The device is not read for existing rows."""
     with pytest.raises(StoreError, match="'/dev/full' cannot be written: No space left on device; nothing was written to it"):
         put("/dev/full", PEOPLE, resume=True)
 
@@ -345,13 +345,13 @@ TABLE = st.lists(st.dictionaries(TEXT, VALUE, max_size=4), max_size=6)
 
 
 @given(TABLE)
-def test_any_row_of_json_comes_back_as_it_went(tmp_path_factory, table):
-    """Lone surrogates, NUL, and numbers of any size included."""
+def test_any_json_row_round_trips(tmp_path_factory, table):
+    """Lone surrogates, NUL and numbers of any size round trip."""
     table = json.loads(json.dumps(table))  # surrogates that make a pair are one character from here on
     first, second = (tmp_path_factory.getbasetemp() / name for name in ("property-in.jsonl", "property-out.jsonl"))
     first.write_text("".join(json.dumps(row) + "\n" for row in table))
     put(second, [row.values for row in iter_rows(first)])
-    assert held(second) == table
+    assert read_rows(second) == table
     assert second.read_bytes().count(b"\n") == len(table)
 
 
@@ -376,10 +376,10 @@ ODD = {
 
 
 @pytest.mark.parametrize(("value", "written"), ODD.values(), ids=ODD)
-def test_what_json_does_not_know_is_written_so_that_it_can_be_read(tmp_path, value, written):
-    """The same inside of lists and objects."""
+def test_other_types_are_written_as_json(tmp_path, value, written):
+    """It also holds inside lists and objects."""
     table = [{"a": value, "b": [{"c": value}]}]
-    assert held(put(tmp_path / "t.jsonl", table)) == [{"a": written, "b": [{"c": written}]}]
+    assert read_rows(put(tmp_path / "t.jsonl", table)) == [{"a": written, "b": [{"c": written}]}]
 
 
 WRITTEN = ("t.csv", "t.tsv")
@@ -391,20 +391,20 @@ CELLS = st.integers(1, 3).flatmap(
 
 @settings(deadline=None)
 @given(CELLS, st.sampled_from(WRITTEN), st.booleans())
-def test_any_text_comes_back_from_csv_as_it_went(tmp_path_factory, cells, name, safe):
-    """In cells and in names of columns, whether the file is made safe for spreadsheets or not."""
+def test_any_text_round_trips_through_csv(tmp_path_factory, cells, name, safe):
+    """It holds for cells and column names, with and without spreadsheet safety."""
     columns, lines = cells
     table = [dict(zip(columns, line, strict=True)) for line in lines]
-    assert held(put(tmp_path_factory.getbasetemp() / f"exact-{name}", table, spreadsheet_safe=safe)) == table
+    assert read_rows(put(tmp_path_factory.getbasetemp() / f"exact-{name}", table, spreadsheet_safe=safe)) == table
 
 
 @pytest.mark.parametrize("names", [["m"], ["m", "a"], ["a", "m"], ["a", "'m"]])
 @pytest.mark.parametrize("safe", [False, True], ids=["exact", "safe"])
-def test_a_column_called_like_the_mark_is_a_column(tmp_path, names, safe):
-    """The mark is the last column of a file that has more; a column of that name never stands there by itself."""
+def test_column_named_like_the_safety_mark(tmp_path, names, safe):
+    """The mark is the last of several columns; a column with its name is never alone."""
     names = [name.replace("m", "redraft_spreadsheet_safe") for name in names]
     table = [dict.fromkeys(names, "'=1")]
-    assert held(put(tmp_path / "t.csv", table, spreadsheet_safe=safe)) == table
+    assert read_rows(put(tmp_path / "t.csv", table, spreadsheet_safe=safe)) == table
 
 
 FORMULAS = ["=1+1", "+1", "-a", "-1+1", "@x", "＝1", "＋1", "－1", "＠x", "﹦1", "−1"]
@@ -412,8 +412,8 @@ BEFORE = ["", " ", "\n", "\r", "\t", "\xa0", "\0", "\u3000", "\ufeff", "\u200b",
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_spreadsheet_evaluates_nothing_in_a_safe_file(tmp_path, name):
-    """An apostrophe stands before every text that it could; numbers, and texts that are negative numbers, stay numbers."""
+def test_safe_csv_contains_no_formula(tmp_path, name):
+    """Texts that a spreadsheet would evaluate get an apostrophe; numbers and negative numbers stay."""
     texts = [before + formula for before in BEFORE for formula in FORMULAS]
     harmless = ["x=1", "-1", "-1.5", -1, None, True, {"a": [1]}, "", "\ud800"]
     path = put(tmp_path / name, [{"=a": value} for value in (*texts, *harmless)], spreadsheet_safe=True)
@@ -427,27 +427,27 @@ def test_a_spreadsheet_evaluates_nothing_in_a_safe_file(tmp_path, name):
     ]
 
 
-def test_what_strangers_wrote_is_read_as_it_stands(tmp_path):
-    """An apostrophe before a formula is theirs, unless the file is marked."""
+def test_foreign_csv_is_read_unchanged(tmp_path):
+    """An apostrophe before a formula stays unless the file has the mark."""
     (tmp_path / "t.csv").write_text("id,prompt\n=2,a\n'=2,b\n-1,c\n'-1,d\n")
-    assert [row["id"] for row in held(tmp_path / "t.csv")] == ["=2", "'=2", "-1", "'-1"]
+    assert [row["id"] for row in read_rows(tmp_path / "t.csv")] == ["=2", "'=2", "-1", "'-1"]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-def test_names_of_columns_may_be_anything(tmp_path, name):
-    """What has no UTF-8 form is escaped, and what stands below is not lost."""
-    assert held(put(tmp_path / name, [{"\ud800": "a", "\ud801": "b", "x\ny": "c"}])) == [
+def test_any_column_name(tmp_path, name):
+    """A name without UTF-8 form is escaped, and its values are kept."""
+    assert read_rows(put(tmp_path / name, [{"\ud800": "a", "\ud801": "b", "x\ny": "c"}])) == [
         {r"\ud800": "a", r"\ud801": "b", "x\ny": "c"}
     ]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-def test_columns_may_turn_up_late(tmp_path, name, monkeypatch):
-    """The table has all of them, in the order in which they came."""
+def test_columns_may_appear_late(tmp_path, name, monkeypatch):
+    """The table has all columns in the order of appearance."""
     monkeypatch.setattr(spool, "ROWS_PER_GROUP", 2)
     path = put(tmp_path / name, [{"a": "1"}, {"b": "2", "a": "3"}, {"c": "4"}])
     empty = None if name == "t.parquet" else ""
-    assert held(path) == [
+    assert read_rows(path) == [
         {"a": "1", "b": empty, "c": empty},
         {"a": "3", "b": "2", "c": empty},
         {"a": empty, "b": empty, "c": "4"},
@@ -481,26 +481,26 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize(("values", "kept"), WIDENED.values(), ids=WIDENED)
+@pytest.mark.parametrize(("values", "stored"), WIDENED.values(), ids=WIDENED)
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
-def test_parquet_takes_the_type_that_holds_all_values(tmp_path, monkeypatch, values, kept, order):
-    """Also where it shows in a later row group only, and whether or not rows had to wait."""
+def test_parquet_type_holds_all_values(tmp_path, monkeypatch, values, stored, order):
+    """The type may depend on a later row group or on rows that waited."""
     monkeypatch.setattr(spool, "ROWS_PER_GROUP", 2)
-    said = []
-    path = put(tmp_path / "t.parquet", [{"a": v} for v in values], order, notify=said.append)
-    assert [row["a"] for row in held(path)] == kept
-    assert said == []
+    notes = []
+    path = put(tmp_path / "t.parquet", [{"a": v} for v in values], order, notify=notes.append)
+    assert [row["a"] for row in read_rows(path)] == stored
+    assert notes == []
 
 
-@pytest.mark.parametrize(("values", "kept"), MIXED.values(), ids=MIXED)
-def test_a_column_of_several_types_becomes_json_and_that_is_said(tmp_path, monkeypatch, values, kept):
-    """Once; the other columns stay what they are."""
+@pytest.mark.parametrize(("values", "stored"), MIXED.values(), ids=MIXED)
+def test_mixed_column_becomes_json(tmp_path, monkeypatch, values, stored):
+    """One warning says so, and the other columns keep their type."""
     monkeypatch.setattr(spool, "ROWS_PER_GROUP", 2)
-    said = []
-    path = put(tmp_path / "t.parquet", [{"a": v, "n": 1} for v in values], notify=said.append)
-    assert [row["a"] for row in held(path)] == kept
-    assert [row["n"] for row in held(path)] == [1, 1, 1]
-    assert said == ["column 'a' holds values of several types: it is written as JSON"]
+    notes = []
+    path = put(tmp_path / "t.parquet", [{"a": v, "n": 1} for v in values], notify=notes.append)
+    assert [row["a"] for row in read_rows(path)] == stored
+    assert [row["n"] for row in read_rows(path)] == [1, 1, 1]
+    assert notes == ["column 'a' holds values of several types: it is written as JSON"]
 
 
 STATED = {
@@ -512,37 +512,37 @@ STATED = {
 }
 
 
-@pytest.mark.parametrize(("values", "type_", "kept"), STATED.values(), ids=STATED)
-def test_a_column_of_parquet_may_have_a_type_beforehand(tmp_path, values, type_, kept):
-    """So that runs whose values are all null have the same schema; the values win where they do not fit."""
+@pytest.mark.parametrize(("values", "type_", "stored"), STATED.values(), ids=STATED)
+def test_parquet_column_type_can_be_given(tmp_path, values, type_, stored):
+    """A column of nulls then has the same schema in every run; values that do not fit win."""
     import pyarrow.parquet as pq
 
     types = {"a": float, "error": str, "calls": int, "not there": str}
     path = put(tmp_path / "t.parquet", [{"a": v, "error": None, "calls": None} for v in values], types=types)
     assert [str(t) for t in pq.read_schema(path).types] == [type_, "string", "int64"]
-    assert [row["a"] for row in held(path)] == kept
+    assert [row["a"] for row in read_rows(path)] == stored
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_types_do_not_matter_to_other_files(tmp_path, name):
-    """They are taken all the same."""
-    assert len(held(put(tmp_path / name, PEOPLE, types={"n": int}))) == 2
+def test_given_types_are_ignored_by_other_formats(tmp_path, name):
+    """Other formats accept the types without using them."""
+    assert len(read_rows(put(tmp_path / name, PEOPLE, types={"n": int}))) == 2
 
 
 @settings(max_examples=60)
 @given(TABLE, st.sampled_from(["p.parquet", "p.csv", "p.tsv"]))
 def test_any_rows_of_json_make_a_table(tmp_path_factory, table, name):
-    """As many rows as there were, whatever they hold."""
+    """The table has as many rows as were written."""
     columns = {key for row in table for key in row}
     assume(columns and len({tables.cell_text(key) for key in columns}) == len(columns))
-    assert len(held(put(tmp_path_factory.getbasetemp() / name, table))) == len(table)
+    assert len(read_rows(put(tmp_path_factory.getbasetemp() / name, table))) == len(table)
 
 
 # --- names -------------------------------------------------------------------------------------------------------------------
 
 
-def test_results_stand_beside_columns_of_the_same_name():
-    """The input is never written over, be it the output of a run before."""
+def test_result_columns_do_not_overwrite_input():
+    """The input keeps its columns, even if it is the output of an earlier run."""
     result = {"best": "new", "stop": "done"}
     assert merge_columns({"a": 1}, result) == {"a": 1, "best": "new", "stop": "done"}
     assert merge_columns({"best": "mine"}, result) == {"best": "mine", "redraft_best": "new", "stop": "done"}
@@ -550,8 +550,8 @@ def test_results_stand_beside_columns_of_the_same_name():
     assert merge_columns(again, result) == {**again, "redraft_redraft_best": "new", "redraft_stop": "done"}
 
 
-def test_the_names_of_a_table_hold_for_all_of_its_rows():
-    """Also for those that lack the column."""
+def test_column_names_are_the_same_for_all_rows():
+    """They also hold for rows without the column."""
     names = result_column_names(["best", "stop"], ["id", "best"])
     assert names == {"best": "redraft_best", "stop": "stop"}
     assert merge_columns({"id": 1}, {"best": "b"}, names) == {"id": 1, "redraft_best": "b"}

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of these tests are drawn 200 times in place of 1000: a fifth of the time, and as clear where they must be."""
+"""Bootstrap intervals of these tests use 200 samples in place of 1000, which takes a fifth of the time."""
 
 import pytest
 
@@ -6,6 +6,6 @@ from redraft.validation import report
 
 
 @pytest.fixture(autouse=True)
-def few_draws(monkeypatch):
-    """What a bootstrap gives at full length is tested with the measures, which are told how often to draw."""
+def few_bootstrap_samples(monkeypatch):
+    """Use fewer samples; the tests of the statistics set the number themselves."""
     monkeypatch.setattr(report, "BOOTSTRAP_SAMPLES", 200)

@@ -1,4 +1,4 @@
-"""Cards, the fingerprint that makes them stale, and the gate that reads them."""
+"""Validation cards, the fingerprint that makes them stale, and the trust check that reads them."""
 
 import json
 import os
@@ -21,9 +21,9 @@ from redraft.graders import FunctionGrader, Gate, Jury, Minimum, Rubric
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.options import Options
 from redraft.session import Session
-from redraft.cards.card import Card, CardStore, data_dir, write_card_file
-from redraft.cards.measure import Measure
-from redraft.cards.trust import UntrustedGraderWarning
+from redraft.cards import Card, CardStore, data_dir, write_card_file
+from redraft.cards import Measure
+from redraft.cards import UntrustedGraderWarning
 
 GOOD = Measure("preference", 0.9, 0.85, 0.94, 200, 0.5)
 CHANCE = Measure("preference", 0.55, 0.48, 0.61, 200, 0.5)
@@ -32,25 +32,27 @@ JUDGE = Judge({"truth": "It is true."}, name="truthful")
 
 
 def card(mark, headline=GOOD, **changes):
-    made = Card("truthful", mark, "scripted", "2026-01-02", "pairs.jsonl", "0" * 64, "live", "pair", 200, 0, headline)
-    return replace(made, **changes)
+    new_card = Card("truthful", mark, "scripted", "2026-01-02", "pairs.jsonl", "0" * 64, "live", "pair", 200, 0, headline)
+    return replace(new_card, **changes)
 
 
-def filed(shelf, held):
-    write_card_file(shelf.card_folder(held.grader, held.fingerprint, held.data, held.sha256) / "card.json", held.to_json())
+def write_to_store(store, content):
+    write_card_file(
+        store.card_folder(content.grader, content.fingerprint, content.data, content.sha256) / "card.json", content.to_json()
+    )
 
 
 def mark_of(judge=JUDGE, model=None):
-    desk = Session(Options(), None, judge, model or ScriptedModel([VERDICT]))
-    panel, cast = desk.resolve_panel(())
-    return desk.fingerprint(cast, panel[0].name)
+    run_session = Session(Options(), None, judge, model or ScriptedModel([VERDICT]))
+    panel, graders = run_session.resolve_panel(())
+    return run_session.fingerprint(graders, panel[0].name)
 
 
-def test_a_card_survives_its_file():
-    """What is written is what is read; anything else is refused with its place."""
-    held = card("abc", groups=(GOOD,), parse_errors={"why": 2}, attacks={"measures": []})
-    assert Card.from_json(held.to_json(), "x") == held
-    for broken in ("", "[]", "{}", '{"redraft_card": 99}', held.to_json().replace('"headline"', '"other"')):
+def test_card_round_trips():
+    """Any other content of the file is rejected with its place."""
+    content = card("abc", groups=(GOOD,), parse_errors={"why": 2}, attacks={"measures": []})
+    assert Card.from_json(content.to_json(), "x") == content
+    for broken in ("", "[]", "{}", '{"redraft_card": 99}', content.to_json().replace('"headline"', '"other"')):
         with pytest.raises(StoreError, match="card.json"):
             Card.from_json(broken, "card.json")
 
@@ -64,25 +66,25 @@ def test_a_card_survives_its_file():
         replace(JUDGE, template="{query} {response}"),
     ],
 )
-def test_what_changes_the_judging_changes_the_fingerprint(changed):
-    """Rubric, prompt and settings."""
+def test_fingerprint_changes_with_the_judge(changed):
+    """It covers rubric, prompt and settings."""
     assert mark_of(changed) != mark_of()
 
 
-def test_the_model_is_part_of_the_fingerprint_and_the_name_of_a_grader_is_not():
-    """Another model is another grader; a new name is none."""
+def test_fingerprint_covers_the_model_but_not_the_name():
+    """A new model makes another grader, and a new name does not."""
     assert mark_of(model=ScriptedModel([VERDICT], name="other")) != mark_of()
     assert mark_of(replace(JUDGE, name="renamed")) == mark_of()
 
 
-def test_the_words_of_the_prompt_are_part_of_it(monkeypatch):
-    """A release that asks in other words makes cards stale."""
+def test_fingerprint_covers_the_prompt_text(monkeypatch):
+    """A release with another prompt makes cards stale."""
     before = mark_of()
     monkeypatch.setattr(Judge, "prompt_texts", ("something else",))
     assert mark_of() != before
 
 
-def test_a_function_is_known_by_its_source():
+def test_fingerprint_of_a_function_covers_its_source():
     """Two functions of the same name are two graders."""
 
     def one():
@@ -101,8 +103,8 @@ def test_a_function_is_known_by_its_source():
     assert len(marks) == 2
 
 
-def test_a_grader_of_your_own_is_known_by_its_code_and_its_data():
-    """Its plain attributes count, its clients and locks do not."""
+def test_fingerprint_of_a_custom_grader_covers_code_and_data():
+    """Plain attributes count; clients and locks do not."""
 
     class Own:
         name = "own"
@@ -132,8 +134,8 @@ def preset(most):
     return check
 
 
-class Most:
-    """Callable, with a method that grades as well, and slots."""
+class AtMost:
+    """A callable with slots and with a method that grades."""
 
     __slots__ = ("most", "note")
 
@@ -148,35 +150,35 @@ class Most:
 
 
 class Settings:
-    def __init__(self, held):
-        self.held = held
+    def __init__(self, content):
+        self.held = content
 
 
 @dataclass(frozen=True)
 class Config:
-    held: object
+    content: object
 
 
-class Asker:
-    """A grader of one's own, with whatever it holds."""
+class CustomGrader:
+    """A custom grader with any attributes."""
 
     name = "asker"
 
-    def __init__(self, held):
-        self.held, self.client, self.lock = held, Settings(threading.Lock()), threading.Lock()
+    def __init__(self, content):
+        self.held, self.client, self.lock = content, Settings(threading.Lock()), threading.Lock()
 
     async def grade(self, task, candidate, ask):
         return None
 
 
-def looped(most):
+def recursive_function(most):
     own = Settings(most)
     own.me = [own]
-    return Asker(own)
+    return CustomGrader(own)
 
 
-def made_in(text):
-    """A function that no file holds."""
+def function_from_text(text):
+    """Return a function that no file holds."""
     space = {}
     exec(text, space)  # noqa: S102
     return space["f"]
@@ -186,7 +188,7 @@ def rubric(text):
     return Rubric.from_data({"criteria": {"truth": text}}, "r", "r")
 
 
-def seen(grader):
+def fingerprint_of(grader):
     return grader_fingerprint(FunctionGrader(grader) if callable(grader) else grader, lambda _: "m")
 
 
@@ -196,53 +198,59 @@ CHANGES = {
     "partial by name": lambda n: partial(at_most, 5, slack=n),
     "partial of a closure": lambda n: partial(limit(n)),
     "default": preset,
-    "bound method": lambda n: Most(n).check,
-    "callable object with slots": Most,
-    "what a callable object holds": lambda n: Most(1, {"a": [n]}),
+    "bound method": lambda n: AtMost(n).check,
+    "callable object with slots": AtMost,
+    "what a callable object holds": lambda n: AtMost(1, {"a": [n]}),
     "cached function": lambda n: cache(limit(n)),
     "closure in a closure": lambda n: limit(limit(n)),
-    "set in a closure": lambda n: (lambda held: lambda text: text in held)({f"{n}", "a", "b", "c"}),
+    "set in a closure": lambda n: (lambda content: lambda text: text in content)({f"{n}", "a", "b", "c"}),
     "pattern": lambda n: re.compile("a" * n).search,
-    "code without a file": lambda n: made_in(f"def f(text): return {n}.0"),
-    "rubric": lambda n: Asker(rubric(f"It is true {n}.")),
-    "name of a criterion": lambda n: Asker(Rubric.from_data({"criteria": {f"truth {n}": "t"}}, "r", "r")),
-    "dataclass": lambda n: Asker(Config({"deep": (n,)})),
-    "plain object": lambda n: Asker(Settings([n])),
-    "other data": lambda n: Asker([Path(f"p{n}"), Decimal(n), date(2026, 1, n), b"%d" % n, {n}]),
-    "function held": lambda n: Asker(limit(n)),
-    "circle": looped,
-    "attribute of a class": lambda n: type("Made", (Asker,), {"words": f"{n}"})(0),
+    "code without a file": lambda n: function_from_text(f"def f(text): return {n}.0"),
+    "rubric": lambda n: CustomGrader(rubric(f"It is true {n}.")),
+    "name of a criterion": lambda n: CustomGrader(Rubric.from_data({"criteria": {f"truth {n}": "t"}}, "r", "r")),
+    "dataclass": lambda n: CustomGrader(Config({"deep": (n,)})),
+    "plain object": lambda n: CustomGrader(Settings([n])),
+    "other data": lambda n: CustomGrader([Path(f"p{n}"), Decimal(n), date(2026, 1, n), b"%d" % n, {n}]),
+    "function held": lambda n: CustomGrader(limit(n)),
+    "circle": recursive_function,
+    "attribute of a class": lambda n: type("Made", (CustomGrader,), {"words": f"{n}"})(0),
     "part of a jury": lambda n: Jury([limit(n)]),
 }
 
 
 @pytest.mark.parametrize("make", CHANGES.values(), ids=CHANGES)
-def test_what_a_grader_holds_is_part_of_its_fingerprint(make):
-    """Made again alike, it is the same; with another value in it, however deep, it is another."""
-    assert seen(make(1)) == seen(make(1)) != seen(make(2))
+def test_fingerprint_covers_attributes(make):
+    """An equal grader has the same fingerprint, and another value at any depth changes it."""
+    assert fingerprint_of(make(1)) == fingerprint_of(make(1)) != fingerprint_of(make(2))
 
 
 def test_two_lambdas_in_one_line_are_two_graders():
-    """They share their source."""
+    """Two lambdas that share a source line have different fingerprints."""
     one, other = (lambda text: 1.0), (lambda text: 0.5)
-    assert seen(one) != seen(other)
+    assert fingerprint_of(one) != fingerprint_of(other)
 
 
 @pytest.mark.parametrize(
-    "make", [limit, lambda held: partial(at_most, held), lambda held: limit(held).__call__, lambda held: limit(Settings(held))]
+    "make",
+    [
+        limit,
+        lambda content: partial(at_most, content),
+        lambda content: limit(content).__call__,
+        lambda content: limit(Settings(content)),
+    ],
 )
-def test_a_function_that_holds_what_cannot_be_told_never_matches(make):
-    """What it does may hang on a lock or a client, and nobody can say whether it is the same one."""
-    held = make(threading.Lock())
-    assert seen(held) != seen(held)
+def test_unhashable_state_never_matches(make):
+    """A lock or a client may change what the function does, so its fingerprint equals no other."""
+    content = make(threading.Lock())
+    assert fingerprint_of(content) != fingerprint_of(content)
 
 
-def test_every_run_of_a_program_finds_the_same_fingerprint():
-    """No address and no order of a set, which change from run to run."""
+def test_fingerprint_is_the_same_in_every_process():
+    """It contains no address and no order of a set."""
     program = (
-        "import sys; sys.path[:0] = sys.argv[1:]; from tests_cards import CHANGES, seen; "
-        "print([seen(make(1)) for make in CHANGES.values()])"
-    ).replace("tests_cards", Path(__file__).stem)
+        "import sys; sys.path[:0] = sys.argv[1:]; from test_cards import CHANGES, fingerprint_of; "
+        "print([fingerprint_of(make(1)) for make in CHANGES.values()])"
+    )
     told = {
         subprocess.run(
             [sys.executable, "-c", program, str(Path(__file__).parent)],
@@ -256,13 +264,13 @@ def test_every_run_of_a_program_finds_the_same_fingerprint():
     assert len(told) == 1
 
 
-async def run(shelf, trust, graders=JUDGE):
+async def run(store, trust, graders=JUDGE):
     model = ScriptedModel([VERDICT])
-    return await refine(Task("q", "a"), model, graders, require_validated=trust, cards_dir=shelf.folder, max_iterations=0)
+    return await refine(Task("q", "a"), model, graders, require_validated=trust, cards_dir=store.folder, max_iterations=0)
 
 
 @pytest.mark.parametrize(
-    ("held", "status"),
+    ("content", "status"),
     [
         (None, "none"),
         (lambda: card(mark_of(), CHANCE), "chance"),
@@ -270,26 +278,26 @@ async def run(shelf, trust, graders=JUDGE):
         (lambda: card(mark_of(), Measure("preference", None, None, None, 0, 0.5)), "chance"),
     ],
 )
-async def test_an_untrusted_grader_is_warned_of_or_refused(tmp_path, held, status):
-    """No card, a stale one, or an interval that includes chance; before anything is asked."""
-    shelf = CardStore(tmp_path)
-    if held:
-        filed(shelf, held())
+async def test_untrusted_grader_gives_a_warning_or_an_error(tmp_path, content, status):
+    """No card, a stale card and an interval that includes chance count as untrusted, before any call."""
+    store = CardStore(tmp_path)
+    if content:
+        write_to_store(store, content())
     with pytest.warns(UntrustedGraderWarning, match="truthful.*redraft validate"):
-        result = await run(shelf, "warn")
+        result = await run(store, "warn")
     assert result.metadata["validation"]["truthful"]["status"] == status
     with pytest.raises(ConfigError, match="truthful"):
-        await run(shelf, "error")
+        await run(store, "error")
 
 
-async def test_a_trusted_grader_passes_and_the_result_says_what_its_card_says(tmp_path):
-    """The headline, the data and the day."""
-    shelf = CardStore(tmp_path)
-    filed(shelf, card(mark_of()))
-    filed(shelf, card("0" * 16, CHANCE, date="2025-01-01"))
+async def test_trusted_grader_passes(tmp_path):
+    """The result holds the card's headline, data and date."""
+    store = CardStore(tmp_path)
+    write_to_store(store, card(mark_of()))
+    write_to_store(store, card("0" * 16, CHANCE, date="2025-01-01"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = await run(shelf, "error")
+        result = await run(store, "error")
     known = result.metadata["validation"]["truthful"]
     assert known["status"] == "trusted"
     assert known["headline"]["value"] == 0.9
@@ -304,14 +312,14 @@ def short(text):
 @pytest.mark.parametrize(
     "grader", ["words:1-5", "readability", Gate("words:1-5", "readability"), Jury(["answered", Minimum(["repetition"])])]
 )
-async def test_what_computes_needs_no_card(tmp_path, grader):
-    """Requirements, our graders that compute, and what is made of them measure what they say."""
+async def test_deterministic_graders_need_no_card(tmp_path, grader):
+    """It holds for requirements, computed graders and combinations of them."""
     result = await run(CardStore(tmp_path), "error", grader)
     assert {s["status"] for s in result.metadata["validation"].values()} == {"deterministic"}
 
 
-class Free:
-    """Says of itself that it asks no model."""
+class ModelFree:
+    """A grader that declares that it calls no model."""
 
     name, model_free = "short", True
 
@@ -319,34 +327,34 @@ class Free:
         return Feedback(1.0)
 
 
-@pytest.mark.parametrize("grader", [short, Free(), Jury([short, "words:1-5"], name="short")])
-async def test_code_of_your_own_needs_a_card(tmp_path, grader):
-    """It may measure the wrong thing; the error says how to get a card for it. With one it passes."""
+@pytest.mark.parametrize("grader", [short, ModelFree(), Jury([short, "words:1-5"], name="short")])
+async def test_custom_code_needs_a_card(tmp_path, grader):
+    """The error says how to get a card, and with one the grader passes."""
     with pytest.raises(ConfigError, match=r"'short'.*never validated.*from Python.*validation\.run\.validate.*docs/validation\.md"):
         await run(CardStore(tmp_path), "error", grader)
-    desk = Session(Options(), None, grader)
-    panel, cast = desk.resolve_panel(())
-    filed(CardStore(tmp_path), card(desk.fingerprint(cast, "short"), grader="short"))
+    run_session = Session(Options(), None, grader)
+    panel, graders = run_session.resolve_panel(())
+    write_to_store(CardStore(tmp_path), card(run_session.fingerprint(graders, "short"), grader="short"))
     result = await run(CardStore(tmp_path), "error", grader)
     assert result.metadata["validation"]["short"]["status"] == "trusted"
 
 
-async def test_recorded_outputs_vouch_for_no_live_grader(tmp_path):
-    """A card of recordings has no fingerprint: it makes a grader of that name neither trusted nor stale."""
-    filed(CardStore(tmp_path), card("recorded", source="arena_hard"))
+async def test_card_of_recordings_does_not_count_for_a_live_grader(tmp_path):
+    """It has no fingerprint, so it makes a grader of that name neither trusted nor stale."""
+    write_to_store(CardStore(tmp_path), card("recorded", source="arena_hard"))
     assert CardStore(tmp_path).trust_status("truthful", mark_of()).status == "none"
     assert CardStore(tmp_path).trust_status("truthful", "recorded").status == "none"
 
 
-async def test_a_seat_with_a_weight_is_known_by_its_grader(tmp_path):
-    """Weights and looks are the panel's, not the grader's."""
-    filed(CardStore(tmp_path), card(mark_of()))
+async def test_weight_and_repeats_do_not_enter_the_fingerprint(tmp_path):
+    """They belong to the panel and not to the grader."""
+    write_to_store(CardStore(tmp_path), card(mark_of()))
     result = await run(CardStore(tmp_path), "error", with_weight(JUDGE, 2))
     assert result.metadata["validation"]["truthful"]["status"] == "trusted"
 
 
-async def test_without_trust_no_card_is_looked_at(tmp_path):
-    """Nothing is read, nothing is said."""
+async def test_without_a_trust_check_no_card_is_read(tmp_path):
+    """No file is read, and no warning is given."""
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "card.json").write_text("not a card")
     result = await run(CardStore(tmp_path), "off")
@@ -355,24 +363,24 @@ async def test_without_trust_no_card_is_looked_at(tmp_path):
         await run(CardStore(tmp_path), "warn")
 
 
-async def test_of_several_cards_that_of_the_most_rows_decides(tmp_path):
-    """A short look at other data neither makes nor breaks a grader; recorded outputs vouch for nobody."""
-    shelf = CardStore(tmp_path)
-    filed(shelf, card(mark_of()))
-    filed(shelf, card(mark_of(), CHANCE, data="few.jsonl", rows=20))
-    filed(shelf, card("recorded", CHANCE, data="old.jsonl", rows=9000))
-    result = await run(shelf, "error")
+async def test_card_with_the_most_rows_decides(tmp_path):
+    """A small validation on other data changes nothing, and neither do recorded outputs."""
+    store = CardStore(tmp_path)
+    write_to_store(store, card(mark_of()))
+    write_to_store(store, card(mark_of(), CHANCE, data="few.jsonl", rows=20))
+    write_to_store(store, card("recorded", CHANCE, data="old.jsonl", rows=9000))
+    result = await run(store, "error")
     assert result.metadata["validation"]["truthful"]["status"] == "trusted"
 
 
-async def test_trust_is_checked():
-    """A word that is none is refused with those there are."""
+async def test_invalid_trust_setting_is_rejected():
+    """The error lists the allowed values."""
     with pytest.raises(ConfigError, match="'maybe'"):
         await refine("q", ScriptedModel(["a"]), JUDGE, require_validated="maybe")
 
 
-def test_where_cards_are_kept(monkeypatch, tmp_path):
-    """REDRAFT_HOME, then the system's folder for data."""
+def test_cards_folder(monkeypatch, tmp_path):
+    """REDRAFT_HOME comes first, then the system's data folder."""
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
     assert data_dir() == tmp_path
     monkeypatch.delenv("REDRAFT_HOME")

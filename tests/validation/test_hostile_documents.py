@@ -1,4 +1,4 @@
-"""Small files of strangers: rubrics, templates, cards, attacks, schemas, labelled rows. Every error is ours and names the file."""
+"""Small hostile files: rubrics, templates, cards, attacks, schemas and labelled rows. Every error names the file."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from redraft.graders.judging.checklist import Checklist
 from redraft.validation.recorded_formats import parse_output
 from redraft.requirements import parse
 from redraft.validation.attacks import read_attacks
-from redraft.cards.card import Card, CardStore
-from redraft.cards.measure import Measure
+from redraft.cards import Card, CardStore
+from redraft.cards import Measure
 from redraft.validation.labelled import read_cases
 from redraft.validation.recorded import read_verdicts
 
@@ -52,18 +52,18 @@ FILES = {
 NO_FILES = {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: os.symlink("/dev/zero", path)}
 
 
-def said(path):
+def raises_naming(path):
     return pytest.raises(ConfigError, match=Path(path).name)
 
 
 @pytest.mark.parametrize("load", [Rubric.load, Checklist], ids=["rubric", "checklist"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_hostile_rubric_is_an_error_that_names_it(tmp_path, name, load):
-    """Whatever is in it; the message is short."""
+def test_hostile_rubric_is_an_error_that_names_it(tmp_path, name, load):
+    """The message is short, whatever the file contains."""
     path = tmp_path / name
-    held = FILES[name]
-    path.write_bytes(held if isinstance(held, bytes) else held.encode())
-    with said(path) as error:
+    content = FILES[name]
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with raises_naming(path) as error:
         load(path)
     assert len(str(error.value)) < 3000
 
@@ -74,11 +74,11 @@ def test_a_hostile_rubric_is_an_error_that_names_it(tmp_path, name, load):
     [Rubric.load, Checklist, lambda path: Judge(template=path), read_attacks, lambda path: parse(f"json_schema:{path}")],
     ids=["rubric", "checklist", "template", "attacks", "schema"],
 )
-def test_what_is_no_file_is_not_waited_for(tmp_path, kind, load):
-    """Neither a pipe that nobody writes to nor a device without end."""
+def test_special_files_are_not_waited_for(tmp_path, kind, load):
+    """It holds for a pipe without a writer and for an endless device."""
     path = tmp_path / "t.toml"
     NO_FILES[kind](path)
-    with said(path):
+    with raises_naming(path):
         load(path)
 
 
@@ -86,7 +86,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path, kind, load):
     "line", ['{"text": ' + DEEP, f'{{"text": {DIGITS}}}', '{"text": ["x"]}', "{}"], ids=["deep", "digits", "list", "none"]
 )
 def test_hostile_attacks_name_the_line(tmp_path, line):
-    """As every error in them does."""
+    """The error for a hostile attack file names the line like any other error in it."""
     (tmp_path / "attacks.txt").write_text(f"fine\n{line}\n")
     with pytest.raises(ConfigError, match=r"attacks.txt:2: "):
         read_attacks(tmp_path / "attacks.txt")
@@ -110,8 +110,8 @@ GOOD = Card(
 
 
 @pytest.mark.parametrize("part", ["card", "headline", "measures"])
-def test_a_hostile_card_is_left_out(tmp_path, part):
-    """It vouches for nobody and stops nothing."""
+def test_hostile_card_is_ignored(tmp_path, part):
+    """It makes no grader trusted and stops no run."""
     written = json.loads(GOOD.to_json())
     target = {"card": written, "headline": written["headline"], "measures": written["measures"][0]}[part]
     files = [json.dumps({**target, name: value}) for name in target for value in VALUES]
@@ -124,8 +124,8 @@ def test_a_hostile_card_is_left_out(tmp_path, part):
         (place / "card.json").write_text(text if whole is None else json.dumps(whole))
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
-            shelf = CardStore(tmp_path)
-            standing = shelf.trust_status("g", "f")
+            store = CardStore(tmp_path)
+            standing = store.trust_status("g", "f")
         assert standing.explanation
         assert json.dumps(standing.to_data())
 
@@ -160,8 +160,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize("shape", LABELLED)
-def test_hostile_labelled_rows_are_left_out_alone(tmp_path, shape):
-    """With their place and a reason; where they leave nothing that can be read, the error is ours."""
+def test_only_hostile_labelled_rows_are_left_out(tmp_path, shape):
+    """They are reported with place and reason, and data without a readable row is a Redraft error."""
     good = LABELLED[shape]
     path = tmp_path / "labelled.jsonl"
     for name in good:
@@ -177,16 +177,16 @@ def test_hostile_labelled_rows_are_left_out_alone(tmp_path, shape):
 
 
 def test_hostile_recorded_outputs_are_no_verdicts(tmp_path):
-    """What cannot be read is an empty verdict with the complaint, or an error of ours."""
+    """An unreadable output is an empty verdict with a complaint, or a Redraft error."""
     cases_file, outputs = tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl"
     good = {"prompt": "q", "response_a": "x", "response_b": "y", "label": "A"}
     cases_file.write_text("".join(json.dumps({**good, "id": str(n)}) + "\n" for n in range(3)))
     cases = read_cases(cases_file).cases
-    for name in ("case", "output", "shown", "look"):
+    for name in ("case", "output", "shown", "repeat"):
         for value in [*WRONG, '{"winner": ' + DEEP, f'{{"winner": {DIGITS}}}']:
-            row = {"case": "1", "output": '{"winner": "A"}', "shown": "AB", "look": 0, name: value}
+            row = {"case": "1", "output": '{"winner": "A"}', "shown": "AB", "repeat": 0, name: value}
             outputs.write_text(
-                json.dumps({"case": "0", "output": '{"winner": "A"}', "shown": "AB", "look": 0}) + "\n" + json.dumps(row) + "\n"
+                json.dumps({"case": "0", "output": '{"winner": "A"}', "shown": "AB", "repeat": 0}) + "\n" + json.dumps(row) + "\n"
             )
             try:
                 verdicts = read_verdicts(outputs, cases, {}, lambda text: parse_output(text, "json_pair:winner"))
@@ -198,7 +198,7 @@ def test_hostile_recorded_outputs_are_no_verdicts(tmp_path):
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Card)])
 def test_every_field_of_a_card_is_checked(name):
-    """A field that is added is, too."""
+    """A field that is added later is checked, too."""
     data = json.loads(GOOD.to_json())
     assert name in data
     with pytest.raises(StoreError, match="not a validation card"):

@@ -1,4 +1,4 @@
-"""Labelled data of any usual shape become cases; what cannot be understood is left out and said, never guessed."""
+"""Labelled data in any usual layout becomes cases; rows that cannot be understood are left out and reported."""
 
 import json
 
@@ -10,14 +10,14 @@ from redraft.errors import ConfigError
 from redraft.validation.labelled import read_cases
 from redraft.validation.recorded import read_verdicts
 from redraft.validation.recorded_formats import parse_output
-from redraft.validation.labels import AmbiguousLabel, parse_number, parse_pass, ranks_from_order, zero_based_ranks, parse_preference
+from redraft.validation.cases import AmbiguousLabel, parse_number, parse_pass, ranks_from_order, zero_based_ranks, parse_preference
 
 FIRST, SECOND, TIE = (0, 1), (1, 0), (0, 0)
 
 
 @pytest.fixture
-def file(tmp_path):
-    """Writes rows to a file and names it."""
+def write_file(tmp_path):
+    """Return a function that writes rows to a file and returns its path."""
 
     def write(*rows, name="t.jsonl"):
         path = tmp_path / name
@@ -37,43 +37,45 @@ def one(label, **more):
 
 PAIRS = [
     *[
-        (said, FIRST)
-        for said in ("A>B", "[[A>>B]]", "b<a", "A", "a", "first", "First", "model_a", "response_1", 1, "1", 1.0, "1.0")
+        (given_label, FIRST)
+        for given_label in ("A>B", "[[A>>B]]", "b<a", "A", "a", "first", "First", "model_a", "response_1", 1, "1", 1.0, "1.0")
     ],
-    *[(said, SECOND) for said in ("B>A", "A<<B", "B", " b ", "second", "model_b", "output_2", 2, "2")],
-    *[(said, TIE) for said in ("A=B", "tie", "Tie", "tie (bothbad)", "same", "equal")],
+    *[(given_label, SECOND) for given_label in ("B>A", "A<<B", "B", " b ", "second", "model_b", "output_2", 2, "2")],
+    *[(given_label, TIE) for given_label in ("A=B", "tie", "Tie", "tie (bothbad)", "same", "equal")],
 ]
 
 
-@pytest.mark.parametrize(("said", "places"), PAIRS)
-def test_spellings_of_the_better_one(file, said, places):
-    """Letters, words, signs and numbers from 1."""
-    found = read_cases(file(pair(said)))
+@pytest.mark.parametrize(("given_label", "places"), PAIRS)
+def test_spellings_of_a_preference(write_file, given_label, places):
+    """Letters, words, signs and numbers from 1 name the better response."""
+    found = read_cases(write_file(pair(given_label)))
     assert (found.kind, [case.ranks for case in found.cases]) == ("pair", [places])
 
 
-@pytest.mark.parametrize("said", ["gpt-4", "C", 3, -1, 1.5, True, "A and B", ["A"], {"a": 1}, "4/5", "", None, "nan", "ⅰ", "١"])
-def test_what_does_not_say_which_is_better_is_left_out(file, said):
-    """With its place and the reason; the other rows are read."""
-    found = read_cases(file(pair("A"), pair(said)), {"label": "label"}, kind="pair")
+@pytest.mark.parametrize(
+    "given_label", ["gpt-4", "C", 3, -1, 1.5, True, "A and B", ["A"], {"a": 1}, "4/5", "", None, "nan", "ⅰ", "١"]
+)
+def test_unclear_preference_is_left_out(write_file, given_label):
+    """It is reported with its place and the reason, and the other rows are read."""
+    found = read_cases(write_file(pair("A"), pair(given_label)), {"label": "label"}, kind="pair")
     assert len(found.cases) == 1
     assert found.skipped_rows[0].location.endswith("t.jsonl:2")
     assert found.skipped_rows[0].message
 
 
-def test_zero_is_a_tie_only_beside_two(file):
-    """Where there are 0 and 1 only, 0 may be the first response: nobody can tell, so it has to be stated."""
-    assert [case.ranks for case in read_cases(file(pair(0), pair(2), pair(1))).cases] == [TIE, SECOND, FIRST]
-    zeros = file(pair(0), pair(1))
+def test_zero_is_a_tie_only_if_two_occurs(write_file):
+    """With 0 and 1 only, 0 may mean the first response, so the meaning must be stated."""
+    assert [case.ranks for case in read_cases(write_file(pair(0), pair(2), pair(1))).cases] == [TIE, SECOND, FIRST]
+    zeros = write_file(pair(0), pair(1))
     with pytest.raises(ConfigError, match="count from 0, or say tie; state what it means"):
         read_cases(zeros)
     found = read_cases(zeros, {"label:0": "first", "label:1": "second"})
     assert [case.ranks for case in found.cases] == [FIRST, SECOND]
 
 
-def test_names_of_models_can_be_stated(file):
-    """They mean nothing of themselves."""
-    rows = file(pair("gpt-4"), pair("vicuna"), pair("both"))
+def test_model_names_need_a_statement(write_file):
+    """A model's name says by itself not which response it is."""
+    rows = write_file(pair("gpt-4"), pair("vicuna"), pair("both"))
     found = read_cases(rows, {"label:gpt-4": "first", "label:vicuna": "second"})
     assert [case.ranks for case in found.cases] == [FIRST, SECOND, TIE]
 
@@ -82,42 +84,42 @@ PASSES = [(True, 1), (1, 1), ("1", 1), ("pass", 1), ("YES", 1), ("true", 1), ("c
 FAILS = [(False, 0), (0, 0), ("0.0", 0), ("fail", 0), ("no", 0), ("False", 0), ("incorrect", 0)]
 
 
-@pytest.mark.parametrize(("said", "label"), PASSES + FAILS)
-def test_spellings_of_pass_and_fail(file, said, label):
-    """A column that holds nothing else is one of passes and fails."""
-    found = read_cases(file(one(said), one("pass")))
+@pytest.mark.parametrize(("given_label", "label"), PASSES + FAILS)
+def test_spellings_of_pass_and_fail(write_file, given_label, label):
+    """A column with these values only holds passes and fails."""
+    found = read_cases(write_file(one(given_label), one("pass")))
     assert (found.kind, found.cases[0].label) == ("pass", label)
 
 
-@pytest.mark.parametrize(("said", "label"), [(4, 4), (0.25, 0.25), ("3.5", 3.5), (-2, -2), ("1e2", 100), (" 7 ", 7)])
-def test_scores_keep_their_scale(file, said, label):
-    """The scale is what people used."""
-    found = read_cases(file(one(said), one(5)))
+@pytest.mark.parametrize(("given_label", "label"), [(4, 4), (0.25, 0.25), ("3.5", 3.5), (-2, -2), ("1e2", 100), (" 7 ", 7)])
+def test_scores_keep_their_scale(write_file, given_label, label):
+    """The scale is the one that people used."""
+    found = read_cases(write_file(one(given_label), one(5)))
     assert (found.kind, found.cases[0].label, found.scale) == ("score", label, (min(label, 5), max(label, 5)))
 
 
-@pytest.mark.parametrize("said", ["4/5", "four", "nan", "NaN", "inf", "1_000", "٣", "²", True, [[1]], "1e999", "9" * 400])
-def test_what_is_no_number_is_no_score(file, said):
-    """Nothing is made of it."""
-    found = read_cases(file(one(3), one(said)), {"label": "label"}, kind="score")
+@pytest.mark.parametrize("given_label", ["4/5", "four", "nan", "NaN", "inf", "1_000", "٣", "²", True, [[1]], "1e999", "9" * 400])
+def test_non_number_is_no_score(write_file, given_label):
+    """No score is derived from it."""
+    found = read_cases(write_file(one(3), one(given_label)), {"label": "label"}, kind="score")
     assert [case.label for case in found.cases] == [3]
     assert len(found.skipped_rows) == 1
 
 
-def test_several_ratings_become_one_label(file):
-    """Scores by their mean, the rest by what most said; who said nothing is kept as unknown."""
-    scores = read_cases(file({"prompt": "q", "response": "x", "ratings": [3, None, 4]}))
+def test_several_ratings_become_one_label(write_file):
+    """Scores are averaged and other ratings decided by majority; a missing rating stays unknown."""
+    scores = read_cases(write_file({"prompt": "q", "response": "x", "ratings": [3, None, 4]}))
     assert (scores.cases[0].label, scores.cases[0].ratings, scores.scale) == (3.5, (3, None, 4), (3, 4))
-    passes = read_cases(file({"prompt": "q", "response": "x", "ratings": ["yes", "no", "yes"]}))
+    passes = read_cases(write_file({"prompt": "q", "response": "x", "ratings": ["yes", "no", "yes"]}))
     assert (passes.kind, passes.cases[0].label, passes.cases[0].ratings) == ("pass", 1, (1, 0, 1))
     base = {"prompt": "q", "response_1": "x", "response_2": "y"}
-    pairs = read_cases(file({**base, "annotators": [2, 2, 0]}, {**base, "annotators": [1, 2, 0]}))
+    pairs = read_cases(write_file({**base, "annotators": [2, 2, 0]}, {**base, "annotators": [1, 2, 0]}))
     assert (pairs.cases[0].ranks, pairs.cases[0].ratings) == (SECOND, (2, 2, 0))
     assert "most frequent" in pairs.skipped_rows[0].message
 
 
-def test_ratings_in_columns_of_their_own(file, tmp_path):
-    """Joined by commas; in CSV an empty cell is a rater who said nothing, and a list may stand in a cell."""
+def test_ratings_in_columns_of_their_own(write_file, tmp_path):
+    """Commas join the column names; an empty CSV cell is a missing rating, and a cell may hold a list."""
     path = tmp_path / "t.csv"
     path.write_text('prompt,response,r1,r2,all\nq,x,3,,"[1, 2]"\n')
     assert read_cases(path, {"ratings": "r1,r2"}).cases[0].ratings == (3, None)
@@ -128,7 +130,7 @@ RANKED = {"prompt": "q", "responses": ["x", "y", "z"]}
 
 
 @pytest.mark.parametrize(
-    ("told", "places"),
+    ("ranking_fields", "places"),
     [
         ({"ranking": [2, 1, 3]}, (1, 0, 2)),
         ({"ranking": [1, 1, 3]}, (0, 0, 2)),
@@ -137,22 +139,22 @@ RANKED = {"prompt": "q", "responses": ["x", "y", "z"]}
         ({"order": [3, 1, 2]}, (1, 2, 0)),
     ],
 )
-def test_rankings_are_places_or_orders(file, told, places):
+def test_rankings_are_ranks_or_orders(write_file, ranking_fields, places):
     """The name of the column says which."""
-    found = read_cases(file({**RANKED, **told}))
+    found = read_cases(write_file({**RANKED, **ranking_fields}))
     assert (found.kind, found.cases[0].ranks) == ("ranking", places)
 
 
-@pytest.mark.parametrize("told", [{"ranking": [0, 1, 2]}, {"ranking": [1, 2]}, {"order": [1, 1, 2]}, {"order": "xyz"}])
-def test_a_ranking_that_is_none_is_left_out(file, told):
-    """Each response has its place, or there is none."""
+@pytest.mark.parametrize("ranking_fields", [{"ranking": [0, 1, 2]}, {"ranking": [1, 2]}, {"order": [1, 1, 2]}, {"order": "xyz"}])
+def test_invalid_ranking_is_left_out(write_file, ranking_fields):
+    """A valid ranking gives each response a rank."""
     with pytest.raises(ConfigError, match="none of its rows can be understood"):
-        read_cases(file({**RANKED, **told}))
+        read_cases(write_file({**RANKED, **ranking_fields}))
 
 
-def test_a_list_of_two_responses_with_a_label_is_a_pair(file):
-    """One of three is none, and is left out; without any label nothing is known."""
-    path = file({"responses": ["x", "y"], "label": "B"}, {"responses": ["x", "y", "z"], "label": "A"})
+def test_list_of_two_labelled_responses_is_a_pair(write_file):
+    """A row with three responses is left out, and without a label nothing is known."""
+    path = write_file({"responses": ["x", "y"], "label": "B"}, {"responses": ["x", "y", "z"], "label": "A"})
     found = read_cases(path)
     assert (found.kind, found.cases[0].ranks, len(found.skipped_rows)) == ("pair", SECOND, 1)
     with pytest.raises(ConfigError, match="ranking=COLUMN"):
@@ -160,30 +162,30 @@ def test_a_list_of_two_responses_with_a_label_is_a_pair(file):
 
 
 @given(st.permutations(range(5)))
-def test_orders_and_places_are_two_ways_to_say_the_same(order):
-    """Counting from 0 or from 1."""
+def test_orders_and_ranks_are_equivalent(order):
+    """Both may count from 0 or from 1."""
     ranks = [order.index(i) + 1 for i in range(5)]
     expected = zero_based_ranks(ranks, 5)
     assert ranks_from_order(order, 5) == ranks_from_order([i + 1 for i in order], 5) == expected
 
 
-def test_the_chosen_one_stands_in_either_place(file):
-    """By the texts alone: its place tells a grader nothing, and reading again changes nothing."""
-    path = file(*({"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(200)))
+def test_chosen_response_is_in_either_position(write_file):
+    """The position depends only on the texts, so it gives nothing away and is the same on every read."""
+    path = write_file(*({"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(200)))
     found = read_cases(path)
     assert all("good" in case.responses[case.ranks.index(0)] for case in found.cases)
     assert 60 < sum(case.ranks == FIRST for case in found.cases) < 140
     assert found == read_cases(path)
-    swapped = file(*({"prompt": f"q{n}", "chosen": f"bad {n}", "rejected": f"good {n}"} for n in range(200)))
+    swapped = write_file(*({"prompt": f"q{n}", "chosen": f"bad {n}", "rejected": f"good {n}"} for n in range(200)))
     assert [case.responses for case in read_cases(swapped).cases] == [case.responses for case in found.cases]
     assert any("depends on their texts only" in line for line in found.column_notes)
 
 
-def test_chats_of_chosen_and_rejected(file):
-    """The last message is the response, those before are what was asked."""
+def test_chosen_and_rejected_chats(write_file):
+    """The last message is the response, and the messages before it are the prompt."""
     before = {"role": "user", "content": "q"}
     chats = {name: [before, {"role": "assistant", "content": name}] for name in ("chosen", "rejected")}
-    case = read_cases(file(chats)).cases[0]
+    case = read_cases(write_file(chats)).cases[0]
     assert (case.task.prompt, sorted(case.responses)) == ("q", ["chosen", "rejected"])
 
 
@@ -198,18 +200,18 @@ def test_chats_of_chosen_and_rejected(file):
         ({}, ""),
     ],
 )
-def test_what_was_asked(file, row, prompt):
-    """A prompt, an instruction with its input, messages; or nothing, and that is said."""
-    found = read_cases(file({**row, "answer": "x", "score": 3}))
+def test_prompt_columns(write_file, row, prompt):
+    """The prompt is a prompt, an instruction with input, or messages; a missing one is reported."""
+    found = read_cases(write_file({**row, "answer": "x", "score": 3}))
     assert found.cases[0].task.prompt == prompt
     assert any("nothing" in line or "no column holds the task" in line for line in found.column_notes) is (not row)
 
 
-def test_columns_can_be_stated(file):
-    """Under any name, within objects too; texts beside the response reach the task."""
+def test_columns_can_be_stated(write_file):
+    """Any name works, within objects too, and other text columns reach the task."""
     row = {"who": 7, "ask": "q", "text": {"out": "x"}, "human": {"overall": 4}, "src": "s", "gold": "g", "set": "easy"}
     stated = dict(prompt="ask", response="text.out", label="human.overall", context="src", reference="gold", group="set", id="who")
-    found = read_cases(file(row), stated)
+    found = read_cases(write_file(row), stated)
     case = found.cases[0]
     assert (case.id, case.group, case.label, case.responses) == ("7", "easy", 4, ("x",))
     assert (case.task.prompt, case.task.context, case.task.reference) == ("q", "s", "g")
@@ -226,56 +228,56 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("columns", "options", "complaint"), ERRORS.values(), ids=ERRORS)
-def test_what_cannot_be_is_said_at_once(file, columns, options, complaint):
-    """With the columns that there are."""
+def test_invalid_columns_are_rejected(write_file, columns, options, complaint):
+    """The error lists the columns of the data."""
     with pytest.raises(ConfigError, match=complaint):
-        read_cases(file(one(3)), columns, **options)
+        read_cases(write_file(one(3)), columns, **options)
 
 
-def test_two_columns_that_could_be_the_label_are_an_error(file):
-    """One may be people's and the other a model's."""
-    path = file({"prompt": "q", "response": "x", "score": 3, "rating": 4})
+def test_two_columns_that_could_be_the_label_are_an_error(write_file):
+    """One may hold human labels and the other a model's."""
+    path = write_file({"prompt": "q", "response": "x", "score": 3, "rating": 4})
     with pytest.raises(ConfigError, match="'score', 'rating' may be the label"):
         read_cases(path)
     assert read_cases(path, {"label": "rating"}).cases[0].label == 4
 
 
 @pytest.mark.parametrize("rows", [[], [{"prompt": "q", "label": 3}], [{"prompt": "q", "response": "x"}]])
-def test_data_without_responses_or_labels_are_an_error(file, rows):
-    """And so is a file with nothing in it."""
+def test_data_without_responses_or_labels_are_an_error(write_file, rows):
+    """An empty file is an error, too."""
     with pytest.raises(ConfigError):
-        read_cases(file(*rows))
+        read_cases(write_file(*rows))
 
 
-def test_ids_are_used_where_they_tell_rows_apart(file):
-    """Else a row is called by its file and line; an id that was stated must be unique."""
-    path = file(one(3, id="a"), one(4, id="a"))
+def test_unique_ids_are_used(write_file):
+    """Otherwise file and line identify a row; a stated ID column must be unique."""
+    path = write_file(one(3, id="a"), one(4, id="a"))
     assert [case.id for case in read_cases(path).cases] == ["t.jsonl:1", "t.jsonl:2"]
     found = read_cases(path, {"id": "id"})
     assert [case.id for case in found.cases] == ["a"]
-    assert "was that of" in found.skipped_rows[0].message
+    assert "is also that of" in found.skipped_rows[0].message
 
 
-def test_broken_rows_are_counted_with_the_others(tmp_path):
-    """A line that is no JSON is left out like one that says nothing."""
+def test_broken_rows_are_counted(tmp_path):
+    """A line that is no JSON is left out like a row without a label."""
     path = tmp_path / "t.jsonl"
     path.write_text(f"{json.dumps(one(3))}\nbroken\n{json.dumps({**one(4), 'response': None})}\n")
     found = read_cases(path)
     assert [bad.location.rpartition(":")[2] for bad in found.skipped_rows] == ["2", "3"]
 
 
-def test_rows_can_be_chosen_and_counted(file):
-    """By the value of a column, then the first so many; a column that is not there chooses nothing, and that is said."""
-    path = file(*(one(n, subset="even" if n % 2 == 0 else "odd") for n in range(2, 10)))
+def test_rows_can_be_filtered_and_limited(write_file):
+    """A column's value filters and then the limit applies; a missing column selects nothing and is reported."""
+    path = write_file(*(one(n, subset="even" if n % 2 == 0 else "odd") for n in range(2, 10)))
     found = read_cases(path, {"where:subset": "odd", "where:judge": "x"}, limit=2)
     assert [case.label for case in found.cases] == [3, 5]
     assert found.ignored_filters == ("judge",)
 
 
-def test_what_was_recognised_is_said(file):
-    """Every column, and what the labels were taken for."""
+def test_recognised_columns_are_reported(write_file):
+    """The report names every column and the kind of labels."""
     rows = [{"id": n, "subset": "s", "input": "q", "output_1": "x", "output_2": "y", "label": n % 2 + 1} for n in range(3)]
-    assert list(read_cases(file(*rows)).column_notes) == [
+    assert list(read_cases(write_file(*rows)).column_notes) == [
         "3 cases of kind pair: which of two responses is better",
         "prompt: column 'input'",
         "response_a: column 'output_1'",
@@ -298,7 +300,7 @@ NAMES = ["id", "prompt", "messages", "response", "response_a", "response_b", "re
 
 @given(st.lists(st.dictionaries(st.sampled_from([*NAMES, "rejected", "group"]), ANY), max_size=4))
 def test_any_rows_are_cases_or_left_out(tmp_path_factory, rows):
-    """Nothing else happens, and what became a case has a label within the scale."""
+    """No row raises, and every label of a case lies on its scale."""
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     try:
@@ -312,8 +314,8 @@ def test_any_rows_are_cases_or_left_out(tmp_path_factory, rows):
 
 
 @given(ANY)
-def test_a_value_has_one_meaning_or_none(value):
-    """It never becomes a number outside what is allowed, and nothing but Unclear is raised."""
+def test_value_has_one_meaning_or_none(value):
+    """It never becomes a number out of range, and only AmbiguousLabel is raised."""
     for reading, allowed in ((parse_pass, {0.0, 1.0}), (parse_preference, {FIRST, SECOND, TIE}), (parse_number, None)):
         try:
             found = reading(value)
@@ -332,10 +334,10 @@ def llmbar(text):
     return parse_output(text, "llmbar")
 
 
-def test_outputs_in_a_file_of_their_own(file):
-    """What was first in the swapped order is the second response; rows about other cases are left out."""
-    cases = read_cases(file(*BOTH)).cases
-    outputs = file(
+def test_outputs_in_a_separate_file(write_file):
+    """In swapped order the first output belongs to the second response; rows of other cases are left out."""
+    cases = read_cases(write_file(*BOTH)).cases
+    outputs = write_file(
         {"id": "p1", "order": "AB", "completion": "Output (a) is better."},
         {"id": "p1", "order": "BA", "completion": "Output (a) is better."},
         {"id": "p2", "order": "BA", "completion": "I cannot say."},
@@ -349,17 +351,17 @@ def test_outputs_in_a_file_of_their_own(file):
     assert three.reason
 
 
-@pytest.mark.parametrize(("said", "shown"), [(True, (1, 0)), ("false", (0, 1)), (1, (1, 0)), ("0", (0, 1))])
-def test_a_column_can_say_that_they_were_swapped(file, said, shown):
-    """With true and false."""
-    cases = read_cases(file(*BOTH)).cases
-    outputs = file({"id": "p1", "swapped": said, "output": "Output (a) is better."}, name="outputs.jsonl")
+@pytest.mark.parametrize(("given_label", "shown"), [(True, (1, 0)), ("false", (0, 1)), (1, (1, 0)), ("0", (0, 1))])
+def test_column_can_mark_swapped_responses(write_file, given_label, shown):
+    """Its values are true and false."""
+    cases = read_cases(write_file(*BOTH)).cases
+    outputs = write_file({"id": "p1", "swapped": given_label, "output": "Output (a) is better."}, name="outputs.jsonl")
     assert read_verdicts(outputs, cases, {}, llmbar)[0].presentation_order == shown
 
 
-def test_outputs_beside_the_labels(file):
-    """Both orders in one row; rows without ids find their cases by their place."""
-    path = file(pair("A", said="Output (a) is better.", other="Output (b) is better."), pair("B", said="", other=None))
+def test_outputs_beside_the_labels(write_file):
+    """One row may hold both orders, and rows without IDs match cases by position."""
+    path = write_file(pair("A", said="Output (a) is better.", other="Output (b) is better."), pair("B", said="", other=None))
     cases = read_cases(path, {"output": "said", "output_ba": "other"}).cases
     found = read_verdicts(path, cases, {"output": "said", "output_ba": "other"}, llmbar)
     assert [(v.case, v.ranks, v.presentation_order) for v in found[:2]] == [
@@ -369,32 +371,32 @@ def test_outputs_beside_the_labels(file):
     assert [v.reason for v in found[2:]] == ["no output was recorded"] * 2
 
 
-def test_looks_are_told_apart(file):
-    """By their column, or one after the other; a list holds several."""
-    cases = read_cases(file(one(3, id="a"), one(5, id="b"))).cases
-    outputs = file({"id": "a", "output": ["4", "5"]}, {"id": "a", "output": 2}, {"id": "b", "output": "x"}, name="o.jsonl")
+def test_repeats_are_separate(write_file):
+    """A column numbers them, they follow each other, or a list holds several."""
+    cases = read_cases(write_file(one(3, id="a"), one(5, id="b"))).cases
+    outputs = write_file({"id": "a", "output": ["4", "5"]}, {"id": "a", "output": 2}, {"id": "b", "output": "x"}, name="o.jsonl")
     found = read_verdicts(outputs, cases, {}, lambda text: parse_output(text, "bare_number@1-5"))
     assert [(v.case, v.scores, v.repeat) for v in found] == [("a", (0.75,), 0), ("a", (1.0,), 1), ("a", (0.25,), 2), ("b", (), 0)]
-    stated = file({"id": "a", "output": "4", "sample": 7}, name="o.jsonl")
+    stated = write_file({"id": "a", "output": "4", "sample": 7}, name="o.jsonl")
     assert read_verdicts(stated, cases, {}, lambda text: parse_output(text, "bare_number@1-5"))[0].repeat == 7
 
 
-def test_a_pair_scored_one_by_one(file):
-    """Two outputs make one verdict; one that cannot be read leaves its score unknown."""
-    cases = read_cases(file(*BOTH)).cases
-    outputs = file({"id": "p1", "s1": "7", "s2": 6}, {"id": "p2", "s1": "seven", "s2": 6}, name="o.jsonl")
+def test_pair_scored_separately(write_file):
+    """Two outputs make one verdict, and an unreadable one leaves its score unknown."""
+    cases = read_cases(write_file(*BOTH)).cases
+    outputs = write_file({"id": "p1", "s1": "7", "s2": 6}, {"id": "p2", "s1": "seven", "s2": 6}, name="o.jsonl")
     found = read_verdicts(outputs, cases, {"score_1": "s1", "score_2": "s2"}, lambda text: parse_output(text, "bare_number@0-10"))
     assert [v.scores for v in found] == [(0.7, 0.6), (None, 0.6)]
     assert found[1].reason.startswith("response 1: ")
 
 
-def test_labels_and_rankings(file):
-    """A label is read as people's are; a ranking numbers the responses as they were shown."""
-    cases = read_cases(file(one("pass", id="a"), one("fail", id="b"))).cases
-    outputs = file({"id": "a", "output": "It holds.\nyes"}, {"id": "b", "output": "no"}, name="o.jsonl")
+def test_labels_and_rankings(write_file):
+    """Labels are read like human labels, and rankings number the responses as they were shown."""
+    cases = read_cases(write_file(one("pass", id="a"), one("fail", id="b"))).cases
+    outputs = write_file({"id": "a", "output": "It holds.\nyes"}, {"id": "b", "output": "no"}, name="o.jsonl")
     assert [v.passed for v in read_verdicts(outputs, cases, {}, lambda text: parse_output(text, "label:yes/no"))] == [True, False]
-    cases = read_cases(file({**RANKED, "ranking": [1, 2, 3], "id": "a"})).cases
-    outputs = file({"id": "a", "output": "3,1,2"}, {"id": "a", "output": "1,2"}, name="o.jsonl")
+    cases = read_cases(write_file({**RANKED, "ranking": [1, 2, 3], "id": "a"})).cases
+    outputs = write_file({"id": "a", "output": "3,1,2"}, {"id": "a", "output": "1,2"}, name="o.jsonl")
 
     def ranking(text):
         from redraft.validation.recorded_formats import ParsedOutput
@@ -406,12 +408,14 @@ def test_labels_and_rankings(file):
     assert (bad.readable, "each number once" in bad.reason) == (False, True)
 
 
-def test_letters_and_rankings_say_which_of_two_is_better(file):
-    """As they were shown; a letter that is neither, or a ranking of three, says nothing."""
+def test_letters_and_rankings_say_which_of_two_is_better(write_file):
+    """They refer to the order shown; any other letter and a ranking of three are unreadable."""
     from redraft.validation.recorded_formats import ParsedOutput
 
-    cases = read_cases(file(*BOTH)).cases
-    outputs = file(*({"id": "p1", "order": "BA", "output": said} for said in ("A", "Z", "2,1", "1,2,3")), name="o.jsonl")
+    cases = read_cases(write_file(*BOTH)).cases
+    outputs = write_file(
+        *({"id": "p1", "order": "BA", "output": given_label} for given_label in ("A", "Z", "2,1", "1,2,3")), name="o.jsonl"
+    )
 
     def letters(text):
         return ParsedOutput(label=text) if text.isalpha() else ParsedOutput(ranking=tuple(map(int, text.split(","))))
@@ -421,11 +425,11 @@ def test_letters_and_rankings_say_which_of_two_is_better(file):
     assert all(v.reason for v in found if not v.readable)
 
 
-def test_one_judge_of_several(file):
-    """Chosen by the value of a column."""
-    cases = read_cases(file(*BOTH)).cases
+def test_one_judge_of_several(write_file):
+    """The value of a column selects the judge."""
+    cases = read_cases(write_file(*BOTH)).cases
     rows = [{"id": "p1", "judge": judge, "output": "Output (a) is better."} for judge in ("x", "y")]
-    assert len(read_verdicts(file(*rows, name="o.jsonl"), cases, {"where:judge": "y"}, llmbar)) == 1
+    assert len(read_verdicts(write_file(*rows, name="o.jsonl"), cases, {"where:judge": "y"}, llmbar)) == 1
 
 
 BAD_OUTPUTS = {
@@ -439,30 +443,30 @@ BAD_OUTPUTS = {
         lambda text: parse_output(text, "bare_number@0-10"),
         "score_1 and score_2",
     ),
-    "a look that is none": ({"id": "p1", "output": "x", "look": "a"}, {}, llmbar, "is not a number"),
+    "a repeat that is no number": ({"id": "p1", "output": "x", "repeat": "a"}, {}, llmbar, "is not a number"),
 }
 
 
 @pytest.mark.parametrize(("row", "columns", "reader", "complaint"), BAD_OUTPUTS.values(), ids=BAD_OUTPUTS)
-def test_what_the_row_leaves_open_is_an_error(file, row, columns, reader, complaint):
-    """It is not the judge that is at fault."""
-    cases = read_cases(file(*BOTH)).cases
+def test_incomplete_output_row_is_an_error(write_file, row, columns, reader, complaint):
+    """The data and not the judge is at fault."""
+    cases = read_cases(write_file(*BOTH)).cases
     with pytest.raises(ConfigError, match=complaint):
-        read_verdicts(file(row, name="o.jsonl"), cases, columns, reader)
+        read_verdicts(write_file(row, name="o.jsonl"), cases, columns, reader)
 
 
-def test_a_file_of_outputs_that_is_broken_is_an_error(file, tmp_path):
-    """Half of the verdicts would be measured as if they were all."""
-    cases = read_cases(file(*BOTH)).cases
+def test_broken_output_file_is_an_error(write_file, tmp_path):
+    """Otherwise half of the verdicts would be measured as if they were all."""
+    cases = read_cases(write_file(*BOTH)).cases
     path = tmp_path / "o.jsonl"
     path.write_text('{"id": "p1", "output": "Output (a) is better."}\n{"id"')
     with pytest.raises(ConfigError, match="o.jsonl:2: not JSON"):
         read_verdicts(path, cases, {}, llmbar)
 
 
-def test_conversations_with_speakers_are_messages(file):
-    """As in a batch: ShareGPT's form is read, in `conversations` too."""
+def test_conversations_with_speakers_are_messages(write_file):
+    """The ShareGPT form is read as in a batch, also in a column `conversations`."""
     chat = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}, {"from": "human", "value": "Bye"}]
-    (case,) = read_cases(file({"conversations": chat, "generation": "See you", "score": 3})).cases
+    (case,) = read_cases(write_file({"conversations": chat, "generation": "See you", "score": 3})).cases
     assert [m["role"] for m in case.task.messages] == ["user", "assistant", "user"]
     assert case.responses == ("See you",)

@@ -1,4 +1,4 @@
-"""The pictures of a validation: whole XML with the numbers in words, harmless whatever the names, visible in a browser."""
+"""Plots of a validation: valid XML with the numbers in words, safe for any names, and visible in a browser."""
 
 import shutil
 from xml.etree import ElementTree
@@ -39,24 +39,24 @@ def texts(svg):
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_picture_has_its_labels_and_its_numbers(name):
-    """The axes say what they measure, the numbers stand beside what they are about."""
+def test_plot_has_labels_and_numbers(name):
+    """The axes are labelled, and each number is near what it measures."""
     for words in WORDS[name]:
         assert words in texts(DRAWN[name])
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_picture_is_told_to_those_who_cannot_see_it(name):
-    """A title and the numbers in words, which the picture names as its label."""
+def test_plot_is_accessible(name):
+    """A title and the numbers in words are the label of the plot."""
     root = ElementTree.fromstring(DRAWN[name])
-    told = {part.get("id"): part.text for part in root if part.get("id")}
+    texts_by_id = {part.get("id"): part.text for part in root if part.get("id")}
     assert root.get("role") == "img"
-    assert all(told[id] for id in root.get("aria-labelledby").split())
+    assert all(texts_by_id[id] for id in root.get("aria-labelledby").split())
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_picture_needs_nothing_from_elsewhere(name):
-    """No address, no script; and it has its colours for the dark."""
+def test_plot_is_self_contained(name):
+    """It has no address and no script, and it includes colours for dark mode."""
     assert "href" not in DRAWN[name] and "url(" not in DRAWN[name] and "<script" not in DRAWN[name]
     assert DRAWN[name].count("http") == DRAWN[name].count('xmlns="http://www.w3.org/2000/svg"') == 1
     assert "prefers-color-scheme: dark" in DRAWN[name]
@@ -70,8 +70,8 @@ HOSTILE_DRAWN = [
 
 
 @pytest.mark.parametrize("draw", HOSTILE_DRAWN)
-def test_a_hostile_name_is_text(draw):
-    """It closes no tag, brings none with it, drives no terminal, and the XML stays whole."""
+def test_hostile_name_is_text(draw):
+    """It closes or adds no tag, sends no terminal sequence, and leaves the XML valid."""
     svg = draw(HOSTILE)
     tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg).iter()}
     assert "script" not in tags
@@ -81,24 +81,24 @@ def test_a_hostile_name_is_text(draw):
 
 @given(st.text())
 def test_any_name_can_be_drawn(name):
-    """Whatever is in it."""
+    """Any text as a name gives a valid plot."""
     for draw in HOSTILE_DRAWN:
         ElementTree.fromstring(draw(name))
 
 
 def test_groups_that_look_alike_stay_apart():
-    """Two names that differ only in what cannot be shown are two panels."""
+    """Two names that differ only in invisible characters are two panels."""
     assert texts(plots.histogram_svg({"a": [0.1], "a\x00": [0.9]})).count("n = 1") == 2
 
 
 @given(st.lists(st.floats(0, 1)), st.integers(1, 40))
 def test_every_score_is_in_one_bin(scores, bins):
-    """The highest too."""
+    """The highest score is in a bin, too."""
     assert sum(plots.bin_counts(scores, 0, 1, bins)) == len(scores)
 
 
-def test_a_score_outside_the_range_is_an_error():
-    """It is not drawn where it is not."""
+def test_score_out_of_range_is_an_error():
+    """It is not drawn at another place."""
     with pytest.raises(ValueError, match="1.2"):
         plots.histogram_svg({"a": [1.2]})
 
@@ -116,60 +116,60 @@ def test_a_score_outside_the_range_is_an_error():
         plots.forest_svg([("a", -0.4, -0.9, 0.1, 12)], 0.0),
     ],
 )
-def test_little_or_nothing_can_be_drawn(svg):
-    """An empty picture is whole, too."""
+def test_little_or_no_data_can_be_drawn(svg):
+    """An empty plot is valid, too."""
     assert ElementTree.fromstring(svg).get("class") == "redraft"
 
 
-def test_what_is_too_much_is_counted():
-    """The picture stays one that can be looked at, and says what it leaves out."""
+def test_omitted_points_are_counted():
+    """The plot stays small and says how much it leaves out."""
     assert "40 more groups" in texts(plots.forest_svg([(str(n), 0.5, 0.4, 0.6, 9) for n in range(100)]))
     assert "76 more labels" in texts(plots.confusion_svg([str(n) for n in range(100)], {}))
     many = plots.scatter_svg([(n % 5, 0.5) for n in range(10_000)])
     assert "2000 of 10000 rows" in texts(many)
 
 
-def test_the_spread_of_equal_labels_is_always_the_same():
-    """A picture drawn again is the same file."""
+def test_jitter_is_deterministic():
+    """Drawing again gives the same file."""
     points = [(1, 0.5)] * 30
     assert plots.scatter_svg(points) == plots.scatter_svg(points)
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_ticks_are_few_and_lie_inside(low, wide):
-    """Whatever the range."""
+    """It holds for any range."""
     found = ticks(low, low + wide)
     assert 2 <= len(found) <= 12
     assert all(low - 1e-6 * wide <= tick <= low + wide * (1 + 1e-6) for tick in found)
 
 
-def printed(drawn):
+def print_plot(drawn):
     console = Console(width=100, record=True, file=open("/dev/null", "w"))
     with console.file:
         console.print(drawn)
     return console.export_text()
 
 
-def test_the_same_in_a_terminal():
-    """With the numbers; what is unknown says so."""
-    assert "0.95  0.86       140" in printed(plots.reliability_text(POINTS))
-    shown = printed(plots.histogram_text(GROUPS))
+def test_terminal_output():
+    """It contains the numbers and marks unknown values."""
+    assert "0.95  0.86       140" in print_plot(plots.reliability_text(POINTS))
+    shown = print_plot(plots.histogram_text(GROUPS))
     assert "0.10-0.20  ██████████ 2" in shown
     assert "0.90-1.00" in shown and "people: 5" in shown
-    assert "12 (80%)" in printed(plots.confusion_text(LABELS, COUNTS))
-    shown = printed(plots.forest_text(ROWS, 0.5))
+    assert "12 (80%)" in print_plot(plots.confusion_text(LABELS, COUNTS))
+    shown = print_plot(plots.forest_text(ROWS, 0.5))
     assert "0.90 [0.85, 0.94]" in shown and "unknown" in shown
 
 
-def test_a_hostile_name_drives_no_terminal():
-    """Nor is it read as markup."""
+def test_hostile_name_sends_no_terminal_sequence():
+    """It is not read as markup, either."""
     name = "[bold red]" + HOSTILE
     for drawn in (
         plots.histogram_text({name: [0.5]}),
         plots.confusion_text([name], {name: {name: 3}}),
         plots.forest_text([(name, 0.5, None, None, 9)]),
     ):
-        shown = printed(drawn)
+        shown = print_plot(drawn)
         assert "[bold red]" in shown
         assert not set("\x1b\u202e\x00") & set(shown)
 
@@ -179,7 +179,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 
 @pytest.fixture(scope="module")
 def browser():
-    """A real one: Debian's Chromium, where it is installed."""
+    """A real browser: Debian's Chromium, where it is installed."""
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("there is no chromium on this machine to look at the pictures with")
@@ -191,8 +191,8 @@ def browser():
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_browser_shows_it(browser, name, tmp_path):
-    """As a file of its own, light and dark: the texts are seen inside the picture, and something is drawn."""
+def test_browser_renders_the_plot(browser, name, tmp_path):
+    """As a file of its own, light and dark, its texts are inside the picture and something is drawn."""
     path = tmp_path / "plot.svg"
     path.write_text(DRAWN[name], encoding="utf-8")
     shots = []
@@ -216,12 +216,12 @@ def test_a_browser_shows_it(browser, name, tmp_path):
     blank.close()
 
 
-def test_a_browser_runs_nothing_of_a_hostile_name(browser):
-    """In a page that holds the picture itself, not only a link to it."""
+def test_browser_runs_no_script_of_a_hostile_name(browser):
+    """The page holds the plot inline and not only a link to it."""
     page = browser.new_page()
-    said = []
-    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    dialogs = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
     page.set_content(plots.forest_svg([(HOSTILE, 0.5, 0.4, 0.6, 9)], 0.5))
     assert page.locator("script").count() == 0
-    assert said == []
+    assert dialogs == []
     page.close()

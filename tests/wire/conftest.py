@@ -1,4 +1,4 @@
-"""Two servers to talk to: llama.cpp's, which nobody here wrote, and one that misbehaves on demand."""
+"""Two servers for the tests: llama.cpp's own, and one that misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Real:
 
 @pytest.fixture(scope="session")
 def real(gguf_file):
-    """A real llama.cpp server with that model, which asks for a key."""
+    """A real llama.cpp server with that model, which requires a key."""
     command = [sys.executable, tiny.__file__, str(gguf_file), KEY]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -36,16 +36,16 @@ def real(gguf_file):
 
 @pytest.fixture
 async def faults():
-    """A server that does as it is told."""
+    """A server that follows a script of faults."""
     async with FaultServer() as server:
         yield server
 
 
 @pytest.fixture
 def ask():
-    """Makes a request of one user message."""
+    """Return a function that makes a request of one user message."""
 
-    def made(text="hello", **kwargs):
+    def make_request(text="hello", **kwargs):
         return Request(({"role": "user", "content": text},), **kwargs)
 
-    return made
+    return make_request

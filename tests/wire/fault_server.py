@@ -1,8 +1,8 @@
-"""A server that answers each request as it is told to, well or badly, and keeps what it was sent.
+"""A server that answers each request as scripted, well or badly, and records what it received.
 
-It speaks HTTP/1.1 by hand, so that it can break it. An answer is bytes (sent as they are), an async function of the
-connection's writer, or a function of the request that gives bytes (see `taking`). When the script has ended, its last answer
-is given again.
+It speaks HTTP/1.1 by hand, so that it can break the protocol. An answer is bytes (sent unchanged), an async function of the
+connection's writer, or a function of the request that returns bytes (see `accepting`). After the end of the script it repeats
+the last answer.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from inspect import iscoroutinefunction
 
 
 @dataclass
-class Sent:
-    """A request as it came in."""
+class ReceivedRequest:
+    """A request as received."""
 
     method: str
     path: str
@@ -30,10 +30,10 @@ class Sent:
 
 @dataclass
 class FaultServer:
-    """`url` is the base URL; `script` the answers; `requests` what came in."""
+    """`url` is the base URL, `script` the answers, and `requests` the received requests."""
 
     script: list = field(default_factory=list)
-    requests: list[Sent] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     url: str = ""
     connections: int = 0
 
@@ -83,30 +83,30 @@ async def _read(reader):
     first, *lines = head.split("\r\n")
     headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines if line)}
     method, path, _ = first.split(" ")
-    return Sent(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+    return ReceivedRequest(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
 
 
 def http(body=b"", status=200, content_type="application/json", **headers) -> bytes:
-    """A whole response with any body."""
+    """Return a complete response with any body."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     fields = {"Content-Type": content_type, "Content-Length": str(len(body))}
     fields |= {name.replace("_", "-"): value for name, value in headers.items()}
-    return f"HTTP/1.1 {status} Whatever\r\n{_lines(fields)}\r\n".encode() + body
+    return f"HTTP/1.1 {status} Whatever\r\n{_header_lines(fields)}\r\n".encode() + body
 
 
-def _lines(fields):
+def _header_lines(fields):
     return "".join(f"{name}: {value}\r\n" for name, value in fields.items())
 
 
 def completion(content="fine", finish="stop", usage=(7, 3), **message) -> dict:
-    """A chat completion."""
+    """Return a chat completion."""
     spent = dict(prompt_tokens=usage[0], completion_tokens=usage[1], total_tokens=sum(usage)) if usage else None
     choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content} | message}
     return {"id": "x", "object": "chat.completion", "choices": [choice], "usage": spent}
 
 
 def call(name="search", arguments="{}", id="call_1") -> dict:
-    """A tool call as it stands in a message."""
+    """Return a tool call as in a message."""
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
@@ -115,7 +115,7 @@ def good(*args, **kwargs) -> bytes:
 
 
 def error(status, message="no", headers=None, **fields) -> bytes:
-    """An error in OpenAI's form."""
+    """Return an error in OpenAI's form."""
     return http({"error": {"message": message} | fields}, status, **(headers or {}))
 
 
@@ -128,14 +128,14 @@ def chunk(text=None, finish=None, **delta) -> dict:
 
 
 def sse(*events, done=True) -> bytes:
-    """A stream that ends with the connection."""
+    """Return a stream that ends with the connection."""
     lines = [e if isinstance(e, bytes) else b"data: " + json.dumps(e).encode() + b"\n\n" for e in events]
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
     return head + b"".join(lines) + (b"data: [DONE]\n\n" if done else b"")
 
 
-def closing(raw: bytes):
-    """Sends and hangs up."""
+def send_and_close(raw: bytes):
+    """Send and close the connection."""
 
     async def answer(writer):
         writer.write(raw)
@@ -146,7 +146,7 @@ def closing(raw: bytes):
 
 
 def cut(raw: bytes, at: int, *, reset=False):
-    """Sends the beginning, then hangs up, politely or with a reset."""
+    """Send the beginning, then close the connection, cleanly or with a reset."""
 
     async def answer(writer):
         writer.write(raw[:at])
@@ -161,12 +161,12 @@ def cut(raw: bytes, at: int, *, reset=False):
 
 
 async def silence(writer):
-    """Never answers."""
+    """Never answer."""
     await asyncio.sleep(3600)
 
 
 def drip(raw: bytes, every: float):
-    """One byte at a time."""
+    """Send one byte at a time."""
 
     async def answer(writer):
         for byte in raw:
@@ -178,7 +178,7 @@ def drip(raw: bytes, every: float):
 
 
 def then_silence(raw: bytes):
-    """Sends this, and nothing more."""
+    """Send this and then nothing more."""
 
     async def answer(writer):
         writer.write(raw)
@@ -188,35 +188,37 @@ def then_silence(raw: bytes):
     return answer
 
 
-def packed(raw: bytes) -> bytes:
+def gzip_stream(raw: bytes) -> bytes:
     return http(gzip.compress(raw), Content_Encoding="gzip")
 
 
-# ---- endpoints that do not take everything
+# ---- endpoints that reject parts of a request
 
 
-def taking(*rules, writer="A text.", judge='{"criteria": {"truth": {"evidence": "", "change": "c", "score": 4}}, "done": false}'):
-    """Answers what no rule refuses: a judge's prompt as a judge, all else as a writer; texts, or functions of the body."""
+def accepting(
+    *rules, writer="A text.", judge='{"criteria": {"truth": {"evidence": "", "change": "c", "score": 4}}, "done": false}'
+):
+    """Answer what no rule rejects, a judge's prompt as a judge, else as a writer; answers are texts or functions of the body."""
 
     def answer(request):
         body = request.body
         for rule in rules:
             if refused := rule(body):
                 return refused
-        said = judge if "one JSON object" in json.dumps(body["messages"]) else writer
-        return http(completion(said(body) if callable(said) else said) | {"model": body["model"], "created": 1})
+        reply = judge if "one JSON object" in json.dumps(body["messages"]) else writer
+        return http(completion(reply(body) if callable(reply) else reply) | {"model": body["model"], "created": 1})
 
     return answer
 
 
 def no_system(body):
-    """As vLLM does for Gemma."""
+    """Reject a system role, as vLLM does for Gemma."""
     if any(message["role"] == "system" for message in body["messages"]):
         return http({"object": "error", "message": "System role not supported", "type": "BadRequestError", "code": 400}, 400)
 
 
 def alternation(body):
-    """As llama.cpp does for Gemma: the reason comes last."""
+    """Require alternating roles, as llama.cpp does for Gemma; the reason comes last."""
     if any((message["role"] == "user") != (n % 2 == 0) for n, message in enumerate(body["messages"])):
         source = "\n------------\nWhile executing CallExpression at line 19, column 27 in source:\n...% 2 == 0) -%}    {{ raise_exc"
         return error(
@@ -225,7 +227,7 @@ def alternation(body):
 
 
 def late_alternation(body):
-    """As Mistral's template: a system message may come first, then turns alternate."""
+    """Allow a leading system message and then require alternating roles, as Mistral's template does."""
     turns = body["messages"][body["messages"][0]["role"] == "system" :]
     if any(message["role"] != ("user", "assistant")[n % 2] for n, message in enumerate(turns)):
         words = "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
@@ -233,21 +235,21 @@ def late_alternation(body):
 
 
 def renamed_limit(body):
-    """As OpenAI's newer models."""
+    """Require the new name of max_tokens, as OpenAI's newer models do."""
     if "max_tokens" in body:
         words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
         return error(400, words, type="invalid_request_error", param="max_tokens", code="unsupported_parameter")
 
 
 def default_temperature(body):
-    """As OpenAI's reasoning models."""
+    """Allow only the default temperature, as OpenAI's reasoning models do."""
     if "temperature" in body:
         words = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported."
         return error(400, words, type="invalid_request_error", param="temperature", code="unsupported_value")
 
 
 def no_seed(body):
-    """As Mistral's API, which repeats what it was sent."""
+    """Reject a seed as Mistral's API does, which repeats what it was sent."""
     if "seed" in body:
         found = [
             {"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": body["seed"]}
@@ -256,13 +258,13 @@ def no_seed(body):
 
 
 def no_images(body):
-    """As llama.cpp without a projector."""
+    """Reject images, as llama.cpp does without a projector."""
     if any(not isinstance(message["content"], str) for message in body["messages"]):
         return error(500, "image input is not supported - hint: you may need to provide the mmproj", code=500, type="server_error")
 
 
 def no_format(*kinds, status=400, words="This response_format type is unavailable now"):
-    """Refuses these kinds of response_format; all where none is named."""
+    """Reject these kinds of response_format, or all of them if none is named."""
 
     def rule(body):
         kind = body.get("response_format", {}).get("type")

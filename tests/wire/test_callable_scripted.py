@@ -41,51 +41,51 @@ class Echo:
     ],
 )
 async def test_any_function_of_messages_is_a_model(ask, fn, name, text):
-    """Async or not, function or object; what it consumed is unknown."""
+    """A function or callable object works, async or not, and its usage is unknown."""
     model = connect(fn)
     assert isinstance(model, Model)
     assert model.name == name
     assert await model.complete(ask()) == Reply(text, UNKNOWN)
 
 
-async def test_a_plain_function_does_not_hold_up_the_loop(ask):
-    """A function that blocks runs in a thread of its own."""
+async def test_blocking_function_does_not_block_the_loop(ask):
+    """It runs in a thread of its own."""
     seen = []
     await CallableModel(lambda m: seen.append(threading.current_thread()) or "x").complete(ask())
     assert seen != [threading.main_thread()]
 
 
-@pytest.mark.parametrize("said", [None, 5, b"x", ["x"], ""])
-async def test_what_is_no_text_is_told(ask, said):
-    """A function that returns no text is told what it returned."""
+@pytest.mark.parametrize("result", [None, 5, b"x", ["x"], ""])
+async def test_non_text_result_is_an_error(ask, result):
+    """The error shows what the function returned."""
     with pytest.raises(BadResponseError, match="NoneType|int|bytes|list|empty") as caught:
-        await CallableModel(lambda m: said, name="odd").complete(ask())
+        await CallableModel(lambda m: result, name="odd").complete(ask())
     assert str(caught.value).startswith("odd returned")
     assert caught.value.usage == UNKNOWN
 
 
-async def test_what_a_function_raises_is_a_model_error(ask):
-    """A foreign exception becomes a ModelError that keeps it as its cause; our own pass as they are."""
+async def test_exception_of_a_function_becomes_a_model_error(ask):
+    """A foreign exception is kept as its cause, and Redraft's own errors pass unchanged."""
     with pytest.raises(ModelError, match="broken raised ZeroDivisionError: division by zero") as caught:
         await CallableModel(lambda m: 1 / 0, name="broken").complete(ask())
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
-    def limited(messages):
+    def raise_rate_limit(messages):
         raise RateLimitError("slow", retry_after=3)
 
     with pytest.raises(RateLimitError) as caught:
-        await CallableModel(limited).complete(ask())
+        await CallableModel(raise_rate_limit).complete(ask())
     assert caught.value.retry_after == 3
 
 
-def test_the_identity_of_a_function():
-    """Two functions never share a cache by accident; under a name given to them they do."""
+def test_identity_of_a_function():
+    """Two functions never share a cache by accident, but do under a common explicit name."""
     assert connect(shout).identity != connect(shout).identity
     assert connect(shout, name="a").identity == connect(whisper, name="a").identity
 
 
-async def test_a_script_is_followed(ask):
-    """Texts, Replies, functions and exceptions come in order; calls and messages are kept."""
+async def test_script_is_followed(ask):
+    """Texts, Replies, functions and exceptions come in order, and calls and messages are recorded."""
     whole = Reply("whole", Usage(1, 5, 6), "length")
     model = ScriptedModel(["one", whole, shout, whisper, RateLimitError("slow"), ValueError, "<think>hm</think>two"])
     assert await model.complete(ask("a")) == Reply("one", NOTHING)
@@ -102,8 +102,8 @@ async def test_a_script_is_followed(ask):
     assert model.messages[:2] == [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]]
 
 
-async def test_a_script_ends(ask):
-    """After the last answer comes an error that says how many there were, and that it is no use to try again."""
+async def test_end_of_a_script_is_an_error(ask):
+    """The error gives the number of answers and is not retryable."""
     model = ScriptedModel(["only"], name="short")
     await model.complete(ask())
     with pytest.raises(ModelError, match="short has no answer left: it had 1, this is call 2") as caught:
@@ -113,7 +113,7 @@ async def test_a_script_ends(ask):
         await model.complete(ask())
 
 
-async def test_a_script_may_be_endless(ask):
-    """Any iterable of answers will do."""
+async def test_script_may_be_endless(ask):
+    """Any iterable of answers works."""
     model = ScriptedModel(cycle("ab"))
     assert [(await model.complete(ask())).text for _ in range(3)] == ["a", "b", "a"]

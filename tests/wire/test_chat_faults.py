@@ -1,4 +1,4 @@
-"""What can come back from an endpoint, and what becomes of it: one table, then the cases that need more than a row."""
+"""Faults of an endpoint and their results: one table, then the cases that need more than a row."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ TABLE = {
     "hung up at once": (fs.cut(GOOD, 0), ModelUnavailableError, True, UNKNOWN, "broke"),
     "reset in the body": (fs.cut(GOOD, len(GOOD) - 20, reset=True), ModelUnavailableError, True, UNKNOWN, "broke"),
     "hung up in the body": (fs.cut(GOOD, len(GOOD) - 20), ModelUnavailableError, True, UNKNOWN, "broke"),
-    "not HTTP": (fs.closing(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), BadResponseError, True, UNKNOWN, "not HTTP"),
-    "gzip bomb": (fs.packed(b'{"choices": "' + b" " * 50_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
+    "not HTTP": (fs.send_and_close(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), BadResponseError, True, UNKNOWN, "not HTTP"),
+    "gzip bomb": (fs.gzip_stream(b'{"choices": "' + b" " * 50_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
     "huge body": (fs.http(b" " * 9_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
     "no gzip": (fs.http(b"plain", Content_Encoding="gzip"), BadResponseError, True, UNKNOWN, "unpacked"),
     "cut gzip": (
@@ -164,7 +164,7 @@ TABLE = {
 
 @pytest.mark.parametrize("name", TABLE)
 async def test_each_fault_has_its_error(faults, ask, name):
-    """What the server does becomes the right error, which knows whether to retry and what may have been billed."""
+    """Each fault raises the right error, which knows whether to retry and what may have been billed."""
     does, kind, retryable, usage, words = TABLE[name]
     faults.says(does)
     with pytest.raises(ModelError) as caught:
@@ -198,7 +198,7 @@ WAITS = {
 @pytest.mark.parametrize("name", WAITS)
 @pytest.mark.parametrize("status", [429, 503])
 async def test_each_form_of_retry_after(faults, ask, name, status):
-    """Seconds, milliseconds and dates are understood; nonsense is as if nothing had been said."""
+    """Seconds, milliseconds and dates are understood, and nonsense is ignored."""
     headers, expected = WAITS[name]
     if name == "date":
         headers = {"Retry-After": format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)}
@@ -238,14 +238,14 @@ READABLE = {
     ),
     "half a pair": (fs.good("fine \ud83d or \ude00"), "fine \ud83d or \ude00", None),
     "half a pair in a thought": (fs.good("fine", reasoning_content="hm \udc00"), "fine", "hm \udc00"),
-    "gzip": (fs.packed(json.dumps(fs.completion()).encode()), "fine", None),
+    "gzip": (fs.gzip_stream(json.dumps(fs.completion()).encode()), "fine", None),
     "refusal null": (fs.good("fine", refusal=None), "fine", None),
 }
 
 
 @pytest.mark.parametrize("name", READABLE)
-async def test_what_is_answer_and_what_is_thought(faults, ask, name):
-    """The text is the answer alone; what was thought aloud stands beside it."""
+async def test_answer_and_thinking_are_separated(faults, ask, name):
+    """The text is the answer alone, and the thinking is a field of its own."""
     does, text, thought = READABLE[name]
     reply = await Chat("m", faults.says(does).url).complete(ask())
     assert (reply.text, reply.reasoning, reply.finish_reason) == (text, thought, "stop")
@@ -262,23 +262,23 @@ USAGES = {
 
 
 @pytest.mark.parametrize("name", USAGES)
-async def test_usage_that_is_none_is_unknown(faults, ask, name):
-    """Missing, negative and odd token counts are unknown, never 0."""
+async def test_invalid_usage_is_unknown(faults, ask, name):
+    """Missing, negative and invalid token counts are None, never 0."""
     does, read, written = USAGES[name]
     reply = await Chat("m", faults.says(does).url).complete(ask())
     assert reply.usage == Usage(1, read, written, cost=None)
 
 
-async def test_length_is_an_answer(faults, ask):
-    """An answer cut by max_tokens comes back, marked."""
+async def test_truncated_answer_is_an_answer(faults, ask):
+    """An answer cut by max_tokens is returned and marked."""
     reply = await Chat("m", faults.says(fs.good("half of it", "length")).url).complete(ask())
     assert reply.truncated
     assert reply.text == "half of it"
 
 
 STREAMS = {
-    "nothing": (fs.sse(done=False), True, "held nothing"),
-    "only done": (fs.sse(), True, "held nothing"),
+    "nothing": (fs.sse(done=False), True, "was empty"),
+    "only done": (fs.sse(), True, "was empty"),
     "no finish": (fs.sse(fs.chunk("half")), True, "without a finish_reason"),
     "cut event": (fs.sse(fs.chunk("half"), b'data: {"choices": [{"del', done=False), True, "cut off"),
     "error object": (fs.sse(fs.chunk("half"), {"error": {"message": "burnt down"}}), True, "burnt down"),
@@ -292,18 +292,18 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-async def test_a_stream_that_is_not_whole_is_an_error(faults, ask, name):
-    """A stream without its end, or with an error in it, is never a short answer taken for whole."""
+async def test_incomplete_stream_is_an_error(faults, ask, name):
+    """A stream without its end or with an error in it never passes for a short answer."""
     does, retryable, words = STREAMS[name]
-    faults.says(fs.closing(does))
+    faults.says(fs.send_and_close(does))
     with pytest.raises(BadResponseError, match=words) as caught:
         await Chat("m", faults.url, stream=True).complete(ask())
     assert caught.value.retryable is retryable
     assert caught.value.usage.output_tokens is None
 
 
-async def test_a_stream_reset_half_way_is_an_error(faults, ask):
-    """What was streamed before a reset was seen, and then comes the error."""
+async def test_stream_reset_is_an_error(faults, ask):
+    """The parts before the reset are shown, and then the error is raised."""
     raw = fs.sse(fs.chunk("half "), fs.chunk("of it"), fs.chunk(finish="stop"))
     faults.says(fs.cut(raw.replace(b"Connection: close", b"Content-Length: 9999"), len(raw) - 90, reset=True))
     seen = []
@@ -314,12 +314,12 @@ async def test_a_stream_reset_half_way_is_an_error(faults, ask):
     assert caught.value.retryable
 
 
-async def test_a_stream_gives_text_without_thoughts(faults, ask):
-    """The parts of a stream are those of the answer; thoughts are in the Reply; usage comes with the last event."""
+async def test_stream_shows_text_without_thinking(faults, ask):
+    """The parts are those of the answer, the Reply has the thinking, and the last event has the usage."""
     events = [fs.chunk(role="assistant"), fs.chunk("<thi"), fs.chunk("nk>h"), fs.chunk("m</think>\n"), fs.chunk("fi")]
     events += [b": keep alive\n\n", fs.chunk(reasoning_content="er"), fs.chunk("ne"), fs.chunk(finish="stop")]
     events += [{"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 9}}]
-    faults.says(fs.closing(fs.sse(*events)))
+    faults.says(fs.send_and_close(fs.sse(*events)))
     *parts, reply = [piece async for piece in Chat("m", faults.url).stream(ask())]
     assert parts == ["fi", "ne"]
     assert (reply.text, reply.reasoning) == ("fine", "er\nhm")
@@ -330,22 +330,22 @@ async def test_a_stream_gives_text_without_thoughts(faults, ask):
 @pytest.mark.parametrize(
     "text", ["half \ud83d a pair", "\ud83d", "\ude00\ud83d\ud83d", "whole \U0001f600 ones\U0001f600", "\ud83d\U0001f600"]
 )
-async def test_a_pair_that_was_cut_in_two_is_put_together_again(faults, ask, text):
-    """Escapes of single halves come in events of their own; what makes a pair is one character, the others stay as they are."""
+async def test_split_surrogate_pair_is_joined(faults, ask, text):
+    """Two escaped halves in separate events become one character, and other halves stay."""
     halves = text.encode("utf-16-be", "surrogatepass")
     events = [fs.chunk(halves[i : i + 2].decode("utf-16-be", "surrogatepass")) for i in range(0, len(halves), 2)]
-    faults.says(fs.closing(fs.sse(*events, fs.chunk(finish="stop"))))
+    faults.says(fs.send_and_close(fs.sse(*events, fs.chunk(finish="stop"))))
     *parts, reply = [piece async for piece in Chat("m", faults.url).stream(ask())]
     assert reply.text == text
     assert text.startswith("".join(parts))
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_half_pairs_are_bought_once(faults, stream):
-    """A draft, a verdict and a redraft that escape halves of surrogate pairs: four calls, and the wire carries replacements."""
+async def test_lone_surrogates_cost_no_extra_call(faults, stream):
+    """A draft, a verdict and a refinement with lone surrogates take four calls, and requests carry replacement characters."""
 
     def says(text):
-        return fs.closing(fs.sse(*map(fs.chunk, text), fs.chunk(finish="stop"))) if stream else fs.good(text)
+        return fs.send_and_close(fs.sse(*map(fs.chunk, text), fs.chunk(finish="stop"))) if stream else fs.good(text)
 
     def verdict(score):
         row = {"evidence": "it says \ud83d", "change": "no \udc00 please", "score": score}
@@ -368,8 +368,8 @@ async def test_half_pairs_are_bought_once(faults, stream):
         b'{"b": "\\ud83d", "c": ' + b"9" * 5000 + b"}",
     ],
 )
-async def test_half_a_pair_excuses_nothing_else(faults, ask, body):
-    """What is no JSON, or too deep or long, is a bad response all the same."""
+async def test_lone_surrogates_do_not_hide_other_errors(faults, ask, body):
+    """Invalid, too deep and too long JSON remains a bad response."""
     with pytest.raises(BadResponseError):
         await Chat("m", faults.says(fs.http(body)).url).complete(ask())
 
@@ -377,19 +377,19 @@ async def test_half_a_pair_excuses_nothing_else(faults, ask, body):
 @pytest.mark.parametrize(
     "text", ["<think>" + "x" * 400_000 + "</think> fine", " " * 400_000 + "fine", "<think></think> " * 25_000 + "fine"]
 )
-def test_a_stream_is_shown_in_time_linear_in_it(text):
-    """Whatever the pieces, the same is shown; a thought of many pieces is not searched again with each."""
+def test_stream_is_read_in_linear_time(text):
+    """Any division shows the same text, and thinking in many pieces is not searched again for each."""
     start = thread_time()
-    spoken = VisibleText()
-    shown = "".join(map(spoken.add, text)) + spoken.flush()
+    visible = VisibleText()
+    shown = "".join(map(visible.add, text)) + visible.flush()
     assert thread_time() - start < 5
     whole = VisibleText()
     assert shown == whole.add(text) + whole.flush() == ("fine" if "think" in text else text)
 
 
 @given(st.text(alphabet="<>/think xy", max_size=40), st.integers(1, 5))
-def test_how_a_stream_is_cut_makes_no_difference(text, size):
-    """Tags may come in pieces."""
+def test_division_of_a_stream_does_not_matter(text, size):
+    """Tags may arrive in pieces."""
     text = text.replace("nk", "<think>").replace("hi", "</think>")
     whole, cut = VisibleText(), VisibleText()
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
@@ -397,16 +397,16 @@ def test_how_a_stream_is_cut_makes_no_difference(text, size):
 
 
 @pytest.mark.parametrize("tag", ["<script", "<", "<style>", "<script></style>"])
-async def test_a_page_of_tags_that_never_end(faults, ask, tag):
-    """It is an error like any other, at once."""
+async def test_unclosed_tags_are_an_error(faults, ask, tag):
+    """A page of them is an error at once."""
     start = thread_time()
     with pytest.raises(ModelUnavailableError):
         await Chat("m", faults.says(fs.http((tag * 4000).encode(), 502, "text/html")).url).complete(ask())
     assert thread_time() - start < 1
 
 
-async def test_a_server_that_does_not_stream_is_read_all_the_same(faults, ask):
-    """Asked for a stream, answered in one piece: one part, one Reply."""
+async def test_complete_response_to_a_stream_request(faults, ask):
+    """It gives one part and one Reply."""
     pieces = [piece async for piece in Chat("m", faults.says(fs.good()).url).stream(ask())]
     assert pieces[0] == pieces[1].text == "fine"
 
@@ -414,7 +414,7 @@ async def test_a_server_that_does_not_stream_is_read_all_the_same(faults, ask):
 async def test_windows_line_ends_in_a_stream(faults, ask):
     """Events may end in CR LF."""
     raw = fs.sse(fs.chunk("fine"), fs.chunk(finish="stop")).replace(b"}\n\n", b"}\r\n\r\n")
-    assert (await Chat("m", faults.says(fs.closing(raw)).url, stream=True).complete(ask())).text == "fine"
+    assert (await Chat("m", faults.says(fs.send_and_close(raw)).url, stream=True).complete(ask())).text == "fine"
 
 
 SLOW = {
@@ -429,8 +429,8 @@ SLOW = {
 
 
 @pytest.mark.parametrize("name", SLOW)
-async def test_no_way_to_be_slow_beats_the_deadlines(faults, ask, name):
-    """Silence, pauses and drips end in a ModelTimeoutError soon after their limit; the call may have been billed."""
+async def test_slow_servers_time_out(faults, ask, name):
+    """Silence, pauses and drips raise ModelTimeoutError soon after their limit, and the call may have been billed."""
     does, timeouts, stream = SLOW[name]
     start = asyncio.get_running_loop().time()
     with pytest.raises(ModelTimeoutError) as caught:
@@ -440,8 +440,8 @@ async def test_no_way_to_be_slow_beats_the_deadlines(faults, ask, name):
     assert caught.value.usage == UNKNOWN
 
 
-async def test_nobody_lets_us_in(ask):
-    """A connection that is not accepted in time is a timeout, and no call."""
+async def test_connection_timeout_is_no_call(ask):
+    """A connection that is not accepted in time raises a timeout."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.socket() as first, socket.socket() as second:
         for other in (first, second):
             other.setblocking(False)
@@ -452,8 +452,8 @@ async def test_nobody_lets_us_in(ask):
     assert caught.value.usage == NOTHING
 
 
-async def test_nobody_there(ask):
-    """A refused connection and a name that does not resolve can be retried; neither is a call."""
+async def test_connection_failure_is_retryable_and_no_call(ask):
+    """It holds for a refused connection and an unknown host name."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     for url in (f"http://127.0.0.1:{port}/v1", "http://no-such-host.invalid/v1"):
@@ -469,22 +469,22 @@ async def _says_at_once(reader, writer):
 
 
 @pytest.mark.parametrize("certified", [False, True])
-async def test_no_safe_connection_stops_the_call(ask, certified):
-    """Without TLS, or with a certificate that proves nothing, nothing is sent or counted, nothing retried, and the host is named."""
+async def test_insecure_connection_stops_the_call(ask, certified):
+    """Without TLS or with an invalid certificate nothing is sent, counted or retried, and the host is named."""
     context = None
     if certified:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     async with await asyncio.start_server(_says_at_once, "127.0.0.1", 0, ssl=context) as server:
         host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(ModelUnavailableError, match=rf"{host}: no safe \(TLS\) connection") as caught:
+        with pytest.raises(ModelUnavailableError, match=rf"{host}: no secure \(TLS\) connection") as caught:
             await Chat("m", f"https://{host}/v1").complete(ask())
     assert not caught.value.retryable
     assert caught.value.usage == NOTHING
 
 
-async def test_a_request_is_what_the_protocol_says(faults, ask):
-    """What is asked is sent under the protocol's names, and what is not asked is not sent."""
+async def test_request_follows_the_protocol(faults, ask):
+    """Each setting has the protocol's name, and unset ones are not sent."""
     chat = Chat("m", faults.says(GOOD).url, key="sk-canary", extra_body={"top_k": 3, "user": None}, headers={"X-Team": "blue"})
     await chat.complete(ask("hi"))
     await chat.complete(ask("hi", temperature=0.5, max_tokens=9, seed=4, schema={"type": "object"}, format="json_schema"))
@@ -508,8 +508,8 @@ async def test_a_request_is_what_the_protocol_says(faults, ask):
     assert sent.headers["x-team"] == "blue"
 
 
-async def test_a_parameter_the_endpoint_does_not_take_is_left_out_from_then_on(faults, ask):
-    """A model that takes another name for max_tokens, or no temperature, is asked so, though only a code says it."""
+async def test_rejected_parameter_is_not_sent_again(faults, ask):
+    """A model with another name for max_tokens, or without temperature, is recognised even by an error code alone."""
     wrong = [fs.error(400, "no", code="unsupported_parameter", param=name) for name in ("max_tokens", "temperature")]
     chat = Chat("m", faults.says(*wrong, GOOD).url)
     asking = adapt(chat.complete, EndpointCapabilities().for_model(chat.identity))
@@ -520,17 +520,17 @@ async def test_a_parameter_the_endpoint_does_not_take_is_left_out_from_then_on(f
     assert not {"max_tokens", "temperature"} & set(last)
 
 
-async def test_stream_options_may_be_left_out_too(faults, ask):
-    """A server that streams but takes no stream_options is asked without them the next time."""
+async def test_rejected_stream_options_are_not_sent_again(faults, ask):
+    """A server may stream without accepting stream_options."""
     wrong = fs.error(400, "no", code="unsupported_parameter", param="stream_options")
-    chat = Chat("m", faults.says(wrong, fs.closing(fs.sse(fs.chunk("fine"), fs.chunk(finish="stop")))).url, stream=True)
+    chat = Chat("m", faults.says(wrong, fs.send_and_close(fs.sse(fs.chunk("fine"), fs.chunk(finish="stop")))).url, stream=True)
     asking = adapt(chat.complete, EndpointCapabilities().for_model(chat.identity))
     assert (await asking(ask())).usage.output_tokens is None
     assert "stream_options" not in faults.requests[-1].body
 
 
-async def test_a_refusal_is_left_to_those_who_adapt(faults, ask):
-    """The client itself keeps nothing of it: it sends what it is asked to."""
+async def test_client_remembers_no_rejection(faults, ask):
+    """The client itself sends every request as given; another layer adapts it."""
     chat = Chat("m", faults.says(fs.error(400, "no", code="unsupported_parameter", param="response_format"), GOOD).url)
     request = ask(schema={"type": "object"}, format="json_schema")
     with pytest.raises(ModelError) as caught:
@@ -540,8 +540,8 @@ async def test_a_refusal_is_left_to_those_who_adapt(faults, ask):
     assert "response_format" in faults.requests[-1].body
 
 
-async def test_an_error_in_the_clothes_of_a_stream(faults, ask):
-    """An error status counts, whatever type its body claims to be."""
+async def test_error_status_with_a_stream_body(faults, ask):
+    """The status counts, whatever content type the body has."""
     faults.says(fs.error(429, "slow down", headers={"Content-Type": "text/event-stream", "Retry-After": "3"}))
     with pytest.raises(RateLimitError, match="slow down") as caught:
         await Chat("m", faults.url, stream=True).complete(ask())
@@ -549,42 +549,42 @@ async def test_an_error_in_the_clothes_of_a_stream(faults, ask):
 
 
 @pytest.mark.parametrize("url", ["http://a..b/v1", "http://" + "a" * 70 + ".example/v1", "http:///v1", "box:8000/v1", ""])
-def test_what_is_no_address(url):
-    """A URL that leads nowhere is a mistake told at once."""
+def test_invalid_url_is_rejected(url):
+    """The error comes at once."""
     with pytest.raises(ConfigError, match="(a base URL is|base_url must be)"):
         Chat("m", url)
 
 
-def test_a_header_that_would_break_out():
-    """A header's value cannot smuggle in another header."""
+def test_header_value_cannot_add_a_header():
+    """A header's value with a line break is an error."""
     with pytest.raises(ConfigError, match="a header has characters"):
         Chat("m", headers={"X-Team": "blue\r\nX-Evil: 1"})
 
 
-async def test_endless_thinking_aloud_is_read_in_no_time(faults, ask):
-    """Hundreds of thousands of blocks, or blocks that never end, are no way to keep a reader busy."""
+async def test_many_thinking_blocks_are_read_in_linear_time(faults, ask):
+    """Hundreds of thousands of blocks and unclosed blocks are read at once."""
     for content in ("<think></think>" * 200_000 + "fine", "fine " + "<think>" * 500_000):
         start = asyncio.get_running_loop().time()
         assert (await Chat("m", faults.says(fs.good(content)).url).complete(ask())).text.startswith("fine")
         assert asyncio.get_running_loop().time() - start < 3
 
 
-async def test_surrogates_and_large_bodies_go_out(faults, ask):
-    """Half surrogate pairs become U+FFFD, whole ones their character; a body of megabytes is sent whole."""
+async def test_surrogates_and_large_bodies_are_sent(faults, ask):
+    """Lone surrogates become U+FFFD, pairs their character, and a body of megabytes is sent completely."""
     text = "a\ud800b\ud83d\ude00c" + "x" * 2_000_000
     assert (await Chat("m", faults.says(GOOD).url).complete(ask(text))).text == "fine"
     assert faults.requests[0].body["messages"][0]["content"] == "a\ufffdb\U0001f600c" + "x" * 2_000_000
 
 
-async def test_what_is_no_json_is_said_before_it_is_sent(faults, ask):
-    """Messages that cannot be JSON are the asker's mistake."""
+async def test_unserializable_messages_are_rejected(faults, ask):
+    """The caller gets the error before anything is sent."""
     with pytest.raises(ConfigError, match="JSON"):
         await Chat("m", faults.says(GOOD).url).complete(ask(BytesIO()))
     assert not faults.requests
 
 
-async def test_control_characters_of_a_server_are_not_passed_on(faults, ask):
-    """An error's words are cleaned of terminal sequences and kept short."""
+async def test_control_characters_are_removed_from_errors(faults, ask):
+    """Error messages contain no terminal sequences and stay short."""
     faults.says(fs.error(500, "\x1b[31mred\x1b[0m\r\nline\u202e " + "long " * 500))
     with pytest.raises(ModelUnavailableError) as caught:
         await Chat("m", faults.url).complete(ask())
@@ -592,16 +592,16 @@ async def test_control_characters_of_a_server_are_not_passed_on(faults, ask):
     assert len(str(caught.value)) < 400
 
 
-async def test_connections_are_used_again(faults, ask):
-    """Calls one after another share a connection, over all clients of the loop."""
+async def test_connections_are_reused(faults, ask):
+    """Consecutive calls share a connection across all clients of a loop."""
     faults.says(GOOD)
     for name in ("a", "b", "a"):
         await Chat(name, faults.url).complete(ask())
     assert faults.connections == 1
 
 
-async def test_hundreds_of_calls_are_in_flight_at_once(faults, ask):
-    """No pool limit holds calls back."""
+async def test_hundreds_of_concurrent_calls(faults, ask):
+    """No pool limit delays calls."""
     waiting = asyncio.Barrier(300)
 
     async def together(writer):
@@ -614,7 +614,7 @@ async def test_hundreds_of_calls_are_in_flight_at_once(faults, ask):
 
 
 async def test_proxies_only_when_configured(faults, ask, monkeypatch):
-    """HTTP_PROXY is ignored unless asked for with proxy="env"; a given proxy is used."""
+    """HTTP_PROXY is ignored without proxy="env", and a given proxy is used."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", f"http://{faults.host}")
     monkeypatch.delenv("no_proxy", raising=False)

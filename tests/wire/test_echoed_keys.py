@@ -1,4 +1,4 @@
-"""Servers that echo the key they were sent: in every place, in every encoding, cut to every length. It is kept nowhere."""
+"""Servers that echo the key they received, in every place, encoding and length: Redraft shows and stores it nowhere."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def fragments(secret):
 
 
 def assert_hidden(text, secret=KEY):
-    """No fragment of the secret stands in the text."""
+    """Assert that no fragment of the secret is in the text."""
     assert not [f for f in fragments(secret) if f in text.lower()], text
 
 
-def chunked(text, field="content", **end):
-    """A stream with an event for each character."""
-    return fs.closing(
+def stream_of(text, field="content", **end):
+    """Return a stream with one event for each character."""
+    return fs.send_and_close(
         fs.sse(*(fs.chunk(**({"text": c} if field == "content" else {field: c})) for c in text), fs.chunk("", "stop"), **end)
     )
 
 
-def called_in_parts(arguments, name="search"):
-    """A stream that calls a tool, with an event for each character of its arguments."""
+def tool_call_stream(arguments, name="search"):
+    """Return a stream that calls a tool, with one event for each character of its arguments."""
     parts = [{"name": name, "arguments": ""}, *({"arguments": c} for c in arguments)]
     events = [fs.chunk(tool_calls=[{"index": 0, **({} if n else {"id": "a"}), "function": f}]) for n, f in enumerate(parts)]
-    return fs.closing(fs.sse(*events, fs.chunk(finish="tool_calls")))
+    return fs.send_and_close(fs.sse(*events, fs.chunk(finish="tool_calls")))
 
 
 PLACES = {
@@ -66,7 +66,7 @@ PLACES = {
     "encoding": lambda k: fs.http(b"x", Content_Encoding=k),
     "redirect": lambda k: fs.http(b"", 307, Location=f"http://elsewhere/{k}?key={k}"),
     "status line": lambda k: f"HTTP/1.1 400 {k}\r\nContent-Length: 0\r\n\r\n".encode(),
-    "no HTTP": lambda k: fs.closing(f"{k} is no status line\r\n\r\n".encode()),
+    "no HTTP": lambda k: fs.send_and_close(f"{k} is no status line\r\n\r\n".encode()),
     "error with 200": lambda k: fs.http({"error": {"message": f"{'z' * 290} {k}", "code": k}}),
     "broken JSON": lambda k: fs.http(f'{{"choices": [{{"message": {{"content": "{k}'.encode()),
     "names": lambda k: fs.http({k: k, "object": k}),
@@ -78,14 +78,14 @@ PLACES = {
     "refusal": lambda k: fs.good(None, refusal=f"{'w' * 290} {k}"),
     "tool": lambda k: fs.good(None, tool_calls=[{"id": k, "type": "function", "function": {"name": k, "arguments": k}}]),
     "model and usage": lambda k: fs.http(fs.completion() | {"id": k, "model": k, "created": 1, "usage": {"prompt_tokens": k}}),
-    "stream": chunked,
-    "stream of thoughts": lambda k: chunked(k, "reasoning_content"),
-    "stream of refusals": lambda k: chunked(f"{'w' * 290} {k}", "refusal"),
-    "stream of a tool's arguments": lambda k: called_in_parts(f'{{"q": "{k}"}}'),
-    "stream of a tool's name": lambda k: called_in_parts("{}", k),
-    "error in a stream": lambda k: fs.closing(fs.sse(fs.chunk("a"), {"error": {"message": f"{'v' * 290} {k}"}})),
-    "event": lambda k: fs.closing(fs.sse(f"event: {k}\ndata: {k}\n\n".encode())),
-    "stream that ends": lambda k: fs.closing(fs.sse(fs.chunk(f"so {k}"), done=False)),
+    "stream": stream_of,
+    "stream of thoughts": lambda k: stream_of(k, "reasoning_content"),
+    "stream of refusals": lambda k: stream_of(f"{'w' * 290} {k}", "refusal"),
+    "stream of a tool's arguments": lambda k: tool_call_stream(f'{{"q": "{k}"}}'),
+    "stream of a tool's name": lambda k: tool_call_stream("{}", k),
+    "error in a stream": lambda k: fs.send_and_close(fs.sse(fs.chunk("a"), {"error": {"message": f"{'v' * 290} {k}"}})),
+    "event": lambda k: fs.send_and_close(fs.sse(f"event: {k}\ndata: {k}\n\n".encode())),
+    "stream that ends": lambda k: fs.send_and_close(fs.sse(fs.chunk(f"so {k}"), done=False)),
 }
 
 CLIENTS = {
@@ -99,7 +99,7 @@ CLIENTS = {
 
 
 async def outcome(awaitable):
-    """Everything that is said of a call: the answer's or the error's words, representation and traceback."""
+    """Return all texts of a call: the answer's or the error's message, representation and traceback."""
     try:
         reply = await awaitable
     except ModelError as error:
@@ -111,8 +111,8 @@ async def outcome(awaitable):
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("place", PLACES)
-async def test_an_echoed_key_is_in_no_answer_and_no_error(faults, ask, caplog, place, client):
-    """Whole, its beginning, and its end. (All lengths: `test_every_fragment_at_every_place`.)"""
+async def test_echoed_key_is_masked(faults, ask, caplog, place, client):
+    """The whole key, its beginning and its end are masked; `test_every_fragment_at_every_place` tries all lengths."""
     caplog.set_level(logging.DEBUG)
     model = CLIENTS[client](faults.url, KEY)
     for echoed in (KEY, KEY[:MIN_FRAGMENT], KEY[:-3], KEY[3:]):
@@ -138,20 +138,20 @@ WRITINGS = {
 
 @pytest.mark.parametrize("writing", WRITINGS)
 @pytest.mark.parametrize("secret", [KEY, ODD])
-async def test_a_key_in_another_writing(faults, ask, secret, writing):
-    """As encoders and servers write keys."""
+async def test_encoded_key_is_masked(faults, ask, secret, writing):
+    """Keys are masked as encoders and servers write them."""
     written = WRITINGS[writing](secret)
     model = Chat("m", faults.url, key=secret)
     for body in (f"you sent {written}", f"{'x' * 280} {written}"):
         faults.says(fs.http(body.encode(), 401, "text/plain"))
-        said = await outcome(model.complete(ask()))
-        assert_hidden(said, written)
-        assert "status 401" in said
+        shown_text = await outcome(model.complete(ask()))
+        assert_hidden(shown_text, written)
+        assert "status 401" in shown_text
 
 
 @given(st.text(alphabet="ab 1-", max_size=20), st.integers(0, 300), st.data())
 def test_every_fragment_at_every_place(around, pad, data):
-    """Whatever stands before and after a fragment of a key, it is masked, and nothing else is."""
+    """A fragment of a key is masked between any texts, and nothing else is."""
     start = data.draw(st.integers(0, len(KEY) - MIN_FRAGMENT))
     end = data.draw(st.integers(start + MIN_FRAGMENT, len(KEY)))
     text = f"{'é' * pad}{around}·{KEY[start:end]}·{around}"
@@ -160,8 +160,8 @@ def test_every_fragment_at_every_place(around, pad, data):
 
 
 @given(st.lists(st.integers(1, 9), min_size=1), st.integers(0, len(KEY)))
-def test_a_text_in_parts_is_masked_as_a_whole(sizes, length):
-    """However a stream is cut, it shows what the whole text shows."""
+def test_streamed_text_is_masked_as_a_whole(sizes, length):
+    """Any division of a stream shows what the whole text shows."""
     text = f"before {KEY[:length]} between {KEY} after sk-cana"
     stream, shown, at = MaskedStream(Mask([KEY])), [], 0
     while at < len(text):
@@ -172,7 +172,7 @@ def test_a_text_in_parts_is_masked_as_a_whole(sizes, length):
 
 
 @pytest.mark.parametrize("key", ["1234", "token", "ollama", "password", "development", "not-needed", "sk-no-key-required"])
-async def test_an_answer_that_holds_a_word_is_not_changed(faults, ask, key):
+async def test_ordinary_words_in_answers_are_unchanged(faults, ask, key):
     """A key that is short, a word or a placeholder is masked in errors at most."""
     text = "1234 tokens for ollama: a password for development is not-needed (sk-no-key-required)"
     model = Chat("m", faults.says(fs.good(text)).url, key=key)
@@ -180,8 +180,8 @@ async def test_an_answer_that_holds_a_word_is_not_changed(faults, ask, key):
 
 
 @pytest.mark.parametrize("key", ["password1234", "Development2", "completion1", "function7x", "my-secretkey-1"])
-async def test_a_word_in_a_key_is_left_in_answers(faults, ask, key):
-    """A key that is a word with a number hides itself: not the word, and no field of the answer."""
+async def test_word_inside_a_key_is_not_masked(faults, ask, key):
+    """A key of a word and a number is masked as a whole, without masking the word or a field of the answer."""
     text = "a password, a secretkey, the completion of a function, Development"
     model = Chat("m", faults.says(fs.good(f"{text}: {key}", tool_calls=[fs.call("search")])).url, key=key)
     reply = await model.complete(ask())
@@ -190,8 +190,8 @@ async def test_a_word_in_a_key_is_left_in_answers(faults, ask, key):
     assert (reply.usage.output_tokens, reply.tool_calls[0].name) == (3, "search")
 
 
-async def test_what_is_masked_stays_json(faults, ask):
-    """A fragment beside an escape or in a number does not break the body around it."""
+async def test_masked_body_stays_valid_json(faults, ask):
+    """A fragment beside an escape or in a number does not break the body."""
     model = Chat("m", faults.says(fs.good("x\n12345678")).url, key="n12345678abc")
     assert (await model.complete(ask())).text == "x\n***"
     faults.says(fs.http({"data": [{"index": 0, "embedding": [0.1234567891, 1.0]}]}))
@@ -199,17 +199,17 @@ async def test_what_is_masked_stays_json(faults, ask):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_key_in_the_arguments_of_a_tool(faults, ask, stream):
-    """Whole or spread over many events; what is left is JSON."""
+async def test_key_in_tool_arguments_is_masked(faults, ask, stream):
+    """It may be whole or spread over many events, and the rest is valid JSON."""
     model, arguments = Chat("m", faults.url, key=KEY, stream=stream), json.dumps({"k": f"a {KEY}"})
     parts = [fs.chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": c}}]) for c in arguments]
     whole = fs.good(None, tool_calls=[fs.call("f", arguments)])
-    faults.says(fs.closing(fs.sse(*parts, fs.chunk("", "tool_calls"))) if stream else whole)
+    faults.says(fs.send_and_close(fs.sse(*parts, fs.chunk("", "tool_calls"))) if stream else whole)
     assert (await model.complete(ask())).tool_calls[0].parsed_arguments == {"k": "a ***"}
 
 
-async def test_a_key_that_dotnet_escapes(faults, ask):
-    """Its encoder writes a plus as \\u002B, between runs that are too short to be fragments."""
+async def test_key_escaped_by_dotnet_is_masked(faults, ask):
+    r"""Its encoder writes a plus as \u002B between runs that are too short to be fragments."""
     key = "a1b2c+d3e4f+g5h6i+j7k8l"
     faults.says(fs.http(json.dumps(fs.completion(key)).replace("+", "\\u002B").encode()))
     assert (await Chat("m", faults.url, key=key).complete(ask())).text == "***"
@@ -217,7 +217,7 @@ async def test_a_key_that_dotnet_escapes(faults, ask):
 
 @pytest.mark.parametrize("field", ["api_key", "password", "client_secret"])
 @pytest.mark.parametrize("client", ["ours", "vendor"])
-async def test_a_key_among_the_parameters(faults, ask, client, field):
+async def test_key_in_parameters_is_masked(faults, ask, client, field):
     """A key in `extra_body` is in no identity, answer or error."""
     extra = {"extra_body": {"upstream": [{field: KEY}]}}
     vendor = OpenAIChatModel("m", provider=OpenAIProvider(base_url=faults.url, api_key="k"))
@@ -228,14 +228,14 @@ async def test_a_key_among_the_parameters(faults, ask, client, field):
         assert_hidden(await outcome(model.complete(ask())))
 
 
-async def test_a_short_key_at_the_cut_of_an_error(faults, ask):
-    """An error is masked before it is cut, also of keys that answers may hold."""
+async def test_key_at_the_end_of_a_truncated_error_is_masked(faults, ask):
+    """An error is masked before it is truncated, also for keys that answers may contain."""
     faults.says(fs.error(400, f"{'x' * 290} hunterhunt"))
     assert "hunterh" not in await outcome(Chat("m", faults.url, key="hunterhunt").complete(ask()))
 
 
-def test_a_long_echo_takes_little_memory():
-    """A body that is nothing but the key becomes one place to mask, not millions."""
+def test_long_echo_uses_little_memory():
+    """A body of nothing but keys becomes one masked span, not millions."""
     mask, body = Mask([KEY]), KEY.encode() * 5_000
     tracemalloc.start()
     try:
@@ -245,23 +245,23 @@ def test_a_long_echo_takes_little_memory():
         tracemalloc.stop()
 
 
-async def test_what_is_public_of_a_key_is_shown():
-    """The beginning that all keys of a vendor have says which kind of key it was."""
+async def test_public_prefix_of_a_key_is_shown():
+    """The prefix common to all keys of a vendor says which kind of key it was."""
     mask = Mask(["sk-proj-5f2d9c81e7a6", "sk-ant-api03-AbCd1234efgh"])
     assert mask("a sk-proj- key, or sk-ant-api03-?") == "a sk-proj- key, or sk-ant-api03-?"
     assert "5f2d" not in mask("sk-proj-5f2d")
 
 
-async def test_a_stream_that_is_shown_as_it_comes(faults, ask):
-    """A key that is spread over many events is masked before any part of it is shown."""
-    model = Chat("m", faults.says(chunked(f"a {KEY} b")).url, key=KEY)
+async def test_displayed_stream_is_masked(faults, ask):
+    """A key spread over many events is masked before any part of it is shown."""
+    model = Chat("m", faults.says(stream_of(f"a {KEY} b")).url, key=KEY)
     *shown, reply = [piece async for piece in model.stream(ask())]
     assert "".join(shown) == reply.text == "a *** b"
 
 
 @pytest.mark.parametrize("call", ["models", "look", "answers", "embed", "upload"])
-async def test_the_other_calls_of_an_endpoint(faults, call):
-    """Lists of models, batches, their files, and embeddings go through the same mask."""
+async def test_other_calls_are_masked(faults, call):
+    """Model lists, batches, batch files and embeddings are masked in the same way."""
     chat = Chat("m", faults.url, key=KEY)
     batches = BatchClient(chat)
 
@@ -287,21 +287,21 @@ async def test_the_other_calls_of_an_endpoint(faults, call):
         assert_hidden(await outcome(calls[call]()))
 
 
-async def test_a_connection_that_breaks_leaves_no_request_behind(ask):
-    """What the HTTP client raises holds the request, and that holds the key: our error is raised from nothing."""
+async def test_connection_error_has_no_cause(ask):
+    """The HTTP client's exception holds the request with the key, so the error is raised without it."""
     for model in (client("http://127.0.0.1:9/v1", KEY) for client in CLIENTS.values()):
-        said = await outcome(model.complete(ask()))
-        assert "ModelUnavailableError" in said
-        assert_hidden(said)
+        shown_text = await outcome(model.complete(ask()))
+        assert "ModelUnavailableError" in shown_text
+        assert_hidden(shown_text)
 
 
-async def test_a_function_that_shows_a_key_of_the_environment(ask, monkeypatch):
-    """What code of the user's raises is masked by what the environment says is a key."""
+async def test_environment_keys_are_masked_in_user_errors(ask, monkeypatch):
+    """Exceptions of user code are masked for the keys in the environment."""
     monkeypatch.setenv("SOME_VENDOR_API_KEY", KEY)
 
-    def broken(messages):
+    def failing_model(messages):
         raise RuntimeError(f"401: key {KEY} is wrong")
 
     with pytest.raises(ModelError) as caught:
-        await connect(broken).complete(ask())
+        await connect(failing_model).complete(ask())
     assert_hidden(str(caught.value))

@@ -1,4 +1,4 @@
-"""Where requests go: addresses and their secrets, proxies, redirects, and addresses of images. One policy for all clients."""
+"""Where requests go: addresses and their secrets, proxies, redirects and image addresses, with one policy for all clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from redraft import Task
 from redraft.errors import ConfigError, ModelError, ModelUnavailableError
-from redraft.core.records import message_text
+from redraft.core.task import message_text
 from redraft.requirements.spec import check_foreign_spec
 from redraft.tables import infer_columns
 from redraft.masking import secrets_in_environment
@@ -38,7 +38,7 @@ CLIENTS = {
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_redirects_are_not_followed(faults, ask, client):
-    """A server that sends us elsewhere is named, without what its address holds; nobody is asked there."""
+    """The error names the target without its secrets, and the target receives no request."""
     model = CLIENTS[client](faults.url)
     async with fs.FaultServer() as elsewhere:
         elsewhere.says(fs.good())
@@ -54,7 +54,7 @@ async def test_redirects_are_not_followed(faults, ask, client):
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_proxies_of_the_environment_are_not_used(faults, ask, monkeypatch, client):
-    """No client of ours, and none of a vendor, sends a request to where HTTP_PROXY points."""
+    """No client, of Redraft or of a vendor, sends a request to HTTP_PROXY."""
     async with fs.FaultServer() as proxy:
         proxy.says(fs.http(fs.completion("from the proxy") | {"model": "m", "created": 1}))
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
@@ -71,8 +71,8 @@ async def test_proxies_of_the_environment_are_not_used(faults, ask, monkeypatch,
 
 @pytest.mark.parametrize("switch", ["url", "env"])
 @pytest.mark.parametrize("named", ["http://model.example/v1#m", "deepseek:m"])
-async def test_a_configured_proxy_is_used(ask, monkeypatch, named, switch):
-    """REDRAFT_PROXY is the switch for every model that is named: the URL of a proxy, or "env"."""
+async def test_configured_proxy_is_used(ask, monkeypatch, named, switch):
+    """REDRAFT_PROXY holds for every named model: a proxy's URL or "env"."""
     monkeypatch.setenv("DEEPSEEK_API_KEY", KEY)
     async with fs.FaultServer() as proxy:
         answer = fs.http(fs.completion("from the proxy") | {"model": "m", "created": 1})
@@ -90,8 +90,8 @@ async def test_a_configured_proxy_is_used(ask, monkeypatch, named, switch):
         assert proxy.requests
 
 
-async def test_a_password_of_a_proxy_of_the_environment(ask, monkeypatch):
-    """With "env" as well, what the proxy echoes is masked."""
+async def test_proxy_password_is_masked(ask, monkeypatch):
+    """With "env" as well, an echo of the proxy is masked."""
     async with fs.FaultServer() as proxy:
         monkeypatch.setenv("http_proxy", f"http://u:{PW}@{proxy.host}")
         proxy.says(fs.error(407, f"bad {PW}"))
@@ -102,8 +102,8 @@ async def test_a_password_of_a_proxy_of_the_environment(ask, monkeypatch):
 
 @pytest.mark.parametrize("named", ["http://model.example/v1#m", "deepseek:m"])
 @pytest.mark.parametrize("proxy", [f"u:{PW}@h:8080", f"socks5://u:{PW}@h", f"http://u:{PW}@h:x", f"//u:{PW}@h"])
-def test_a_proxy_that_is_none_is_refused_without_its_password(monkeypatch, named, proxy):
-    """Before anything is sent, for every client alike."""
+def test_invalid_proxy_is_rejected_without_its_password(monkeypatch, named, proxy):
+    """The error comes before anything is sent, for every client."""
     monkeypatch.setenv("DEEPSEEK_API_KEY", KEY)
     monkeypatch.setenv("REDRAFT_PROXY", proxy)
     with pytest.raises(ConfigError, match="REDRAFT_PROXY") as caught:
@@ -112,8 +112,8 @@ def test_a_proxy_that_is_none_is_refused_without_its_password(monkeypatch, named
 
 
 @pytest.mark.parametrize("value", ["2024-05-01-preview", "gpt-4o-mini-2024-07-18", "us-east-1-deployment"])
-async def test_a_version_in_an_address_is_no_secret(faults, ask, value):
-    """What it says may stand in answers."""
+async def test_version_in_an_address_is_no_secret(faults, ask, value):
+    """Answers may contain it."""
     model = Chat("m", f"{faults.url}?api-version={value}", key=KEY)
     faults.says(fs.good(f"since {value}"))
     assert (await model.complete(ask())).text == f"since {value}"
@@ -127,8 +127,8 @@ async def test_a_version_in_an_address_is_no_secret(faults, ask, value):
         ("GOOGLE_APPLICATION_CREDENTIALS", "/home/ubuntu/key1.json", False),
     ],
 )
-def test_keys_of_the_environment(name, value, masked):
-    """The variables of vendors; the path of a file is no key."""
+def test_environment_keys(name, value, masked):
+    """Vendors' variables hold keys, and the path of a file is no key."""
     assert (value in set(secrets_in_environment({name: value}))) is masked
 
 
@@ -142,15 +142,15 @@ ADDRESSES = {
 
 
 @pytest.mark.parametrize("named", ADDRESSES)
-def test_a_query_stays_behind_the_path(named):
-    """The query of an address goes with every request, and is part of nothing that is shown."""
+def test_query_is_sent_but_not_shown(named):
+    """The query of an address goes with every request and appears nowhere."""
     model = connect(named)
     assert model.target.url == ADDRESSES[named]
     assert "K" not in f"{model!r} {model.name} {model.base_url} {model.host} {model.identity}"
 
 
-def test_endpoints_that_differ_in_their_query_are_told_apart():
-    """By a short hash of what is no secret; a new key leaves the name as it is."""
+def test_endpoints_with_different_queries_differ():
+    """A short hash of the query without secrets distinguishes them, and a new key keeps the name."""
     one, other, again = (
         connect(f"http://host/v1?deployment={d}&sig={k}#m").identity for d, k in (("a", "1"), ("b", "1"), ("a", "2"))
     )
@@ -173,8 +173,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize("named", WRONG)
-def test_an_address_that_cannot_be_is_refused_without_its_secrets(named):
-    """Whatever is wrong with it, the error shows no password and no query."""
+def test_invalid_address_is_rejected_without_its_secrets(named):
+    """The error shows neither password nor query."""
     with pytest.raises(ConfigError) as caught:
         connect(named)
     assert PW not in str(caught.value)
@@ -182,8 +182,8 @@ def test_an_address_that_cannot_be_is_refused_without_its_secrets(named):
 
 @pytest.mark.parametrize("name", ["REDRAFT_MODEL", "OPENAI_BASE_URL"])
 @pytest.mark.parametrize("end", ["", "#m"])
-async def test_looking_for_models_shows_no_secret(faults, name, end):
-    """Neither what was looked at nor what is said of it, whatever the server answers."""
+async def test_discovery_shows_no_secret(faults, name, end):
+    """Neither the searched addresses nor the reports contain one, whatever the server answers."""
     for answer in (fs.models("m"), fs.error(401, f"bad {PW}"), fs.error(404, f"{'x' * 290} {PW}"), fs.http(f"{PW} {{".encode())):
         faults.says(answer)
         for url in (f"{faults.url}?key={PW}", f"{faults.url.replace('://', f'://u:{PW}@')}?sig={PW}&code={PW}"):
@@ -200,13 +200,13 @@ async def test_looking_for_models_shows_no_secret(faults, name, end):
         ("//u:p@host", "host"),
     ],
 )
-def test_an_address_as_it_is_shown(url, shown):
-    """Scheme, host, port and path."""
+def test_shown_address(url, shown):
+    """It consists of scheme, host, port and path."""
     assert redacted_url(url) == shown
 
 
-def test_a_name_that_holds_an_address_as_it_is_kept():
-    """What a trace keeps names the endpoint and the model, without the secrets."""
+def test_stored_model_name():
+    """A trace names endpoint and model without the secrets."""
     assert redacted_model_name("embedding:http://u:p@ss@host/v1?key=K#m") == "embedding:http://host/v1#m"
     assert redacted_model_name("hf.co/someone/model:Q4@x") == "hf.co/someone/model:Q4@x"
 
@@ -216,8 +216,8 @@ def test_a_name_that_holds_an_address_as_it_is_kept():
     [("models.example.com", True), ("8.8.8.8", True), ("127.0.0.1", False), ("[::1]", False), ("10.0.0.3", False)]
     + [("192.168.1.2", False), ("ollama", False), ("gpu.local", False), ("localhost", False)],
 )
-def test_a_key_over_plain_http(host, warned):
-    """To a host of the internet it draws a warning that names the host; without a key, with TLS or nearby it does not."""
+def test_key_over_plain_http_gives_a_warning(host, warned):
+    """The warning names the internet host; without a key, with TLS or for a local host there is none."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         Chat("m", f"http://{host}:8080/v1", key=KEY)
@@ -240,8 +240,8 @@ BAD_IMAGES = [
 
 @pytest.mark.parametrize("url", BAD_IMAGES)
 @pytest.mark.parametrize("form", ["object", "text", "video"])
-def test_an_image_that_is_no_web_address_is_refused(url, form):
-    """Where a task is made, of a row as well: the error names the field, and nobody fetches anything."""
+def test_image_without_web_address_is_rejected(url, form):
+    """The error comes where a task or row is made and names the field, and nothing is fetched."""
     part = {
         "object": {"type": "image_url", "image_url": {"url": url}},
         "text": {"type": "input_image", "image_url": url},
@@ -255,8 +255,8 @@ def test_an_image_that_is_no_web_address_is_refused(url, form):
         infer_columns([row], check_requirement=check_foreign_spec).task(row)
 
 
-def test_an_image_on_the_web_and_one_in_the_task():
-    """Are passed on as they are."""
+def test_web_and_inline_images_are_passed_on():
+    """Both are sent unchanged."""
     for url in ("https://h/x.png", "HTTP://h/x.png", "data:image/png;base64,iVBORw0KGgo="):
         task = Task([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
         assert message_text(task.messages[0]) == ""

@@ -22,8 +22,8 @@ async def local(gguf_file):
     await model.aclose()
 
 
-async def test_it_answers(local, ask):
-    """A call gives text, finish and token counts, and costs nothing."""
+async def test_answer(local, ask):
+    """A call returns text, finish reason and token counts, and costs nothing."""
     reply = await local.complete(ask(max_tokens=6, temperature=0.0))
     assert reply.text
     assert reply.truncated
@@ -31,7 +31,7 @@ async def test_it_answers(local, ask):
     assert price_of(local).cost(reply.usage) == 0.0
 
 
-async def test_a_schema_is_really_enforced(local, ask):
+async def test_schema_is_enforced(local, ask):
     """The engine holds random weights to a schema."""
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
     reply = await local.complete(ask("half \ud800", max_tokens=200, schema=schema, format="json_schema"))
@@ -39,7 +39,7 @@ async def test_a_schema_is_really_enforced(local, ask):
 
 
 async def test_errors_are_typed(local, ask):
-    """Too long a prompt and a schema that is none are told apart, and neither is retried."""
+    """A long prompt and an invalid schema have their own errors, and neither is retried."""
     with pytest.raises(ContextLengthError, match=r"tiny \(local\): status 400") as caught:
         await local.complete(ask("word " * 4000))
     assert not caught.value.retryable
@@ -48,8 +48,8 @@ async def test_errors_are_typed(local, ask):
     assert caught.value.status == 400
 
 
-async def test_calls_wait_for_each_other(local, ask):
-    """More calls than run at a time all come back, and the loop goes on meanwhile."""
+async def test_calls_are_queued(local, ask):
+    """More calls than run at a time all return, and the event loop stays responsive."""
     local = LocalModel(local.path, context=2048, threads=1, extra_body={"ignore_eos": True})
     calls = asyncio.gather(*(local.complete(ask(f"number {i}", max_tokens=20)) for i in range(6)))
     ticks = 0
@@ -61,8 +61,8 @@ async def test_calls_wait_for_each_other(local, ask):
     await local.aclose()
 
 
-async def test_a_cancelled_call_stops(gguf_file, ask):
-    """Cancelling stops the engine at its next token: the next call does not wait for the rest."""
+async def test_cancelled_call_stops(gguf_file, ask):
+    """The engine stops at its next token, so the next call does not wait."""
     local = LocalModel(gguf_file, context=8192, threads=1, extra_body={"ignore_eos": True})
     await local.complete(ask(max_tokens=1))
     task = asyncio.create_task(local.complete(ask(max_tokens=8000)))
@@ -76,35 +76,35 @@ async def test_a_cancelled_call_stops(gguf_file, ask):
     await local.aclose()
 
 
-async def test_it_can_be_closed_and_used_again(local, ask):
-    """After aclose the next call loads the model anew."""
+async def test_closed_model_can_be_used_again(local, ask):
+    """After aclose the next call loads the model again."""
     first = await local.complete(ask(max_tokens=4, temperature=0.0))
     await local.aclose()
     assert (await local.complete(ask(max_tokens=4, temperature=0.0))).text == first.text
 
 
-def test_no_file_no_model(tmp_path):
-    """A missing file is a mistake that is told before anything is loaded."""
+def test_missing_file_is_an_error(tmp_path):
+    """The error comes before anything is loaded."""
     with pytest.raises(ConfigError, match=r"no model file '.*gone.gguf'"):
         connect(f"local:{tmp_path / 'gone.gguf'}")
 
 
-def test_without_the_package(gguf_file):
-    """Where xllamacpp is not installed, the error says what to install."""
+def test_missing_package_is_named(gguf_file):
+    """Without xllamacpp the error says what to install."""
     hide = f"import sys; sys.modules['xllamacpp'] = None; from redraft.models import connect; connect('local:{gguf_file}')"
     result = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, check=False)
     assert "pip install 'redraft[local]'" in result.stderr
 
 
-async def test_a_file_that_is_no_model(tmp_path, ask):
-    """A file that cannot be loaded is an error that names it."""
+async def test_invalid_file_is_an_error(tmp_path, ask):
+    """The error names the file."""
     path = tmp_path / "odd.gguf"
     path.write_text("not a model")
     with pytest.raises(ModelUnavailableError, match=r"odd\.gguf' cannot be loaded"):
         await LocalModel(path).complete(ask())
 
 
-def test_the_identity_is_the_files(gguf_file, tmp_path):
+def test_identity_depends_on_the_file(gguf_file, tmp_path):
     """Another file under the same name is another model to a cache."""
     path = tmp_path / "tiny.gguf"
     path.write_bytes(gguf_file.read_bytes())

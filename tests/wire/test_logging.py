@@ -1,4 +1,4 @@
-"""What is logged under "redraft": retries, pauses and outages, without content or keys. A real server misbehaves."""
+"""Log records under "redraft": retries, pauses and outages, without content or keys, with a real misbehaving server."""
 
 import asyncio
 import logging
@@ -10,8 +10,7 @@ import pytest
 import redraft
 from redraft.errors import ModelError
 from redraft.log import log
-from redraft.middleware.endpoint_calls import limit_endpoint
-from redraft.middleware.endpoint_limiter import EndpointLimiter
+from redraft.middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
 from redraft.models import Chat
 
 from . import fault_server as fs
@@ -20,9 +19,9 @@ SECRETS = ("sk-canary-4711", "hello", "fine", "the server quotes")
 
 
 def lines(caplog, name):
-    said = [f"{r.levelname} {r.getMessage()}" for r in caplog.records if r.name == name]
-    assert not any(secret in line for line in said for secret in SECRETS), said
-    return said
+    log_lines = [f"{r.levelname} {r.getMessage()}" for r in caplog.records if r.name == name]
+    assert not any(secret in line for line in log_lines for secret in SECRETS), log_lines
+    return log_lines
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +30,7 @@ def at_info(caplog):
 
 
 async def test_retries_are_logged(faults, caplog):
-    """Each repeated call names the model, the kind of error, the attempt and the wait."""
+    """Each repeated call logs the model, the kind of error, the attempt and the wait."""
     faults.says(fs.error(500, "the server quotes: hello"), fs.error(429, "slow down, sk-canary-4711"), fs.good("fine"))
     model = Chat("m", faults.url, key="sk-canary-4711")
     result = await redraft.refine("hello", model, graders=lambda text: 1.0, retries=3)
@@ -43,7 +42,7 @@ async def test_retries_are_logged(faults, caplog):
 
 
 class Clock:
-    """Time that passes only while somebody sleeps."""
+    """A clock that advances only while a caller sleeps."""
 
     now = 0.0
 
@@ -54,15 +53,15 @@ class Clock:
         self.now += seconds
 
 
-def limited(faults, **options):
-    """A call to the server through an endpoint limiter."""
+def call_through_limiter(faults, **options):
+    """Call the server through an endpoint limiter."""
     clock = Clock()
     return limit_endpoint(Chat("m", faults.url).complete, EndpointLimiter("host", clock=clock, sleep=clock.sleep, **options))
 
 
 async def test_pauses_are_logged(faults, ask, caplog):
-    """A short pause is information, one of more than two minutes a warning."""
-    call = limited(faults)
+    """A short pause is logged at INFO, one of more than two minutes as a warning."""
+    call = call_through_limiter(faults)
     faults.says(fs.error(429, "hello", {"retry-after": "7"}), fs.error(429, "hello", {"retry-after": "300"}), fs.good("fine"))
     with pytest.raises(ModelError):
         await call(ask())
@@ -74,9 +73,9 @@ async def test_pauses_are_logged(faults, ask, caplog):
     assert long.endswith("(for 5 min) after RateLimitError (status 429)")
 
 
-async def test_an_outage_is_logged_when_it_begins_and_when_it_ends(faults, ask, caplog):
-    """One line each, however many calls failed and probed."""
-    call = limited(faults)
+async def test_outage_is_logged_at_its_start_and_end(faults, ask, caplog):
+    """There is one record for each, however many calls failed."""
+    call = call_through_limiter(faults)
     faults.says(*[fs.error(500, "the server quotes: hello")] * 12, fs.good("fine"))
     for _ in range(7):
         with pytest.raises(ModelError):
@@ -87,10 +86,10 @@ async def test_an_outage_is_logged_when_it_begins_and_when_it_ends(faults, ask, 
     assert back.startswith("WARNING host: back after ")
 
 
-async def test_a_refused_key_is_logged(faults, ask, caplog):
-    """An error that would meet every call stops the endpoint, and says so once."""
+async def test_rejected_key_is_logged(faults, ask, caplog):
+    """An error that affects every call stops the endpoint and is logged once."""
     halted = []
-    call = limited(faults, on_fatal=halted.append, use_probes=False)
+    call = call_through_limiter(faults, on_fatal=halted.append, use_probes=False)
     faults.says(fs.error(401, "the server quotes sk-canary-4711"))
     waiting = asyncio.ensure_future(call(ask()))
     while not halted:
@@ -99,8 +98,8 @@ async def test_a_refused_key_is_logged(faults, ask, caplog):
     assert lines(caplog, "redraft.endpoint") == ["WARNING host: stopped by AuthenticationError (status 401); no more calls"]
 
 
-def test_it_is_quiet_by_default():
-    """Without logging configured nothing is written, and importing redraft does not import logging."""
+def test_no_output_by_default():
+    """Without configured logging nothing is written, and importing redraft does not import logging."""
     assert any(isinstance(handler, logging.NullHandler) for handler in log.handlers)
     script = "import sys, redraft; print('logging' in sys.modules); from redraft.log import log; log.warning('x')"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Vendors through pydantic-ai: its function model for what is asked and answered, its OpenAI client for the network."""
+"""Vendors through pydantic-ai: its function model for requests and answers, its OpenAI client for the network."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ CHAT = (
 )
 
 
-def answering(*parts, **fields):
-    """A model of pydantic-ai's that gives these parts, and what it was asked."""
+def function_model(*parts, **fields):
+    """Return a model of pydantic-ai that answers with these parts, and the list of its requests."""
     seen = []
 
     def answer(messages, info):
@@ -54,26 +54,26 @@ def answering(*parts, **fields):
 
 
 def over_http(server, **options):
-    """pydantic-ai's OpenAI client, pointed at a server."""
+    """Return pydantic-ai's OpenAI client for a server."""
     return ProviderModel(OpenAIChatModel("m", provider=OpenAIProvider(base_url=server.url, api_key=CANARY)), **options)
 
 
 async def test_messages_and_settings_are_translated():
-    """Roles become parts of requests and responses; sampling settings arrive, unset ones do not."""
-    model, seen = answering(TextPart("fine"))
+    """Roles become parts of requests and responses, and only settings that are set are sent."""
+    model, seen = function_model(TextPart("fine"))
     assert isinstance(model, Model)
     await model.complete(Request(CHAT, temperature=0.5, max_tokens=9, seed=4))
     ((messages, info),) = seen
     assert [type(m) for m in messages] == [ModelRequest, ModelResponse, ModelRequest]
     parts = [(p.part_kind, p.content) for m in messages for p in m.parts]
-    said = [("system-prompt", "be brief"), ("user-prompt", "hello \ufffd"), ("text", "hi"), ("user-prompt", "again")]
-    assert parts == said
+    translated = [("system-prompt", "be brief"), ("user-prompt", "hello \ufffd"), ("text", "hi"), ("user-prompt", "again")]
+    assert parts == translated
     assert {k: info.model_settings[k] for k in ("temperature", "max_tokens", "seed")} == dict(temperature=0.5, max_tokens=9, seed=4)
 
 
 async def test_images_are_translated():
-    """By address or as data; what is no image is an error that names it, before anything is sent."""
-    model, seen = answering(TextPart("a cat"))
+    """Images go by address or as data; an invalid one is an error that names it before anything is sent."""
+    model, seen = function_model(TextPart("a cat"))
     pixel = "data:image/png;base64,iVBORw0KGgo="
     shown = [
         {"type": "text", "text": "what?"},
@@ -88,17 +88,17 @@ async def test_images_are_translated():
     assert len(seen) == 1
 
 
-async def test_an_answer_is_translated():
-    """Text, thoughts, finish reason and usage come back; the price is left to others."""
-    model, _ = answering(ThinkingPart("hm"), TextPart("fi"), TextPart("ne"), finish_reason="length")
+async def test_answer_is_translated():
+    """Text, thinking, finish reason and usage are returned, without a price."""
+    model, _ = function_model(ThinkingPart("hm"), TextPart("fi"), TextPart("ne"), finish_reason="length")
     reply = await model.complete(Request(CHAT))
     assert (reply.text, reply.reasoning, reply.truncated) == ("fine", "hm", True)
     assert reply.usage == Usage(1, 7, 3, cost=None)
 
 
-async def test_a_schema_is_asked_for_natively():
-    """A model that knows JSON schemas is given it; the other formats leave it to the words of the request."""
-    model, seen = answering(TextPart("{}"))
+async def test_schema_is_sent_natively():
+    """A model with JSON schema support gets the schema; other formats rely on the prompt."""
+    model, seen = function_model(TextPart("{}"))
     schema = {"type": "object", "properties": {}}
     for format in ("json_schema", "json_object", "text"):
         await model.complete(Request(CHAT, schema=schema, format=format))
@@ -117,17 +117,17 @@ async def test_a_schema_is_asked_for_natively():
         ([TextPart("half")], {"finish_reason": "content_filter"}, ContentFilterError),
     ],
 )
-async def test_what_is_no_answer(parts, fields, kind):
-    """Nothing, thoughts alone, tool calls that cannot be read and withheld answers are errors that were paid for."""
-    model, _ = answering(*parts, **fields)
+async def test_invalid_answers_are_errors(parts, fields, kind):
+    """Empty answers, thinking alone, unreadable tool calls and filtered answers are errors that were paid for."""
+    model, _ = function_model(*parts, **fields)
     with pytest.raises(kind) as caught:
         await model.complete(Request(CHAT))
     assert caught.value.retryable is (kind is BadResponseError)
     assert caught.value.usage == Usage(1, 7, 3, cost=None)
 
 
-async def test_it_really_speaks_to_a_server(real, ask):
-    """Through pydantic-ai's OpenAI client, llama.cpp's server answers, and is held to a schema."""
+async def test_real_server(real, ask):
+    """Through pydantic-ai's OpenAI client, llama.cpp answers and enforces a schema."""
     provider = OpenAIProvider(base_url=real.url, api_key=real.key)
     model = ProviderModel(OpenAIChatModel(real.name, provider=provider))
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
@@ -156,8 +156,8 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_its_errors_become_ours(faults, ask, name):
-    """Each of pydantic-ai's errors has its place in our tree, after one request only, and shows no key."""
+async def test_errors_are_translated(faults, ask, name):
+    """Each error of pydantic-ai has its Redraft class, after one request, and shows no key."""
     does, kind, retryable = FAULTS[name]
     model = over_http(faults.says(does), timeout=0.5 if name == "silence" else 600)
     with pytest.raises(ModelError) as caught:
@@ -170,8 +170,8 @@ async def test_its_errors_become_ours(faults, ask, name):
     assert CANARY not in str(caught.value)
 
 
-async def test_nothing_but_model_errors_is_caught(ask):
-    """What a model of pydantic-ai's raises of its own is ours to name; a bug is not."""
+async def test_only_model_errors_are_translated(ask):
+    """An exception of pydantic-ai's model is translated, and a bug propagates."""
 
     def odd(messages, info):
         raise UnexpectedModelBehavior("what is this")
@@ -182,8 +182,8 @@ async def test_nothing_but_model_errors_is_caught(ask):
         await ProviderModel(FunctionModel(lambda m, i: 1 / 0)).complete(ask())
 
 
-def test_a_vendor_without_its_key_or_package_says_so(monkeypatch):
-    """A missing key is a mistake told at once, and so is a missing package, with what to install."""
+def test_missing_key_or_package_is_an_error(monkeypatch):
+    """The error comes at once and says what to install or set."""
     monkeypatch.delenv("DEEPSEEK_API_KEY", raising=False)
     with pytest.raises(ConfigError, match="DEEPSEEK_API_KEY"):
         connect("deepseek:deepseek-chat")
@@ -193,26 +193,26 @@ def test_a_vendor_without_its_key_or_package_says_so(monkeypatch):
     assert "pip install 'redraft[providers]'" in result.stderr
 
 
-def test_one_model_in_many_event_loops(monkeypatch, faults_url):
+def test_one_model_in_many_event_loops(monkeypatch, closed_url):
     """A named vendor's client is made for each event loop and closed with it (warnings are errors here)."""
     monkeypatch.setenv("DEEPSEEK_API_KEY", CANARY)
     model = connect("deepseek:deepseek-chat", timeout=5.0)
     assert (model.name, model.provider, model.model_name) == ("deepseek:deepseek-chat", "deepseek", "deepseek-chat")
 
-    async def refused():
+    async def rejected_call():
         inner = await model._models.get()
-        inner.client.base_url = faults_url
+        inner.client.base_url = closed_url
         with pytest.raises(ModelUnavailableError) as caught:
             await model.complete(Request(CHAT))
-        assert caught.value.usage.calls == 0  # nobody was there to be asked
+        assert caught.value.usage.calls == 0  # no server received a request
         return caught.value.retryable
 
-    assert [asyncio.run(refused()) for _ in range(2)] == [True, True]
+    assert [asyncio.run(rejected_call()) for _ in range(2)] == [True, True]
 
 
 @pytest.fixture
-def faults_url():
-    """An address of this machine where nobody listens."""
+def closed_url():
+    """A local address without a listener."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as gone:

@@ -1,4 +1,4 @@
-"""Streams are read up to the same size as bodies, however what is in them is cut up, packed or hidden; and in linear time."""
+"""Streams are bounded like bodies, however they are divided, compressed or padded, and are read in linear time."""
 
 import gzip
 import json
@@ -23,8 +23,8 @@ def events(*chunks):
     return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
 
 
-def packed(raw):
-    """A stream in gzip, sent in small pieces of many events each."""
+def gzip_stream(raw):
+    """Return a gzip stream that is sent in small pieces of many events each."""
     return HEAD + b"\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(raw, 9)
 
 
@@ -40,28 +40,28 @@ TOO_LARGE = {
     "an event of many lines": lambda: fs.sse(b"data: 1\n" * (20 * MIB // 8) + b"\n", done=False),
     "comments": lambda: fs.sse(b": keep alive\n\n" * (20 * MIB // 14), fs.chunk("fine"), END),
     "wrapping without text": lambda: fs.sse(*[fs.chunk("", junk="x" * 8000)] * 2600, fs.chunk("fine"), END),
-    "gzip of one text": lambda: packed(events(fs.chunk("x" * 60 * MIB), END)),
-    "gzip of events": lambda: packed(events(*[fs.chunk("x" * 8000)] * 2600, END)),
-    "gzip of comments": lambda: packed(b":\n" * 20 * MIB),
+    "gzip of one text": lambda: gzip_stream(events(fs.chunk("x" * 60 * MIB), END)),
+    "gzip of events": lambda: gzip_stream(events(*[fs.chunk("x" * 8000)] * 2600, END)),
+    "gzip of comments": lambda: gzip_stream(b":\n" * 20 * MIB),
 }
 
 
 @pytest.mark.parametrize("name", TOO_LARGE)
-async def test_a_stream_of_more_than_8_mib_is_refused(faults, ask, name):
-    """20 MiB of anything; the call counts as perhaps billed, and is not made again."""
-    faults.says(fs.closing(TOO_LARGE[name]()))
+async def test_stream_of_more_than_8_mib_is_rejected(faults, ask, name):
+    """The call may have been billed and is not repeated."""
+    faults.says(fs.send_and_close(TOO_LARGE[name]()))
     with pytest.raises(BadResponseError, match="larger than 8 MiB") as caught:
         await Chat("m", faults.url, stream=True).complete(ask())
     assert not caught.value.retryable
     assert caught.value.usage == Usage(1, None, None, cost=None)
 
 
-async def test_a_long_answer_in_small_pieces_comes_through(faults, ask):
-    """Thirty thousand tokens, each in 400 bytes of wrapping: more than 8 MiB on the wire, and an ordinary answer."""
+async def test_long_answer_in_small_events_is_read(faults, ask):
+    """Thirty thousand tokens in events of 400 bytes exceed 8 MiB on the wire and are an ordinary answer."""
     token = {**fs.chunk("word "), "id": "x" * 150, "system_fingerprint": "y" * 150}
     raw = fs.sse(*[token] * 30_000, END)
     assert len(raw) > 10 * MIB
-    faults.says(fs.closing(raw))
+    faults.says(fs.send_and_close(raw))
     assert len((await Chat("m", faults.url, stream=True).complete(ask())).text) == 5 * 30_000
 
 
@@ -81,33 +81,33 @@ SPOKEN = {
 }
 
 
-def shown(pieces):
-    spoken = VisibleText()
-    return "".join([*map(spoken.add, pieces), spoken.flush()])
+def shown_text(pieces):
+    visible = VisibleText()
+    return "".join([*map(visible.add, pieces), visible.flush()])
 
 
 @pytest.mark.parametrize("text", SPOKEN)
-def test_a_leading_thought_is_held_back(text):
-    """In one piece, or letter by letter."""
-    assert shown([text]) == shown(text) == SPOKEN[text]
+def test_leading_thinking_is_not_shown(text):
+    """It may arrive in one piece or letter by letter."""
+    assert shown_text([text]) == shown_text(text) == SPOKEN[text]
 
 
 @given(PIECES)
-def test_how_a_text_is_cut_does_not_matter(pieces):
-    """What is shown of it is the same."""
-    assert shown(pieces) == shown(["".join(pieces)]) == shown("".join(pieces))
+def test_division_of_a_text_does_not_matter(pieces):
+    """Any division shows the same text."""
+    assert shown_text(pieces) == shown_text(["".join(pieces)]) == shown_text("".join(pieces))
 
 
 @pytest.mark.timeout(60)
-def test_reading_takes_time_in_proportion_to_what_comes():
-    """A long line in small parts, a long thought letter by letter, white space for a start: quadratic readers never end here."""
+def test_streams_are_read_in_linear_time():
+    """It holds for a long line in small parts, long thinking by letters and leading white space."""
     found = SSEParser()
     line = b"data: " + b"x" * (7 * MIB) + b"\n\n"
     assert [e for i in range(0, len(line), 64) for e in found.feed(line[i : i + 64])] == [("", line[6:-2])]
-    spoken = VisibleText()
-    assert not any(map(spoken.add, ["<think>", *["x"] * MIB]))
-    spoken = VisibleText()
-    assert not any(map(spoken.add, [" "] * MIB))
+    visible = VisibleText()
+    assert not any(map(visible.add, ["<think>", *["x"] * MIB]))
+    visible = VisibleText()
+    assert not any(map(visible.add, [" "] * MIB))
     pieces = StreamAssembler()
     for _ in range(MIB // 8):
         pieces.add(fs.chunk("x"))

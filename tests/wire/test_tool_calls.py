@@ -1,4 +1,4 @@
-"""Tools on the wire: what is offered and to whom, and the forms in which servers ask for a call."""
+"""Tools on the wire: which requests offer them, and the forms in which servers return a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from pydantic_ai.models.function import FunctionModel
 
 from redraft import Budget, Judge, Ranker, Task, refine
-from redraft.middleware.token_counts import request_size
+from redraft.middleware.call_costs import request_size
 from redraft.protocols import Reply, Request, ToolCall
 from redraft.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
 from redraft.core.records import MAX_TOOL_CALLS
@@ -38,19 +38,19 @@ TURNS = (
 
 
 def sent_by(server):
-    """What was asked of the server, of writers and of judges."""
+    """Return the requests that the server received from writers and from judges."""
     bodies = [request.body for request in server.requests]
     judging = ["one JSON object" in json.dumps(body["messages"]) for body in bodies]
     return [b for b, j in zip(bodies, judging) if not j], [b for b, j in zip(bodies, judging) if j]
 
 
-# ---- who is offered tools
+# ---- which requests offer tools
 
 
 @pytest.mark.parametrize("where", ["task", "extra_body", "functions"])
 @pytest.mark.parametrize("graders", [None, [Judge(), Ranker()], "checklist"])
 async def test_tools_reach_the_writer_only(faults, where, graders):
-    """Be they the task's or the model's own, also where one model writes and judges: no judge's request says a word of them."""
+    """Tools of the task or the model never reach a judge, also if one model writes and judges."""
     drawn = {"questions": [{"question": "Is it clear?", "weight": 1}]}
     answers = {"answers": [{"answer": "partial", "evidence": "", "change": "c"}], "done": False}
     verdict = '{"reason": "r", "change": [], "ranking": [1], "done": false}'
@@ -63,7 +63,7 @@ async def test_tools_reach_the_writer_only(faults, where, graders):
             return json.dumps(answers if "partial" in text and "evidence" in text else drawn)
         return '{"criteria": {"truth": {"evidence": "", "change": "c", "score": 4}}, "done": false}'
 
-    faults.says(fs.taking(writer=lambda body: f"A text {len(body['messages'])}.", judge=judge))
+    faults.says(fs.accepting(writer=lambda body: f"A text {len(body['messages'])}.", judge=judge))
     own = {"functions": [SEARCH["function"]], "function_call": "auto"} if where == "functions" else OWN
     model = Chat("m", faults.url, extra_body={} if where == "task" else own)
     task = Task("Say it.", tools=[SEARCH], tool_choice="auto") if where == "task" else "Say it."
@@ -81,8 +81,8 @@ async def test_tools_reach_the_writer_only(faults, where, graders):
     assert not any(hidden & body.keys() for body in judging)
 
 
-async def test_the_tasks_tools_go_before_those_of_the_model(faults):
-    """Only the task's are offered then; what else the parameters say still holds."""
+async def test_task_tools_override_model_tools(faults):
+    """Only the task's tools are offered, and other parameters still apply."""
     faults.says(fs.good("x"))
     other = {"type": "function", "function": {"name": "other"}}
     model = Chat("m", faults.url, extra_body={**OWN, "tools": [other]})
@@ -93,21 +93,21 @@ async def test_the_tasks_tools_go_before_those_of_the_model(faults):
 
 
 @pytest.mark.parametrize("text", ["", "I think so."])
-async def test_who_was_offered_no_tools_calls_none(faults, text):
-    """A model that calls a tool all the same: its text counts where it has one, else it is asked again, then that is an error."""
+async def test_uninvited_tool_call_is_rejected(faults, text):
+    """A text beside the call counts; without text the model is called again, and then it is an error."""
     faults.says(fs.good(text or None, "tool_calls", tool_calls=[fs.call("search")]))
     model = Chat("m", faults.url)
     if text:
         result = await refine("Say it.", model, "words:0-9", max_iterations=0)
         assert (result.value, result.tool_calls) == (text, ())
     else:
-        with pytest.raises(BadResponseError, match="asked for a tool in place of an answer: search"):
+        with pytest.raises(BadResponseError, match="called a tool instead of answering: search"):
             await refine("Say it.", model, "words:0-9", retries=1, max_iterations=0)
         assert len(faults.requests) == 2
 
 
-async def test_turns_with_tools_go_through_as_they_are(faults):
-    """Calls and their results in a conversation reach the writer unchanged, be the content of a call null or not there."""
+async def test_tool_turns_are_sent_unchanged(faults):
+    """Calls and results in a conversation reach the writer, with null or missing content."""
     faults.says(fs.good("Yes."))
     bare = [TURNS[0], {k: v for k, v in TURNS[1].items() if k != "content"}, TURNS[2]]
     for turns in (TURNS, bare):
@@ -127,8 +127,8 @@ REFUSALS = {
 
 @pytest.mark.parametrize("server", REFUSALS)
 @pytest.mark.parametrize("own", [False, True])
-async def test_an_endpoint_that_takes_no_tools_is_an_error_that_says_so(faults, server, own):
-    """They are not left out in silence, and no retry is made."""
+async def test_endpoint_without_tool_support_is_an_error(faults, server, own):
+    """Tools are not dropped silently, and there is no retry."""
     faults.says(REFUSALS[server])
     model = Chat("m", faults.url, extra_body={"tools": [SEARCH]} if own else {})
     with pytest.raises(ModelError, match="refuses the tools"):
@@ -136,8 +136,8 @@ async def test_an_endpoint_that_takes_no_tools_is_an_error_that_says_so(faults, 
     assert len(faults.requests) == 1
 
 
-def test_tools_and_calls_count_in_a_prompt():
-    """The estimate of a prompt's tokens knows of tools, and of calls in the conversation."""
+def test_tools_and_calls_count_as_prompt_tokens():
+    """The estimate covers tools and calls in the conversation."""
     plain = Request(({"role": "user", "content": "x"},))
     offered = Request(plain.messages, tools=(SEARCH,))
     assert request_size(offered).bytes - request_size(plain).bytes >= len(json.dumps(SEARCH))
@@ -146,8 +146,8 @@ def test_tools_and_calls_count_in_a_prompt():
     assert request_size(called).bytes - request_size(silent).bytes >= len(FOUND)
 
 
-async def test_a_budget_knows_of_tools(faults):
-    """Tools that do not fit into the tokens that are left are not sent."""
+async def test_budget_counts_tools(faults):
+    """Tools that do not fit the remaining tokens are not sent."""
     faults.says(fs.good("x"))
     large = {"type": "function", "function": {"name": "search", "description": "word " * 4000}}
     for task, model in (
@@ -159,7 +159,7 @@ async def test_a_budget_knows_of_tools(faults):
     assert faults.requests == []
 
 
-# ---- how servers ask for a call
+# ---- forms of a tool call
 
 FORMS = {
     "OpenAI": dict(content=None, finish="tool_calls", tool_calls=[fs.call("search", FOUND)]),
@@ -177,7 +177,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_each_form_of_a_call_is_read(faults, form, ask):
-    """Whatever servers make of OpenAI's form, the same call is read, and has an id."""
+    """Every server's variant of OpenAI's form gives the same call with an ID."""
     faults.says(fs.good(**FORMS[form]))
     reply = await Chat("m", faults.url).complete(ask(tools=(SEARCH,)))
     (call,) = reply.tool_calls
@@ -186,15 +186,15 @@ async def test_each_form_of_a_call_is_read(faults, form, ask):
 
 
 @pytest.mark.parametrize("given", [None, "", {}])
-async def test_a_call_without_arguments_has_none(faults, given, ask):
-    """Null, nothing and an empty object are the same."""
+async def test_call_without_arguments(faults, given, ask):
+    """Null, a missing field and an empty object are the same."""
     faults.says(fs.good(None, tool_calls=[fs.call("now", given)]))
     reply = await Chat("m", faults.url).complete(ask())
     assert reply.tool_calls[0].parsed_arguments == {}
 
 
-async def test_ids_are_each_calls_own(faults, ask):
-    """Calls without an id, or with the same one, are told apart, and the same answer gives the same ids again."""
+async def test_call_ids_are_unique(faults, ask):
+    """Missing and duplicate IDs are replaced, and the same answer gives the same IDs again."""
     same = [fs.call("search", FOUND, "x"), fs.call("search", FOUND, "x"), fs.call("search", FOUND, None)]
     faults.says(fs.good(None, tool_calls=same))
     one, two = [(await Chat("m", faults.url).complete(ask())).tool_calls for _ in range(2)]
@@ -240,19 +240,19 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("form", STREAMS)
-async def test_calls_are_put_together_from_a_stream(faults, form, ask):
-    """By their index, their id or their order; the id may stand in the first part only."""
-    faults.says(fs.closing(fs.sse(*STREAMS[form], END)))
+async def test_streamed_calls_are_assembled(faults, form, ask):
+    """Parts are matched by index, ID or order, and the ID may be in the first part only."""
+    faults.says(fs.send_and_close(fs.sse(*STREAMS[form], END)))
     reply = await Chat("m", faults.url, stream=True).complete(ask())
     assert [(call.name, json.dumps(call.parsed_arguments)) for call in reply.tool_calls] == TWO
     assert reply.text == ("Let me see." if form == "words beside it" else "")
     assert len({call.id for call in reply.tool_calls}) == 2
 
 
-async def test_the_earlier_form_in_a_stream(faults, ask):
-    """`function_call` comes in parts, too."""
+async def test_streamed_function_call(faults, ask):
+    """The older `function_call` arrives in parts, too."""
     parts = [fs.chunk(function_call={"name": "search", "arguments": '{"q": '}), fs.chunk(function_call={"arguments": '"rain"}'})]
-    faults.says(fs.closing(fs.sse(*parts, fs.chunk(finish="function_call"))))
+    faults.says(fs.send_and_close(fs.sse(*parts, fs.chunk(finish="function_call"))))
     reply = await Chat("m", faults.url, stream=True).complete(ask())
     assert [(call.name, call.arguments) for call in reply.tool_calls] == [("search", FOUND)]
 
@@ -272,10 +272,10 @@ BAD_STREAMS = {
 
 
 @pytest.mark.parametrize("form", BAD_STREAMS)
-async def test_a_stream_without_whole_calls_is_an_error(faults, form, ask):
-    """Cut in the middle of arguments, endless or odd: never half a call."""
+async def test_stream_with_an_incomplete_call_is_an_error(faults, form, ask):
+    """Truncated arguments, a missing end and invalid parts never give half a call."""
     raw, retryable, words = BAD_STREAMS[form]
-    faults.says(fs.closing(raw))
+    faults.says(fs.send_and_close(raw))
     with pytest.raises(BadResponseError, match=words) as caught:
         await Chat("m", faults.url, stream=True).complete(ask())
     assert caught.value.retryable is retryable
@@ -285,26 +285,26 @@ async def test_a_stream_without_whole_calls_is_an_error(faults, form, ask):
     st.lists(st.tuples(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.dictionaries(st.text(), st.text(max_size=9))), max_size=5),
     st.integers(1, 7),
 )
-def test_a_stream_and_a_whole_answer_are_read_alike(calls, size):
-    """However the arguments are cut into parts."""
-    told = [fs.call(name, json.dumps(given), f"id{n}") for n, (name, given) in enumerate(calls)]
+def test_streamed_and_complete_calls_are_equal(calls, size):
+    """It holds for any division of the arguments."""
+    tool_calls_sent = [fs.call(name, json.dumps(given), f"id{n}") for n, (name, given) in enumerate(calls)]
     pieces = StreamAssembler()
-    for n, call in enumerate(told):
+    for n, call in enumerate(tool_calls_sent):
         arguments = call["function"]["arguments"]
         pieces.add(delta(part(n, call["id"], call["function"]["name"], "")))
         for at in range(0, len(arguments), size):
             pieces.add(delta(part(n, arguments=arguments[at : at + size])))
     pieces.add(fs.chunk("fine", "stop"))
-    whole = read_reply(fs.completion("fine", usage=None, tool_calls=told))
+    whole = read_reply(fs.completion("fine", usage=None, tool_calls=tool_calls_sent))
     assert pieces.reply() == whole
     assert [(call.name, call.parsed_arguments) for call in whole.tool_calls] == calls
 
 
-# ---- other ways to a model
+# ---- other kinds of model
 
 
 async def test_functions_take_tools_by_keyword():
-    """One that has a parameter for them; for any other, a task with tools is an error that names it."""
+    """A function with such a parameter gets the tools; for another one, a task with tools is an error that names it."""
     seen = []
 
     def agent(messages, tools=None, tool_choice="unset"):
@@ -325,8 +325,8 @@ def plain(messages):
     return "x"
 
 
-async def test_vendors_are_offered_tools_and_asked_for_them():
-    """Through pydantic-ai: definitions and the choice go out, calls and results of a conversation are told as theirs, calls come back."""
+async def test_vendors_support_tools():
+    """Through pydantic-ai, definitions, tool choice, and calls and results in a conversation are sent, and calls are returned."""
     seen = []
 
     def answer(messages, info):
@@ -350,8 +350,8 @@ async def test_vendors_are_offered_tools_and_asked_for_them():
     assert (result.tool_name, result.tool_call_id, result.content) == ("search", "call_1", "yes")
 
 
-async def test_a_vendors_own_tools_are_for_the_writer():
-    """What stands in its settings about tools does not reach judges."""
+async def test_vendor_tools_reach_the_writer_only():
+    """Tools in a vendor's settings do not reach judges."""
     seen = []
 
     def answer(messages, info):
@@ -367,8 +367,8 @@ async def test_a_vendors_own_tools_are_for_the_writer():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_lines_of_a_providers_batch_say_the_same(stream):
-    """The writer's line offers tools, that of a judge none."""
+def test_provider_batch_offers_tools_to_the_writer_only(stream):
+    """The writer's line has tools, and the judge's has none."""
     batches = BatchClient(Chat("m", extra_body=OWN, stream=stream))
     writing, judging = (
         json.loads(batches.request_line("k", Request(TURNS, is_generation=writes)))["body"] for writes in (True, False)
@@ -376,12 +376,13 @@ def test_lines_of_a_providers_batch_say_the_same(stream):
     assert (writing["tools"], "tools" in judging, judging["top_p"]) == ([SEARCH], False, 0.5)
 
 
-# ---- a server that nobody here wrote
+# ---- a real server
 
 
-async def test_the_real_server_takes_tools_and_their_turns(plain_server):
-    """llama.cpp takes tools, calls and results in a conversation, and the turns that ask for a better call."""
-    model = connect(plain_server)
+async def test_real_server_accepts_tools(plain_server):
+    """llama.cpp accepts tools, calls and results in a conversation, and the turns that request a better call."""
+    url, _, name = plain_server.partition("#")
+    model = Chat(name, url, extra_body={"ignore_eos": True})  # random weights might start with the end token
     named = {"type": "function", "function": {"name": "search"}}
     offered = Request(TURNS, max_tokens=8, tools=(SEARCH,), tool_choice=named, is_generation=True)
     assert (await model.complete(offered)).text
@@ -389,13 +390,13 @@ async def test_the_real_server_takes_tools_and_their_turns(plain_server):
         await model.complete(Request(TURNS, max_tokens=8, tools=({"type": "function", "function": {}},), is_generation=True))
     call = Reply("", tool_calls=CALLED)
 
-    def graded(text, tool_calls):
+    def grade_with(text, tool_calls):
         return (0.2, "too narrow") if tool_calls else 1.0
 
     async def writer(messages, tools=None):
         asked = Request(tuple(messages), max_tokens=8, tools=tuple(tools))
         return call if len(messages) == len(TURNS) else await model.complete(asked)
 
-    result = await refine(Task(TURNS, tools=[SEARCH]), writer, graded, max_iterations=1)
+    result = await refine(Task(TURNS, tools=[SEARCH]), writer, grade_with, max_iterations=1)
     assert [bool(c.tool_calls) for c in result.trace.candidates] == [True, False]
     assert result.score == 1

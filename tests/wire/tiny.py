@@ -1,7 +1,7 @@
-"""A language model of half a megabyte with random weights, and llama.cpp's own server to serve it.
+"""A language model of half a megabyte with random weights, and llama.cpp's own server for it.
 
-It says nothing sensible, but says it as real models do: it has a context that can overflow, an end token, and a grammar
-that holds it to a schema. `python tiny.py FILE [KEY]` serves FILE on a free port and prints its address.
+Its answers make no sense, but it behaves like a real model: it has a context that can overflow, an end token, and a grammar
+that enforces a schema. `python tiny.py FILE [KEY]` serves FILE on a free port and prints its address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WORDS = (
 ).split()
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}[assistant] "
 
-STRICT = (  # as Gemma's: no system role, and turns that alternate
+STRICT = (  # like Gemma's: no system role, and alternating roles
     "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
     "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
     "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
@@ -26,7 +26,7 @@ STRICT = (  # as Gemma's: no system role, and turns that alternate
 
 
 def make(path: Path, template: str = TEMPLATE) -> Path:
-    """Writes the model."""
+    """Write the model to a file."""
     import gguf
 
     writer = gguf.GGUFWriter(str(path), "llama")
@@ -74,7 +74,7 @@ def _describe(writer, gguf, words, template) -> None:
 
 
 def _tensors(size: int):
-    """Random weights. Dimension 0 is constant: through it, words are likely, raw bytes not, and the end has a chance."""
+    """Return random weights; dimension 0 is constant and makes words likely, raw bytes unlikely and the end token possible."""
     import numpy as np
 
     chance = np.random.default_rng(0)

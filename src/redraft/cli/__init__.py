@@ -1,7 +1,8 @@
 """The command line.
 
-Each command is a module in `commands`, imported when it is called or listed. These modules import click and nothing slow:
-what a command needs, it imports when it runs. `redraft.api` does the work itself.
+`commands` declares each command in a module of its own: its arguments, options and help. These modules are imported one at a
+time, when a command runs or shows its help, and import nothing slow. A command with little to do does it itself; the others
+import their module of `operations`, which imports all that it needs at its top. `redraft.api` and `redraft.runs` do the work.
 """
 
 from __future__ import annotations
@@ -15,26 +16,25 @@ import click
 
 from .. import __version__
 from ..checks import unknown_name_message
-from .errors import run_command
+from .errors import exit_code_of
 from .output import messages_are_json
 
-COMMANDS = (
-    "run",
-    "best",
-    "grade",
-    "batch",
-    "runs",
-    "export",
-    "show",
-    "demo",
-    "models",
-    "graders",
-    "validate",
-    "rubric",
-    "priors",
-    "trust",
-)
-
+COMMANDS = {  # with their short help, so that `redraft --help` lists them without importing them
+    "run": "Refine one answer.",
+    "best": "Keep the best of several answers.",
+    "grade": "Grade one answer.",
+    "batch": "Refine every row of a data set.",
+    "runs": "List the runs of `redraft batch`; show, export or delete one.",
+    "export": "Write the answers of a run as training data.",
+    "show": "Show a saved trace.",
+    "demo": "Improve sample answers without a key or a network.",
+    "models": "List where Redraft looks for models, and what it found.",
+    "graders": "List all graders, or show one.",
+    "validate": "Measure a grader against labels of people.",
+    "rubric": "Find criteria by which a judge agrees with people.",
+    "priors": "Show, learn or delete priors for a model and its graders.",
+    "trust": "Consent to the settings of a folder or a trace.",
+}
 
 EPILOG = """\b
 Examples:
@@ -52,14 +52,19 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raises UsageError naming the nearest command for an unknown name."""
+        """Return the command that the arguments name. Raises UsageError naming the nearest command for an unknown name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise click.UsageError(unknown_name_message("command", args[0], COMMANDS), ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Among JSON lines, Ctrl-C writes no blank line, as click does for people."""
+        """Run the command. If messages are JSON, Ctrl-C writes no blank line, as click does for people."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -85,8 +90,4 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # write escapes instead of failing half-way
-
-    def invoke() -> Any:
-        return program.main(args=argv, prog_name="redraft", standalone_mode=False)
-
-    return run_command(invoke)
+    return exit_code_of(lambda: program.main(args=argv, prog_name="redraft", standalone_mode=False))

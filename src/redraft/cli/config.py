@@ -2,8 +2,10 @@
 or the file that --config names instead; beneath it the user's own configuration.
 
 A key of a file is the name of an option that is a `SettingOption`. API keys are not allowed in files: each model reads its
-key from the environment. The command line and the environment take precedence over files. What a file that was
-found in a folder may not choose without consent is decided in `sensitive_settings`.
+key from the environment. The command line and the environment take precedence over files. `consent` decides what a file that
+was found in a folder may not choose without consent.
+
+`command_classes` imports this module when a command runs, so that help is shown without it.
 """
 
 from __future__ import annotations
@@ -12,38 +14,24 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 
-from .sensitive_settings import SensitiveSetting, find_sensitive_settings, rebase_paths
+from ..checks import format_value, is_number, read_error_message, unknown_name_message
+from ..documents import parse_toml, read_small_bytes
+from ..errors import ConfigError
+from ..masking import secrets_in_url
+from ..settings import Validation
+from .consent import could_be_planted, find_sensitive_settings, rebase_paths, require_consent, trusted_folders
+from .options import SettingOption, setting_keys
 
 SECRETS = ("key", "token", "secret", "password", "authorization", "headers")
 FILES = ("redraft.toml", "pyproject.toml")
 MAX_BYTES = 1024 * 1024  # bytes of a file with settings
-VALIDATION_LEVELS = ("off", "warn", "error")  # of `require_validated`, weakest first
-LAYERS, HELP = "redraft.layers", "redraft.help"  # of a context's `meta`
-
-
-class SettingOption(click.Option):
-    """An option with a default in the environment (REDRAFT_NAME, for those given once) and in configuration files."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not self.multiple and self.envvar is None:
-            self.envvar = f"REDRAFT_{self.key.replace('-', '_').upper()}"
-
-    def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Return the name of the option for an error message, with the environment variable if the value came from there."""
-        hint = super().get_error_hint(ctx)
-        from_environment = ctx is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
-        return f"{hint} ({self.envvar} in the environment)" if from_environment else hint
-
-    @property
-    def key(self) -> str:
-        """The name of the option in files."""
-        return max(self.opts, key=len).lstrip("-")
+VALIDATION_LEVELS = get_args(Validation)  # of `require_validated`, weakest first
+LAYERS = "redraft.layers"  # key in a context's `meta`: the files with settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,81 +44,23 @@ class Layer:
     folder: Path | None = None
 
 
-def _use_files(ctx: click.Context, param: click.Parameter, given: str | None) -> None:
-    """Take the defaults of a command from files before its other options are read."""
-    if not ctx.resilient_parsing and not ctx.meta.get(HELP):
-        ctx.meta[LAYERS] = layers = layers_for(ctx.command.params, Path.cwd(), given)
-        ctx.default_map = {name: value for layer in layers for name, value in layer.values.items()}
+def use_files(ctx: click.Context, named: str | None) -> None:
+    """Take the defaults of a command from files; `named` is the file that --config names. Raises ConfigError."""
+    ctx.meta[LAYERS] = layers = layers_for(ctx.command.params, Path.cwd(), named)
+    ctx.default_map = {name: value for layer in layers for name, value in layer.values.items()}
 
 
-def _config_option() -> click.Option:
-    return click.Option(
-        ["--config"],
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        is_eager=True,
-        expose_value=False,
-        callback=_use_files,
-        help="Settings from FILE (TOML) instead of this folder's redraft.toml.",
-    )
-
-
-class ConfiguredCommand(click.Command):
-    """A command whose options can have defaults in files."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params.append(_config_option())
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments. Help works even if a file with settings is broken."""
-        ctx.meta[HELP] = bool({"-h", "--help"} & set(args))
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Raises ConfigError for settings of a file that need consent and have none."""
-        from .consent import require_consent, trusted_folders
-
-        trusted_folders()  # reports a mistake in REDRAFT_TRUST even if nothing needs consent
-        for layer, keys in used_layers(ctx):
-            if layer.folder is not None:
-                require_consent(layer.folder, sensitive_settings_of(layer), keys, layer.where)
-        return super().invoke(ctx)
-
-    @property
-    def settings(self) -> list[SettingOption]:
-        return [p for p in self.params if isinstance(p, SettingOption)]
-
-
-class SectionedCommand(ConfiguredCommand):
-    """A command whose help lists options under headings; `sections` maps the first parameter of each section to its heading."""
-
-    def __init__(self, *args: Any, sections: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.sections = sections
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings."""
-        by_heading: dict[str, list[tuple[str, str]]] = {}
-        heading = "Options"
-        for param in self.get_params(ctx):
-            heading = self.sections.get(str(param.name), heading)
-            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
-                by_heading.setdefault(heading, []).append(record)
-        for title, records in by_heading.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
-def sensitive_settings_of(layer: Layer) -> tuple[SensitiveSetting, ...]:
-    """Return the settings of a file that need consent. Raises ConfigError that names the file."""
-    from ..errors import ConfigError
-
-    assert layer.folder is not None
-    try:
-        return find_sensitive_settings(layer.table, layer.folder, layer.folder)
-    except ConfigError as error:
-        raise ConfigError(f"{layer.where}: {error}") from None
+def require_consent_for_files(ctx: click.Context) -> None:
+    """Raise ConfigError for settings of a file in a folder that need consent and have none."""
+    trusted_folders()  # reports a mistake in REDRAFT_TRUST even if nothing needs consent
+    for layer, keys in used_layers(ctx):
+        if layer.folder is None:
+            continue
+        try:
+            settings = find_sensitive_settings(layer.table, layer.folder, layer.folder)
+        except ConfigError as error:
+            raise ConfigError(f"{layer.where}: {error}") from None
+        require_consent(layer.folder, settings, keys, layer.where)
 
 
 def used_layers(ctx: click.Context) -> list[tuple[Layer, set[str]]]:
@@ -145,19 +75,21 @@ def used_layers(ctx: click.Context) -> list[tuple[Layer, set[str]]]:
     return [(layer, names) for layer, names in used if names]
 
 
-def layers_for(params: Iterable[click.Parameter], folder: Path, given: str | None = None) -> list[Layer]:
+def layers_for(params: Iterable[click.Parameter], folder: Path, named: str | None = None) -> list[Layer]:
     """Return the files with settings for `folder`, the one with the highest precedence last.
 
-    `given` is used instead of the file that the folder has.
+    `named` is used instead of the file that the folder has.
     Raises ConfigError for a file that cannot be read as settings.
     """
     layers = []
     if table := user_table(folder):
         layers.append(_layer(user_file(), table, params, folder))
-    if given:
-        layers.append(_layer(Path(given), _settings_in(Path(given), _contents(Path(given), "--config: ")), params, folder))
-    elif found := nearest(folder):
-        layer = _layer(*found, params, folder, found[0].parent)
+    if named:
+        path = Path(named)
+        layers.append(_layer(path, _settings_in(path, _contents(path, "--config: ")), params, folder))
+    elif file := nearest(folder):
+        path, table = file
+        layer = _layer(path, table, params, folder, path.parent)
         own = layers[0].values if layers else {}
         layers.append(replace(layer, values=keep_strict_validation(layer.values, own.get("require_validated"))))
     return layers
@@ -165,14 +97,15 @@ def layers_for(params: Iterable[click.Parameter], folder: Path, given: str | Non
 
 def keep_strict_validation(values: Mapping[str, Any], own: str | None) -> dict[str, Any]:
     """Return the settings of a folder or a trace without a `require_validated` that is weaker than the user's `own`."""
-    found = values.get("require_validated")
-    is_weaker = None not in (found, own) and VALIDATION_LEVELS.index(str(found)) < VALIDATION_LEVELS.index(str(own))
+    level = values.get("require_validated")
+    is_weaker = None not in (level, own) and VALIDATION_LEVELS.index(str(level)) < VALIDATION_LEVELS.index(str(own))
     return {name: value for name, value in values.items() if not (name == "require_validated" and is_weaker)}
 
 
 def _layer(
     path: Path, table: Mapping[str, Any], params: Iterable[click.Parameter], folder: Path, place: Path | None = None
 ) -> Layer:
+    """Check the settings of a file. `folder` is the working directory; `place` the folder in which the file was found."""
     where = os.path.relpath(path, folder) if place else str(path)
     return Layer(where, check_table(table, params, where, beside=os.path.relpath(path.absolute().parent, folder)), table, place)
 
@@ -187,9 +120,6 @@ def user_file() -> Path:
 
 def user_table(folder: Path) -> Mapping[str, Any] | None:
     """Read the user's own settings; None without such a file. Raises ConfigError, also if it could have come with `folder`."""
-    from ..errors import ConfigError
-    from .consent import could_be_planted
-
     own = user_file()
     if not os.path.lexists(own):
         return None
@@ -225,10 +155,6 @@ def _search_folders(folder: Path) -> list[Path]:
 
 def _contents(path: Path, what: str = "") -> bytes:
     """Read a file of limited size. Raises ConfigError."""
-    from ..checks import read_error_message
-    from ..documents import read_small_bytes
-    from ..errors import ConfigError
-
     try:
         return read_small_bytes(path, MAX_BYTES)
     except (OSError, ValueError) as error:
@@ -237,10 +163,6 @@ def _contents(path: Path, what: str = "") -> bytes:
 
 def _settings_in(path: Path, data: bytes) -> Any:
     """Parse the table with settings from the contents of a file; None for a pyproject.toml without one. Raises ConfigError."""
-    from ..checks import format_value
-    from ..documents import parse_toml
-    from ..errors import ConfigError
-
     try:
         table: Any = parse_toml(data.decode("utf-8"))
     except ValueError as error:
@@ -256,31 +178,18 @@ def _settings_in(path: Path, data: bytes) -> Any:
 
 def check_table(table: Mapping[str, Any], params: Iterable[click.Parameter], where: str, *, beside: str = ".") -> dict[str, Any]:
     """Convert the values of a table, by parameter name. Raises ConfigError naming `where` and the key."""
-    known = {p.key: p for p in params if isinstance(p, SettingOption)}
-    every = _all_settings()
+    options, keys = {p.key: p for p in params if isinstance(p, SettingOption)}, setting_keys()
     values: dict[str, Any] = {}
-    for given, value in table.items():
-        key = given.replace("_", "-")
-        if key in known:
-            values[known[key].name or key] = _convert(known[key], _relative(key, value, beside), f"{where}: {given}")
-        elif key not in every:
-            raise _unknown(where, given, every)
+    for name, value in table.items():
+        key = name.replace("_", "-")
+        if key in options:
+            values[options[key].name or key] = _convert(options[key], _relative(key, value, beside), f"{where}: {name}")
+        elif key not in keys:
+            raise _unknown_key_error(where, name, keys)
     return values
 
 
-def _all_settings() -> list[str]:
-    """Return the keys of all commands: one file serves them all."""
-    from .commands.batch import batch
-    from .commands.grade import grade
-    from .commands.run import run
-
-    return list(dict.fromkeys(p.key for command in (run, grade, batch) for p in command.params if isinstance(p, SettingOption)))
-
-
-def _unknown(where: str, key: str, known: list[str]) -> Exception:
-    from ..checks import unknown_name_message
-    from ..errors import ConfigError
-
+def _unknown_key_error(where: str, key: str, known: list[str]) -> ConfigError:
     if any(word in key.lower() for word in SECRETS):
         return ConfigError(f"{where}: {key!r} is not allowed in a file: keys are read from the environment only")
     return ConfigError(f"{where}: {unknown_name_message('key', key.replace('_', '-'), known, full_value=key)}")
@@ -288,16 +197,12 @@ def _unknown(where: str, key: str, known: list[str]) -> Exception:
 
 def _convert(setting: SettingOption, value: Any, where: str) -> Any:
     """Convert a value to the type of the setting. Nothing is coerced except a whole number to a fraction. Raises ConfigError."""
-    from ..checks import format_value
-    from ..errors import ConfigError
-    from ..masking import secrets_in_url
-
-    wanted, name = _type_of(setting)
-    rows = value if setting.multiple else [value]
-    if not isinstance(rows, list) or not all(_fits(row, wanted) for row in rows):
+    types, name = _type_of(setting)
+    values = value if setting.multiple else [value]
+    if not isinstance(values, list) or not all(_fits(each, types) for each in values):
         raise ConfigError(f"{where} must be {name}, got {format_value(value)}")
     try:
-        converted = [setting.type.convert(row, setting, None) for row in rows]
+        converted = [setting.type.convert(each, setting, None) for each in values]
     except click.BadParameter as error:
         raise ConfigError(f"{where}: {error.message:.500}") from error
     except ValueError as error:  # not a valid file name
@@ -310,6 +215,7 @@ def _convert(setting: SettingOption, value: Any, where: str) -> Any:
 
 
 def _type_of(setting: SettingOption) -> tuple[tuple[type, ...], str]:
+    """Return the types of values that a file may have for a setting, or for each in its list, and how a message names them."""
     if setting.multiple:
         return (str,), "a list of texts"
     if setting.is_flag:
@@ -321,12 +227,10 @@ def _type_of(setting: SettingOption) -> tuple[tuple[type, ...], str]:
     return (str,), "a text"
 
 
-def _fits(value: Any, wanted: tuple[type, ...]) -> bool:
-    from ..checks import is_number
-
-    if float in wanted:
+def _fits(value: Any, types: tuple[type, ...]) -> bool:
+    if float in types:
         return is_number(value)
-    return isinstance(value, wanted) and (wanted == (bool,) or not isinstance(value, bool))
+    return isinstance(value, types) and (types == (bool,) or not isinstance(value, bool))
 
 
 def _relative(key: str, value: Any, beside: str) -> Any:
@@ -334,8 +238,3 @@ def _relative(key: str, value: Any, beside: str) -> Any:
     if isinstance(value, list):
         return [_relative(key, each, beside) for each in value]
     return rebase_paths(key, value, beside) if isinstance(value, str) and beside != "." else value
-
-
-def requirement_beside(spec: str, folder: str) -> str:
-    """Return the spec of a requirement with a file that it reads taken from `folder`."""
-    return rebase_paths("require", spec, folder)

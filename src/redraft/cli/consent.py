@@ -1,9 +1,14 @@
-"""Consent to settings of others, given once and saved in the user's own data folder.
+"""Consent to settings that come with a folder or a trace: with some of them, someone else could choose where texts are sent,
+which code runs, or which files are read.
 
-There is a file for each consent, named after what it is for: a folder with a hash of its sensitive settings, or such a hash
-alone for traces, which may be moved. The hash covers the sensitive settings only: editing a target asks nothing again,
-changing a host does. A run that a user started saves the hash of the trace that it writes, so that it can be resumed; this
-allows no more than that run did.
+The first part finds these settings: explicit addresses, model files, code, and paths that lead out of the folder of the file
+that names them. Named providers ("openai:gpt-4o-mini") and all other settings need no consent. It looks at names and resolves
+paths; it opens nothing.
+
+The second part keeps the consents in the user's own data folder, one file each, named after what it is for: a folder together
+with a hash of its sensitive settings, or such a hash alone for traces, which may be moved. The hash covers the sensitive
+settings only: changing a target score asks nothing again, changing a host does. A run that a user starts saves the hash of the
+trace that it writes, so that the trace can be resumed; this allows no more than the run did.
 """
 
 from __future__ import annotations
@@ -11,21 +16,190 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
+from ..core.trace import Trace
 from ..documents import read_small_bytes
 from ..errors import ConfigError, StoreError
-from ..storage.paths import data_dir
-from ..storage.secure_files import make_folder, write_atomic
-from .sensitive_settings import SensitiveSetting, settings_digest
+from ..graders import entries
+from ..models.registry import LOCAL_SERVERS, PREFIXES, VENDORS
+from ..requirements import KINDS, reads_file
+from ..settings import Validation
+from ..storage.secure_files import data_dir, make_folder, write_atomic
+from ..text import strip_control_sequences
 
+Kind: TypeAlias = Literal["address", "model file", "code", "path"]
+Visit: TypeAlias = Callable[[Kind, str], str]
+
+MODEL_SETTINGS = ("model", "judge")
+PATH_SETTINGS = ("rubric", "cards-dir", "priors")
+PRIORS_KEYWORDS = ("shipped", "learned")  # values of `priors` that are not paths
+KIND_DESCRIPTIONS: Mapping[Kind, str] = {
+    "address": "an address that receives texts",
+    "model file": "a model file that is loaded",
+    "code": "code that runs",
+    "path": "a path outside the folder",
+}
+MAX_JURY_SIZE = 200  # graders in a jury, nested juries included
+MAX_SHOWN = 500  # characters of a value in a message
 VARIABLE = "REDRAFT_TRUST"
-NOT_FOLDERS = ("off", "warn", "error")  # the values of --require-validated, which another variable sets
+NOT_FOLDERS = get_args(Validation)  # the values of --require-validated, which another variable sets
 SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SensitiveSetting:
+    """A setting that needs consent, by its key; `value` is what the consent is for, a path with its target."""
+
+    key: str
+    kind: Kind
+    value: str
+
+    @property
+    def description(self) -> str:
+        """The setting on one line, without control characters, characters that imitate another host, or a password."""
+        value = self.value
+        if self.kind == "address":  # also one inside a spec: without user info and query
+            value = re.sub(r"(?<=//)[^/#?\s]*@|\?[^#]*", "", value)
+        quoted = json.dumps(value, ensure_ascii=self.kind == "address")
+        if len(quoted) > MAX_SHOWN:
+            quoted = f"{quoted[:MAX_SHOWN]}... ({len(value):,} characters)"
+        return f"{self.key}: {strip_control_sequences(quoted)} ({KIND_DESCRIPTIONS[self.kind]})"
+
+
+def find_sensitive_settings(table: Mapping[str, Any], folder: Path, base: Path) -> tuple[SensitiveSetting, ...]:
+    """Return the settings in a table that need consent, each once, in the order of their keys.
+
+    `folder` is the folder of the file that holds the table; relative paths start from `base`. Raises ConfigError for a path
+    in the folder that is neither a file nor a folder: reading a pipe could block forever.
+    """
+    settings: dict[SensitiveSetting, None] = {}
+    for key in sorted(table):
+        name = key.replace("_", "-")
+
+        def add(kind: Kind, text: str, name: str = name) -> str:
+            if kind != "path":
+                settings[SensitiveSetting(name, kind, text)] = None
+            elif target := _target_outside(text, folder, base, name):
+                settings[SensitiveSetting(name, kind, target)] = None
+            return text
+
+        values = table[key] if isinstance(table[key], list | tuple) else [table[key]]
+        for text in values:
+            if isinstance(text, str):  # values of other types are rejected where settings are read
+                visit_setting(name, text, add)
+    return tuple(settings)
+
+
+def sensitive_settings_of_trace(trace: Trace, path: Path) -> tuple[SensitiveSetting, ...]:
+    """Return the settings of a trace in a file that need consent. Raises ConfigError."""
+    own = trace.settings.get("require", ())  # takes precedence over the requirements of the task
+    required = [*trace.task.requirements, *(own if isinstance(own, list | tuple) else ())]
+    try:
+        return find_sensitive_settings({**trace.settings, "require": required}, path.resolve().parent, Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def settings_digest(settings: tuple[SensitiveSetting, ...]) -> str:
+    """Return one hash over all settings: an address may be harmless alone, but not together with a certain file."""
+    keys = sorted({(s.key, s.kind, s.value) for s in settings})
+    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
+
+
+def visit_setting(key: str, value: str, visit: Visit) -> str:
+    """Return the value of a setting with each address, model file, path and piece of code replaced by the result of `visit`.
+
+    Raises ConfigError for a jury of more than 200 graders.
+    """
+    if key in MODEL_SETTINGS:
+        return _visit_model(value, visit)
+    if key == "require":
+        return _visit_requirement(value, visit)
+    if key == "grader":
+        if value.count("jury:") + value.count(",") > MAX_JURY_SIZE:
+            raise ConfigError(f"{key}: {value[:40]!r}... names more than {MAX_JURY_SIZE} graders")
+        return _visit_spec(value, visit)
+    if key in PATH_SETTINGS and not (key == "priors" and value in PRIORS_KEYWORDS):
+        return visit("path", value)
+    return value
+
+
+def rebase_paths(key: str, value: str, base: str) -> str:
+    """Return the value of a setting with its relative files taken from the folder `base`."""
+
+    def rebase(kind: Kind, text: str) -> str:
+        if kind == "path" or (kind == "model file" and not text.startswith("~")):
+            return str(Path(base, text.strip()))
+        return text
+
+    return visit_setting(key, value, rebase)
+
+
+def _visit_model(name: str, visit: Visit) -> str:
+    prefix, colon, rest = name.strip().partition(":")
+    if "//" in name:
+        return visit("address", name)
+    if not colon or prefix in {"openai", *LOCAL_SERVERS, *VENDORS} or f"{prefix}:" not in PREFIXES:
+        return name  # an unknown prefix loads and sends nothing
+    return f"{prefix}:{visit('model file', rest)}"
+
+
+def _visit_spec(spec: str, visit: Visit) -> str:
+    name, _, argument = spec.partition(":")
+    is_requirement = name.strip() in KINDS
+    return _visit_requirement(spec, visit) if is_requirement else _visit_grader(spec, name.strip(), argument, visit)
+
+
+def _visit_requirement(spec: str, visit: Visit) -> str:
+    name, _, argument = spec.partition(":")
+    return f"{name}:{visit('path', argument.strip())}" if reads_file(spec) else spec
+
+
+def _visit_grader(spec: str, name: str, argument: str, visit: Visit) -> str:
+    entry = next((entry for entry in entries() if entry.name == name), None)
+    if entry is None:
+        return _visit_unknown(spec, name, argument, visit)
+    if entry.origin != "redraft":
+        return visit("code", spec)
+    if not argument:
+        return spec
+    if name in {"judge", "checklist"}:
+        return f"{name}:{visit('path', argument)}"
+    if name == "jury":
+        return f"{name}:{','.join(_visit_spec(part.strip(), visit) for part in argument.split(','))}"
+    if name == "embedding":
+        return f"{name}:{_visit_model(argument, visit)}"
+    return visit("address", spec) if "//" in argument else spec
+
+
+def _visit_unknown(spec: str, name: str, argument: str, visit: Visit) -> str:
+    """Visit a spec that names no known grader: an address, or code, if it looks like one; others are rejected later."""
+    if "//" in spec:
+        return visit("address", spec)
+    if argument and (name.endswith(".py") or {"/", os.sep} & set(name) or argument.replace(".", "_").isidentifier()):
+        return visit("code", spec)
+    return spec
+
+
+def _target_outside(text: str, folder: Path, base: Path, key: str) -> str | None:
+    """Return the target of a path, all links followed, unless it is in the folder. Raises ConfigError for a pipe or a device."""
+    try:
+        target = (base / text).resolve()
+        if not target.is_relative_to(folder.resolve()):
+            return str(target)
+        special = target.exists() and not (target.is_file() or target.is_dir())
+    except (OSError, ValueError, RuntimeError):  # not a path on any system
+        return text
+    if special:
+        raise ConfigError(f"{key}: {text!r} is neither a file nor a folder")
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +225,7 @@ def consent_for(place: Path, settings: tuple[SensitiveSetting, ...], *, is_trace
 def require_consent(
     place: Path, settings: tuple[SensitiveSetting, ...], used: set[str], where: str, *, is_trace: bool = False
 ) -> None:
-    """Raises ConfigError naming the command that gives consent, where the command uses settings without it.
+    """Raise ConfigError naming the command that gives consent if this command uses settings without it.
 
     `place` is the folder of a settings file, or a trace. `used` are the keys of the settings that this command uses.
     """
@@ -69,7 +243,7 @@ def require_consent(
 
 
 def check_store_location(folder: Path) -> None:
-    """Raises ConfigError where consent to the settings of a folder would be saved inside that folder: it could come with it."""
+    """Raise ConfigError if consent to the settings of a folder would be saved inside that folder: it could come with it."""
     if could_be_planted(data_dir() / "trust", folder):
         raise ConfigError(
             f"consent would be saved in {data_dir()}, which lies in {folder.resolve()}: "
@@ -78,7 +252,7 @@ def check_store_location(folder: Path) -> None:
 
 
 def trusted_folders() -> list[Path]:
-    """The folders in REDRAFT_TRUST, separated as in PATH. Raises ConfigError for a value of --require-validated."""
+    """Return the folders in REDRAFT_TRUST, separated as in PATH. Raises ConfigError for a value of --require-validated."""
     names = [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name.strip()]
     if mistaken := [name for name in names if name in NOT_FOLDERS]:
         raise ConfigError(
@@ -90,7 +264,7 @@ def trusted_folders() -> list[Path]:
 
 
 def save_consent(consent: Consent) -> None:
-    """Save a consent. Raises StoreError where it cannot be written."""
+    """Save a consent. Raises StoreError if it cannot be written."""
     path = data_dir() / "trust" / consent.file_name
     data = {
         "redraft_trust": SCHEMA,
@@ -106,7 +280,7 @@ def save_consent(consent: Consent) -> None:
 
 
 def save_consent_for_trace(path: str, settings: tuple[SensitiveSetting, ...]) -> None:
-    """Save consent to the settings of a run that writes a trace. Where that fails, resuming the trace asks for consent."""
+    """Save consent to the settings of a run that writes a trace. If that fails, resuming the trace asks for consent."""
     if settings:
         consent = consent_for(Path(path), settings, is_trace=True)
         with suppress(StoreError):
@@ -122,7 +296,7 @@ def saved_consents() -> Iterator[tuple[Path, Consent]]:
 
 
 def revoke_consent(consent: Consent) -> bool:
-    """Remove a consent and return whether there was one. Raises StoreError where its file cannot be removed."""
+    """Remove a consent and return whether there was one. Raises StoreError if its file cannot be removed."""
     path = data_dir() / "trust" / consent.file_name
     try:
         path.unlink()
@@ -149,7 +323,7 @@ def _read_consent(path: Path) -> Consent | None:
 
 
 def could_be_planted(own: Path, folder: Path) -> bool:
-    """Whether one of the user's own files or folders lies inside a folder of someone else, and so may have come with it.
+    """Return whether one of the user's own files or folders lies inside a folder of someone else and may have come with it.
 
     A folder that contains the user's home directory is not someone else's.
     """

@@ -52,7 +52,7 @@ def exit_code(result: Result) -> int:
     return BROKEN if result.metadata["broken"] else OK
 
 
-def run_command(invoke: Callable[[], Any]) -> int:
+def exit_code_of(invoke: Callable[[], Any]) -> int:
     """Run a command and return its exit code, whatever it raises; `--debug` or REDRAFT_DEBUG adds the traceback."""
     with output.message_scope():
         try:
@@ -71,7 +71,11 @@ def run_command(invoke: Callable[[], Any]) -> int:
             return USAGE
         except Exception as error:  # noqa: BLE001  (every error is shown as one line)
             if os.environ.get("REDRAFT_DEBUG"):
-                _print_traceback()
+                traceback = strip_control_sequences(format_exc())
+                if output.messages_are_json():
+                    output.write_event("traceback", text=traceback)
+                else:
+                    click.echo(traceback, err=True)
             return _report_error(error)
         return code if isinstance(code, int) else OK
 
@@ -113,13 +117,6 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     output.warning(str(message))
 
 
-def _print_traceback() -> None:
-    if output.messages_are_json():
-        output.write_event("traceback", text=strip_control_sequences(format_exc()))
-    else:
-        click.echo(strip_control_sequences(format_exc()), err=True)
-
-
 def _report_error(error: Exception) -> int:
     """Write what went wrong and return the exit code."""
     if isinstance(error, OSError):
@@ -144,7 +141,7 @@ def _report_os_error(error: OSError) -> int:
 
 def _file_hint(error: OSError) -> str:
     """Return what to do about a file that cannot be used."""
-    from ..storage.paths import data_dir
+    from ..storage.secure_files import data_dir
 
     data_folder = ""
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:

@@ -1,22 +1,24 @@
 """The options that commands share. The options of settings are generated from the declarations in `redraft.settings`.
 
-Every command module imports this one, also to show help, so it imports nothing slow.
+Every module in `commands` imports this one, also to show help, so it imports nothing slow.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import fields
 from functools import reduce
 from math import isfinite
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from ..settings import (
     MAX_ROWS,
+    BatchFields,
+    EndpointLimits,
     FilePath,
     Flag,
     Keyword,
@@ -24,16 +26,34 @@ from ..settings import (
     Number,
     OptionFields,
     SettingInfo,
-    Settings,
     WholeNumber,
     info_of,
 )
-from .config import SettingOption
 
 F = TypeVar("F", bound=Callable[..., Any])
 READABLE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 WHOLE, COUNT = click.IntRange(0), click.IntRange(1)
 POSITIVE = click.FloatRange(0)
+
+
+class SettingOption(click.Option):
+    """An option with a default in the environment (REDRAFT_NAME, for those given once) and in configuration files."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not self.multiple and self.envvar is None:
+            self.envvar = f"REDRAFT_{self.key.replace('-', '_').upper()}"
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Return the name of the option for an error message, with the environment variable if the value came from there."""
+        hint = super().get_error_hint(ctx)
+        from_environment = ctx is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
+        return f"{hint} ({self.envvar} in the environment)" if from_environment else hint
+
+    @property
+    def key(self) -> str:
+        """The name of the option in files."""
+        return max(self.opts, key=len).lstrip("-")
 
 
 def setting(*names: str, **attributes: Any) -> Callable[[F], F]:
@@ -42,7 +62,7 @@ def setting(*names: str, **attributes: Any) -> Callable[[F], F]:
 
 
 def group(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    """Combine several decorators; the first one is applied last, as if it stood on top."""
+    """Combine several decorators; the first one is applied last, as if it were the topmost."""
     return lambda command: reduce(lambda result, decorate: decorate(result), reversed(decorators), command)
 
 
@@ -97,6 +117,27 @@ journal = click.option(
     help="Look in this journal. Default: all *.journal in this folder.",
 )
 
+system = click.option("--system", metavar="TEXT", help="A system message.")
+background = group(
+    click.option("--context", type=READABLE, metavar="FILE", help="Background material for the judge."),
+    click.option("--reference", type=READABLE, metavar="FILE", help="A known good answer for the judge."),
+)
+output = click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the answer to FILE instead of stdout.")
+
+label_columns = click.option(
+    "--column", "-c", "columns", multiple=True, metavar="OURS=THEIRS", help="Name of a column in the data (repeatable)."
+)
+label_limit = click.option("--limit", type=COUNT, metavar="N", help="Use only the first N rows.")
+judge_calls_in_flight = click.option(
+    "--max-in-flight", type=COUNT, default=16, show_default=True, metavar="N", help="Maximum number of calls in flight."
+)
+
+rubric = setting(
+    "--rubric",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Use an LLM judge with the criteria in FILE.",
+)
 grading = group(
     setting(
         "--require",
@@ -110,16 +151,11 @@ grading = group(
         metavar="NAME",
         help="A grader that scores the answer: a name that `redraft graders` lists, or a SPEC (repeatable).",
     ),
-    setting(
-        "--rubric",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="Score the answer with an LLM judge by the criteria in FILE.",
-    ),
+    rubric,
     setting_options(OptionFields, "require_validated", "cards_dir"),
 )
 
-asking = group(
+models = group(
     setting(
         "--model",
         metavar="MODEL",
@@ -141,17 +177,17 @@ PLAN_SETTINGS = (
     "tie_break",
 )
 NOISE_AWARE_ONLY = ("min_expected_gain", "cost_unit", "priors", "tie_break")
-stopping = setting_options(OptionFields, *PLAN_SETTINGS)
-editing = setting_options(OptionFields, "editor")
+plan = setting_options(OptionFields, *PLAN_SETTINGS)
+editor = setting_options(OptionFields, "editor")
 cards_dir = setting_options(OptionFields, "cards_dir")
 
 
 def check_noise_aware(ctx: click.Context) -> None:
     """Raise UsageError for options that have no effect with --no-noise-aware. Defaults from files are ignored instead."""
     source = ctx.get_parameter_source
-    given = [name for name in NOISE_AWARE_ONLY if source(name) is ParameterSource.COMMANDLINE and ctx.params[name]]
-    if ctx.params["noise_aware"] is False and given:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    names = [name for name in NOISE_AWARE_ONLY if source(name) is ParameterSource.COMMANDLINE and ctx.params[name]]
+    if ctx.params["noise_aware"] is False and names:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise click.UsageError(
             f"--no-noise-aware takes scores as exact, so {flags} would have no effect: leave out one or the other"
         )
@@ -177,7 +213,7 @@ def _check_price(text: str) -> str:
     return text
 
 
-spending = group(
+budget = group(
     setting("--budget-usd", type=POSITIVE, metavar="USD", help="Maximum cost in USD."),
     setting("--budget-calls", type=WHOLE, metavar="N", help="Maximum number of model calls."),
     setting("--budget-tokens", type=WHOLE, metavar="N", help="Maximum number of tokens, input and output together."),
@@ -208,63 +244,30 @@ COLUMN_ROLES = (
 )
 
 
-def _check_columns(texts: Iterable[str]) -> tuple[str, ...]:
+def _check_columns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     """Check columns given as ROLE=NAME. Raises BadParameter."""
     for text in texts:
         role, sign, _ = text.partition("=")
         if not sign or role.replace("-", "_") not in COLUMN_ROLES:
             raise click.BadParameter(f"{text!r} is not ROLE=NAME; ROLE is one of {', '.join(COLUMN_ROLES)}")
-    return tuple(texts)
+    return texts
 
 
 columns = setting(
     "--column",
     "-c",
     multiple=True,
-    callback=lambda _ctx, _param, texts: _check_columns(texts),
+    callback=_check_columns,
     metavar="ROLE=NAME",
     help="The column with that role (repeatable), if its name does not say so: prompt, messages, response, id, system, reference, "
     "context, tests (of code: shown to judges, never run), requirements, tools or tool_choice.",
 )
+# The keys of the options above that no declaration in `redraft.settings` generates.
+SHARED_KEYS = ("require", "grader", "rubric", "model", "judge", "budget-usd", "budget-calls", "budget-tokens", "price", "column")
 
 
-class DefaultGroup(click.Group):
-    """A group that runs its `default` command when none is named."""
-
-    def __init__(self, *args: Any, default: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.default = default
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the name of the default command before options without a command."""
-        has_command = bool(args) and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if has_command else [self.default, *args])
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedArguments:
-    """The values of the options that all commands with graders share. `settings` are those of `redraft.options.Options`."""
-
-    require: tuple[str, ...] = ()
-    grader: tuple[str, ...] = ()
-    rubric: Any = None
-    model: str | None = None
-    judge: str | None = None
-    budget_usd: float | None = None
-    budget_calls: int | None = None
-    budget_tokens: int | None = None
-    price: tuple[str, ...] = ()
-    as_json: bool = False
-    settings: Settings
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Create the arguments of a command from the values that click parsed."""
-        settings = values_of(OptionFields, values)
-        own = {name: value for name, value in values.items() if name not in settings}
-        return cls(**own, settings=cast("Settings", settings))
-
-
-def values_of(declaration: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those values that are settings of a declaration."""
-    return {f.name: values[f.name] for f in fields(declaration) if f.name in values}
+def setting_keys() -> list[str]:
+    """Return the keys that a configuration file may have: one file serves all commands."""
+    declared = [f for declaration in (OptionFields, EndpointLimits, BatchFields) for f in fields(declaration)]
+    in_files = [f.name.replace("_", "-") for f in declared if info_of(f).on_command_line and info_of(f).in_files]
+    return [*SHARED_KEYS, *in_files]

@@ -1,4 +1,4 @@
-"""Reading texts, and writing answers and messages: stdin, stdout, stderr and files. It knows nothing about refinements.
+"""Reads texts, and writes answers and messages: stdin, stdout, stderr and files. It knows nothing about refinements.
 
 Messages go to stderr: lines for people, or a JSON object on each line for programs. An object has an `event` (progress,
 notice, warning, error, report or traceback); notices, warnings and errors also have a `message`, often with a `hint` at what
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,21 @@ def pluralize(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else f'{noun}s'}"
 
 
+def format_time(timestamp: str) -> str:
+    """Format a time in the local time zone; in its own zone where the local calendar does not reach."""
+    time = parse_time(timestamp)
+    try:
+        return time.astimezone().strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, ValueError, OSError):
+        return time.isoformat(" ", "minutes")
+
+
+def parse_time(timestamp: str) -> datetime:
+    """Parse an ISO 8601 time; one without a zone is UTC."""
+    time = datetime.fromisoformat(timestamp)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
 def read_text(name: str, option: str) -> str:
     """Return the text in a file, or on stdin for "-". Raises UsageError for what is not readable as UTF-8."""
     try:
@@ -156,7 +172,7 @@ def read_text(name: str, option: str) -> str:
 
 
 def check_single_stdin(**sources: str | None) -> None:
-    """Raises UsageError when more than one of the sources is stdin."""
+    """Raise UsageError if more than one of the sources is stdin."""
     if len(from_stdin := [name for name, source in sources.items() if source == "-"]) > 1:
         raise click.UsageError(f"{' and '.join(from_stdin)} cannot both be read from stdin")
 
@@ -170,13 +186,13 @@ def print_answer(text: str) -> None:
 
 
 def check_overwrite(path: str, *, overwrite: bool) -> None:
-    """Raises UsageError for a file that is not empty, unless it may be replaced."""
+    """Raise UsageError for a file that is not empty, unless it may be replaced."""
     if not overwrite and Path(path).is_file() and Path(path).stat().st_size:
         raise click.UsageError(f"--output: {path} already exists; name another file, or replace it with --overwrite")
 
 
 def check_writable(path: str) -> None:
-    """Raises UsageError when no file can be created at the path: better before than after the work is paid for."""
+    """Raise UsageError if no file can be created at the path. Commands call this before any model is paid for."""
     folder = Path(path).absolute().parent
     if Path(path).is_dir():
         raise click.UsageError(f"--output: {path} cannot be written: it is a folder; name a file, such as {path.rstrip('/')}/OUT")

@@ -195,8 +195,7 @@ def candidate_rows(trace: Trace) -> Iterator[tuple[Candidate, str, str]]:
 
 def format_usage(usage: Usage, seconds: float | None = None) -> str:
     """Format calls, tokens, cost and time on one line; unknown values are named as such."""
-    read, written = usage.input_tokens, usage.output_tokens
-    tokens = "unknown" if read is None or written is None else f"{read + written:,}"
+    tokens = "unknown" if usage.tokens is None else f"{usage.tokens:,}"
     cost = "unknown" if usage.cost is None else f"{usage.cost:.4f} USD" if usage.cost else "0 USD"
     cached = f" (+{usage.cached_calls} cached)" if usage.cached_calls else ""
     time = [] if seconds is None else [f"{seconds:.1f} s"]

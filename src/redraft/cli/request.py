@@ -6,40 +6,67 @@ and query.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
 import click
 from click.core import ParameterSource
 
 from .. import models
-from ..core.records import Task, validate_tools
+from ..core.task import Task, validate_tools
 from ..core.trace import Trace
 from ..errors import ConfigError
 from ..graders import Judge, Rubric
+from ..jsontext import strict_loads
 from ..middleware import Budget
 from ..models.endpoint_url import redacted_model_name, redacted_url
 from ..models.registry import LOCAL_SERVERS, openai_url, server_url
 from ..options import Options
 from ..quality.priors import Priors
 from ..requirements import KINDS, parse
-from ..settings import Settings
+from ..settings import OptionFields, Settings
 from ..storage.priors_store import priors_from_data, read_priors
 from ..usage import NO_USAGE, Usage
-from .config import SettingOption, check_table, keep_strict_validation, used_layers
-from .consent import require_consent
-from .options import SharedArguments, parse_price
+from .config import check_table, keep_strict_validation, used_layers
+from .consent import PRIORS_KEYWORDS, require_consent, sensitive_settings_of_trace
+from .options import SettingOption, parse_price
 from .output import check_single_stdin, notice, read_text
-from .sensitive_settings import SensitiveSetting, find_sensitive_settings
 
 DEFAULT_PROMPT = "Improve this text."  # where only a response is given
 TRACE = "redraft.trace"  # key in a context's `meta`: the trace that settings were taken from
-NAMED_PRIORS = ("shipped", "learned")
 UNSET_IN_TRACE = ("grader", "rubric", "judge", "temperature", "max-tokens", "seed", "priors")  # absent in a trace, these stay unset
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedArguments:
+    """The values of the options that all commands with graders share. `settings` are those of `redraft.options.Options`."""
+
+    require: tuple[str, ...] = ()
+    grader: tuple[str, ...] = ()
+    rubric: Any = None
+    model: str | None = None
+    judge: str | None = None
+    budget_usd: float | None = None
+    budget_calls: int | None = None
+    budget_tokens: int | None = None
+    price: tuple[str, ...] = ()
+    as_json: bool = False
+    settings: Settings
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """Create the arguments of a command from the values that click parsed."""
+        settings = values_of(OptionFields, values)
+        own = {name: value for name, value in values.items() if name not in settings}
+        return cls(**own, settings=cast("Settings", settings))
+
+
+def values_of(declaration: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those values that are settings of a declaration."""
+    return {f.name: values[f.name] for f in fields(declaration) if f.name in values}
 
 
 @dataclass(frozen=True)
@@ -84,8 +111,8 @@ def _read(file: str | None, option: str) -> str | None:
 def _read_tools(file: str) -> tuple[Mapping[str, Any], ...]:
     """Read the tools in a file. Raises ConfigError that names the file."""
     try:
-        return validate_tools(json.loads(read_text(file, "--tools")))
-    except (ValueError, RecursionError) as error:
+        return validate_tools(strict_loads(read_text(file, "--tools")))
+    except ValueError as error:
         raise ConfigError(f"--tools {file}: {error}") from error
 
 
@@ -136,13 +163,13 @@ def parse_prices(prices: Iterable[str]) -> dict[str, tuple[float, float]] | None
     return dict(map(parse_price, prices)) or None
 
 
-def load_priors(given: Priors | str | Path | None) -> Priors | str | None:
+def load_priors(priors: Priors | str | Path | None) -> Priors | str | None:
     """Return priors as they are, load them from a file, or return the name of a kind of priors. Raises ConfigError."""
-    if given is None or isinstance(given, Priors):
-        return given
-    if str(given) in NAMED_PRIORS:
-        return str(given)
-    return read_priors(str(given))
+    if priors is None or isinstance(priors, Priors):
+        return priors
+    if str(priors) in PRIORS_KEYWORDS:
+        return str(priors)
+    return read_priors(str(priors))
 
 
 def budget_of(arguments: SharedArguments, used: Usage = NO_USAGE) -> Budget | None:
@@ -158,7 +185,7 @@ def make_budget(*, usd: float | None, calls: int | None, tokens: int | None, use
     limits: dict[str, float | None] = {"usd": usd, "calls": calls, "tokens": tokens}
     if all(limit is None for limit in limits.values()):
         return None
-    spent = _amounts(used)
+    spent: dict[str, float | None] = {"usd": used.cost, "calls": used.calls, "tokens": used.tokens}
     for name, limit in limits.items():
         if limit is not None and spent[name] is None:
             raise ConfigError(
@@ -167,11 +194,6 @@ def make_budget(*, usd: float | None, calls: int | None, tokens: int | None, use
             )
     left: dict[str, Any] = {n: limit if limit is None else max(0, limit - (spent[n] or 0)) for n, limit in limits.items()}
     return Budget(**left)
-
-
-def _amounts(usage: Usage) -> dict[str, float | None]:
-    read, written = usage.input_tokens, usage.output_tokens
-    return {"usd": usage.cost, "calls": usage.calls, "tokens": None if read is None or written is None else read + written}
 
 
 def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -> dict[str, Any]:
@@ -208,34 +230,28 @@ def settings_from_trace(
     saved = {"require": list(trace.task.requirements), **trace.settings}
     rubric, priors = saved.pop("rubric", None), saved.pop("priors", None)
     known = {p.key for p in params}
-    found = check_table({key: value for key, value in saved.items() if key in known}, params, where)
+    from_trace = check_table({key: value for key, value in saved.items() if key in known}, params, where)
     if isinstance(rubric, Mapping):
-        found["rubric"] = Rubric.from_data(rubric, "rubric", where)
+        from_trace["rubric"] = Rubric.from_data(rubric, "rubric", where)
     elif rubric is not None:
         raise ConfigError(f"{where}: rubric must be a table, got {rubric!r}")
     if priors is not None:
-        found["priors"] = priors_from_data(priors) if isinstance(priors, Mapping) else str(priors)
+        from_trace["priors"] = priors_from_data(priors) if isinstance(priors, Mapping) else str(priors)
     if trace.settings:
         unset = {str(p.name): () if p.multiple else None for p in params if p.key in UNSET_IN_TRACE}
-        found = {**unset, **found}
-    found = keep_strict_validation(found, values.get("require_validated"))
-    used = {name for name in found if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}
+        from_trace = {**unset, **from_trace}
+    from_trace = keep_strict_validation(from_trace, values.get("require_validated"))
+    used = {name for name in from_trace if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}
     if used and trace.settings:
         ctx.meta[TRACE] = where
     require_consent(
-        Path(where), sensitive_settings(trace, Path(where)), {p.key for p in params if p.name in used}, where, is_trace=True
+        Path(where),
+        sensitive_settings_of_trace(trace, Path(where)),
+        {p.key for p in params if p.name in used},
+        where,
+        is_trace=True,
     )
-    return {**values, **{name: found[name] for name in used}}
-
-
-def sensitive_settings(trace: Trace, path: Path) -> tuple[SensitiveSetting, ...]:
-    """Return the settings of a trace in a file that need consent. Raises ConfigError."""
-    given = trace.settings.get("require", ())  # takes precedence over the requirements of the task
-    required = [*trace.task.requirements, *(given if isinstance(given, list | tuple) else ())]
-    try:
-        return find_sensitive_settings({**trace.settings, "require": required}, path.resolve().parent, Path.cwd())
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    return {**values, **{name: from_trace[name] for name in used}}
 
 
 def with_requirements(trace: Trace, require: Iterable[str]) -> Trace:
@@ -244,7 +260,7 @@ def with_requirements(trace: Trace, require: Iterable[str]) -> Trace:
 
 
 def announce_sources(*models: Any) -> None:
-    """If settings come from files, name the files and the places where these models run; None stands for no model."""
+    """If settings come from files, name the files and the places where these models run; None means no model."""
     ctx = click.get_current_context()
     files = [layer.where for layer, _ in reversed(used_layers(ctx))]
     if trace := ctx.meta.get(TRACE):

@@ -1,27 +1,46 @@
-"""Drawing on a terminal with rich: consoles, tables of saved things, and the live view of a refinement.
+"""Drawing on a terminal with rich: consoles, tables, the live view of a refinement, a whole trace, the difference of two answers.
 
 Text from models enters only as `Text` without control characters: neither markup nor escapes in it have any effect.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
+from typing import Any, Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
+from rich.rule import Rule
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..core.records import Record
+from ..core.records import Candidate, Feedback, Record
+from ..core.serialize import pack, record_to_json
 from ..core.steps import Step
 from ..core.trace import Trace
+from ..result import Result, diagnosis_text, format_score
+from ..text import strip_control_sequences
 from ..usage import NO_USAGE
 from .output import single_line
-from .progress import TraceProgress, candidate_rows, describe_origin, describe_step, format_usage
+from .progress import TraceProgress, candidate_rows, describe_origin, describe_step, format_usage, summary_line
 
 MAX_ANSWERS = 12  # shown in the live view: the latest, and the best
 UNBOUNDED_WIDTH = 500  # columns, where the output is not a terminal
+MAX_OBJECT = 31  # characters of a JSON object that is shown in full
+EXCERPT_LINES = 12  # lines of a text that are shown without `full`
+
+# Of a difference
+MAX_TOKENS = 6_000  # tokens on both sides together; beyond, whole lines are compared
+CONTEXT = 48  # characters of unchanged text shown beside a change
+MAX_CHANGE = 600  # characters of a change that are shown
+STYLES = {"same": "dim", "removed": "red strike", "added": "green underline"}
+MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}")}
 
 
 def console(*, stderr: bool) -> Console:
@@ -36,24 +55,19 @@ def list_console() -> Console:
     return out
 
 
+def plain_table(*headers: str) -> Table:
+    """Return a table without lines between its cells."""
+    return Table(*headers, box=None, padding=(0, 3, 0, 0), pad_edge=False)
+
+
+def grid(*, indent: int = 0) -> Table:
+    """Return a table without lines and headers."""
+    return Table.grid(padding=(0, 2, 0, indent))
+
+
 def text_line(text: str, style: str = "") -> Text:
     """Return untrusted text on one line."""
     return Text(single_line(text), style)
-
-
-def format_time(timestamp: str) -> str:
-    """Format a time in the local time zone; in its own zone where the local calendar does not reach."""
-    time = parse_time(timestamp)
-    try:
-        return time.astimezone().strftime("%Y-%m-%d %H:%M")
-    except (OverflowError, ValueError, OSError):
-        return time.isoformat(" ", "minutes")
-
-
-def parse_time(timestamp: str) -> datetime:
-    """Parse an ISO 8601 time; one without a zone is UTC."""
-    time = datetime.fromisoformat(timestamp)
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 class LiveReporter:
@@ -102,9 +116,277 @@ def candidate_table(trace: Trace) -> Table:
     table.add_column(no_wrap=True, max_width=34, overflow="ellipsis")
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     best = trace.best.id if trace.graded_candidates and trace.best else None
-    known = list(candidate_rows(trace))
-    for candidate, score, remark in [r for i, r in enumerate(known) if i >= len(known) - MAX_ANSWERS or r[0].id == best]:
+    rows = list(candidate_rows(trace))
+    for candidate, score, remark in [r for i, r in enumerate(rows) if i >= len(rows) - MAX_ANSWERS or r[0].id == best]:
         style = "bold green" if candidate.id == best else ""
         source = text_line(f"{describe_origin(candidate)} by {candidate.by}" if candidate.by != "given" else "given")
         table.add_row(Text(str(candidate.id), "dim"), Text(score or "·", style), source, text_line(remark, "dim"))
     return table
+
+
+@dataclass(frozen=True)
+class TraceView:
+    """Shows a trace on a console.
+
+    `full`: show whole texts; `changes_only`: show only feedback that differs from that on the parent answer; `label` returns
+    the name under which a grader is shown.
+    """
+
+    console: Console
+    full: bool = False
+    changes_only: bool = False
+    label: Callable[[str], str] = str
+
+    def answer(self, trace: Trace, candidate: Candidate) -> None:
+        """Show one answer with its feedback."""
+        parent = trace.by_id.get(candidate.parent) if candidate.parent is not None else None
+        self._heading(trace, candidate)
+        if candidate.note:
+            lossy = Text("lossy ", "bold yellow") if candidate.lossy else Text()
+            self._print_indented(lossy.append_text(text_line(without_schema(candidate.note))))
+        views = in_panel_order(trace, candidate.id)
+        if self.changes_only and parent is not None:
+            earlier_scores = {f.grader: f.score for f in trace.feedback[parent.id]}
+            views = [f for f in views if earlier_scores.get(f.grader) != f.score]
+        if views:
+            self._print_indented(self.feedback_table(views))
+        for comparison in trace.comparisons:
+            if max(comparison.ranking) == candidate.id:
+                order = " > ".join(map(str, comparison.ranking))
+                self._print_indented(text_line(f"{comparison.grader} ranks {order}: {comparison.reason}"))
+        self.console.print()
+        self._print_indented(
+            self.excerpt(candidate.display_text) if parent is None else self.changes(parent.display_text, candidate.display_text)
+        )
+
+    def _heading(self, trace: Trace, candidate: Candidate) -> None:
+        score = trace.scores[candidate.id]
+        before = trace.scores.get(candidate.parent) if candidate.parent is not None else None
+        gain = f" ({score - before:+.2f})" if score is not None and before is not None else ""
+        source = text_line(
+            f"{candidate.id} · {describe_origin(candidate)}" + (f" by {candidate.by}" if candidate.by != "given" else ""), "bold"
+        )
+        estimate = dict(trace.outcome.estimates).get(candidate.id) if trace.outcome else None
+        best = trace.graded_candidates and trace.best is not None and trace.best.id == candidate.id
+        source.append(f" · score {format_score(score)}{gain}", "bold green" if best else "bold")
+        if estimate is not None:
+            source.append(f" · estimated {format_score(estimate)}", "dim")
+        self.console.print()
+        self.console.print(Rule(source, align="left", style="dim", characters="─"))
+
+    def _print_indented(self, content: RenderableType) -> None:
+        self.console.print(Padding(content, (0, 0, 0, 3)))
+
+    def feedback_table(self, views: Sequence[Feedback]) -> Table:
+        """Return a table with a row for each grader, followed by the changes that it suggests."""
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(max_width=42, overflow="fold")
+        table.add_column(ratio=1)
+        for view in views:
+            table.add_row(
+                _score_text(view), text_line(without_schema(self.label(view.grader))), text_line(without_schema(view.reason))
+            )
+            for action in () if _repeats_reason(view) else dict.fromkeys(view.actions):
+                table.add_row("", "", text_line(f"→ {action}", "italic"))
+        return table
+
+    def excerpt(self, text: str) -> Text:
+        """Return a text, or its first lines without `full`."""
+        lines = strip_control_sequences(text).splitlines()
+        if self.full or len(lines) <= EXCERPT_LINES:
+            return Text(strip_control_sequences(text))
+        return Text("\n".join([*lines[:EXCERPT_LINES], f"… {len(lines) - EXCERPT_LINES} more lines"]))
+
+    def changes(self, before: str, after: str) -> Text:
+        """Return the changes, word by word."""
+        colour = self.console.is_terminal and not self.console.no_color
+        return render_diff(before, after, colour=colour, full=self.full)
+
+
+def without_schema(text: str) -> str:
+    """Return the text with a long JSON object shortened to {…}."""
+    start, end = text.find("{"), text.rfind("}") + 1
+    return f"{text[:start]}{{…}}{text[end:]}" if 0 <= start < end - MAX_OBJECT else text
+
+
+def in_panel_order(trace: Trace, candidate: int) -> list[Feedback]:
+    """Return the feedback on a candidate, in the order of the graders on the panel."""
+    places = {grader.name: i for i, grader in enumerate(trace.panel)}
+    return sorted(trace.feedback[candidate], key=lambda f: (places.get(f.grader, len(places)), f.repeat))
+
+
+def _score_text(view: Feedback) -> Text:
+    if view.score is None:
+        verdict = {True: "done", False: "not done", None: "advice"}[view.done]
+        return Text(verdict if view.is_critique else "unknown", "green" if view.done else "yellow")
+    style = "green" if view.score == 1 else "red" if view.score == 0 else "yellow"
+    sign = {1.0: "✓ ", 0.0: "✗ "}.get(view.score, "  ")
+    return Text(f"{sign}{view.score:.2f}", style)
+
+
+def _repeats_reason(view: Feedback) -> bool:
+    """Return whether the only suggested action repeats the reason, as the feedback of requirements does."""
+    return len(view.actions) == 1 and view.actions[0].startswith(f"{view.reason}; ")
+
+
+def trace_as_json(trace: Trace) -> str:
+    """Return the trace as one JSON object: the result, and every answer with its feedback."""
+    answers = [
+        {
+            **_record_data(candidate),
+            "id": candidate.id,
+            "score": trace.scores[candidate.id],
+            "feedback": [_record_data(feedback) for feedback in trace.feedback[candidate.id]],
+        }
+        for candidate in trace.candidates
+    ]
+    head = {"task": pack(trace.task), "panel": [pack(s) for s in trace.panel], "settings": dict(trace.settings)}
+    is_finished = trace.outcome is not None
+    return json.dumps({**head, "ended": is_finished, **Result(trace).to_dict(), "candidates": answers}, indent=2, default=list)
+
+
+def _record_data(record: Any) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(record_to_json(record))
+    data.pop("kind")
+    return data
+
+
+def show_trace(trace: Trace, *, full: bool) -> None:
+    """Show the whole trace, the oldest answer first."""
+    out = console(stderr=False)
+    view = TraceView(out, full=full)
+    out.print(Text("Task", "bold"))
+    out.print(Padding(view.excerpt(trace.task.prompt), (0, 0, 0, 3)))
+    for candidate in trace.candidates:
+        if trace.is_unchanged(candidate):
+            out.print()
+            note = candidate.note or "nothing was changed"
+            out.print(text_line(f" {candidate.id} · {candidate.by} on {candidate.parent}: {note}", "dim"))
+        else:
+            view.answer(trace, candidate)
+    for failure in sorted(trace.failures.values(), key=lambda f: str(f.step_slot)):
+        out.print()
+        out.print(text_line(f" failed: {failure.role}: {failure.message}", "red"))
+    out.print()
+    _show_outcome(out, trace)
+
+
+def _show_outcome(out: Console, trace: Trace) -> None:
+    result = Result(trace)
+    if trace.outcome:
+        out.print(text_line(summary_line(result), "bold"))
+        if remark := diagnosis_text(result):
+            out.print(text_line(remark))
+    else:
+        out.print(text_line(f"score {format_score(result.score)} · not finished: resume with redraft run --resume", "bold yellow"))
+    table = Table.grid(padding=(0, 3, 0, 0))
+    for (role, by), usage in trace.usage_by.items():
+        table.add_row(Text(strip_control_sequences(role)), text_line(by), Text(format_usage(usage), "dim"))
+    table.add_row(Text("all"), Text(""), Text(format_usage(trace.usage), "dim"))
+    out.print(table)
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSpan:
+    """A part of a text that is the same, removed or added."""
+
+    kind: Literal["same", "removed", "added"]
+    text: str
+
+
+@cache
+def _pattern() -> Any:
+    import regex
+
+    dense = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+    return regex.compile(rf"(?V1)[^\S\n]+|\n|[{dense}]\p{{M}}*|[\w\p{{M}}--[{dense}]]+|\X")
+
+
+def tokens(text: str) -> list[str]:
+    """Split a text into words, spaces and punctuation; joined, they are the text again.
+
+    A word is a sequence of letters with their combining marks. In scripts without spaces between words (such as Chinese,
+    Japanese and Thai) each character with its marks is a word.
+    """
+    words: list[str] = _pattern().findall(text)
+    return words
+
+
+def word_diff(before: str, after: str) -> list[DiffSpan]:
+    """Return the spans that turn `before` into `after`."""
+    old, new = tokens(before), tokens(after)
+    if len(old) + len(new) > MAX_TOKENS:
+        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    spans: list[DiffSpan] = []
+    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            spans.append(DiffSpan("same", "".join(old[a:b])))
+            continue
+        spans += [DiffSpan("removed", "".join(old[a:b]))] if b > a else []
+        spans += [DiffSpan("added", "".join(new[c:d]))] if d > c else []
+    return list(_merge_adjacent(spans))
+
+
+def _merge_adjacent(spans: list[DiffSpan]) -> Iterator[DiffSpan]:
+    """Merge changes with only spaces between them into one change, which is easier to read than alternating words."""
+    removed, added, space = "", "", ""
+    for i, span in enumerate(spans):
+        is_gap = span.kind == "same" and not span.text.strip(" ") and (removed or added) and i + 1 < len(spans)
+        if is_gap:
+            space = span.text
+        elif span.kind == "same":
+            yield from _change(removed, added, space)
+            removed, added, space = "", "", ""
+            yield span
+        else:
+            removed, added, space = removed + space, added + space, ""
+            removed, added = (removed + span.text, added) if span.kind == "removed" else (removed, added + span.text)
+    yield from _change(removed, added, space)
+
+
+def _change(removed: str, added: str, space: str) -> Iterator[DiffSpan]:
+    if removed:
+        yield DiffSpan("removed", removed)
+    if added:
+        yield DiffSpan("added", added)
+    if space:
+        yield DiffSpan("same", space)
+
+
+def render_diff(before: str, after: str, *, colour: bool, full: bool = False) -> Text:
+    """Return the changes, in colour or marked [-like-]{+this+}."""
+    text = Text()
+    spans = word_diff(before, after)
+    for i, span in enumerate(spans):
+        shown = strip_control_sequences(span.text)
+        if span.kind == "same":
+            shown = shown if full else _excerpt(shown, first=i == 0, last=i == len(spans) - 1)
+        else:
+            if not full and len(shown) > MAX_CHANGE:
+                shown = f"{shown[: MAX_CHANGE // 2]} […] {shown[-MAX_CHANGE // 2 :]}"
+            shown = shown.replace("\n", "↵\n" if span.kind == "added" else "↵")  # a removed line end breaks no line
+        opening, closing = MARKS.get(span.kind, ("", "")) if not colour else ("", "")
+        text.append(f"{opening}{shown}{closing}", STYLES[span.kind] if colour else "")
+    text.rstrip()
+    return text
+
+
+def _excerpt(text: str, *, first: bool, last: bool) -> str:
+    """Return the parts of unchanged text beside a change."""
+    head = "" if first else text[:CONTEXT]
+    tail = "" if last else text[-CONTEXT:]
+    if len(text) <= len(head) + len(tail) + 8:
+        return text
+    return f"{_cut_at_last_word(head)}…{_cut_at_first_word(tail)}"
+
+
+def _cut_at_last_word(text: str) -> str:
+    """Return the text without its last, incomplete word; unchanged where words have no spaces between them."""
+    head, space, _ = text.rpartition(" ")
+    return f"{head.rstrip()} " if space else text.rstrip("\n")
+
+
+def _cut_at_first_word(text: str) -> str:
+    _, space, tail = text.partition(" ")
+    return f" {tail.lstrip()}" if space else text.lstrip("\n")

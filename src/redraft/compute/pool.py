@@ -1,8 +1,8 @@
 """The pool of worker processes: started on demand, reused, killed if a job takes too long or is cancelled.
 
-A thread of the pool waits for each job, so `run` never blocks the event loop and `run_sync` works from any thread. A worker
-ends with its parent in any case: its input is closed, and on Linux the kernel kills it. (The kernel watches the thread that
-started it; threads of the pool live as long as the process.) A forked child has its own pool.
+A thread of the pool waits for each job, so `run` never blocks the event loop and `run_sync` works from any thread. A worker always
+ends with its parent: its input is closed, and on Linux the kernel kills it. (The kernel watches the thread that started it; threads
+of the pool live as long as the process.) A forked child has its own pool.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import orjson
 from ..errors import ComputeLimitError, ConfigError, RedraftError
 from .worker import WALL_PER_CPU_SECOND, decode, encode
 
+IN_PROCESS = 16_384  # characters that are handled in this process; measured by bench/hostile_text.py
 CPU_SECONDS = 5.0  # of CPU time for a job
 MEMORY_BYTES = 2 * 2**30  # bytes of address space of a worker
 START_TIMEOUT = 60.0  # seconds a worker may take to start, and to import what a job needs
@@ -40,7 +41,7 @@ async def run(
     """Call a module-level function in a worker; arguments and value are JSON values.
 
     Raises ComputeLimitError after `seconds` of CPU time (None: 5), three times as long by the clock, over 2 GiB of memory, and
-    if the worker crashes; its message holds `failure_text` ("words:80-200 could not be checked") and `text_length` in
+    if the worker crashes; its message holds `failure_text` (such as "words:80-200 could not be checked") and `text_length` in
     characters. Cancelling the call kills the worker. A ConfigError of the function is raised as such, anything else as
     RuntimeError.
     """
@@ -61,7 +62,15 @@ def run_sync(
     try:
         return future.result()
     finally:
-        job.cancel()  # where the wait was interrupted; else it is over
+        job.cancel()  # has an effect only if the wait was interrupted
+
+
+async def run_on_texts(function: Callable[..., Any], *texts: str, failure_text: str) -> Any:
+    """Call a module-level function of texts: in a thread, or in a worker if the texts are long. Raises what `run` raises."""
+    size = sum(map(len, texts))
+    if size <= IN_PROCESS:
+        return await asyncio.to_thread(function, *texts)
+    return await run(function, *texts, failure_text=failure_text, text_length=size)
 
 
 def worker_command() -> list[str]:
@@ -88,7 +97,7 @@ class _Worker:
         self._send(_encode({"path": [*filter(None, sys.path), str(Path(__file__).parents[2])], "memory": MEMORY_BYTES}))
 
     def load(self, function: str) -> dict[str, Any]:
-        """Import a function; return {} or the answer with the import's error. Raises _WorkerExitedError."""
+        """Import a function. Return {}, or the answer with the error of the import. Raises _WorkerExitedError."""
         if function in self.loaded_functions:
             return {}
         answer = self.execute(_encode({"function": function}), START_TIMEOUT)
@@ -121,7 +130,7 @@ class _Worker:
 
     def _send(self, message: bytes) -> None:
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it ended: reading its answer tells
+        with suppress(BrokenPipeError):  # it has ended: reading its answer will fail
             self.process.stdin.write(message + b"\n")
             self.process.stdin.flush()
 
@@ -140,7 +149,7 @@ class _Worker:
 
     def detach_after_fork(self) -> None:
         """In a forked child: release pipes and process without writing to them or taking locks of other threads."""
-        self.process.returncode = 0  # nothing to wait for
+        self.process.returncode = 0  # not our child: there is nothing to wait for
         for pipe in (self.process.stdin, self.process.stdout):
             pipe.raw.close()  # type: ignore[union-attr]
 
@@ -184,8 +193,8 @@ class _Job:
                 raise RedraftError("the worker process that computes did not start")
         if answer is None:
             raise self._limit_error("without a crash of the worker process")
-        if (error := answer.get("error")) in LIMITS:
-            raise self._limit_error(LIMITS[error])
+        if (error := answer.get("error")) in LIMIT_PHRASES:
+            raise self._limit_error(LIMIT_PHRASES[error])
         return _result_value(answer)
 
     def _run_on(self, worker: _Worker, job: bytes) -> dict[str, Any] | None:
@@ -219,7 +228,10 @@ class _Job:
         return ComputeLimitError(f"{self.failure_text} {limit} ({self.text_length:,} characters)")
 
 
-LIMITS = {"MemoryError": f"in {MEMORY_BYTES // 2**30} GiB of memory", "RecursionError": "without nesting too deep"}
+LIMIT_PHRASES = {  # by the error that exceeding the limit raises
+    "MemoryError": f"in {MEMORY_BYTES // 2**30} GiB of memory",
+    "RecursionError": "without nesting too deep",
+}
 
 
 def _result_value(answer: dict[str, Any]) -> Any:
@@ -234,7 +246,7 @@ def _result_value(answer: dict[str, Any]) -> Any:
 _workers: WeakSet[_Worker] = WeakSet()
 _idle: list[_Worker] = []
 _executor: list[ThreadPoolExecutor] = []
-_spawn_lock = RLock()  # also held while this process forks: no child gets the pipes of a worker that nobody knows yet
+_spawn_lock = RLock()  # also held while this process forks, so that no child inherits the pipes of an unregistered worker
 
 
 def _thread_pool() -> ThreadPoolExecutor:

@@ -3,7 +3,7 @@
 It starts as a bare interpreter and imports the function of a job on first use. A kernel timer limits the CPU time of each job,
 so code that holds the interpreter's lock cannot escape it; memory is limited if the system supports it. On Linux the kernel
 kills the worker when its parent ends; elsewhere it ends when it next reads a job, at the latest after the CPU limit or the
-watchdog. It imports nothing of Redraft by itself.
+watchdog. The module itself imports nothing of Redraft.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, BinaryIO
 
-WALL_PER_CPU_SECOND = 3.0  # seconds of the clock for each second of CPU time: other programs want the CPU, too
+WALL_PER_CPU_SECOND = 3.0  # seconds of wall time for each second of CPU time: other programs use the CPU, too
 PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 WATCHDOG_SECONDS = 5.0  # seconds after which the worker ends by itself if its parent did not end it
 
@@ -110,7 +110,7 @@ def _run_limited(seconds: float, function: Callable[..., Any], arguments: list[A
 
 
 def _limit_cpu(seconds: float) -> None:
-    """Let the kernel end the process after so many seconds of CPU time; 0 removes the limit."""
+    """Let the kernel end the process after `seconds` of CPU time; 0 removes the limit."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_PROF, seconds)
 

@@ -34,9 +34,9 @@ THREAD_THRESHOLD = 16_384  # characters; shorter texts are processed without a t
 
 
 async def run_in_thread_if_large(size: int, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-    """Call a function directly, or in a thread if the text it reads has THREAD_THRESHOLD characters or more.
+    """Call a function that reads a text of `size` characters: in a thread if there are THREAD_THRESHOLD or more, else directly.
 
-    For functions that take time in proportion to a text, which would block the event loop for a text of a megabyte.
+    For functions that take time in proportion to the text, and would block the event loop for a long one.
     """
     return function(*arguments, **keywords) if size < THREAD_THRESHOLD else await run_in_thread(function, *arguments, **keywords)
 

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
-from .records import Candidate, Feedback, Message
+from .records import Candidate, Feedback
+from .task import Message
 from .trace import Trace
 
-MAX_FAILED_ATTEMPTS = 3  # failed attempts that a prompt mentions: more would only lengthen it
-DIGITS = 9  # of scores that are compared: smaller differences are none, as in `Trace.best`
+MAX_FAILED_ATTEMPTS = 3  # failed attempts that a prompt mentions
+DIGITS = 9  # of scores that are compared: smaller differences do not count, as in `Trace.best`
 PRE_ANSWER_ROLES = {"user", "tool", "function"}  # roles that an assistant's turn may follow
 
 
@@ -24,7 +25,7 @@ def draft_messages(trace: Trace) -> tuple[Message, ...]:
     Without a user message, the constraints become one.
     """
     messages = trace.task.messages
-    demands = [f"- {seat.demand}" for seat in trace.panel if seat.demand]
+    demands = [f"- {grader.demand}" for grader in trace.panel if grader.demand]
     if not demands:
         return messages
     constraints = "\n".join(["The answer must meet this:" if len(demands) == 1 else "The answer must meet all of this:", *demands])
@@ -51,14 +52,14 @@ def refinement_messages(trace: Trace, parent: Candidate) -> tuple[Message, ...]:
     out. The user message holds the parent where an assistant's turn cannot follow, and where the parent calls tools, because
     an assistant's turn with calls must be followed by their results. No two added neighbours have the same role.
     """
-    asked, advice = draft_messages(trace), "\n\n".join(_refinement_paragraphs(trace, parent))
-    last = asked[-1]["role"]
-    if last in PRE_ANSWER_ROLES and parent.text.strip() and not parent.tool_calls:
-        return (*asked, {"role": "assistant", "content": parent.text}, {"role": "user", "content": advice})
+    messages, advice = draft_messages(trace), "\n\n".join(_refinement_paragraphs(trace, parent))
+    last_role = messages[-1]["role"]
+    if last_role in PRE_ANSWER_ROLES and parent.text.strip() and not parent.tool_calls:
+        return (*messages, {"role": "assistant", "content": parent.text}, {"role": "user", "content": advice})
     content = f"{_delimited_answer(parent.display_text)}\n\n{advice}"
-    if last == "user":
-        return (*asked[:-1], with_paragraph(asked[-1], content))
-    return (*asked, {"role": "user", "content": content})
+    if last_role == "user":
+        return (*messages[:-1], with_paragraph(messages[-1], content))
+    return (*messages, {"role": "user", "content": content})
 
 
 def _delimited_answer(text: str) -> str:
@@ -74,12 +75,12 @@ def _refinement_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
     problems = list(open_actions(trace, parent))
     yield "Improve the answer. Change what is listed here and keep what is good:"
     yield "\n".join(problems) or "- Make it a better answer to the request."
-    if held := [seat.demand for seat in trace.panel if seat.demand and trace.grader_score(parent.id, seat) == 1]:
+    if demands := [grader.demand for grader in trace.panel if grader.demand and trace.grader_score(parent.id, grader) == 1]:
         yield "The improved answer must go on meeting this:"
-        yield "\n".join(f"- still holds: {demand}" for demand in held)
-    if tried := [list(new_problems(trace, c, problems)) for c in failed_attempts(trace, parent)]:
-        times = Counter(line for lines in tried for line in lines)  # the count makes the next prompt differ from the last
-        latest = dict.fromkeys(line for lines in tried[-MAX_FAILED_ATTEMPTS:] for line in lines)
+        yield "\n".join(f"- still holds: {demand}" for demand in demands)
+    if failed := [list(new_problems(trace, c, problems)) for c in failed_attempts(trace, parent)]:
+        times = Counter(line for lines in failed for line in lines)  # the count makes the next prompt differ from the last
+        latest = dict.fromkeys(line for lines in failed[-MAX_FAILED_ATTEMPTS:] for line in lines)
         yield "This was already tried and did not help; do not repeat it:"
         yield "\n".join(f"{line} ({times[line]} times)" if times[line] > 1 else line for line in latest)
     if parent.tool_calls:
@@ -97,7 +98,7 @@ def delimiter_for(text: str) -> str:
 
 
 def open_actions(trace: Trace, candidate: Candidate) -> Iterator[str]:
-    """Yield what is still to be changed, grouped by criterion; criteria that are met are left out."""
+    """Yield the changes that the feedback asks for, by criterion; criteria that are met are left out."""
     for feedback in trace.feedback[candidate.id]:
         yield from _feedback_lines(feedback)
     for comparison in trace.comparisons[-1:]:
@@ -106,16 +107,16 @@ def open_actions(trace: Trace, candidate: Candidate) -> Iterator[str]:
 
 
 def _feedback_lines(feedback: Feedback) -> Iterator[str]:
-    met = feedback.done or not feedback.is_critique if feedback.score is None else feedback.score >= 1
-    if met:
+    is_met = feedback.done or not feedback.is_critique if feedback.score is None else feedback.score >= 1
+    if is_met:
         return
     unmet = [c for c in feedback.criteria if c.score < 1]
     for c in unmet:
         about = f' (about: "{c.evidence}")' if c.evidence else ""
         yield f"- {c.name}: {c.action or 'not fully met yet'}{about}"
-    loose = [a for a in feedback.actions if a not in {c.action for c in feedback.criteria}]
-    if not unmet or loose:
-        yield from _action_lines(feedback.grader, loose or [feedback.reason])
+    general = [a for a in feedback.actions if a not in {c.action for c in feedback.criteria}]
+    if not unmet or general:
+        yield from _action_lines(feedback.grader, general or [feedback.reason])
 
 
 def _action_lines(grader: str, actions: Sequence[str]) -> Iterator[str]:
@@ -134,13 +135,13 @@ def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
     def merit(id: int) -> tuple[float, float, float]:
         return trace.must_pass_rate(id), trace.nearness(id), round(trace.scores[id] or 0.0, DIGITS)
 
-    threshold, known = merit(parent.id), trace.scores[parent.id] is not None
+    threshold, is_scored = merit(parent.id), trace.scores[parent.id] is not None
     children = [c for c in trace.candidates if c.parent == parent.id and c.role == "refine"]
-    return [c for c in children if not known or merit(c.id) <= threshold]
+    return [c for c in children if not is_scored or merit(c.id) <= threshold]
 
 
 def new_problems(trace: Trace, child: Candidate, known_problems: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with a refinement and was not known of its parent."""
+    """Yield the problems of a refinement that its parent did not have."""
     if trace.is_unchanged(child):
         yield "- returning the earlier answer as it was"
         return

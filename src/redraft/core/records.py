@@ -13,19 +13,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 from math import sqrt
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from .. import checks
-from ..errors import ConfigError
-from ..jsontext import MAX_DEPTH, first_duplicate, nesting_depth, strict_loads
+from ..jsontext import MAX_DEPTH, nesting_depth, strict_loads
 from ..usage import NO_USAGE, Usage
 
 Slot: TypeAlias = tuple[Any, ...]
-Message: TypeAlias = Mapping[str, Any]
 
 
 class StopReason(StrEnum):
-    """Why the work ended. Members are strings: `result.stop == "target"`.
+    """Why a run ended. Members are strings: `result.stop == "target"`.
 
     Attributes:
         TARGET: The best answer reached `target_score`.
@@ -33,11 +31,11 @@ class StopReason(StrEnum):
         TOOL_CALLS: The answer calls tools, and no grader reads tool calls; it is returned ungraded.
         PATIENCE: Several refinements in a row brought no improvement.
         MAX_ITERATIONS: All refinements were used.
-        BUDGET: Money, tokens or calls are used up.
-        DEADLINE: The time is up.
+        BUDGET: The budget of money, tokens or calls is used up.
+        DEADLINE: The deadline has passed.
         GAIN: No step is expected to be worth its cost.
         FAILED: A model, or all graders, failed.
-        CANCELLED: The caller interrupted the work.
+        CANCELLED: The caller interrupted the run.
     """
 
     TARGET = "target"
@@ -53,7 +51,7 @@ class StopReason(StrEnum):
 
     @property
     def converged(self) -> bool:
-        """Whether no improvement was to be expected (see `Trace.converged` for musts)."""
+        """Whether no further improvement was expected; `Trace.converged` also requires that all musts are met."""
         return self in {StopReason.TARGET, StopReason.DONE, StopReason.PATIENCE, StopReason.GAIN}
 
     @property
@@ -63,14 +61,13 @@ class StopReason(StrEnum):
 
 
 MAX_TOOL_CALLS = 128  # in one answer
-TOOL_CHOICES = ("none", "auto", "required")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A tool call that a model asks for: the function's name, and its arguments as the JSON text that the model wrote.
 
-    `id` is what the result of the call refers to. Raises ValueError if a field is not text or the name is empty.
+    The result of the call refers to it by its `id`. Raises ValueError if a field is not text or the name is empty.
     """
 
     name: str
@@ -83,10 +80,7 @@ class ToolCall:
 
     @property
     def parsed_arguments(self) -> Any:
-        """The arguments as a value: a dict in every call that a model made. Raises ValueError for invalid JSON.
-
-        The bounds are those of `jsontext.strict_loads`.
-        """
+        """The arguments as a value, normally a dict. Raises ValueError for invalid JSON, as `jsontext.strict_loads` does."""
         return strict_loads(self.arguments)
 
     def as_message_part(self) -> dict[str, Any]:
@@ -104,10 +98,10 @@ _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?", re.ASCII)
 class Artifact:
     """A reference to a result that is stored elsewhere: a git tree, a file, an image.
 
-    `kind` says what it is ("git-tree", "file", "image" or a word of one's own), `uri` where it is, `digest` what it
-    contains, as "ALGORITHM:HEX" with sha1, sha256, sha384 or sha512 in lower case. `media_type` is that of HTTP, such as
-    "image/png". `metadata` holds whatever else is to be kept, as JSON. Redraft stores and compares references; it never
-    reads what they point to. Two artifacts of the same kind with the same digest are the same, wherever they are stored.
+    `kind` is "git-tree", "file", "image" or a word of your own, `uri` the location, `digest` the hash of the content as
+    "ALGORITHM:HEX" with sha1, sha256, sha384 or sha512 in lower case. `media_type` is a MIME type, such as "image/png".
+    `metadata` is any JSON object. Redraft stores and compares references; it never reads what they point to. Two artifacts of
+    the same kind with the same digest are the same, wherever they are stored.
 
     Raises ValueError for a field that is not as described.
     """
@@ -145,177 +139,6 @@ class Artifact:
         object.__setattr__(self, "metadata", copy)
 
 
-def validate_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
-    """Return a checked copy of tools. Raises ValueError for anything but a list of function tools with distinct names."""
-    if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
-        raise ValueError(f"tools must be a list of {_TOOL}, got {checks.format_value(tools)}")
-    checked = tuple({"type": "function", **tool} if isinstance(tool, Mapping) else tool for tool in tools)
-    names = [_tool_name(tool) for tool in checked]
-    if (twice := first_duplicate(names)) is not None:
-        raise ValueError(f"tools: the function {twice!r} is defined twice")
-    return checked
-
-
-_TOOL = '{"type": "function", "function": {"name": ..., "description": ..., "parameters": {...}}}'
-
-
-def _tool_name(tool: Any) -> str:
-    function = tool.get("function") if isinstance(tool, dict) and tool["type"] == "function" else None
-    name = function.get("name") if isinstance(function, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
-        raise ValueError(f"tools: a tool is {_TOOL}, got {checks.format_value(tool)}")
-    if not isinstance(function.get("parameters", {}), Mapping):
-        raise ValueError(
-            f"tools: the parameters of {name!r} must be a JSON schema, got {checks.format_value(function['parameters'])}"
-        )
-    return name
-
-
-def validate_tool_choice(choice: Any, tools: Iterable[Mapping[str, Any]]) -> str | Mapping[str, Any] | None:
-    """Return a checked tool choice. Raises ValueError for one that does not fit these tools."""
-    if choice is None:
-        return None
-    names = [tool["function"]["name"] for tool in tools]
-    if not names:
-        raise ValueError(f"tool_choice needs `tools` to choose from, and there are none, got {checks.format_value(choice)}")
-    if isinstance(choice, str) and choice in TOOL_CHOICES:
-        return choice
-    function = choice.get("function") if isinstance(choice, Mapping) and choice.get("type") == "function" else None
-    if isinstance(function, Mapping) and function.get("name") in names:
-        return dict(cast("Mapping[str, Any]", choice))
-    allowed = f'{", ".join(map(repr, TOOL_CHOICES))} or {{"type": "function", "function": {{"name": ...}}}}'
-    raise ValueError(f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {checks.format_value(choice)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Something to be answered.
-
-    Args:
-        messages: A prompt, or chat messages in OpenAI's form, such as `{"role": "user", "content": "..."}`.
-        response: An answer to start from. It becomes candidate 0.
-        reference: A known good answer, for graders that compare.
-        context: Material that the answer must rest on, for graders that read it.
-        tests: Tests, for judges that read them. They are shown and never run.
-        requirements: Specs such as "words:80-200", or objects with such a `spec`. The model is told them; each is a `must`.
-        id: An ID of your own.
-        metadata: Anything else, for graders of your own.
-        tools: Functions that the model that writes may call, in OpenAI's form. Judges are never offered them.
-        tool_choice: Whether it must call one: "none", "auto", "required", or `{"type": "function", "function": {"name": ...}}`.
-            None leaves it to the model.
-
-    Raises:
-        ConfigError: An argument is not as described.
-    """
-
-    messages: tuple[Message, ...]
-    response: str | None = None
-    reference: str | None = None
-    context: str | None = None
-    tests: str | None = None
-    requirements: tuple[str, ...] = ()
-    id: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    tools: tuple[Mapping[str, Any], ...] = ()
-    tool_choice: str | Mapping[str, Any] | None = None
-
-    def __init__(
-        self,
-        messages: str | Iterable[Message],
-        response: str | None = None,
-        *,
-        reference: str | None = None,
-        context: str | None = None,
-        tests: str | None = None,
-        requirements: Iterable[Any] = (),
-        id: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        tools: Iterable[Mapping[str, Any]] | None = None,
-        tool_choice: str | Mapping[str, Any] | None = None,
-    ) -> None:
-        texts = dict(response=response, reference=reference, context=context, tests=tests, id=id)
-        for name, value in texts.items():
-            checks.text(name, value, optional=True, allow_blank=True)
-        if not (metadata is None or isinstance(metadata, Mapping)):
-            raise checks.invalid_argument("metadata", 'a mapping such as {"source": "mail"} or None', metadata)
-        try:
-            said = tuple(as_messages(messages))
-        except ValueError as error:
-            raise ConfigError(f"messages: {error}") from None
-        try:
-            offered = validate_tools(() if tools is None else tools)
-            choice = validate_tool_choice(tool_choice, offered)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-        given = dict(messages=said, requirements=_requirement_specs(requirements), metadata=dict(metadata or {}))
-        for name, held in [*texts.items(), *given.items(), ("tools", offered), ("tool_choice", choice)]:
-            object.__setattr__(self, name, held)
-
-    @property
-    def prompt(self) -> str:
-        """The text of the last user message."""
-        return next((message_text(m) for m in reversed(self.messages) if m["role"] == "user"), "")
-
-
-URL_FIELDS = {"image_url", "video_url", "audio_url", "file_url", "url", "uri"}
-"""The fields of a message's parts that hold a URL: as text, or as an object with such a field."""
-
-
-def _requirement_specs(requirements: Any) -> tuple[str, ...]:
-    """Return the specs of requirements, given as specs or as objects with a `spec`. Raises ConfigError."""
-    wanted = 'a list of specs such as ["words:80-200"], or of objects with a `spec`'
-    if isinstance(requirements, str | bytes | Mapping | type) or not isinstance(requirements, Iterable):
-        raise checks.invalid_argument("requirements", wanted, requirements)
-    specs = [one if isinstance(one, str) else getattr(one, "spec", None) for one in requirements]
-    for spec in specs:
-        if not isinstance(spec, str):
-            raise checks.invalid_argument("requirements", wanted, requirements)
-    return tuple(map(str, specs))
-
-
-def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
-    """Return chat messages: one for a prompt, or a checked copy of the given ones. Raises ValueError.
-
-    A message with tool calls may lack content, which is then None.
-    """
-    if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
-    if isinstance(prompt, Mapping | bytes | type) or not isinstance(prompt, Iterable):
-        raise ValueError(f"a task is a prompt or a list of messages, got {checks.format_value(prompt)}")
-    messages: list[dict[str, Any]] = []
-    for n, message in enumerate(prompt, 1):
-        calls = isinstance(message, Mapping) and (message.get("tool_calls") or message.get("function_call"))
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not ("content" in message or calls):
-            raise ValueError(f'message {n} must be {{"role": "user", "content": "..."}}, got {checks.format_value(message)}')
-        _check_urls(message.get("content"), f"messages[{n - 1}].content")
-        messages.append({**message, "content": message.get("content")})
-    if not messages:
-        raise ValueError("a task needs at least one message, got none")
-    return messages
-
-
-def _check_urls(value: Any, where: str) -> None:
-    """Raise ValueError for the address of a file in a message that is not an http(s): or data: URL."""
-    if isinstance(value, list | tuple):
-        for n, part in enumerate(value):
-            _check_urls(part, f"{where}[{n}]")
-    elif isinstance(value, Mapping) and value.get("type") != "text":
-        for name, inner in value.items():
-            if name in URL_FIELDS and isinstance(inner, str) and not inner.lower().startswith(("http://", "https://", "data:")):
-                raise ValueError(f"{where}.{name}: an image is an http(s): or data: URL, got {checks.format_value(inner)}")
-            if isinstance(inner, Mapping):
-                _check_urls(inner, f"{where}.{name}")
-
-
-def message_text(message: Message) -> str:
-    """Return the text of a message, whose content is text or a list of parts."""
-    content = message["content"]
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list | tuple) else ()
-    return "\n".join(str(p["text"]) for p in parts if isinstance(p, Mapping) and "text" in p)
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One response.
@@ -326,15 +149,15 @@ class Candidate:
         id: Its number in the trace, from 0.
         text: The answer.
         parent: ID of the candidate that it was made from, or None.
-        by: Who made it: the name of a model, "editor" or "given".
+        by: The name of the model that wrote it, "editor" or "given".
         role: How it was made: "generate", "refine", "repair" or "given".
         truncated: Whether the model was cut off at its token limit.
-        reasoning: What the model thought aloud. It is not part of the answer.
+        reasoning: The model's reasoning, if the endpoint returned it. It is not part of the answer.
         note: What the editor did, in words.
         lossy: Whether the editor removed content.
-        usage: What making it consumed.
-        seconds: How long making it took, or None.
-        tool_calls: Calls of tools that the model asks for.
+        usage: The usage of the calls that made it.
+        seconds: How long that took, or None.
+        tool_calls: Tool calls that the model asks for.
         artifact: A reference to a result that is stored elsewhere, or None.
     """
 
@@ -364,7 +187,7 @@ class Candidate:
 
     @property
     def content_key(self) -> tuple[Any, ...]:
-        """The text, the tool calls without their ids (which are new every time), and the kind and digest of the artifact.
+        """The text, the tool calls without their ids (which differ in every answer), and the kind and digest of the artifact.
 
         Two candidates with equal keys are the same response.
         """
@@ -382,7 +205,7 @@ class CriterionScore:
         score: From 0 to 1.
         evidence: A quotation from the answer.
         action: What to change, or "".
-        weight: How much it counts in the mean, above 0.
+        weight: Its weight in the mean, above 0.
 
     Raises:
         ValueError: The score is not a number from 0 to 1.
@@ -400,25 +223,25 @@ class CriterionScore:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What one grader says of one candidate.
+    """The verdict of one grader on one candidate.
 
-    A grader of your own fills in the first five. The loop fills in who graded what. A score out of range is an error; it is never
-    clamped.
+    A grader of your own sets the first five fields, and may set `nearness`. Redraft sets the others. A score out of range is an
+    error; it is never clamped.
 
     Attributes:
         score: From 0 to 1, higher is better; None means unknown.
         reason: Why, in words.
-        actions: What to change. The model that refines is told these.
-        done: Whether the grader would stop here; None means that it does not say.
+        actions: What to change. The refinement prompt lists them.
+        done: Whether the grader would stop here; None if it does not say.
         criteria: Scores by criterion.
         candidate: ID of the candidate.
         grader: Name of the grader.
         repeat: Which of several repeated grades this is, from 0.
-        by: Name of the model that was asked, or "".
-        usage: What grading consumed.
+        by: Name of the model that graded, or "".
+        usage: The usage of the calls that grading took.
         seconds: How long grading took, or None.
-        votes: The votes that a jury's feedback consists of; a `Failure` for each that could not be had.
-        nearness: How near the text comes to a requirement that it breaks, from 0 to 1; None means that the score says it.
+        votes: The votes of a jury; a `Failure` for each vote that failed.
+        nearness: How near the text comes to a requirement that it breaks, from 0 to 1; None means the same as the score.
 
     Raises:
         ValueError: The score or nearness is not a number from 0 to 1, or a list is not a list.
@@ -453,7 +276,7 @@ class Feedback:
 
     @property
     def is_critique(self) -> bool:
-        """Whether it says what to change or whether to stop, and has no score."""
+        """Whether it has actions or `done`, and no score."""
         return self.score is None and (bool(self.actions) or self.done is not None)
 
     @property
@@ -501,16 +324,15 @@ class Comparison:
         ranking: IDs of the candidates, best first.
         reason: Why, in words.
         actions: What to change.
-        done: Whether the grader would stop here; None means that it does not say.
+        done: Whether the grader would stop here; None if it does not say.
         grader: Name of the grader.
         repeat: Which of several repeated comparisons this is, from 0.
-        by: Name of the model that was asked, or "".
-        usage: What comparing consumed.
+        by: Name of the model that compared, or "".
+        usage: The usage of the calls that comparing took.
         seconds: How long comparing took, or None.
-        ties: Groups of IDs that share a place. Within a group the order means nothing.
+        ties: Groups of IDs that share a rank. Within a group the order has no meaning.
         presentation_order: IDs in the order in which the grader saw them, if there was a single one.
-        votes: The comparisons that this one consists of, such as both orders of a pair; a `Failure` for each that could not be
-            had.
+        votes: The comparisons that this one consists of, such as both orders of a pair; a `Failure` for each that failed.
 
     Raises:
         ValueError: The ranking or the ties hold something other than IDs of candidates.
@@ -546,10 +368,10 @@ class Comparison:
     @property
     def ranks(self) -> dict[int, int]:
         """The rank of every candidate, from 0; tied candidates share the best rank among them."""
-        places = {id: place for place, id in enumerate(self.ranking)}
+        ranks = {id: rank for rank, id in enumerate(self.ranking)}
         for group in self.ties:
-            places.update(dict.fromkeys(group, min(places[id] for id in group)))
-        return places
+            ranks.update(dict.fromkeys(group, min(ranks[id] for id in group)))
+        return ranks
 
     @property
     def consistent(self) -> bool | None:
@@ -564,19 +386,19 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A step that could not be carried out. It fills no slot, so a resumed run tries the step again.
+    """A step that failed. It fills no slot, so a resumed run tries the step again.
 
     Attributes:
-        step_slot: The slot that stays empty.
+        step_slot: The slot of the step, which stays empty.
         role: The kind of step: "generate", "refine", "repair", "grade" or "compare".
         error: Name of the error.
         message: What went wrong, in words.
-        stop_reason: Why the work must end because of it (budget or deadline), else None.
-        by: Name of the model that was asked, or "".
-        usage: What the attempts consumed.
+        stop_reason: BUDGET or DEADLINE if the run must end because of it, else None.
+        by: Name of the model that was called, or "".
+        usage: The usage of all attempts.
         seconds: How long they took, or None.
         status: HTTP status of the last attempt, or None.
-        retry_after: How many seconds the server asked to wait, or None.
+        retry_after: Seconds that the server asked to wait, or None.
         retryable: Whether the same call may succeed later, or None.
         limit: The limit that was reached, such as "calls", or "".
     """
@@ -601,16 +423,16 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Which candidate is best, and why the work ended.
+    """Which candidate is best, and why the run ended.
 
     Attributes:
         best: ID of the best candidate, or None if there is none.
-        reason: Why the work ended.
+        reason: Why the run ended.
         note: The same in words.
-        score: Estimated quality of the best candidate, from 0 to 1; None if the score of the graders is taken as it is.
+        score: Estimated quality of the best candidate, from 0 to 1; None if the graders' score is used without an estimate.
         interval: Its 95 % interval, or None.
         estimates: Estimated quality of each candidate, as pairs of ID and score.
-        noise_sd: Standard deviation of the noise of one grade that the plan assumed at the beginning, or None.
+        noise_sd: Standard deviation of the noise of one score, as assumed by the plan's priors, or None.
 
     Raises:
         ValueError: A score or an interval is out of range.

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from .records import Candidate, Message, Outcome, Slot, StopReason, Task
+from .records import Candidate, Outcome, Slot, StopReason
+from .task import Message, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """Ask a grader for feedback on one candidate; `repeat` numbers repeated questions."""
+    """Ask a grader for feedback on one candidate; `repeat` numbers repeated grades, from 0."""
 
     role: ClassVar[str] = "grade"
     grader: str
@@ -69,7 +70,7 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Ask a grader to rank candidates."""
+    """Ask a grader to rank candidates; `repeat` numbers repeated comparisons, from 0."""
 
     role: ClassVar[str] = "compare"
     grader: str

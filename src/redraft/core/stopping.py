@@ -23,9 +23,9 @@ class StopDecision(NamedTuple):
 
 
 @fingerprint_name("stop_rule")
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StopRule:
-    """Conditions that end a run, checked in order: `target(0.9) | patience(2)`."""
+    """Conditions that end a run, checked in order: `target(0.9) | patience(2)`. Rules with the same conditions are equal."""
 
     conditions: tuple[Callable[[Trace], StopDecision | None], ...]
 
@@ -38,6 +38,17 @@ class StopRule:
     def __or__(self, other: StopRule) -> StopRule:
         return StopRule(self.conditions + other.conditions)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StopRule) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        """The conditions in a form that is compared by value: two partials of one function and equal arguments differ."""
+        return tuple((c.func, c.args, tuple(sorted(c.keywords.items()))) if isinstance(c, partial) else c for c in self.conditions)
+
 
 def target(score: float) -> StopRule:
     """Stop when the best candidate scores at least `score` (in [0, 1]) and meets every must."""
@@ -48,9 +59,9 @@ def target(score: float) -> StopRule:
 @fingerprint_name("stop.target")
 def _target(score: float, trace: Trace) -> StopDecision | None:
     best = trace.best
-    if best is None or (got := trace.score) is None or got < score - TOLERANCE or not trace.meets_musts(best.id):
+    if best is None or (best_score := trace.score) is None or best_score < score - TOLERANCE or not trace.meets_musts(best.id):
         return None
-    return StopDecision(StopReason.TARGET, f"the best scores {got:.2f}, the target is {score:g}")
+    return StopDecision(StopReason.TARGET, f"the best scores {best_score:.2f}, the target is {score:g}")
 
 
 def done() -> StopRule:
@@ -78,11 +89,11 @@ def patience(n: int, min_delta: float = 0.01) -> StopRule:
 
 @fingerprint_name("stop.patience")
 def _patience(n: int, min_delta: float, trace: Trace) -> StopDecision | None:
-    if (tries := count_stale_refinements(trace, min_delta)) < n:
+    if (count := count_stale_refinements(trace, min_delta)) < n:
         return None
     broken = trace.best is not None and not trace.meets_musts(trace.best.id)
     result = "neither met one more demand nor came nearer to it" if broken else f"brought no gain over {min_delta:g}"
-    return StopDecision(StopReason.PATIENCE, f"{tries} refinement{'s' * (tries > 1)} in a row {result}")
+    return StopDecision(StopReason.PATIENCE, f"{count} refinement{'s' * (count > 1)} in a row {result}")
 
 
 def count_stale_refinements(trace: Trace, min_delta: float) -> int:

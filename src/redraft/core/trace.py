@@ -8,34 +8,23 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import StoreError
-from ..usage import (
-    NO_USAGE,
-    Usage,
-)
-from .records import (
-    Candidate,
-    Comparison,
-    Failure,
-    Feedback,
-    Outcome,
-    Record,
-    Slot,
-    Task,
-)
+from ..usage import NO_USAGE, Usage
+from .records import Candidate, Comparison, Failure, Feedback, Outcome, Record, Slot
 from .serialize import SCHEMA, check_version, object_from_json, pack, record_from_json, record_to_json, task_from_json, unpack
+from .task import Task
 
 T = TypeVar("T")
 
-SCORE_TOLERANCE = 1e-9  # scores closer than this are the same
+SCORE_TOLERANCE = 1e-9  # scores closer than this are equal
 
 
 class cached_view(Generic[T]):  # noqa: N801  (a decorator, like property)
-    """A property that is computed on first use and then stored. Unlike functools' (before 3.12) it takes no lock."""
+    """A property that is computed on first use and then stored. Unlike functools.cached_property before 3.12, it takes no lock."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
@@ -59,14 +48,14 @@ S = TypeVar("S", bound=HasSlot)
 class PanelGrader:
     """A grader on the panel: its weight, and what a plan must know about it.
 
-    - `must`: a candidate that it does not score 1 loses to any candidate that it does.
+    - `must`: a candidate that it does not score 1 loses to every candidate that it scores 1.
     - `model_free`: it calls no model. `may_call_model`: it is given a model that it need not call; if its feedback shows no
       call, it counts as model-free.
-    - `editable`: an editor can repair what it finds.
+    - `editable`: an editor can repair the problems that it finds.
     - `compares`: it ranks candidates instead of scoring one.
     - `repeats`: how often it grades each candidate; its score is the mean.
     - `demand`: what a must demands, in words for the writer; "" if it has none.
-    - `card`: what its validation card says, if trust was asked for.
+    - `card`: what its validation card says, if the setting `require_validated` is on.
     - `reads_tool_calls`: it also grades candidates that call tools.
     """
 
@@ -103,42 +92,42 @@ class Trace:
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __add__(self, record: Record) -> Trace:
-        grown = Trace(self.task, self.panel, (*self.records, record), self.resumed_at, self.settings)
-        known = vars(self)
-        vars(grown).update({name: known[name] for name in UNAFFECTED_VIEWS[type(record)] if name in known})
-        if "records_by_slot" in known and not isinstance(record, Failure):
-            vars(grown)["records_by_slot"] = {**self.records_by_slot, record.slot: record}
-        if isinstance(record, Feedback) and any(seat.may_call_model for seat in self.panel):
-            vars(grown).pop("pointwise_graders", None)  # its usage shows whether it calls a model
-        elif "_aggregates" in known and isinstance(record, Candidate | Feedback):
-            self._update_views(grown, record)
-        return grown
+        extended = Trace(self.task, self.panel, (*self.records, record), self.resumed_at, self.settings)
+        cached, views = vars(self), vars(extended)
+        views.update({name: cached[name] for name in UNAFFECTED_VIEWS[type(record)] if name in cached})
+        if "records_by_slot" in cached and not isinstance(record, Failure):
+            views["records_by_slot"] = {**self.records_by_slot, record.slot: record}
+        if isinstance(record, Feedback) and any(grader.may_call_model for grader in self.panel):
+            views.pop("pointwise_graders", None)  # its usage shows whether it calls a model
+        elif "_aggregates" in cached and isinstance(record, Candidate | Feedback):
+            self._update_views(extended, record)
+        return extended
 
     def _update_views(self, updated: Trace, record: Candidate | Feedback) -> None:
         """Update the scores of the one candidate that a record concerns; if candidates share feedback, recompute all."""
         id = record.id if isinstance(record, Candidate) else record.candidate
         if self.unchanged_ids or updated.unchanged_ids or id not in updated.by_id:
             return
-        views = self.feedback.get(id, ())
+        feedback = self.feedback.get(id, ())
         if isinstance(record, Feedback):
-            views = tuple(sorted((*views, record), key=_feedback_order))
+            feedback = tuple(sorted((*feedback, record), key=_feedback_order))
             if not self._update_critics(updated, record):
                 return
         elif any(isinstance(r, Feedback) and r.candidate == id for r in self.records):
             return  # its feedback arrived before it
-        vars(updated)["feedback"] = {**self.feedback, id: views}
+        vars(updated)["feedback"] = {**self.feedback, id: feedback}
         vars(updated)["_aggregates"] = {**self._aggregates, id: updated._aggregate(id)}
 
     def _update_critics(self, updated: Trace, record: Feedback) -> bool:
         """Copy the views on critics if a feedback changes none of them; return whether it does not."""
         before = self._critic_status.get(record.grader)
-        steers = _critic_status_after(record, before=before)
-        if (steers is True) is not (before is True):
+        status = _critic_status_after(record, before=before)
+        if (status is True) is not (before is True):
             return False
-        known = vars(self)
-        vars(updated).update({name: known[name] for name in _CRITIC_VIEWS if name in known})
-        if steers is not before:
-            vars(updated)["_critic_status"] = {**self._critic_status, record.grader: steers}
+        cached = vars(self)
+        vars(updated).update({name: cached[name] for name in _CRITIC_VIEWS if name in cached})
+        if status is not before:
+            vars(updated)["_critic_status"] = {**self._critic_status, record.grader: status}
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -153,15 +142,14 @@ class Trace:
 
         Candidates without a score keep none. Rankings are ignored.
         """
-        seen = replace(self)
+        rescored, cached = replace(self), vars(self)
         aggregates = {
-            id: (kept, score if score is None else scores.get(id, score)) for id, (kept, score) in self._aggregates.items()
+            id: (passed, score if score is None else scores.get(id, score)) for id, (passed, score) in self._aggregates.items()
         }
-        vars(seen).update(
-            {name: vars(self)[name] for name in (*_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS) if name in vars(self)}
-        )
-        vars(seen).update(_aggregates=aggregates, comparisons=[])
-        return seen
+        unaffected = (*_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS)
+        vars(rescored).update({name: cached[name] for name in unaffected if name in cached})
+        vars(rescored).update(_aggregates=aggregates, comparisons=[])
+        return rescored
 
     @cached_view
     def with_estimates(self) -> Trace:
@@ -175,8 +163,7 @@ class Trace:
     @cached_view
     def records_by_slot(self) -> dict[Slot, Record]:
         """The records by slot, without failures and outcomes that no longer count."""
-        kept = (r for r in self.records if not isinstance(r, Failure | Outcome) or r is self.outcome)
-        return {r.slot: r for r in kept}
+        return {r.slot: r for r in self.records if not isinstance(r, Failure | Outcome) or r is self.outcome}
 
     @cached_view
     def failures(self) -> dict[Slot, Failure]:
@@ -186,7 +173,7 @@ class Trace:
 
     @cached_view
     def outcome(self) -> Outcome | None:
-        """How the run ended; None while it goes on."""
+        """How the run ended; None until then."""
         for i in range(len(self.records) - 1, -1, -1):
             record = self.records[i]
             if isinstance(record, Outcome):
@@ -204,14 +191,14 @@ class Trace:
 
     @cached_view
     def unchanged_ids(self) -> set[int]:
-        """The candidates with the same text as their parent, and the same tool calls."""
+        """The ids of candidates with the same content as their parent (see `Candidate.content_key`)."""
         parents = ((c, self.by_id.get(c.parent)) for c in self.candidates if c.parent is not None)
         return {c.id for c, parent in parents if parent is not None and parent.content_key == c.content_key}
 
     @cached_view
     def tool_calling_candidate(self) -> Candidate | None:
-        """The first candidate that calls tools, if no grader reads tool calls: it is the answer, ungraded."""
-        if any(seat.reads_tool_calls for seat in self.panel):
+        """The first candidate that calls tools, if no grader reads tool calls; it is returned ungraded."""
+        if any(grader.reads_tool_calls for grader in self.panel):
             return None
         return next((c for c in self.candidates if c.tool_calls and c.role != "repair"), None)
 
@@ -222,14 +209,14 @@ class Trace:
     @cached_view
     def feedback(self) -> dict[int, tuple[Feedback, ...]]:
         """The feedback on each candidate, by id, sorted by grader and repeat."""
-        views: defaultdict[int, list[Feedback]] = defaultdict(list)
+        own: defaultdict[int, list[Feedback]] = defaultdict(list)
         for record in self.records:
             if isinstance(record, Feedback):
-                views[record.candidate].append(record)
+                own[record.candidate].append(record)
         feedback: dict[int, tuple[Feedback, ...]] = {}
         for c in self.candidates:
             shared = feedback.get(c.parent) if c.parent is not None and c.id in self.unchanged_ids else None
-            feedback[c.id] = tuple(sorted(views[c.id], key=_feedback_order)) if shared is None else shared
+            feedback[c.id] = tuple(sorted(own[c.id], key=_feedback_order)) if shared is None else shared
         return feedback
 
     def grader_score(self, candidate: int, grader: PanelGrader) -> float | None:
@@ -243,13 +230,13 @@ class Trace:
 
         Critics do not count.
         """
-        scores = [(seat, self.grader_score(candidate, seat)) for seat in self.scorers]
-        musts = [score == 1 for seat, score in scores if seat.must]
-        kept = sum(musts) / len(musts) if musts else 1.0
+        scores = [(grader, self.grader_score(candidate, grader)) for grader in self.scorers]
+        musts = [score == 1 for grader, score in scores if grader.must]
+        pass_rate = sum(musts) / len(musts) if musts else 1.0
         if not scores or self.only_critics or any(score is None for _, score in scores):
-            return kept, None
-        counted = [(seat.weight, score or 0.0) for seat, score in scores if not seat.must or len(musts) == len(scores)]
-        return kept, sum(weight * score for weight, score in counted) / sum(weight for weight, _ in counted)
+            return pass_rate, None
+        counted = [(grader.weight, score or 0.0) for grader, score in scores if not grader.must or len(musts) == len(scores)]
+        return pass_rate, sum(weight * score for weight, score in counted) / sum(weight for weight, _ in counted)
 
     @cached_view
     def pointwise_graders(self) -> tuple[PanelGrader, ...]:
@@ -269,11 +256,11 @@ class Trace:
     @cached_view
     def _critic_status(self) -> dict[str, bool | None]:
         """By grader: whether it only critiques and never scored; None while its feedback says nothing."""
-        steering: dict[str, bool | None] = {}
+        status: dict[str, bool | None] = {}
         for record in self.records:
             if isinstance(record, Feedback):
-                steering[record.grader] = _critic_status_after(record, before=steering.get(record.grader))
-        return steering
+                status[record.grader] = _critic_status_after(record, before=status.get(record.grader))
+        return status
 
     @cached_view
     def critics(self) -> frozenset[str]:
@@ -287,7 +274,7 @@ class Trace:
 
     @cached_view
     def only_critics(self) -> bool:
-        """Whether quality is judged by critics alone, with at most musts beside them."""
+        """Whether only critics judge quality; the other graders, if any, are musts."""
         return bool(self.critics) and all(s.must for s in self.scorers) and len(self.pointwise_graders) == len(self.panel)
 
     @cached_view
@@ -309,13 +296,13 @@ class Trace:
 
     def nearness(self, candidate: int) -> float:
         """Return how near a candidate comes to meeting every must, in [0, 1]: the mean over the musts."""
-        musts = {seat.name for seat in self.scorers if seat.must}
-        views = [f for f in self.feedback[candidate] if f.grader in musts]
-        near = [(f.score or 0.0) if f.nearness is None else f.nearness for f in views]
-        return sum(near) / len(near) if near else 1.0
+        musts = {grader.name for grader in self.scorers if grader.must}
+        feedback = [f for f in self.feedback[candidate] if f.grader in musts]
+        nearness = [(f.score or 0.0) if f.nearness is None else f.nearness for f in feedback]
+        return sum(nearness) / len(nearness) if nearness else 1.0
 
     def is_done(self, candidate: int) -> bool:
-        """Whether at least one grader calls a candidate done, and none says that it is not."""
+        """Whether at least one grader says that a candidate is done, and none says that it is not."""
         verdicts = [f.done for f in self.feedback[candidate]]
         verdicts += [c.done for c in self.comparisons[-1:] if c.ranking[0] == candidate]
         known = [done for done in verdicts if done is not None]
@@ -324,8 +311,8 @@ class Trace:
     @cached_view
     def comparisons(self) -> list[Comparison]:
         """All comparisons, the one of most candidates last."""
-        found = (r for r in self.records if isinstance(r, Comparison))
-        return sorted(found, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.repeat))
+        comparisons = (r for r in self.records if isinstance(r, Comparison))
+        return sorted(comparisons, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.repeat))
 
     @cached_view
     def graded_candidates(self) -> list[Candidate]:
@@ -348,8 +335,8 @@ class Trace:
     def best(self) -> Candidate | None:
         """The candidate to return; once the run has ended, the one that its outcome names.
 
-        It is the one that meets the most musts, then has the highest score, then the best rank in the widest comparison, then
-        is called done, then is the earliest (the latest if there are only critics). Without any grade it is the last one.
+        Criteria, in order: the most musts met, the highest score, the best rank in the widest comparison, done according to the
+        graders, the earliest (the latest if there are only critics). If nothing is graded, it is the last candidate.
         """
         if self.outcome and self.outcome.best in self.by_id:
             return self.by_id[self.outcome.best]
@@ -357,13 +344,13 @@ class Trace:
             return self.candidates[-1] if self.candidates else None
         merits: list[Callable[[int], float | None]] = [self.must_pass_rate, self.scores.__getitem__]
         if self.comparisons:
-            places = self.comparisons[-1].ranks
-            merits.append(lambda c: -places.get(c, len(places)))
+            ranks = self.comparisons[-1].ranks
+            merits.append(lambda candidate: -ranks.get(candidate, len(ranks)))
         merits.append(self.is_done)
-        field = [c.id for c in self.graded_candidates]
+        contenders = [c.id for c in self.graded_candidates]
         for merit in merits:
-            field = _top_by(field, merit) if len(field) > 1 else field
-        return self.by_id[max(field) if self.only_critics else min(field)]
+            contenders = _top_by(contenders, merit) if len(contenders) > 1 else contenders
+        return self.by_id[max(contenders) if self.only_critics else min(contenders)]
 
     @property
     def score(self) -> float | None:
@@ -399,17 +386,15 @@ class Trace:
     @cached_view
     def score_history(self) -> list[float | None]:
         """The scores of the candidates in order, without candidates that were replaced before they were fully graded."""
-        idle = {c.id for c in self.candidates if c.role == "repair" and self.is_unchanged(c)}
-        shown = [c.id for c in self.candidates if c.id not in idle]
-        return [self.scores[id] for id in shown if not (self.scores[id] is None and id in self.replaced_ids)]
+        ids = [c.id for c in self.candidates if not (c.role == "repair" and self.is_unchanged(c))]
+        return [self.scores[id] for id in ids if not (self.scores[id] is None and id in self.replaced_ids)]
 
     @property
     def next_id(self) -> int:
         """The id of the next candidate."""
-        taken = [c.id for c in self.candidates[-1:]] + [
-            f.step_slot[1] for f in self.failures.values() if f.step_slot[0] == "candidate"
-        ]
-        return max(taken, default=-1) + 1
+        used = [c.id for c in self.candidates[-1:]]
+        used += [f.step_slot[1] for f in self.failures.values() if f.step_slot[0] == "candidate"]
+        return max(used, default=-1) + 1
 
     @property
     def usage(self) -> Usage:
@@ -420,14 +405,11 @@ class Trace:
     def usage_by(self) -> dict[tuple[str, str], Usage]:
         """Usage by (role, model); roles are generate, refine, grade and compare."""
         sums: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
-        for role, by, usage in self._usage_entries():
-            sums[role, by] += usage
-        return dict(sums)
-
-    def _usage_entries(self) -> Iterator[tuple[str, str, Usage]]:
         for r in self.records:
             if r.usage != NO_USAGE and not isinstance(r, Outcome):
-                yield RECORD_ROLES.get(type(r)) or r.role, r.by, r.usage  # type: ignore[union-attr]
+                role = "grade" if isinstance(r, Feedback) else "compare" if isinstance(r, Comparison) else r.role
+                sums[role, r.by] += r.usage
+        return dict(sums)
 
     @property
     def fatal_failure(self) -> Failure | None:
@@ -435,15 +417,15 @@ class Trace:
 
         A refinement is not repeated, because it would send the same prompt.
         """
-        final = [f for f in self.failures.values() if f.stop_reason or f.role == "refine"]
-        return min(final, key=lambda f: (f.stop_reason is None, str(f.stop_reason), str(f.step_slot)), default=None)
+        fatal = [f for f in self.failures.values() if f.stop_reason or f.role == "refine"]
+        return min(fatal, key=lambda f: (f.stop_reason is None, str(f.stop_reason), str(f.step_slot)), default=None)
 
     def header(self) -> dict[str, Any]:
         """Return the header that precedes the records in a trace file."""
         return {
             "redraft": SCHEMA,
             "task": pack(self.task),
-            "panel": [pack(seat) for seat in self.panel],
+            "panel": [pack(grader) for grader in self.panel],
             "settings": dict(self.settings),
         }
 
@@ -452,11 +434,11 @@ class Trace:
         """Make a trace without records from a header. Raises StoreError for another format or schema version."""
         check_version(data)
         panel, settings = data.get("panel", []), data.get("settings", {})
-        if not isinstance(panel, list) or not all(isinstance(seat, Mapping) for seat in panel):
+        if not isinstance(panel, list) or not all(isinstance(grader, Mapping) for grader in panel):
             raise StoreError(f"the panel must be a list of objects, got {panel!r:.80}")
         if not isinstance(settings, Mapping):
             raise StoreError(f"the settings must be an object, got {settings!r:.80}")
-        return cls(task_from_json(data.get("task", {})), tuple(unpack(PanelGrader, seat) for seat in panel), settings=settings)
+        return cls(task_from_json(data.get("task", {})), tuple(unpack(PanelGrader, grader) for grader in panel), settings=settings)
 
     def to_json(self) -> str:
         """Return the trace as one JSON document with its schema version."""
@@ -468,21 +450,21 @@ class Trace:
         """Read what `to_json` wrote. Raises StoreError for anything else, and for another schema version."""
         data = object_from_json(text)
         trace = cls.from_header(data)
-        records, since = data.get("records", []), data.get("resumed_at", 0)
-        if not isinstance(records, list) or type(since) is not int:
-            raise StoreError(f"records must be a list and resumed_at a whole number, got {records!r:.80} and {since!r:.80}")
-        return replace(trace.with_records([record_from_json(json.dumps(r)) for r in records]), resumed_at=since)
+        records, resumed_at = data.get("records", []), data.get("resumed_at", 0)
+        if not isinstance(records, list) or type(resumed_at) is not int:
+            raise StoreError(f"records must be a list and resumed_at a whole number, got {records!r:.80} and {resumed_at!r:.80}")
+        return replace(trace.with_records([record_from_json(json.dumps(r)) for r in records]), resumed_at=resumed_at)
 
     def with_records(self, records: Iterable[Record]) -> Trace:
         """Append records that were read. Raises StoreError for a candidate whose parent does not precede it."""
-        grown = replace(self, records=(*self.records, *records))
-        known: set[int] = set()
-        for record in grown.records:
+        extended = replace(self, records=(*self.records, *records))
+        earlier: set[int] = set()
+        for record in extended.records:
             if isinstance(record, Candidate):
-                if record.parent is not None and record.parent not in known:
+                if record.parent is not None and record.parent not in earlier:
                     raise StoreError(f"candidate {record.id} was made from candidate {record.parent}, which is not before it")
-                known.add(record.id)
-        return grown
+                earlier.add(record.id)
+        return extended
 
 
 def _top_by(ids: Iterable[int], merit: Callable[[int], float | None]) -> list[int]:
@@ -503,7 +485,7 @@ def _feedback_order(feedback: Feedback) -> tuple[str, int]:
     return feedback.grader, feedback.repeat
 
 
-# Views that a record of each kind leaves unchanged: `+` copies them to the new trace, so that planning stays cheap.
+# The views that a record of each kind leaves unchanged. `+` copies them to the new trace, so that planning stays fast.
 _CANDIDATE_VIEWS = ("candidates", "by_id", "unchanged_ids", "replaced_ids", "tool_calling_candidate")
 _CRITIC_VIEWS = ("_critic_status", "critics", "scorers", "only_critics")
 _FEEDBACK_VIEWS = ("records_by_slot", "pointwise_graders", "outcome", "comparisons", "feedback")
@@ -515,4 +497,3 @@ UNAFFECTED_VIEWS: dict[type, tuple[str, ...]] = {
     Failure: ("pointwise_graders", "outcome", "comparisons", "records_by_slot", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS),
     Outcome: ("pointwise_graders", "comparisons", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS),
 }
-RECORD_ROLES: dict[type, str] = {Feedback: "grade", Comparison: "compare"}

@@ -1,1 +1,6 @@
-"""Export: a finished run as training data."""
+"""Export of a run as training data."""
+
+from .formats import ExportConfig, ExportResult, Provenance
+from .writer import export
+
+__all__ = ["ExportConfig", "ExportResult", "Provenance", "export"]

@@ -1,7 +1,7 @@
-"""The dataset card: what is in a data set, how it was made, and how far its graders can be trusted.
+"""The dataset card of an export (README.md): the contents of the files, how they were made, and how reliable the graders are.
 
-Markdown with a YAML header that Hugging Face `datasets` reads: the file of each split, and the types of all columns. (Without
-them a text such as "2024-01-01" would be loaded as a date.) Names of runs, models and graders are untrusted.
+It is Markdown with a YAML header that Hugging Face `datasets` reads: the file of each split, and the types of all columns. (Without
+the types a text such as "2024-01-01" would be loaded as a date.) The names of runs, models and graders are untrusted input.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..markdown import escape_cell, markdown_table
-from ..text import strip_control_sequences
-from .formats import types_of
-from .result import ExportResult
+from ..text import escape_cell, markdown_table, strip_control_sequences
+from .formats import ExportResult, types_of
 
-CONFIGS = "configs: "  # starts the line with the files
-MARK = "<!-- redraft export -->"  # identifies a card
+CONFIGS = "configs: "  # the start of the line with the files
+MARK = "<!-- redraft export -->"  # identifies a card of Redraft
 SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
 DESCRIPTIONS = {
     "preference": "Preference pairs (TRL: DPO, reward modelling)",
@@ -30,19 +28,21 @@ DESCRIPTIONS = {
 
 
 def dataset_card(exported: ExportResult) -> str:
-    """Return the README.md of a folder of examples."""
+    """Return the dataset card of an export."""
     return "\n".join([*_header(exported), *_body(exported)]) + "\n"
 
 
 def _header(x: ExportResult) -> Iterator[str]:
-    """Yield the YAML header, every value as JSON: no untrusted text can leave its quotes."""
+    """Yield the YAML header. Every value is written as JSON, so that untrusted text stays in its quotes."""
     values: dict[str, Any] = {
         "license": "unknown",
-        "pretty_name": _line(x.provenance.run),
+        "pretty_name": " ".join(strip_control_sequences(x.provenance.run).split())[:200],
         "task_categories": ["text-generation"],
         "size_categories": [size_of(x.train + x.test)],
         "tags": ["redraft", "synthetic", x.config.format, *([] if x.config.format == "trajectory" else ["trl"])],
-        "configs": [{"config_name": "default", "data_files": [_split(file) for file in x.files]}],
+        "configs": [
+            {"config_name": "default", "data_files": [{"split": Path(file).stem, "path": Path(file).name} for file in x.files]}
+        ],
         "dataset_info": {"features": features(types_of(x.config))},
     }
     yield "---"
@@ -50,31 +50,23 @@ def _header(x: ExportResult) -> Iterator[str]:
     yield f"---\n{MARK}\n"
 
 
-def _line(text: str) -> str:
-    return " ".join(strip_control_sequences(text).split())[:200]
-
-
-def _split(file: str) -> dict[str, str]:
-    return {"split": Path(file).stem, "path": Path(file).name}
-
-
 def size_of(n: int) -> str:
-    """Return the size category of Hugging Face."""
-    return next((name for most, name in SIZES if n < most), "n>10M")
+    """Return the size category of Hugging Face for a number of examples."""
+    return next((name for limit, name in SIZES if n < limit), "n>10M")
 
 
 def features(types: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the types of columns in the form of the header."""
-    return [{"name": name, **_feature(kind)} for name, kind in types.items()]
+    return [{"name": name, **_feature(column_type)} for name, column_type in types.items()]
 
 
-def _feature(kind: Any) -> dict[str, Any]:
-    match kind:
-        case [inner]:
-            return {"list": inner if isinstance(inner, str) else features(inner)}
+def _feature(column_type: Any) -> dict[str, Any]:
+    match column_type:
+        case [element]:
+            return {"list": element if isinstance(element, str) else features(element)}
         case Mapping():
-            return {"struct": features(kind)}
-    return {"dtype": kind}
+            return {"struct": features(column_type)}
+    return {"dtype": column_type}
 
 
 def _body(x: ExportResult) -> Iterator[str]:
@@ -87,7 +79,7 @@ def _body(x: ExportResult) -> Iterator[str]:
     yield from markdown_table(("writer", "answers"), ((name, str(n)) for name, n in x.writers.items()))
     yield "\n## Graders\n\nThe scores are theirs, not people's. What is known of each:\n"
     yield from markdown_table(
-        ("grader", "its validation card"), ((name, said or "none was looked for") for name, said in x.graders.items())
+        ("grader", "its validation card"), ((name, card or "none was looked for") for name, card in x.graders.items())
     )
     if x.histograms:
         yield "\n## Scores\n"
@@ -115,7 +107,7 @@ def _provenance_rows(x: ExportResult) -> Iterator[tuple[str, str]]:
         yield "pairs", f"{config.pairs}, margin at least {config.min_margin:g}"
     if config.good is not None:
         yield "good from", f"{config.good:g}"
-    yield "prompts", "with the requirements, as the model was given them" if config.with_demands else "the user's own"
+    yield "prompts", "with the requirements, as the model was given them" if config.with_requirements else "the user's own"
     if config.test_size:
         yield "test", f"{config.test_size:g} of the prompts, by a hash of their words (salt {config.salt!r}): one prompt, one side"
 

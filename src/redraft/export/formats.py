@@ -1,24 +1,25 @@
-"""The training formats: examples made from one trace.
+"""The training formats: `TraceExamples` makes examples from one trace, as `ExportConfig` says.
 
-Pure: files, splits and other rows are not known here. A trace that gives no example raises `NotExportable` with the reason.
-Only whole answers with a score count, each text once; a missing score is never guessed.
-The columns are those that TRL's trainers read (its documentation, "Dataset formats and types"); all of ours begin with
-`redraft_`, so that no trainer takes one for its own (a column `margin` would change what TRL's RewardTrainer learns).
+These functions are pure: files and splits are in `writer`. Only answers that were not cut off and have a score are used, each text
+once. A trace without an example raises `NotExportable` with the reason. The columns are those that TRL's trainers read (see
+"Dataset formats and types" in its documentation). All other columns begin with `redraft_`, so that no trainer reads them: a column
+`margin`, for example, would change what TRL's RewardTrainer learns.
 
-Scores are those that graders gave, not the estimates of a noise-aware plan: each example can be checked against its feedback.
-If graders are noisy, the answer with the best score has also been lucky: use a `min_margin` well above their noise.
+Scores are those of the graders, not the estimates of a noise-aware plan, so that each example agrees with its feedback. If graders
+are noisy, the highest score is biased upwards; set `min_margin` well above their noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from math import isfinite
 from typing import Any, TypeAlias
 
+from .. import checks
 from ..core.prompts import draft_messages
-from ..core.records import Candidate, Feedback, Message, message_text
+from ..core.records import Candidate
+from ..core.task import Message, message_text
 from ..core.trace import Trace
 from ..errors import ConfigError
 
@@ -54,31 +55,37 @@ class NotExportable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExportConfig:
-    """How a run is exported.
+    """How a run is exported. Raises ConfigError.
 
-    `format` and its columns:
+    The formats and their columns:
 
-    - preference (prompt, chosen, rejected): chosen is the best answer, which keeps every must; rejected one that scored
-      less by at least `min_margin`, and is not the same. `pairs` says which: "best-first" the first scored answer,
-      "best-worst" the one that scored least, "all" a pair with each.
-    - unpaired (prompt, completion, label): the answers of those pairs, the chosen one True, the others False. With `good`
-      a score decides instead: every answer that scored at least so much and keeps its musts is True, every one that
-      scored less than `good` - `min_margin` or breaks a must is False, and what lies between is left out.
-    - prompt-completion (prompt, completion) and messages (messages): the best answer, where it keeps every must and
-      scored at least `good`.
-    - stepwise (prompt, completions, labels): all scored answers in the order they were made, each labelled with whether
-      it is better than the answer it came from: more musts kept, or as many and a score higher by at least `min_margin`.
-      One that came from no scored answer counts as better if it keeps every must and scored more than 0. These are steps of
-      a refinement, not of a reasoning chain. Always plain text, as TRL reads it.
-    - trajectory (prompt, candidates, best, stop): a format of Redraft. The whole refinement, unscored and cut-off answers
-      included: each with its parent, score and feedback.
+    - preference (prompt, chosen, rejected): `chosen` is the best answer, which satisfies every must. `rejected` is another one
+      whose score is lower by at least `min_margin`: with the pairs "best-first" the first scored answer, with "best-worst" the one
+      with the lowest score; "all" gives a pair with each.
+    - unpaired (prompt, completion, label): the answers of those pairs, the chosen one labelled True, the others False. With `good`,
+      the label depends on the score instead: True for at least `good` if every must is satisfied; False for less than
+      `good` - `min_margin` or a violated must; answers in between are left out.
+    - prompt-completion (prompt, completion) and messages (messages): the best answer, if it satisfies every must and its score is
+      at least `good`.
+    - stepwise (prompt, completions, labels): all scored answers in their order, each labelled with whether it is better than the
+      answer it was made from: more musts satisfied, or as many and a score higher by at least `min_margin`. An answer without a
+      scored predecessor is labelled True if it satisfies every must and scores more than 0. These are steps of a refinement, not of
+      a chain of reasoning. Always plain text, as TRL reads it.
+    - trajectory (prompt, candidates, best, stop): a format of Redraft. The whole refinement, including answers that were cut off or
+      have no score, each with its parent, score and feedback.
 
-    If other graders give scores, an answer that breaks a must counts as 0: any other is better.
+    The score of an answer that violates a must counts as 0, unless all graders are musts.
 
-    `style`: "conversational" (lists of messages) or "standard" (text); a prompt of more than one user message is left
-    out of the latter. `test_size` in [0, 1) is the share of prompts for the test file: it depends on the user's
-    words and `salt` alone. `min_margin` and `good` are in [0, 1]. `files`: the type of the files in a folder. `with_demands`:
-    whether the prompt ends with the hard constraints, as the model was given them; otherwise it is the user's own prompt.
+    Attributes:
+        format: One of the formats above.
+        pairs: "best-first", "best-worst" or "all"; for the formats preference and unpaired.
+        min_margin: The least difference between two scores, in [0, 1].
+        good: The least score of a good answer, in [0, 1]; None: no limit.
+        style: "conversational" (lists of messages) or "standard" (plain text, without prompts of more than one user message).
+        test_size: The share of prompts for the test file, in [0, 1). The split depends only on the words of the prompt and `salt`.
+        salt: Changes the split.
+        files: The type of the files in a folder, "jsonl" or "parquet".
+        with_requirements: Whether the prompt ends with the requirements, as the model received them.
     """
 
     format: str = "preference"
@@ -89,15 +96,16 @@ class ExportConfig:
     test_size: float = 0.0
     salt: str = "redraft"
     files: str = "jsonl"
-    with_demands: bool = False
+    with_requirements: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (("format", FORMATS), ("pairs", PAIRS), ("style", STYLES), ("files", FILES)):
-            if (value := getattr(self, name)) not in allowed:
-                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-        _check_share("min_margin", self.min_margin, 1.0)
-        _check_share("good", 0.0 if self.good is None else self.good, 1.0)
-        _check_share("test_size", self.test_size, 1 - TOLERANCE)
+            checks.one_of(name, getattr(self, name), allowed)
+        checks.number("min_margin", self.min_margin, 0, 1)
+        checks.number("good", self.good, 0, 1, optional=True)
+        checks.number("test_size", self.test_size, 0, 1)
+        if self.test_size == 1:
+            raise checks.invalid_argument("test_size", "a number in [0, 1)", self.test_size)
         self._check_use("min_margin", self.min_margin != 0, WITH_MARGIN)
         self._check_use("good", self.good is not None, WITH_GOOD)
         self._check_use("pairs", self.pairs != "best-first", ("preference", "unpaired"))
@@ -113,15 +121,56 @@ class ExportConfig:
         return self.style == "standard" or self.format == "stepwise"
 
 
-def _check_share(name: str, value: Any, most: float) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not isfinite(value) or not 0 <= value <= most:
-        raise ConfigError(f"{name} must be a number in [0, 1{']' if most == 1 else ')'}, got {value!r}")
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where examples come from: the run, the model that wrote the answers (None: unknown), and more facts for the dataset card."""
+
+    run: str
+    model: str | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What an export has written, and what it has left out.
+
+    Attributes:
+        files: The paths of the files.
+        config: The settings of the export.
+        provenance: Where the examples come from.
+        rows: The number of rows of the run.
+        used: The number of rows with an example.
+        train: The number of examples in the train file.
+        test: The number of examples in the test file.
+        duplicates: The number of examples that were left out because an earlier one is the same.
+        left_out: The number of rows without an example, by reason.
+        means: The means of the scores and margins, by name.
+        histograms: Their counts in 10 bins over [0, 1], by name.
+        graders: What the validation card of each grader says ("" if there is none). At most 50 are named; the others are "others".
+        writers: The number of answers by each model, in the same way.
+    """
+
+    files: tuple[str, ...]
+    config: ExportConfig
+    provenance: Provenance
+    rows: int
+    used: int
+    train: int
+    test: int
+    duplicates: int
+    left_out: Mapping[str, int]
+    means: Mapping[str, float]
+    histograms: Mapping[str, tuple[int, ...]]
+    graders: Mapping[str, str]
+    writers: Mapping[str, int]
+
+    def as_data(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptMessages:
-    """The messages of a task as (role, text), and their form in a file."""
+    """The messages of a prompt as (role, text). `standard`: the file has plain text instead of messages."""
 
     messages: tuple[tuple[str, str], ...]
     standard: bool
@@ -131,11 +180,11 @@ class PromptMessages:
         return self.messages[0][1] if self.standard else [{"role": role, "content": text} for role, text in self.messages]
 
     def answer(self, text: str) -> Any:
-        """Return an answer in the same style."""
+        """Return an answer in the style of the prompt."""
         return text if self.standard else [{"role": "assistant", "content": text}]
 
     def in_test(self, config: ExportConfig) -> bool:
-        """Return whether it is for the test file. Only its words decide, not its white space or its run."""
+        """Return whether the prompt belongs in the test file: by a hash of its words, regardless of white space."""
         words = [(role, " ".join(text.split())) for role, text in self.messages]
         digest = sha256(repr((config.salt, words)).encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8]) < config.test_size * 2**64
@@ -143,7 +192,7 @@ class PromptMessages:
 
 @dataclass(frozen=True, slots=True)
 class TrainingExample:
-    """One example: its columns, the texts by which duplicates are found, and the numbers that the dataset card shows."""
+    """One example: its columns, the texts that identify duplicates, and the numbers for the dataset card."""
 
     columns: ExampleColumns
     texts: tuple[str, ...]
@@ -152,9 +201,9 @@ class TrainingExample:
 
 @dataclass(frozen=True, slots=True)
 class ScoredAnswer:
-    """A whole answer with a score, and the share of musts that it keeps.
+    """A complete answer with a score, and the share of musts that it satisfies.
 
-    If other graders give scores, the score of an answer that breaks a must is 0.
+    The score is 0 if it violates a must, unless all graders are musts.
     """
 
     candidate: Candidate
@@ -172,7 +221,7 @@ class ScoredAnswer:
 
 @dataclass(frozen=True)
 class TraceExamples:
-    """The examples of a trace: with the `prompt` that they show, and the user's `own` prompt, which decides the split."""
+    """The examples of a trace. `prompt` is the prompt in the examples, `own` the user's own prompt, which decides the split."""
 
     trace: Trace
     config: ExportConfig
@@ -181,7 +230,7 @@ class TraceExamples:
 
     def __post_init__(self) -> None:
         standard, own = self.config.standard, self.trace.task.messages
-        shown = draft_messages(self.trace) if self.config.with_demands else own
+        shown = draft_messages(self.trace) if self.config.with_requirements else own
         object.__setattr__(self, "own", prompt_of(own, standard=standard))
         object.__setattr__(self, "prompt", prompt_of(shown, standard=standard))
 
@@ -190,21 +239,25 @@ class TraceExamples:
         return MAKERS[self.config.format](self)
 
     def answers(self) -> list[ScoredAnswer]:
-        """Return the whole answers with a score, oldest first, without copies of their parents. Raises NotExportable."""
+        """Return the complete answers with a score, oldest first, without copies of their parents. Raises NotExportable."""
         trace = self.trace
-        found = [c for c in trace.candidates if c.id not in trace.unchanged_ids]
-        if not found:
+        candidates = [c for c in trace.candidates if c.id not in trace.unchanged_ids]
+        if not candidates:
             raise NotExportable(NO_ANSWER)
-        for reason, usable in FILTERS:
-            found = [c for c in found if usable(trace, c)]
-            if not found:
+        for reason, is_usable in FILTERS:
+            candidates = [c for c in candidates if is_usable(trace, c)]
+            if not candidates:
                 raise NotExportable(reason)
-        has_scorers = any(not grader.must for grader in trace.pointwise_graders)
-        rates = {c.id: trace.must_pass_rate(c.id) for c in found}
-        return [ScoredAnswer(c, 0.0 if has_scorers and rates[c.id] < 1 else trace.scores[c.id] or 0.0, rates[c.id]) for c in found]
+        only_musts = all(grader.must for grader in trace.pointwise_graders)
+        answers = []
+        for c in candidates:
+            rate = trace.must_pass_rate(c.id)
+            score = (trace.scores[c.id] or 0.0) if only_musts or rate == 1 else 0.0
+            answers.append(ScoredAnswer(c, score, rate))
+        return answers
 
     def best_of(self, answers: Sequence[ScoredAnswer]) -> ScoredAnswer:
-        """Return the best of them. Raises NotExportable if it breaks a must."""
+        """Return the best answer. Raises NotExportable if it violates a must."""
         best_id = self.trace.best.id if self.trace.best else None
         best = max(answers, key=lambda a: (a.must_pass_rate, a.score, a.id == best_id, -a.id))
         if best.must_pass_rate < 1:
@@ -212,46 +265,35 @@ class TraceExamples:
         return best
 
     def pairs(self) -> tuple[ScoredAnswer, list[ScoredAnswer]]:
-        """Return the chosen answer, and those that it exceeds by the margin. Raises NotExportable."""
+        """Return the chosen answer, and the rejected ones. Raises NotExportable."""
         answers = self.answers()
         chosen = self.best_of(answers)
         if len(answers) < 2:
             raise NotExportable(ONE_ANSWER)
-        pool = PAIR_CANDIDATES[self.config.pairs](answers)
-        verdicts = [(rejection_reason(chosen, other, self.config.min_margin), other) for other in pool]
-        rejected = [other for reason, other in verdicts if not reason]
+        others = OTHER_ANSWERS[self.config.pairs](answers)
+        obstacles = [obstacle_to_pair(chosen, other, self.config.min_margin) for other in others]
+        rejected = [other for obstacle, other in zip(obstacles, others, strict=True) if not obstacle]
         if not rejected:
-            raise NotExportable(max((reason for reason, _ in verdicts), key=PAIR_REASONS.index))
+            raise NotExportable(max(obstacles, key=PAIR_OBSTACLES.index))
         return chosen, rejected
 
 
-def _has_score(trace: Trace, candidate: Candidate) -> bool:
-    return trace.scores[candidate.id] is not None
-
-
-def _is_whole(_: Trace, candidate: Candidate) -> bool:
-    return not candidate.truncated
-
-
-def _has_text(_: Trace, candidate: Candidate) -> bool:
-    return bool(candidate.text.strip())
-
-
-def _is_text_alone(_: Trace, candidate: Candidate) -> bool:
-    return not candidate.tool_calls
-
-
-FILTERS = ((CALLS_TOOLS, _is_text_alone), (NO_SCORE, _has_score), (TRUNCATED, _is_whole), (EMPTY, _has_text))
-PAIR_CANDIDATES: Mapping[str, Callable[[list[ScoredAnswer]], list[ScoredAnswer]]] = {
+FILTERS: Sequence[tuple[str, Callable[[Trace, Candidate], bool]]] = (
+    (CALLS_TOOLS, lambda _, candidate: not candidate.tool_calls),
+    (NO_SCORE, lambda trace, candidate: trace.scores[candidate.id] is not None),
+    (TRUNCATED, lambda _, candidate: not candidate.truncated),
+    (EMPTY, lambda _, candidate: bool(candidate.text.strip())),
+)
+OTHER_ANSWERS: Mapping[str, Callable[[list[ScoredAnswer]], list[ScoredAnswer]]] = {
     "best-first": lambda answers: answers[:1],
     "best-worst": lambda answers: [min(answers, key=lambda a: (a.score, a.id))],
     "all": lambda answers: answers,
 }
-PAIR_REASONS = [NO_BETTER, SAME, MARGIN]  # to being a pair
+PAIR_OBSTACLES = [NO_BETTER, SAME, MARGIN]  # the later, the closer the two are to a pair
 
 
-def rejection_reason(chosen: ScoredAnswer, other: ScoredAnswer, min_margin: float) -> str:
-    """Return why two answers make no pair; "" if they make one."""
+def obstacle_to_pair(chosen: ScoredAnswer, other: ScoredAnswer, min_margin: float) -> str:
+    """Return why two answers do not make a pair; "" if they do."""
     margin = chosen.score - other.score
     if chosen.id == other.id or margin < TOLERANCE:
         return NO_BETTER
@@ -261,8 +303,8 @@ def rejection_reason(chosen: ScoredAnswer, other: ScoredAnswer, min_margin: floa
 
 
 def prompt_of(task_messages: Iterable[Message], *, standard: bool) -> PromptMessages:
-    """Return messages as text. Raises NotExportable for content that text cannot represent."""
-    messages = tuple((str(m["role"]), _words(m)) for m in task_messages)
+    """Return the messages of a prompt as text. Raises NotExportable for a prompt that the style cannot represent."""
+    messages = tuple((str(m["role"]), _text_of(m)) for m in task_messages)
     if messages[-1][0] not in {"user", "tool"}:
         raise NotExportable(NO_QUESTION)
     if standard and [role for role, _ in messages] != ["user"]:
@@ -273,7 +315,7 @@ def prompt_of(task_messages: Iterable[Message], *, standard: bool) -> PromptMess
 NON_TEXT = ("tool_calls", "function_call", "images", "audio")
 
 
-def _words(message: Message) -> str:
+def _text_of(message: Message) -> str:
     content = message["content"]
     parts = content if isinstance(content, list | tuple) else [{"text": content}]
     if any(message.get(key) for key in NON_TEXT) or not all(map(_is_text, parts)):
@@ -286,56 +328,57 @@ def _is_text(part: Any) -> bool:
 
 
 def preference_examples(source: TraceExamples) -> list[TrainingExample]:
-    chosen, rejected = source.pairs()
-    return [_pair(source.prompt, chosen, other) for other in rejected]
-
-
-def _pair(prompt: PromptMessages, chosen: ScoredAnswer, rejected: ScoredAnswer) -> TrainingExample:
-    margin = round(chosen.score - rejected.score, 9)
-    columns = {
-        "prompt": prompt.column,
-        "chosen": prompt.answer(chosen.text),
-        "rejected": prompt.answer(rejected.text),
-        "redraft_chosen_by": chosen.candidate.by,
-        "redraft_rejected_by": rejected.candidate.by,
-        "redraft_score_chosen": chosen.score,
-        "redraft_score_rejected": rejected.score,
-        "redraft_margin": margin,
-    }
-    numbers = (("chosen", chosen.score), ("rejected", rejected.score), ("margin", margin))
-    return TrainingExample(columns, tuple(sorted((chosen.text.strip(), rejected.text.strip()))), numbers)
+    chosen, all_rejected = source.pairs()
+    examples = []
+    for rejected in all_rejected:
+        margin = round(chosen.score - rejected.score, 9)
+        columns = {
+            "prompt": source.prompt.column,
+            "chosen": source.prompt.answer(chosen.text),
+            "rejected": source.prompt.answer(rejected.text),
+            "redraft_chosen_by": chosen.candidate.by,
+            "redraft_rejected_by": rejected.candidate.by,
+            "redraft_score_chosen": chosen.score,
+            "redraft_score_rejected": rejected.score,
+            "redraft_margin": margin,
+        }
+        numbers = (("chosen", chosen.score), ("rejected", rejected.score), ("margin", margin))
+        examples.append(TrainingExample(columns, tuple(sorted((chosen.text.strip(), rejected.text.strip()))), numbers))
+    return examples
 
 
 def unpaired_examples(source: TraceExamples) -> list[TrainingExample]:
-    labels = _by_threshold(source, source.config.good) if source.config.good is not None else _by_pairs(*source.pairs())
-    return [_labelled_example(source.prompt, answer, label) for answer, label in labels]
+    if source.config.good is None:
+        chosen, rejected = source.pairs()
+        labels = [(chosen, True), *((other, False) for other in rejected)]
+    else:
+        labels = _labels_by_score(source.answers(), source.config.good, source.config.min_margin)
+    examples = []
+    for answer, label in labels:
+        columns = {"prompt": source.prompt.column, "completion": source.prompt.answer(answer.text), "label": label}
+        numbers = (("good" if label else "bad", answer.score),)
+        examples.append(TrainingExample({**columns, **_score_columns(answer)}, (answer.text.strip(),), numbers))
+    return examples
 
 
-def _by_pairs(chosen: ScoredAnswer, rejected: list[ScoredAnswer]) -> list[tuple[ScoredAnswer, bool]]:
-    return [(chosen, True), *((other, False) for other in rejected)]
-
-
-def _by_threshold(source: TraceExamples, good: float) -> list[tuple[ScoredAnswer, bool]]:
-    poor = good - source.config.min_margin
-    answers = source.answers()
-    found = [
-        (a, a.must_pass_rate == 1 and a.score >= good) for a in answers if a.score >= good or a.score < poor or a.must_pass_rate < 1
-    ]
-    if not found:
+def _labels_by_score(answers: list[ScoredAnswer], good: float, min_margin: float) -> list[tuple[ScoredAnswer, bool]]:
+    """Return the answers that are clearly good (True) or bad (False). Raises NotExportable if there are none."""
+    labels = []
+    for answer in answers:
+        violates_must = answer.must_pass_rate < 1
+        if violates_must or answer.score >= good or answer.score < good - min_margin:
+            labels.append((answer, not violates_must and answer.score >= good))
+    if not labels:
         raise NotExportable(MARGIN)
-    return found
-
-
-def _labelled_example(prompt: PromptMessages, answer: ScoredAnswer, label: bool) -> TrainingExample:  # noqa: FBT001
-    columns = {"prompt": prompt.column, "completion": prompt.answer(answer.text), "label": label, **_score_columns(answer)}
-    return TrainingExample(columns, (answer.text.strip(),), (("good" if label else "bad", answer.score),))
+    return labels
 
 
 def _score_columns(answer: ScoredAnswer) -> ExampleColumns:
     return {"redraft_by": answer.candidate.by, "redraft_score": answer.score}
 
 
-def _good(source: TraceExamples) -> ScoredAnswer:
+def _good_answer(source: TraceExamples) -> ScoredAnswer:
+    """Return the best answer. Raises NotExportable if it is not good enough."""
     best = source.best_of(source.answers())
     if best.score < (source.config.good or 0.0):
         raise NotExportable(TOO_LOW)
@@ -343,13 +386,13 @@ def _good(source: TraceExamples) -> ScoredAnswer:
 
 
 def completion_examples(source: TraceExamples) -> list[TrainingExample]:
-    best, prompt = _good(source), source.prompt
+    best, prompt = _good_answer(source), source.prompt
     columns = {"prompt": prompt.column, "completion": prompt.answer(best.text), **_score_columns(best)}
     return [TrainingExample(columns, (best.text.strip(),), (("best", best.score),))]
 
 
 def message_examples(source: TraceExamples) -> list[TrainingExample]:
-    best, prompt = _good(source), source.prompt
+    best, prompt = _good_answer(source), source.prompt
     columns = {"messages": [*prompt.column, *prompt.answer(best.text)], **_score_columns(best)}
     return [TrainingExample(columns, (best.text.strip(),), (("best", best.score),))]
 
@@ -362,7 +405,7 @@ def stepwise_examples(source: TraceExamples) -> list[TrainingExample]:
     columns = {
         "prompt": source.prompt.column,
         "completions": [a.text for a in answers],
-        "labels": [_is_step(a, _scored_ancestor(source.trace, a, scored), source.config.min_margin) for a in answers],
+        "labels": [_is_better(a, _scored_ancestor(source.trace, a, scored), source.config.min_margin) for a in answers],
         "redraft_by": [a.candidate.by for a in answers],
         "redraft_scores": [a.score for a in answers],
     }
@@ -371,7 +414,7 @@ def stepwise_examples(source: TraceExamples) -> list[TrainingExample]:
 
 
 def _scored_ancestor(trace: Trace, answer: ScoredAnswer, scored: Mapping[int, ScoredAnswer]) -> ScoredAnswer | None:
-    """Return the nearest scored answer among its ancestors."""
+    """Return the nearest ancestor of an answer that has a score."""
     parent = answer.candidate.parent
     while parent is not None and parent not in scored:
         older = trace.by_id.get(parent)
@@ -379,7 +422,7 @@ def _scored_ancestor(trace: Trace, answer: ScoredAnswer, scored: Mapping[int, Sc
     return None if parent is None else scored[parent]
 
 
-def _is_step(answer: ScoredAnswer, parent: ScoredAnswer | None, min_margin: float) -> bool:
+def _is_better(answer: ScoredAnswer, parent: ScoredAnswer | None, min_margin: float) -> bool:
     if parent is None:
         return answer.must_pass_rate == 1 and answer.score > 0
     if answer.must_pass_rate != parent.must_pass_rate:
@@ -403,29 +446,26 @@ def trajectory_examples(source: TraceExamples) -> list[TrainingExample]:
 
 
 def _candidate_columns(trace: Trace, candidate: Candidate) -> ExampleColumns:
-    c = candidate
     return {
-        "id": c.id,
-        "parent": c.parent,
-        "by": c.by,
-        "role": c.role,
-        "text": c.display_text,
-        "truncated": c.truncated,
-        "score": trace.scores[c.id],
-        "musts_kept": trace.must_pass_rate(c.id),
-        "feedback": [_feedback_columns(f) for f in trace.feedback[c.id]],
-    }
-
-
-def _feedback_columns(feedback: Feedback) -> ExampleColumns:
-    f = feedback
-    return {
-        "grader": f.grader,
-        "repeat": f.repeat,
-        "score": f.score,
-        "reason": f.reason,
-        "actions": list(map(str, f.actions)),
-        "done": f.done,
+        "id": candidate.id,
+        "parent": candidate.parent,
+        "by": candidate.by,
+        "role": candidate.role,
+        "text": candidate.display_text,
+        "truncated": candidate.truncated,
+        "score": trace.scores[candidate.id],
+        "must_pass_rate": trace.must_pass_rate(candidate.id),
+        "feedback": [
+            {
+                "grader": feedback.grader,
+                "repeat": feedback.repeat,
+                "score": feedback.score,
+                "reason": feedback.reason,
+                "actions": list(map(str, feedback.actions)),
+                "done": feedback.done,
+            }
+            for feedback in trace.feedback[candidate.id]
+        ],
     }
 
 
@@ -438,7 +478,7 @@ MAKERS: Mapping[str, Callable[[TraceExamples], list[TrainingExample]]] = {
     "trajectory": trajectory_examples,
 }
 
-# The types of the columns, in the names of Hugging Face `datasets`; a list of one type, an object by its fields.
+# The types of the columns, as Hugging Face `datasets` names them: [type] for a list, {field: type} for an object.
 _MESSAGES = [{"role": "string", "content": "string"}]
 _FEEDBACK = {"grader": "string", "repeat": "int64", "score": "float64", "reason": "string", "actions": ["string"], "done": "bool"}
 _CANDIDATE = {
@@ -449,7 +489,7 @@ _CANDIDATE = {
     "text": "string",
     "truncated": "bool",
     "score": "float64",
-    "musts_kept": "float64",
+    "must_pass_rate": "float64",
     "feedback": [_FEEDBACK],
 }
 _SCORE = {"redraft_by": "string", "redraft_score": "float64"}
@@ -484,6 +524,6 @@ def types_of(config: ExportConfig) -> dict[str, Any]:
 
 
 def provenance_of(trace: Trace, run: str, row: str, model: str | None) -> ExampleColumns:
-    """Return the columns that say where an example comes from."""
-    graders: Iterable[str] = (grader.name for grader in trace.panel)
-    return {"redraft_run": run, "redraft_row": row, "redraft_model": model, "redraft_graders": list(graders)}
+    """Return the columns with the origin of an example."""
+    graders = [grader.name for grader in trace.panel]
+    return {"redraft_run": run, "redraft_row": row, "redraft_model": model, "redraft_graders": graders}

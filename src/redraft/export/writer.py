@@ -1,7 +1,7 @@
-"""Writes a run as training data: files that TRL's trainers load, every example once, with counts of what was left out.
+"""Writes a run as training data: files that TRL's trainers load, without duplicates, with counts of what was left out.
 
-Rows are streamed: only a digest of 16 bytes is file of each example, to detect duplicates (about 100 MB for a million
-examples). Nothing that depends on time or chance is written, so that the same run gives the same files.
+Rows are streamed. Of each example only a digest of 16 bytes stays in memory, to detect duplicates (about 100 MB for a million
+examples). The files do not depend on time or chance, so the same run always gives the same files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -25,8 +25,17 @@ from ..storage import write_atomic
 from ..storage.secure_files import draft_folder, resolve_path
 from ..tables.writers import Output, open_output, output_suffix
 from .dataset_card import CONFIGS, MARK, dataset_card
-from .formats import ExampleColumns, ExportConfig, NotExportable, PromptMessages, TraceExamples, TrainingExample, provenance_of
-from .result import ExportResult, Provenance
+from .formats import (
+    ExampleColumns,
+    ExportConfig,
+    ExportResult,
+    NotExportable,
+    PromptMessages,
+    Provenance,
+    TraceExamples,
+    TrainingExample,
+    provenance_of,
+)
 
 BINS = 10
 MAX_NAMES = 50  # graders and models that a card names
@@ -45,15 +54,26 @@ class RowId(Protocol):
 def export(
     rows: Iterable[tuple[RowId, Trace]], path: str | Path, config: ExportConfig, provenance: Provenance, *, overwrite: bool = False
 ) -> ExportResult:
-    """Write the rows of a run as training data to `path`, as `config` says.
+    """Write the rows of a run as training data.
 
-    A name that ends in .jsonl or .parquet is one file, with a split two of them (NAME.train.jsonl, NAME.test.jsonl); "-"
-    is stdout; any other is a folder, which gets a dataset card (README.md, with the types of all columns) beside its files.
-    Files get their names when all of them are complete; until then earlier files stay. Files that are not empty are replaced
-    only with `overwrite`, except those that the card of an earlier export names.
+    Files are written under temporary names, and replace earlier files together when all are complete.
 
-    Raises ConfigError for a path that is none of these, or is in use; StoreError if it cannot be written; and RedraftError,
-    with the reasons counted, if no row gives an example: no file is written then.
+    Args:
+        rows: The rows with their traces.
+        path: A name that ends in .jsonl or .parquet for one file, or with a split for two (NAME.train.jsonl, NAME.test.jsonl); "-"
+            for stdout; any other name for a folder, which also gets a dataset card (README.md).
+        config: The format, and what to leave out.
+        provenance: Where the rows come from.
+        overwrite: Replace files that are not empty. Without it, only those are replaced that the dataset card of an earlier export
+            names.
+
+    Returns:
+        What was written, and what was left out.
+
+    Raises:
+        ConfigError: The path is none of these, or is in use.
+        StoreError: A file cannot be written.
+        RedraftError: No row gives an example; the message counts the reasons. No file is written.
     """
     paths = resolve_paths(path, config)
     if not overwrite:
@@ -61,24 +81,27 @@ def export(
     counter = ExportCounter(config)
     with open_drafts(paths.files) as outputs:
         for row, trace in rows:
-            side, found = counter.add(row.id, trace, provenance)
-            for columns in found:
+            side, examples = counter.add(row.id, trace, provenance)
+            for columns in examples:
                 outputs[side].put(outputs[side].written_count, columns)
-        if not any(counter.sides.values()):
+        if not any(counter.splits.values()):
             raise RedraftError(counter.empty_message(provenance.run))
-    exported = counter.result(paths.remove_empty(counter.sides), provenance)
+    exported = counter.result(paths.remove_empty(counter.splits), provenance)
     if paths.card:
-        _write_card(paths.card, dataset_card(exported))
+        try:
+            write_atomic(str(paths.card), dataset_card(exported))
+        except OSError as error:
+            raise StoreError(f"{paths.card} cannot be written: {error.strerror}") from error
     return exported
 
 
 @contextmanager
 def open_drafts(files: Mapping[str, str]) -> Iterator[dict[str, Output]]:
-    """Open temporary files, which get their names together at the end; after an error they are removed."""
+    """Open temporary files, which replace `files` together at the end. After an error they are removed."""
     drafts: dict[str, Path] = {}
     try:
         with ExitStack() as folders:
-            drafts |= {side: draft for side, file in files.items() if (draft := _draft_of(file, folders))}
+            drafts |= {side: draft for side, file in files.items() if (draft := _draft_path(file, folders))}
             with ExitStack() as stack:
                 yield {side: stack.enter_context(open_output(drafts.get(side, file))) for side, file in files.items()}
             for side, draft in drafts.items():
@@ -90,7 +113,7 @@ def open_drafts(files: Mapping[str, str]) -> Iterator[dict[str, Output]]:
         raise StoreError(f"{names} cannot be written: {why}; earlier files are unchanged") from error
 
 
-def _draft_of(file: str, folders: ExitStack) -> Path | None:
+def _draft_path(file: str, folders: ExitStack) -> Path | None:
     """Return the temporary path of a file; None for stdout, pipes and devices."""
     if file == "-" or (Path(file).exists() and not Path(file).is_file()):
         return None
@@ -111,48 +134,44 @@ def _publish(draft: Path, target: Path) -> None:
         raise StoreError(f"{target} cannot be written: {error.strerror}") from error
 
 
-def _write_card(path: Path, text: str) -> None:
-    try:
-        write_atomic(str(path), text)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
-
-
 @dataclass(frozen=True, slots=True)
 class ExportPaths:
-    """The files of an export: one for each side ("train", and with a split "test"), and the card of a folder."""
+    """The paths of an export: a file for each split ("train", "test"), and the dataset card of a folder."""
 
     files: Mapping[str, str]
     card: Path | None = None
 
     def check(self) -> None:
-        """Raises ConfigError for a file that is not empty, and was not written by an earlier export into this folder."""
-        ours = _files_in_card(self.card) if self.card else set()
+        """Raise ConfigError for a file that is not empty, unless an earlier export has written it into this folder."""
+        replaceable = _files_in_card(self.card) if self.card else set()
         for file in map(Path, self.files.values()):
-            if file.is_file() and file.stat().st_size and file.name not in ours:
+            if file.is_file() and file.stat().st_size and file.name not in replaceable:
                 raise ConfigError(f"{str(file)!r} exists already: name another file, or replace it with overwrite (--overwrite)")
 
     def remove_empty(self, counts: Mapping[str, int]) -> tuple[str, ...]:
         """Remove files without examples, which `datasets` refuses to load; return the others."""
-        filled = [side for side in self.files if counts.get(side)] or ["train"]
-        for side, file in self.files.items():
-            if side not in filled:
+        with_examples = [split for split in self.files if counts.get(split)] or ["train"]
+        for split, file in self.files.items():
+            if split not in with_examples:
                 Path(file).unlink(missing_ok=True)
-        return tuple(self.files[side] for side in filled)
+        return tuple(self.files[split] for split in with_examples)
 
 
 def resolve_paths(path: str | Path, config: ExportConfig) -> ExportPaths:
-    """Return the files for a path. A folder is created if needed; one with a README.md that is not a card is refused."""
-    name, sides = str(path), ("train", "test") if config.test_size else ("train",)
-    if name == "-" and len(sides) > 1:
+    """Return the paths of an export to `path`. A folder is created if needed.
+
+    Raises ConfigError for a folder with a README.md that is not a dataset card of Redraft.
+    """
+    name, splits = str(path), ("train", "test") if config.test_size else ("train",)
+    if name == "-" and len(splits) > 1:
         raise ConfigError(f"test_size={config.test_size!r} makes two files: path must be a file or a folder, got '-'")
     ending = ENDING.search(name)
-    if name == "-" or (ending and len(sides) == 1):
+    if name == "-" or (ending and len(splits) == 1):
         return ExportPaths({"train": name})
     if ending:
-        return ExportPaths({side: f"{name[: ending.start()]}.{side}{ending[0]}" for side in sides})
+        return ExportPaths({split: f"{name[: ending.start()]}.{split}{ending[0]}" for split in splits})
     folder = _folder(Path(name))
-    return ExportPaths({side: str(folder / f"{side}.{config.files}") for side in sides}, folder / "README.md")
+    return ExportPaths({split: str(folder / f"{split}.{config.files}") for split in splits}, folder / "README.md")
 
 
 def _folder(path: Path) -> Path:
@@ -171,7 +190,7 @@ def _folder(path: Path) -> Path:
 
 
 def _files_in_card(card: Path) -> set[str]:
-    """Return the files that a dataset card names."""
+    """Return the names of the files in a dataset card."""
     with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
         text = card.read_text(encoding="utf-8", errors="replace")
         line = next((line for line in text.splitlines() if line.startswith(CONFIGS)), "")
@@ -180,12 +199,12 @@ def _files_in_card(card: Path) -> set[str]:
 
 
 class ExportCounter:
-    """Counts the examples, and what was left out."""
+    """Makes the examples of each row, and counts them and what is left out."""
 
     def __init__(self, config: ExportConfig) -> None:
         self.config = config
         self.rows = self.used = self.duplicates = 0
-        self.sides: Counter[str] = Counter()
+        self.splits: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
         self.sums: defaultdict[str, float] = defaultdict(float)
         self.bins: dict[str, list[int]] = {}
@@ -194,41 +213,36 @@ class ExportCounter:
         self._digests: set[bytes] = set()
 
     def add(self, row: str, trace: Trace, provenance: Provenance) -> tuple[str, list[ExampleColumns]]:
-        """Add a row; return the side of its prompt, and its new examples."""
+        """Add a row; return the split to which it belongs, and its examples without duplicates."""
         self.rows += 1
         origin = provenance_of(trace, provenance.run, row, provenance.model)
         try:
             source = TraceExamples(trace, self.config)
-            found = self._new(source, [(e, {**e.columns, **origin}) for e in source.examples()])
+            examples = [(example, {**example.columns, **origin}) for example in source.examples()]
+            if not all(_is_unicode(columns) for _, columns in examples):
+                raise NotExportable(NO_UNICODE)
+            new = [(example, columns) for example, columns in examples if not self._is_duplicate(source.prompt, example)]
+            self.duplicates += len(examples) - len(new)
+            if not new:
+                raise NotExportable(DUPLICATE)
         except NotExportable as reason:
             self.left_out[str(reason)] += 1
             return "train", []
-        side = "test" if source.own.in_test(self.config) else "train"
-        self._count(side, trace, [example for example, _ in found])
-        return side, [columns for _, columns in found]
-
-    def _new(
-        self, source: TraceExamples, found: list[tuple[TrainingExample, ExampleColumns]]
-    ) -> list[tuple[TrainingExample, ExampleColumns]]:
-        """Return the examples that are new, and can be written. Raises NotExportable."""
-        if not all(_is_unicode(columns) for _, columns in found):
-            raise NotExportable(NO_UNICODE)
-        new = [pair for pair in found if not self._is_duplicate(source.prompt, pair[0])]
-        self.duplicates += len(found) - len(new)
-        if not new:
-            raise NotExportable(DUPLICATE)
-        return new
+        split = "test" if source.own.in_test(self.config) else "train"
+        self._count(split, trace, [example for example, _ in new])
+        return split, [columns for _, columns in new]
 
     def _is_duplicate(self, prompt: PromptMessages, example: TrainingExample) -> bool:
+        """Return whether an equal example was added before; remember this one."""
         digest = blake2b(repr((prompt.messages, example.texts)).encode(), digest_size=16).digest()
-        known = digest in self._digests
+        is_known = digest in self._digests
         self._digests.add(digest)
-        return known
+        return is_known
 
-    def _count(self, side: str, trace: Trace, found: list[TrainingExample]) -> None:
+    def _count(self, split: str, trace: Trace, examples: list[TrainingExample]) -> None:
         self.used += 1
-        self.sides[side] += len(found)
-        for example in found:
+        self.splits[split] += len(examples)
+        for example in examples:
             for name, value in example.numbers:
                 self.sums[name] += value
                 self.bins.setdefault(name, [0] * BINS)[min(int(value * BINS), BINS - 1)] += 1
@@ -236,7 +250,10 @@ class ExportCounter:
                 self.writers[writer if writer in self.writers or len(self.writers) < MAX_NAMES else "others"] += 1
         for grader in trace.panel:
             if len(self.graders) < MAX_NAMES or grader.name in self.graders:
-                self.graders[grader.name] = _card_summary(grader.card) or self.graders.get(grader.name, "")
+                card = (
+                    f"{grader.card.get('status', '')}: {grader.card.get('words', '')}" if isinstance(grader.card, Mapping) else ""
+                )
+                self.graders[grader.name] = card or self.graders.get(grader.name, "")
             else:
                 self.graders["others"] = ""
 
@@ -244,10 +261,11 @@ class ExportCounter:
         """Return the error message for an export without examples."""
         if not self.rows:
             return f"nothing was written: run {run!r} has no rows yet"
-        reasons = "; ".join(f"{n:,} x {reason}" for reason, n in sorted(self.left_out.items(), key=lambda found: -found[1]))
+        reasons = "; ".join(f"{n:,} x {reason}" for reason, n in sorted(self.left_out.items(), key=lambda item: -item[1]))
         return f"nothing was written: none of the {self.rows:,} rows of run {run!r} gives an example: {reasons}"
 
     def result(self, files: tuple[str, ...], provenance: Provenance) -> ExportResult:
+        """Return the result of the export."""
         sizes = {name: sum(bins) for name, bins in self.bins.items()}
         return ExportResult(
             files=files,
@@ -255,8 +273,8 @@ class ExportCounter:
             provenance=provenance,
             rows=self.rows,
             used=self.used,
-            train=self.sides["train"],
-            test=self.sides["test"],
+            train=self.splits["train"],
+            test=self.splits["test"],
             duplicates=self.duplicates,
             left_out=dict(sorted(self.left_out.items())),
             means={name: self.sums[name] / n for name, n in sizes.items()},
@@ -275,14 +293,9 @@ def _is_unicode(columns: ExampleColumns) -> bool:
 
 
 def _writers(columns: ExampleColumns) -> Iterator[str]:
-    """Yield the writers of the answers of an example."""
+    """Yield the writer of each answer in an example."""
     for name, value in columns.items():
         if name.endswith("_by"):
             yield from value if isinstance(value, list) else [value]
         elif name == "candidates":
             yield from (c["by"] for c in value)
-
-
-def _card_summary(card: Any) -> str:
-    """Return the words of a grader's validation card."""
-    return f"{card.get('status', '')}: {card.get('words', '')}" if isinstance(card, Mapping) else ""

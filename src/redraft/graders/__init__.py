@@ -7,19 +7,15 @@ plain function becomes a `FunctionGrader`, a requirement a `RequirementGrader`; 
 """
 
 from .base import FunctionGrader, GraderSpec, RequirementGrader, must, with_weight
+from .catalog import catalog_entries
 from .composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
-from .computed import COMPUTED_GRADERS
-from .judges import JUDGES, gallery_entries
 from .judging.checklist import Checklist
-from .judging.listwise import Ranker
-from .judging.pairwise import Pairwise
 from .judging.pointwise import Judge
+from .judging.ranking import Pairwise, Ranker
 from .registry import GraderEntry, add_source, as_grader, entries, find_entry
 from .rubric import Criterion, Rubric
 
-add_source(lambda: (*JUDGES, *gallery_entries()))
-add_source(lambda: COMPUTED_GRADERS)
-
+add_source(catalog_entries)
 
 __all__ = [
     "Cascade",

@@ -1,4 +1,4 @@
-"""What graders are made from: functions, requirements, and the weight that a user gives a grader.
+"""What graders are made from: functions, requirements, and the weight that a user gives a grader; what all graders share.
 
 A plain function becomes a `FunctionGrader`: `(text)`, `(text, task)`, `(text, model)` or `(text, tool_calls)`, sync or async. It
 returns a score in [0, 1], a bool, `Feedback`, or `(score, reason)`. Anything else is an error, never a score.
@@ -6,24 +6,28 @@ returns a score in [0, 1], a bool, `Feedback`, or `(score, reason)`. Anything el
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations, groupby
 from typing import Any, TypeVar
 
 from .. import checks
-from ..core.cancellation import run_in_thread
-from ..core.records import Candidate, Feedback, Task
+from ..core.cancellation import cancel_and_wait, run_in_thread
+from ..core.records import Candidate, Comparison, Feedback
+from ..core.task import Task
 from ..errors import ConfigError, RedraftError
 from ..own_code import fingerprint_name
 from ..protocols import JudgeClient, Requirement
-from ..requirements import compute_limits
+from ..requirements.spec import check_with_limit
 
 T = TypeVar("T")
 MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"
 MAX_REPEATS = 1000
+CLI_OPTIONS = {"context": ", --context FILE", "reference": ", --reference FILE"}  # options that set a field
 
 
 @fingerprint_name("function")
@@ -35,8 +39,8 @@ class FunctionGrader:
     (`await model(prompt_or_messages) -> str`), one named tool_calls the candidate's `ToolCall`s, and any other the `Task`.
     Sync functions run in a thread.
 
-    The parameter name says what the function receives, not what it does with it: a function that receives the model counts as
-    one that computes until a call shows that it asks the model.
+    Receiving the model does not mean asking it: a function that receives the model counts as one that computes until it makes a
+    call.
     """
 
     function: Callable[..., Any]
@@ -55,7 +59,7 @@ class FunctionGrader:
 
     @cached_property
     def extra_argument(self) -> str:
-        """What the function receives beside the text: nothing, the task, the model or the tool calls. Raises ConfigError."""
+        """What the function receives besides the text: nothing, the task, the model or the tool calls. Raises ConfigError."""
         try:
             parameters = inspect.signature(self.function).parameters.values()
         except ValueError:
@@ -124,7 +128,7 @@ def as_feedback(result: Any, name: str) -> Feedback:
 @fingerprint_name("requirement")
 @dataclass(frozen=True)
 class RequirementGrader:
-    """A grader made from a requirement: 1 if the text meets it, else 0. `done` is False if it does not, and None if it does."""
+    """A grader made from a requirement: 1 if the text meets it; else 0, and `done` is False."""
 
     requirement: Requirement
 
@@ -153,7 +157,7 @@ class RequirementGrader:
 
         Raises ComputeLimitError if the check takes too long for this text.
         """
-        check = await compute_limits.check(self.requirement, candidate.text)
+        check = await check_with_limit(self.requirement, candidate.text)
         if check.ok:
             return Feedback(1.0, check.measurement)
         action = f"{check.measurement}; {self.requirement.demand}"
@@ -184,7 +188,7 @@ def with_weight(grader: Any, weight: float, *, repeats: int = 1) -> GraderSpec:
         repeats: How often it grades each answer, from 1 to 1000. Its score is the mean. Only noisy graders gain from this.
 
     Returns:
-        The grader, to be put into `graders`.
+        The grader, for the argument `graders`.
 
     Raises:
         ConfigError: The weight or the number is out of range.
@@ -193,15 +197,15 @@ def with_weight(grader: Any, weight: float, *, repeats: int = 1) -> GraderSpec:
 
 
 def must(grader: Any) -> GraderSpec:
-    """Make a grader a condition: an answer to which it does not give 1 loses to every answer to which it does.
+    """Make a grader a condition: an answer that it scores below 1 ranks below every answer that it scores 1.
 
-    A condition is not part of the mean, unless there are only conditions. While the best answer breaks one, the work goes on.
+    A condition is not part of the mean, unless there are only conditions. Work continues while the best answer fails one.
 
     Args:
         grader: A grader in any form that `refine` takes.
 
     Returns:
-        The grader, to be put into `graders`.
+        The grader, for the argument `graders`.
     """
     return replace(as_grader_spec(grader), must=True)
 
@@ -220,6 +224,42 @@ def unique_name(name: str, existing: Container[str]) -> str:
     return unique
 
 
+# ---- the fields of a task that a grader needs
+
+
+def check_needs(name: str, needs: Iterable[str], task: Task) -> None:
+    """Raise ConfigError if the task lacks a field; the message says how to give each."""
+    if missing := [field for field in needs if not (getattr(task, field) or "").strip()]:
+        raise ConfigError(
+            f"grader {name!r} needs a task with {' and '.join(missing)}; this task has none: give "
+            + " and ".join(
+                f"Task(..., {field}=...){CLI_OPTIONS.get(field, '')} or a column {field!r} in the data" for field in missing
+            )
+        )
+
+
+def check_columns(graders: Iterable[Any], columns: Any, data: str) -> None:
+    """Raise ConfigError if a grader needs a field that no column of the data holds: no row could be graded."""
+    for grader in graders:
+        for field in getattr(grader, "needs", ()):
+            if getattr(columns, field, field) is None:
+                raise ConfigError(
+                    f"grader {grader.name!r} needs a {field}, and no column of {data} holds one: name the column with "
+                    f"--column {field}=NAME (from Python: columns={{{field!r}: COLUMN}}), or choose another grader"
+                )
+
+
+def needs_of(grader: Any) -> Iterator[tuple[str, str]]:
+    """Yield (grader name, field) for each field that a grader, or a part of it, needs."""
+    for field in getattr(grader, "needs", ()):
+        yield grader.name, field
+    for part in getattr(grader, "parts", ()):
+        yield from needs_of(part)
+
+
+# ---- running graders
+
+
 async def retry_once(work: Callable[[], Awaitable[T]]) -> T:
     """Run a grader's code, and once more if it fails. A RedraftError is not retried: model calls were retried where they failed."""
     try:
@@ -228,3 +268,48 @@ async def retry_once(work: Callable[[], Awaitable[T]]) -> T:
         raise
     except Exception:  # noqa: BLE001  (users' code fails in any way)
         return await work()
+
+
+async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return all results in order. If one fails, or the caller is cancelled, the others are cancelled."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancel_and_wait(tasks)
+
+
+# ---- combining votes
+
+
+def consensus(values: Iterable[bool | None]) -> bool | None:
+    """Return True if all known values are true, False if one is not, and None if none is known."""
+    known = [value for value in values if value is not None]
+    return all(known) if known else None
+
+
+def unique_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts in order, each once."""
+    return tuple(dict.fromkeys(texts))
+
+
+def copeland(votes: Sequence[Comparison]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return a ranking and its ties from several comparisons (Copeland 1951).
+
+    In each pair, the candidate that most comparisons place higher gets a point; in a tie both get half. Candidates with equal
+    points tie, and so do those of a cycle (a beats b beats c beats a).
+    """
+    ranks = [vote.ranks for vote in votes]
+    ids = sorted({id for places in ranks for id in places})
+    points = dict.fromkeys(ids, 0.0)
+    for a, b in combinations(ids, 2):
+        margin = sum(_sign(places[b] - places[a]) for places in ranks if a in places and b in places)
+        points[a] += (1 + _sign(margin)) / 2
+        points[b] += (1 - _sign(margin)) / 2
+    ranking = sorted(ids, key=points.__getitem__, reverse=True)
+    groups = [tuple(group) for _, group in groupby(ranking, key=points.__getitem__)]
+    return tuple(ranking), tuple(group for group in groups if len(group) > 1)
+
+
+def _sign(n: int) -> int:
+    return (n > 0) - (n < 0)

@@ -1,22 +1,23 @@
 """Graders made of graders: cascades, gates, means, minima and juries.
 
-Every part's vote is kept in `votes`. Nothing here asks a model itself: each part asks the model that it names, or the judge of the
-call, and the calls of all parts are accounted for together. A part that fails is tried once more, as any grader is. If it fails
-again, so does the whole; a jury goes on without that vote.
+`Feedback.votes` holds the vote of every part. Each part asks the model that it names, or the judge of the call, and the calls of
+all parts are accounted for together. A part that fails is tried once more, as any grader is. If it fails again, so does the
+composite; a jury continues without that vote.
 
 Panels of several judges: Verga et al., arXiv:2404.18796.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import fmean, median
 from typing import Any, Literal, TypeVar, get_args
 
 from .. import checks
-from ..core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Record, Task
+from ..core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Record
+from ..core.task import Task
 from ..error_text import error_from_failure, error_text
 from ..errors import (
     EXTERNAL_ERRORS,
@@ -28,18 +29,31 @@ from ..errors import (
 )
 from ..own_code import fingerprint_name
 from ..protocols import JudgeClient
-from .base import MAX_REPEATS, retry_once, unique_name
+from ..usage import NO_USAGE, Usage
+from .base import MAX_REPEATS, consensus, copeland, gather_or_cancel, retry_once, unique_name, unique_texts
 from .registry import as_grader
-from .votes import consensus, copeland, format_vote, gather_or_cancel, total_usage, unique_texts
 
 T = TypeVar("T")
 Aggregation = Literal["mean", "median", "majority", "trimmed"]
-REPEAT_STRIDE = 1000  # distance between the repeat indices of two votes: a part may itself ask so many times
+REPEAT_STRIDE = 1000  # distance between the repeat indices of two votes: a part may itself use that many
+
+
+class Composite:
+    """A grader or comparer made of others, its `parts`."""
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    @property
+    def model_free(self) -> bool:
+        """Whether none of the parts asks a model."""
+        return all(getattr(part, "model_free", False) for part in self.parts)
 
 
 @fingerprint_name("cascade")
 @dataclass(frozen=True)
-class Cascade:
+class Cascade(Composite):
     """A cheap grader first; an expensive one unless the cheap one clearly rejects the answer.
 
     If `first` scores the answer below `reject_below`, in (0, 1], that is the verdict. Otherwise, and if it gives no score or
@@ -60,10 +74,6 @@ class Cascade:
     def parts(self) -> tuple[Any, ...]:
         return (self.first, self.then)
 
-    @property
-    def model_free(self) -> bool:
-        return all_model_free(self.parts)
-
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return the feedback of the part that decides. Raises what `then` raises, and BudgetExhaustedError."""
         slot = ("feedback", candidate.id, self.first.name, 0)
@@ -77,7 +87,7 @@ class Cascade:
 
 @fingerprint_name("gate")
 @dataclass(frozen=True)
-class Gate:
+class Gate(Composite):
     """A grader that is asked only about answers that pass a gate.
 
     An answer that `gate` scores below `threshold`, in (0, 1], gets 0 with the gate's reason and actions, and `grader` is not
@@ -98,10 +108,6 @@ class Gate:
     def parts(self) -> tuple[Any, ...]:
         return (self.gate, self.grader)
 
-    @property
-    def model_free(self) -> bool:
-        return all_model_free(self.parts)
-
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return the grader's feedback, or the gate's. Raises what they raise."""
         gate = await grade_part(self.gate, task, candidate, ask)
@@ -114,7 +120,7 @@ class Gate:
 
 @fingerprint_name("weighted_mean")
 @dataclass(frozen=True)
-class WeightedMean:
+class WeightedMean(Composite):
     """The weighted mean of several graders as one: `{grader: weight}` or pairs of them; weights are numbers > 0.
 
     Each part is a criterion of the feedback. If a part gives no score, there is none: weights are never renormalised.
@@ -132,12 +138,8 @@ class WeightedMean:
     def parts(self) -> tuple[Any, ...]:
         return tuple(grader for grader, _ in self.weights)
 
-    @property
-    def model_free(self) -> bool:
-        return all_model_free(self.parts)
-
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return one feedback made of all. Raises what a part raises."""
+        """Return the combined feedback of all parts. Raises what a part raises."""
         weights = [weight for _, weight in self.weights]
         votes = await grade_parts(self.parts, task, candidate, ask)
         scores = _complete_scores(votes)
@@ -147,8 +149,8 @@ class WeightedMean:
 
 @fingerprint_name("minimum")
 @dataclass(frozen=True)
-class Minimum:
-    """The lowest score of several graders: an answer is as good as the worst thing about it.
+class Minimum(Composite):
+    """The lowest score of several graders: an answer is as good as its worst aspect.
 
     Each part is a criterion of the feedback. If a part gives no score, there is none. Raises ConfigError.
     """
@@ -164,12 +166,8 @@ class Minimum:
     def parts(self) -> tuple[Any, ...]:
         return tuple(self.graders)
 
-    @property
-    def model_free(self) -> bool:
-        return all_model_free(self.parts)
-
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return one feedback made of all. Raises what a part raises."""
+        """Return the combined feedback of all parts. Raises what a part raises."""
         votes = await grade_parts(self.parts, task, candidate, ask)
         return _combine_feedback(votes, [1.0] * len(votes), min(_complete_scores(votes), default=None))
 
@@ -202,16 +200,16 @@ def _combine_feedback(votes: Sequence[Feedback], weights: Sequence[float], score
 
 @fingerprint_name("jury")
 @dataclass(frozen=True)
-class Jury:
-    """A grader made of several, or of several votes of one; all are asked at once.
+class Jury(Composite):
+    """A grader made of several, or of several votes of one; all vote at the same time.
 
     `graders`: names, functions or graders, or a single one; each votes `repeats` times (>= 1). Repeated votes of a model
-    differ only at a temperature above 0. `aggregation` makes one score of them: their "mean"; their "median"; the mean
-    without the lowest and the highest ("trimmed"; with fewer than three, of all); or by "majority", where a score of at
-    least `pass_threshold` is a vote to pass: 1 if more than half of the votes are, 0 if fewer are, 0.5 if exactly half are.
+    differ only at a temperature above 0. `aggregation` combines the scores: their "mean"; their "median"; "trimmed", the mean
+    without the lowest and the highest (of fewer than three, the mean of all); or "majority": a score of at least
+    `pass_threshold` is a vote to pass, and the result is 1 if more than half of the votes are, 0 if fewer are, 0.5 at a tie.
 
-    A vote that fails, or has no score, does not count; `quorum` votes must (None: more than half). The actions are those of
-    the votes below 1; `done` is True if every vote that says anything about it says so. Raises ConfigError.
+    A vote that fails, or has no score, does not count; at least `quorum` votes must count (None: more than half). The actions are
+    those of the votes below 1; `done` is True if every vote with a known `done` says so. Raises ConfigError.
     """
 
     graders: Any
@@ -233,12 +231,8 @@ class Jury:
     def parts(self) -> tuple[Any, ...]:
         return tuple(self.graders)
 
-    @property
-    def model_free(self) -> bool:
-        return all_model_free(self.parts)
-
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return one feedback made of all votes. Raises GradingError without a quorum, and BudgetExhaustedError."""
+        """Return the combined feedback of all votes. Raises GradingError without a quorum, and BudgetExhaustedError."""
 
         async def vote(slot: VoteSlot) -> Feedback | Failure:
             work = grade_part(slot.part, task, candidate, ask, name=slot.name, repeat=slot.sample_offset)
@@ -248,7 +242,7 @@ class Jury:
         return self.aggregate_votes(await gather_or_cancel(map(vote, assign_repeats(self.graders, self.repeats))))
 
     def aggregate_votes(self, votes: Sequence[Feedback | Failure]) -> Feedback:
-        """Return one feedback made of all votes. Raises GradingError without a quorum."""
+        """Return the combined feedback of all votes. Raises GradingError without a quorum."""
         valid = [vote for vote in votes if isinstance(vote, Feedback)]
         scores = [vote.score for vote in valid if vote.score is not None]
         _check_quorum(self.name, len(scores), votes, self.quorum)
@@ -276,11 +270,11 @@ class Jury:
 
 @fingerprint_name("ranking_jury")
 @dataclass(frozen=True)
-class RankingJury:
-    """A comparer made of several: who most of them place before another beats it, and wins decide (Copeland).
+class RankingJury(Composite):
+    """A comparer made of several. A candidate beats another if most votes rank it higher; the ranking is by wins (Copeland).
 
-    `comparers` are names or comparers such as `Ranker` and `Pairwise`; each votes `repeats` times (>= 1). Candidates with
-    equally many wins tie. A vote that fails does not count; `quorum` votes must (None: more than half). Raises ConfigError.
+    `comparers` are names or comparers such as `Ranker` and `Pairwise`; each votes `repeats` times (>= 1). Candidates with equally
+    many wins tie. A vote that fails does not count; at least `quorum` votes must count (None: more than half). Raises ConfigError.
     """
 
     comparers: Any
@@ -298,12 +292,8 @@ class RankingJury:
     def parts(self) -> tuple[Any, ...]:
         return tuple(self.comparers)
 
-    @property
-    def model_free(self) -> bool:
-        return all_model_free(self.parts)
-
     async def compare(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
-        """Return one ranking made of all. Raises GradingError without a quorum, and BudgetExhaustedError."""
+        """Return the combined ranking of all votes. Raises GradingError without a quorum, and BudgetExhaustedError."""
         ids = tuple(sorted(c.id for c in candidates))
 
         async def vote(slot: VoteSlot) -> Comparison | Failure:
@@ -320,7 +310,7 @@ class RankingJury:
         return self.aggregate_votes(await gather_or_cancel(map(vote, assign_repeats(self.comparers, self.repeats))))
 
     def aggregate_votes(self, votes: Sequence[Comparison | Failure]) -> Comparison:
-        """Return one ranking made of all votes. Raises GradingError without a quorum."""
+        """Return the combined ranking of all votes. Raises GradingError without a quorum."""
         valid = [vote for vote in votes if isinstance(vote, Comparison)]
         _check_quorum(self.name, len(valid), votes, self.quorum)
         ranking, ties = copeland(valid)
@@ -423,11 +413,6 @@ def unique_names(parts: Sequence[Any]) -> list[str]:
     return names
 
 
-def all_model_free(parts: Sequence[Any]) -> bool:
-    """Return whether none of the parts asks a model."""
-    return all(getattr(part, "model_free", False) for part in parts)
-
-
 def as_part(value: Any, owner: str, method: str = "grade") -> Any:
     """Return the grader that a value names; it must have the method `grade` or `compare`. Raises ConfigError."""
     part = as_grader(value)
@@ -457,3 +442,15 @@ def _parse_weights(value: Any) -> tuple[tuple[Any, float], ...]:
     for _, weight in pairs:
         checks.positive("weight", weight)
     return tuple((as_part(grader, "weighted"), float(weight)) for grader, weight in pairs)
+
+
+def format_vote(vote: Feedback | Failure) -> str:
+    """Return the grader's name with its score, "unknown" or "failed"."""
+    if isinstance(vote, Failure):
+        return f"{vote.step_slot[2]} failed"
+    return f"{vote.grader} {'unknown' if vote.score is None else format(vote.score, '.2f')}"
+
+
+def total_usage(votes: Iterable[Record]) -> Usage:
+    """Return the usage that the votes report themselves; model calls are accounted for by the caller."""
+    return sum((vote.usage for vote in votes), NO_USAGE)

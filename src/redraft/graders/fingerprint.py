@@ -8,9 +8,9 @@ Classes and functions of Redraft enter under their stable names (`own_code.finge
 module or the name that the code uses: moving or renaming one changes no fingerprint. The names and values of their settings
 count. `tests/golden/fingerprints.json` pins all of them.
 
-Everything hashed is the same in every run of a program: no addresses, no order of a set. A client, a lock or a file cannot be
-hashed that way. A user's grader that holds one is hashed without it, since the source of its class is included. If a function
-holds one, what the function does is unknown, and the fingerprint is different every time.
+A fingerprint is the same in every run of a program: no address and no order of a set enters it. A client, a lock or a file cannot
+be hashed that way. A user's grader that holds one is hashed without it, since the source of its class is included. A function that
+holds one gets a different fingerprint every time, since what it does is unknown.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class NotHashable(Exception):
 class Hasher:
     """Computes the hash of a value from the hashes of its parts. `digests` caches them, each with its value.
 
-    `strict`: a function holds the value, so all of it counts. `in_set`: a set holds it, so the point at which a reference
-    cycle is entered is random.
+    `strict`: a function holds the value, so all of it counts. `in_set`: a set holds the value, and since sets have no order, the
+    point at which a reference cycle is entered is random.
     """
 
     identity_of: IdentityOf
@@ -146,10 +146,10 @@ class Hasher:
 
     def _class_components(self, target_class: type) -> list[Any]:
         """Return the name of a class and, for it and each base that users wrote, the source and what the attributes hold."""
-        foreign = [cls for cls in target_class.__mro__ if not _is_library_code(cls)]
+        user_classes = [cls for cls in target_class.__mro__ if not _is_library_code(cls)]
         return [
             _qualified_name(target_class),
-            *([_class_source(cls), *self.item_digests(_class_attributes(cls), required=False)] for cls in foreign),
+            *([_class_source(cls), *self.item_digests(_class_attributes(cls), required=False)] for cls in user_classes),
         ]
 
     def _instance_components(self, value: Any, *, lenient: bool = False) -> list[Any]:
@@ -170,7 +170,7 @@ class Hasher:
         return [self.digest(type(value)), *self.item_digests(_attributes(value), required=is_own(type(value)))]
 
     def _copy_components(self, value: Any) -> list[Any]:
-        """Return the hashes of what a copy of the object would be made from."""
+        """Return the hashes of what the `copy` protocol would make a copy of the object from."""
         reduced = _reduce_value(value)
         if isinstance(reduced, str):
             return [reduced]
@@ -216,9 +216,10 @@ def _attributes(value: Any) -> NamedValues:
 
 def _excluded_attributes(value: Any) -> set[str]:
     """Return the names of attributes that are cached, are no part of equality, or enter the fingerprint elsewhere."""
-    computed = {n for cls in type(value).__mro__ for n, held in vars(cls).items() if isinstance(held, functools.cached_property)}
+    attributes = (item for cls in type(value).__mro__ for item in vars(cls).items())
+    cached = {name for name, attribute in attributes if isinstance(attribute, functools.cached_property)}
     unequal = {f.name for f in fields(value) if not f.compare} if is_dataclass(value) else set()
-    return computed | unequal | ({"name"} if _is_grader(value) else set()) | ({"model"} if _calls_model(value) else set())
+    return cached | unequal | ({"name"} if _is_grader(value) else set()) | ({"model"} if _calls_model(value) else set())
 
 
 def _is_grader(value: Any) -> bool:
@@ -236,16 +237,16 @@ def _has_call_method(kind: type) -> bool:
 
 def _class_attributes(cls: type) -> NamedValues:
     """Yield the functions and the plain data among the attributes of a class."""
-    for name, held in sorted(vars(cls).items(), key=itemgetter(0)):
-        value = _unwrap_function(held)
+    for name, attribute in sorted(vars(cls).items(), key=itemgetter(0)):
+        value = _unwrap_function(attribute)
         if isinstance(value, CLASS_ATTRIBUTE_TYPES) and (not name.startswith("__") or name == "__call__"):
             yield name, value
 
 
 def _unwrap_function(attribute: Any) -> Any:
     """Return the function in a property, class method, static method or cache; any other attribute as it is."""
-    ways = (getattr(attribute, way, None) for way in ("fget", "__func__", "func", "__wrapped__"))
-    return next((found for found in ways if isinstance(found, FunctionType)), attribute)
+    inner = (getattr(attribute, name, None) for name in ("fget", "__func__", "func", "__wrapped__"))
+    return next((function for function in inner if isinstance(function, FunctionType)), attribute)
 
 
 def _class_source(cls: type) -> str:

@@ -1,16 +1,15 @@
 """The registry of graders with a name: what each is, what it reads, whether it makes model calls.
 
-The names come from four places: the tables of judges and of computed graders, the rubric files in `gallery/`, the kinds of
-requirements, and other packages' entry points in the group `redraft.graders`. An entry point never replaces a name from one of
-the other places. Listing the entries loads no grader.
+The names come from `catalog` (judges, rubric files in `gallery/`, computed graders), from the kinds of requirements, and from other
+packages' entry points in the group `redraft.graders`. An entry point never replaces one of Redraft's names. Listing the entries
+loads no grader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .. import checks
 from ..errors import ConfigError
@@ -18,17 +17,20 @@ from ..protocols import Comparer, Grader, Requirement
 from ..requirements import KINDS, parse
 from .base import FunctionGrader, RequirementGrader
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 Mode: TypeAlias = Literal["pointwise", "pairwise", "listwise", "requirement", "code", "function"]
 ENTRY_POINT_GROUP = "redraft.graders"
 
 
 @dataclass(frozen=True, slots=True)
 class GraderEntry:
-    """A grader with a name, and what one must know to choose it.
+    """A grader with a name, and what a user needs to know to choose it.
 
-    `make` makes the grader from what follows the colon in "name:argument" ("" without one); it raises ConfigError for an
-    argument that it cannot take. `task_fields` are the fields of the task that the grader reads, `calls_model` says whether it
-    makes model calls, `example` shows how it is written on the command line.
+    `make` returns the grader for the argument in "name:argument" ("" without one), or raises ConfigError. `task_fields` are the
+    fields of the task that the grader reads, `calls_model` says whether it makes model calls, `example` shows how it is written on
+    the command line.
     """
 
     name: str
@@ -62,11 +64,13 @@ def no_argument(name: str, make: Callable[[], Any]) -> Callable[[str], Any]:
 
 def entries() -> Iterator[GraderEntry]:
     """Yield all entries: judges, computed graders, requirements, then those of other packages under names not yet in use."""
-    taken = set()
+    builtin_names = set()
     for entry in _builtin_entries():
-        taken.add(entry.name)
+        builtin_names.add(entry.name)
         yield entry
-    yield from (_entry_point_entry(name, points) for name, points in entry_point_graders().items() if name not in taken)
+    for name, points in entry_point_graders().items():
+        if name not in builtin_names:
+            yield _entry_point_entry(name, points)
 
 
 def _builtin_entries() -> Iterator[GraderEntry]:
@@ -116,10 +120,12 @@ def as_grader(value: Any) -> Grader | Comparer:
 
 def entry_point_graders() -> dict[str, list[EntryPoint]]:
     """Return the entry points of other packages by name; several for a name that more than one package uses."""
-    named: dict[str, list[EntryPoint]] = {}
+    from importlib.metadata import entry_points  # 8 ms, and few runs use a grader of another package
+
+    points_by_name: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        named.setdefault(point.name, []).append(point)
-    return named
+        points_by_name.setdefault(point.name, []).append(point)
+    return points_by_name
 
 
 def _entry_point_entry(name: str, points: list[EntryPoint]) -> GraderEntry:

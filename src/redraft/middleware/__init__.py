@@ -1,18 +1,24 @@
-"""Middleware: everything that is "also do X around each call".
+"""Middleware: wrappers that do something around each call.
 
-Each wrapper takes an async function and returns one of the same shape, so wrappers stack in any order and none knows of
-the others. `retry.retry`, `concurrency.limit_concurrency`, `timeout.timeout` and `observe.observe` fit around any async
-function; `cache.cache`, `metering.meter`, `adapt.adapt` and `endpoint_calls.limit_endpoint` fit around a model call.
-They wrap the call and not the step, because one step may make several calls (a second question to a judge, a function
-that asks a model) and a budget is reserved for each. `session.Session` puts the stack together.
+Each wrapper takes an async function and returns one of the same shape, so wrappers can be stacked.
+`concurrency.limit_concurrency`, `timeout.timeout` and `observe.observe` fit around any async function; `retry.retry`,
+`cache.cache`, `metering.meter`, `adapt.adapt` and `endpoint_limiter.limit_endpoint` fit around a model call. They wrap the
+call and not the step, because one step may make several calls (a judge may be asked again, a grader may call a model) and the
+budget is reserved for each. `session.Session` puts the stack together.
+
+A call is repeated in four places, each for its own reason:
+
+- `retry`: a retryable error; this is where retries are decided and counted.
+- `endpoint_limiter`: the whole endpoint is down or asks for a long pause; the call waits and is not counted as failed.
+- `adapt`: the endpoint refused a part of the request; it is sent in another form.
+- `metering`: the endpoint refused a `max_tokens` that the budget had set; half of it is tried.
 """
 
+from .adapt import EndpointCapabilities
 from .budget import Budget, BudgetTracker
 from .cache import cache_key
-from .capabilities import EndpointCapabilities
 from .concurrency import ConcurrencyLimit, limit_concurrency
-from .endpoint_calls import limit_endpoint
-from .endpoint_limiter import EndpointLimiter
+from .endpoint_limiter import EndpointLimiter, limit_endpoint
 from .metering import meter, with_cost
 from .timeout import enforce_deadline
 

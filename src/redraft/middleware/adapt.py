@@ -1,29 +1,232 @@
-"""Ask a model in the way that it takes: the order of roles, system text, images, parameters, the response format.
+"""Make requests in the form that a model accepts: the order of roles, system text, images, parameters, the response format.
 
-What an endpoint does not take is learned from its refusals: the refused request is made once more in another way, and where
-that helps the way is kept for the session (see `capabilities`) and told once by the logger "redraft". Neighbouring messages
-of one role are always joined, since many chat templates refuse them. What has no other way fails with an error that names it.
+What an endpoint does not accept is learned from its refusals. A refused request is made again in another form; if that helps,
+the session remembers the form, and the logger "redraft" reports it once. Neighbouring messages of one role are always merged,
+because many chat templates refuse them. If there is no other form, the error names what was refused.
+
+`EndpointCapabilities` is what a session has learned: a `ModelCapabilities` for each model at its endpoint (`Model.identity`).
+It is plain data, so that a batch can keep it in its journal and start with it when it is resumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Literal, TypeAlias
 
 from ..errors import ModelError
+from ..jsontext import dumps
+from ..log import log
 from ..protocols import FORMATS, Call, Format, Reply, Request
 from ..usage import NO_USAGE, Usage
-from .capabilities import ModelCapabilities
+from .cache import cache_key
+from .endpoint_errors import MALFORMED_STATUSES, RequestPart, is_bad_answer, is_refusal, refused_part, rejects_images
 from .messages import Messages, fold_later_system, fold_system, has_images, merge_adjacent, start_with_user, without_images
-from .refusals import MALFORMED_STATUSES, RequestPart, is_bad_answer, is_refusal, refused_part, rejects_images
+
+MIN_FAILURES = 3  # requests that must fail in a format that no refusal names, before it is given up
+REPROBE_INTERVAL = 256  # requests after which a format that was given up is tried again
+MAX_SCHEMAS = 64  # schemas, and requests for each, that are remembered: there may be a schema for every row
 
 FormatVerdict: TypeAlias = Literal["refused", "doubtful", "ignored"]
 
 
+# ---- what is known of a model
+
+
+@dataclass
+class FormatRecord:
+    """What is known of one response format.
+
+    Attributes:
+        works: An answer in this format has been received.
+        refused_schemas: Schemas that were refused by an error that names the format.
+        fallback_requests: By schema, requests that were answered only in a less strict format. A success clears both for its
+            schema; the oldest schemas are dropped after MAX_SCHEMAS.
+    """
+
+    works: bool = False
+    refused_schemas: dict[str, None] = field(default_factory=dict)
+    fallback_requests: dict[str, set[str]] = field(default_factory=dict)
+
+    def is_usable(self, schema: str) -> bool:
+        """Whether to use this format for a schema. A format that has never worked is given up for all schemas."""
+        if schema in self.refused_schemas or len(self.fallback_requests.get(schema, ())) >= MIN_FAILURES:
+            return False
+        return self.works or len(self.refused_schemas) + sum(map(len, self.fallback_requests.values())) < MIN_FAILURES
+
+    def add_refusal(self, schema: str) -> None:
+        """Record that a schema was refused."""
+        self.refused_schemas[schema] = None
+        _trim(self.refused_schemas)
+
+    def add_fallbacks(self, schema: str, requests: Iterable[str]) -> None:
+        """Record requests that were answered only in a less strict format."""
+        known = self.fallback_requests.setdefault(schema, set())
+        known.update(islice(requests, MAX_SCHEMAS - len(known)))
+        _trim(self.fallback_requests)
+
+    def clear(self, schema: str) -> bool:
+        """Forget the failures of a schema. Return whether there were any."""
+        had_failures = schema in self.refused_schemas or schema in self.fallback_requests
+        self.refused_schemas.pop(schema, None)
+        self.fallback_requests.pop(schema, None)
+        return had_failures
+
+
+class ModelCapabilities:
+    """What one model is known to accept. `adaptations` are the keys in ADAPTATIONS of those that its requests need."""
+
+    def __init__(self, identity: str, name: str = "", on_change: Callable[[], object] = lambda: None) -> None:
+        self.name = name
+        self.adaptations: list[str] = []
+        self.formats: dict[Format, FormatRecord] = {}
+        self._identity = identity
+        self._on_change = on_change
+        self._skip_count = 0
+        self._unexplained_errors: dict[str, int] = {}
+
+    def add_adaptation(self, key: str) -> None:
+        """Record and log that requests need an adaptation."""
+        if key not in self.adaptations:
+            self.adaptations.append(key)
+            adaptation = ADAPTATIONS[key]
+            log.log(logging.INFO if adaptation.lossless else logging.WARNING, "model %s %s", self.name, adaptation.log_message)
+            self._on_change()
+
+    def formats_for(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
+        """Return the formats to try, strictest first; every REPROBE_INTERVAL requests, all of them."""
+        if not any(record.refused_schemas or record.fallback_requests for record in self.formats.values()):
+            return formats
+        schema = schema_key(request)
+        usable: list[Format] = [format for format in formats[:-1] if self._record(format).is_usable(schema)]
+        if len(usable) < len(formats) - 1:
+            self._skip_count += 1
+            if self._skip_count % REPROBE_INTERVAL == 0:
+                return formats
+        return [*usable, formats[-1]]
+
+    def is_proven(self, format: Format) -> bool:
+        """Whether an answer in this format has been received."""
+        return self._record(format).works
+
+    def record_success(self, request: Request) -> None:
+        """Record that the request was answered in its format."""
+        record = self._record(request.format)
+        self._unexplained_errors.clear()
+        if record.works and not record.refused_schemas and not record.fallback_requests:
+            return
+        is_new, record.works = not record.works, True
+        if record.clear(schema_key(request)) or is_new:
+            self._on_change()
+
+    def record_refusal(self, format: Format, request: Request) -> None:
+        """Record that an error named the format: it is not used with this schema again."""
+        schema, record = schema_key(request), self._record(format)
+        was_usable = record.is_usable(schema)
+        record.add_refusal(schema)
+        self._report_format(format, is_lost=was_usable)
+
+    def record_fallback(self, format: Format, request: Request) -> None:
+        """Record that the request was answered only in a less strict format, for an unknown reason."""
+        schema, record = schema_key(request), self._record(format)
+        was_usable = record.is_usable(schema)
+        record.add_fallbacks(schema, [self._key(request)])
+        self._report_format(format, is_lost=was_usable and not record.is_usable(schema))
+
+    def _report_format(self, format: Format, *, is_lost: bool) -> None:
+        if is_lost:
+            log.warning("model %s does not accept the response format %s; judges use a less strict one", self.name, format)
+        self._on_change()
+
+    def record_unexplained_error(self, request: Request) -> None:
+        """Record that the request failed in a format that has never worked, with an error that names nothing."""
+        key = self._key(request)
+        self._unexplained_errors[key] = self._unexplained_errors.get(key, 0) + 1
+
+    def should_compare_formats(self, request: Request) -> bool:
+        """Whether the request has failed MIN_FAILURES times, so that formats are to be compared. True once per request."""
+        if not self._unexplained_errors or self._unexplained_errors.get(self._key(request), 0) < MIN_FAILURES:
+            return False
+        del self._unexplained_errors[self._key(request)]
+        return True
+
+    def _record(self, format: Format) -> FormatRecord:
+        return self.formats.setdefault(format, FormatRecord())
+
+    def _key(self, request: Request) -> str:
+        return cache_key(self._identity, replace(request, format="text"))[:16]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        formats = {
+            format: {
+                "works": record.works,
+                "refused_schemas": list(record.refused_schemas),
+                "fallback_requests": {schema: sorted(keys) for schema, keys in record.fallback_requests.items()},
+            }
+            for format, record in self.formats.items()
+        }
+        return {"adaptations": self.adaptations, "formats": formats}
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Add what `as_data` returned earlier."""
+        self.adaptations += [name for name in data["adaptations"] if name not in self.adaptations]
+        for format, known in data["formats"].items():
+            record = self._record(format)
+            record.works |= known["works"]
+            for schema in known["refused_schemas"]:
+                record.add_refusal(schema)
+            for schema, keys in known["fallback_requests"].items():
+                record.add_fallbacks(schema, keys)
+
+
+class EndpointCapabilities:
+    """The capabilities of all models of a session. `on_change` is called when something is learned."""
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[], object] | None = None
+        self._models: dict[str, ModelCapabilities] = {}
+
+    def for_model(self, identity: str, name: str = "") -> ModelCapabilities:
+        """Return those of the model with this identity. `name` is used in the log."""
+        key = sha256(identity.encode()).hexdigest()[:16]  # an identity may contain an address that is private
+        known = self._models.setdefault(key, ModelCapabilities(key, name, self._notify_change))
+        known.name = known.name or name
+        return known
+
+    def as_data(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        return {key: known.as_data() for key, known in self._models.items()}
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Add what `as_data` returned earlier."""
+        for key, known in data.items():
+            self._models.setdefault(key, ModelCapabilities(key, on_change=self._notify_change)).restore(known)
+
+    def _notify_change(self) -> None:
+        if self.on_change:
+            self.on_change()
+
+
+def _trim(mapping: dict[str, Any]) -> None:
+    while len(mapping) > MAX_SCHEMAS:
+        del mapping[next(iter(mapping))]
+
+
+def schema_key(request: Request) -> str:
+    """Return a short hash of the request's schema."""
+    return sha256(dumps(request.schema, sort_keys=True)).hexdigest()[:16]
+
+
+# ---- adaptations
+
+
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """Another way to make a request, and how people are told of it. `lossless`: nothing of the request is lost by it."""
+    """Another form of a request, and the words for the log. `lossless`: nothing of the request is lost."""
 
     apply: Callable[[Request], Request]
     log_message: str
@@ -42,71 +245,105 @@ def _parameter_adaptation(parameter: str, log_message: str, *, lossless: bool = 
 
 ADAPTATIONS: dict[str, Adaptation] = {
     "later_system": _message_adaptation(
-        fold_later_system, "takes a system message at the beginning only; the text of others goes into user messages", lossless=True
+        fold_later_system,
+        "accepts a system message only at the beginning; later ones go into user messages",
+        lossless=True,
     ),
     "opening_turn": _message_adaptation(
-        start_with_user, "takes no conversation that an assistant begins; a user message is put before it", lossless=True
+        start_with_user, "accepts no conversation that an assistant begins; a user message is put before it", lossless=True
     ),
-    "system": _message_adaptation(fold_system, "takes no system role; its text goes into the first user message", lossless=True),
-    "images": _message_adaptation(without_images, "takes no images; judges are told that they do not see them"),
+    "system": _message_adaptation(fold_system, "accepts no system role; its text goes into the first user message", lossless=True),
+    "images": _message_adaptation(without_images, "accepts no images; judges are told that they do not see them"),
     "max_tokens": _parameter_adaptation(
-        "max_tokens", "takes no max_tokens; the limit is sent as max_completion_tokens", lossless=True
+        "max_tokens", "accepts no max_tokens; the limit is sent as max_completion_tokens", lossless=True
     ),
     "max_completion_tokens": _parameter_adaptation(
-        "max_completion_tokens", "takes no limit on the tokens of an answer; none is sent"
+        "max_completion_tokens", "accepts no limit on the tokens of an answer; none is sent"
     ),
-    "temperature": _parameter_adaptation("temperature", "takes no temperature; it samples as it does by default"),
-    "seed": _parameter_adaptation("seed", "takes no seed; none is sent"),
+    "temperature": _parameter_adaptation("temperature", "accepts no temperature; its default is used"),
+    "seed": _parameter_adaptation("seed", "accepts no seed; none is sent"),
     "stream_options": _parameter_adaptation(
-        "stream_options", "takes no stream_options; what a stream consumed is not told", lossless=True
+        "stream_options", "accepts no stream_options; the usage of streams is unknown", lossless=True
     ),
 }
 CANDIDATE_ADAPTATIONS: dict[RequestPart, tuple[str, ...]] = {"turns": ("later_system", "opening_turn", "system")}
-"""The adaptations to try for what is refused; where nothing stands here, the one of the same name."""
+"""The adaptations to try, in order, for a part that was refused; a part that is not listed has the adaptation of its name."""
 NOT_ADAPTABLE: dict[RequestPart, str] = {
-    "images": "the model takes no images, and the request cannot do without",
-    "tools": "the endpoint refuses the tools or tool calls of this request; without them the answer would be another one",
-    "turns": "the model does not take messages in this order",
-    "system": "the model takes no system role",
+    "images": "the model accepts no images, and the request needs them",
+    "tools": "the endpoint refuses the tools or tool calls of this request, which cannot be left out",
+    "turns": "the model does not accept messages in this order",
+    "system": "the model accepts no system role",
 }
 
 
 def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format] = FORMATS) -> Call:
-    """Make requests as a model takes them. `known` is what is known of it; `formats` it can be asked in, strictest first.
+    """Make requests in the form that a model accepts, and learn from refusals.
 
-    An answer's usage, and an error's, includes that of the calls that were refused on the way.
+    `capabilities` is what is known of the model, `formats` are the response formats to try, strictest first. The usage of a
+    reply or an error includes that of the requests that were refused before.
     """
-    ask = fall_back_formats(call, capabilities, formats)
+    call = fall_back_formats(call, capabilities, formats)
 
     async def call_adapted(request: Request) -> Reply:
-        request = _apply_known_adaptations(request, capabilities)
+        request = _with_known_adaptations(request, capabilities)
         spent = NO_USAGE
-        helped: list[tuple[str, ModelError]] = []
+        applied: list[tuple[str, ModelError]] = []
         while True:
             try:
-                reply = await ask(request)
+                reply = await call(request)
             except ModelError as error:
                 spent += error.usage
-                found = _next_adaptation(request, error)
-                if found is None:
+                key = _next_adaptation(request, error)
+                if key is None:
                     error.usage = spent.as_single_answer()
-                    _explain_refusal(error, request)
+                    part = refused_part(error, request)
+                    if part in NOT_ADAPTABLE and (part != "images" or rejects_images(error)):
+                        error.args = (f"{error} ({NOT_ADAPTABLE[part]})",)
+                        error.retryable = False
                     raise
-                request = ADAPTATIONS[found].apply(request)
-                helped.append((found, error))
+                request = ADAPTATIONS[key].apply(request)
+                applied.append((key, error))
             else:
-                for key, refusal in helped:
-                    _record_adaptation(key, refusal, capabilities)
-                return replace(reply, usage=(spent + reply.usage).as_single_answer()) if helped else reply
+                for key, refusal in applied:
+                    if key != "images" or rejects_images(refusal):  # (else the endpoint may accept other images)
+                        capabilities.add_adaptation(key)
+                return replace(reply, usage=(spent + reply.usage).as_single_answer()) if applied else reply
 
     return call_adapted
 
 
-def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format] = FORMATS) -> Call:
-    """For a request with a schema, ask in the next format where one is refused, and in plain text where the answer is prose.
+def _with_known_adaptations(request: Request, capabilities: ModelCapabilities) -> Request:
+    merged = merge_adjacent(request.messages)
+    if merged is not request.messages:
+        request = replace(request, messages=merged)
+    for key in capabilities.adaptations:
+        if key != "images" or request.schema is not None:
+            request = ADAPTATIONS[key].apply(request)
+    return request
 
-    A refusal that names the format holds for its schema from then on. Any other sign that the format is at fault holds for
-    its own request, until several different requests have shown it. A server in trouble is left to retry.
+
+def _next_adaptation(request: Request, error: ModelError) -> str | None:
+    """Return the adaptation that may help; None if there is none, or the error is no refusal.
+
+    Images are left out for judges only: a text that is written without seeing them would be wrong.
+    """
+    part = refused_part(error, request)
+    if part is None and error.status in MALFORMED_STATUSES and is_refusal(error) and has_images(request.messages):
+        part = "images"
+    if part is None or (part == "images" and request.schema is None):
+        return None
+    keys = CANDIDATE_ADAPTATIONS.get(part, (part,))
+    return next((key for key in keys if key in ADAPTATIONS and ADAPTATIONS[key].apply(request) != request), None)
+
+
+# ---- response formats
+
+
+def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format] = FORMATS) -> Call:
+    """For a request with a schema, try the next format if one is refused, and plain text if the answer is prose.
+
+    A refusal that names the format counts for all later requests with its schema. Any other sign that the format is the
+    cause counts for its own request, until MIN_FAILURES requests have shown it. Server errors that may pass are left to `retry`.
     """
 
     async def call_with_fallback(request: Request) -> Reply:
@@ -114,35 +351,35 @@ def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequ
             return await call(request)
         if capabilities.should_compare_formats(request):
             return await _compare_formats(call, request, capabilities, formats)
-        left = list(capabilities.formats_for(request, formats))
-        spent, unnamed = NO_USAGE, None
-        failed: dict[Format, FormatVerdict] = {}
+        remaining = list(capabilities.formats_for(request, formats))
+        spent, first_unnamed = NO_USAGE, None
+        verdicts: dict[Format, FormatVerdict] = {}
         while True:
-            attempt = replace(request, format=left.pop(0))
+            attempt = replace(request, format=remaining.pop(0))
             try:
                 reply = await call(attempt)
             except ModelError as error:
                 spent += error.usage
                 verdict = _format_verdict(error, attempt, capabilities)
-                if verdict is None or not left:
-                    told = unnamed if unnamed and verdict else error
-                    told.usage = spent.as_single_answer()
-                    raise told from told.__cause__
-                unnamed = unnamed or (error if verdict == "doubtful" else None)
-                failed[attempt.format] = verdict
+                if verdict is None or not remaining:
+                    final = first_unnamed if first_unnamed and verdict else error
+                    final.usage = spent.as_single_answer()
+                    raise final from final.__cause__
+                first_unnamed = first_unnamed or (error if verdict == "doubtful" else None)
+                verdicts[attempt.format] = verdict
             else:
-                if not left or reply.truncated or _is_json(reply):
-                    _record_formats(attempt, reply, failed, capabilities)
-                    return replace(reply, usage=(spent + reply.usage).as_single_answer()) if failed else reply
+                if not remaining or reply.truncated or _may_hold_object(reply):
+                    _record_formats(attempt, reply, verdicts, capabilities)
+                    return replace(reply, usage=(spent + reply.usage).as_single_answer()) if verdicts else reply
                 spent += _without_answer(reply.usage)
-                failed[attempt.format] = "ignored"
-                del left[:-1]
+                verdicts[attempt.format] = "ignored"
+                del remaining[:-1]
 
     return call_with_fallback
 
 
 def _format_verdict(error: ModelError, request: Request, capabilities: ModelCapabilities) -> FormatVerdict | None:
-    """What an error says of the format that was asked for. None: nothing, since it is for something else."""
+    """Return what an error says about the request's format; None if something else caused it."""
     part = refused_part(error, request)
     if part == "format":
         return "doubtful" if error.status in {500, 501} and capabilities.is_proven(request.format) else "refused"
@@ -156,13 +393,13 @@ def _format_verdict(error: ModelError, request: Request, capabilities: ModelCapa
 
 
 async def _compare_formats(call: Call, request: Request, capabilities: ModelCapabilities, formats: Sequence[Format]) -> Reply:
-    """Find out whether a failing server minds the format: it does when plain text is answered, and the format fails once more."""
+    """Find out whether the format makes a server fail: it does if plain text is answered and the format fails once more."""
     plain = await call(request)
     strict = replace(request, format=formats[0])
     try:
         reply = await call(strict)
     except ModelError as error:
-        if error.status == 500 and _is_json(plain):
+        if error.status == 500 and _may_hold_object(plain):
             for format in formats[:-1]:
                 capabilities.record_fallback(format, request)
         return replace(plain, usage=(plain.usage + error.usage).as_single_answer())
@@ -170,61 +407,22 @@ async def _compare_formats(call: Call, request: Request, capabilities: ModelCapa
     return replace(reply, usage=(_without_answer(plain.usage) + reply.usage).as_single_answer())
 
 
-def _without_answer(usage: Usage) -> Usage:
-    """What an answer took that is not the one that is given."""
-    return replace(usage, answer_tokens=0, answer_cost=0.0)
-
-
 def _record_formats(request: Request, reply: Reply, verdicts: dict[Format, FormatVerdict], capabilities: ModelCapabilities) -> None:
-    """Remember what an answer shows of its own format, and of those that failed before it."""
-    if request.format != "text" and _is_json(reply):
+    """Record what a reply shows about its own format and about those that failed before it."""
+    if request.format != "text" and _may_hold_object(reply):
         capabilities.record_success(request)
     for format, verdict in verdicts.items():
         if verdict == "refused":
             capabilities.record_refusal(format, request)
-        elif verdict == "doubtful" or (_is_json(reply) and not capabilities.is_proven(format)):
+        elif verdict == "doubtful" or (_may_hold_object(reply) and not capabilities.is_proven(format)):
             capabilities.record_fallback(format, request)
 
 
-def _is_json(reply: Reply) -> bool:
-    """Whether a judge's answer may hold an object: anything else is prose."""
+def _may_hold_object(reply: Reply) -> bool:
+    """Whether a judge's reply may contain a JSON object; if not, it is prose."""
     return "{" in reply.text
 
 
-def _apply_known_adaptations(request: Request, capabilities: ModelCapabilities) -> Request:
-    """The request as it goes out first."""
-    joined = merge_adjacent(request.messages)
-    if joined is not request.messages:
-        request = replace(request, messages=joined)
-    for key in capabilities.adaptations:
-        if key != "images" or request.schema is not None:
-            request = ADAPTATIONS[key].apply(request)
-    return request
-
-
-def _next_adaptation(request: Request, error: ModelError) -> str | None:
-    """The adaptation that may help; None where there is none, or the error is no refusal.
-
-    Only a judge is asked without images: a text written blind would be a wrong answer, not a worse one.
-    """
-    part = refused_part(error, request)
-    if part is None and error.status in MALFORMED_STATUSES and is_refusal(error) and has_images(request.messages):
-        part = "images"
-    if part is None or (part == "images" and request.schema is None):
-        return None
-    ways = CANDIDATE_ADAPTATIONS.get(part, (part,))
-    return next((key for key in ways if key in ADAPTATIONS and ADAPTATIONS[key].apply(request) != request), None)
-
-
-def _record_adaptation(key: str, error: ModelError, capabilities: ModelCapabilities) -> None:
-    """Make requests so from now on. An image that is refused says nothing about others, unless the words do."""
-    if key != "images" or rejects_images(error):
-        capabilities.add_adaptation(key, ADAPTATIONS[key].log_message, lossless=ADAPTATIONS[key].lossless)
-
-
-def _explain_refusal(error: ModelError, request: Request) -> None:
-    """Have the error of a request that cannot be made in another way name what was refused: no retry helps."""
-    part = refused_part(error, request)
-    if part in NOT_ADAPTABLE and (part != "images" or rejects_images(error)):
-        error.args = (f"{error} ({NOT_ADAPTABLE[part]})",)
-        error.retryable = False
+def _without_answer(usage: Usage) -> Usage:
+    """Return the usage of a reply that is not the one returned in the end."""
+    return replace(usage, answer_tokens=0, answer_cost=0.0)

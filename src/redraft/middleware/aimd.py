@@ -3,7 +3,7 @@
 Additive increase, multiplicative decrease, as in TCP. The limit doubles until the first congestion. After that it goes
 half of the way back to the limit at which congestion occurred, holds there for a while, and then adds one, two, four:
 the binary increase of BIC-TCP (Xu, Harfoush and Rhee, 2004), because steps of one would waste a quarter of what an
-endpoint with a fixed limit allows, and would take hours if an answer takes ten seconds. It knows no calls and no clock.
+endpoint with a fixed limit allows, and would take hours if an answer takes ten seconds. It uses no clock.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ class AIMDWindow:
     def _increment(self) -> int:
         if self._last_congested is None:
             return self.limit
-        if (short := self._last_congested - self.limit) > 1:
-            return short // 2
+        distance = self._last_congested - self.limit
+        if distance > 1:
+            return distance // 2
         if self._hold_remaining > 0:
             self._hold_remaining -= 1
             return 0
-        return max(-short, 1)
+        return max(-distance, 1)

@@ -1,8 +1,11 @@
-"""Money, tokens and calls: reserved before a call, settled after it, so that calls in flight cannot overshoot together.
+"""The budget of a run: reserved before each call and settled after it, so that concurrent calls cannot exceed it together.
 
-With a limit on output tokens, tokens or USD every call carries a `max_tokens` that fits into what is left, and what was
-reserved is what it can take at most: on an endpoint that honours `max_tokens` and reports what it used, no limit is exceeded.
-Elsewhere the excess is at most what was in flight, and `BudgetTracker.excess` says so.
+With a limit on output tokens, tokens or USD, every call has a `max_tokens` that fits into the rest of the budget, and the most
+that it can take is reserved: on an endpoint that honours `max_tokens` and reports its usage, no limit is exceeded. On other
+endpoints the excess is at most what was in flight, and `BudgetTracker.excess` reports it.
+
+A call that does not fit waits while other calls may turn out cheaper than reserved. If none can, it is granted by the likely
+tokens of its prompt instead of their upper bound, or refused with a BudgetExhaustedError.
 """
 
 from __future__ import annotations
@@ -18,10 +21,9 @@ from typing import NamedTuple
 
 from .. import checks
 from ..errors import BudgetExhaustedError
-from .call_costs import LIMITS, ZERO_AMOUNTS, Amounts, CostEstimate, add_amounts
-from .token_counts import MIN_ANSWER_TOKENS
+from .call_costs import LIMITS, MIN_ANSWER_TOKENS, ZERO_AMOUNTS, Amounts, CostEstimate, add_amounts, subtract_amounts
 
-IDLE_TIMEOUT = 2.0  # seconds for which a call waits for money that is reserved for grades while no call is in flight
+IDLE_TIMEOUT = 2.0  # seconds that a call waits for amounts reserved for grades while no call is in flight
 FLOAT_TOLERANCE = 1e-9  # sums of USD are not exact
 EXCESS_TEXT = "more than the budget allows"
 
@@ -30,8 +32,8 @@ EXCESS_TEXT = "more than the budget allows"
 class Budget:
     """What may be spent. None means no limit.
 
-    A call is made only if what it may take fits into what is left beside the calls in flight. With a limit that answers count
-    against, each call carries a `max_tokens` that fits.
+    A call is made only if it fits into what the calls in flight leave of the budget. If answers count against a limit, each call
+    has a `max_tokens` that fits.
 
     Args:
         calls: Number of model calls, retries included.
@@ -39,7 +41,7 @@ class Budget:
         output_tokens: Tokens that models write.
         tokens: Both together.
         usd: Cost in USD. The price of each model must be known.
-        min_tokens: A call that would get fewer tokens for its answer than this is not made.
+        min_tokens: A call that would get fewer tokens than this for its answer is not made.
 
     Raises:
         ConfigError: A limit is negative, infinite or not a number.
@@ -54,11 +56,11 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name in LIMITS:
-            given = getattr(self, name)
+            limit = getattr(self, name)
             if name == "usd":
-                checks.number("budget: usd", given, optional=True)
+                checks.number("budget: usd", limit, optional=True)
             else:
-                checks.whole_number(f"budget: {name}", given, 0, optional=True)
+                checks.whole_number(f"budget: {name}", limit, 0, optional=True)
         checks.whole_number("budget: min_tokens", self.min_tokens, 1)
 
     @property
@@ -69,8 +71,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a call may take: its amounts, and `max_tokens` for its answer (None: no limit depends on it). `drawn`: what of it was
-    held for it.
+    """What a call may take, and the `max_tokens` of its answer (None: no limit depends on it).
+
+    `from_reserve` is the part that was drawn from the amounts held for grades.
     """
 
     amounts: dict[str, float]
@@ -79,7 +82,10 @@ class Grant:
 
 
 class AnswerRoom(NamedTuple):
-    """How many tokens an answer may have, by the `likely` length of the prompts or their bound; whether a limit depends on it."""
+    """How many tokens an answer may have, by the likely tokens of the prompts or their upper bound.
+
+    `limited`: a limit depends on the answer.
+    """
 
     tokens: float
     uses_likely: bool
@@ -88,18 +94,24 @@ class AnswerRoom(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class BudgetOwner:
-    """For whom money is reserved: a task, with so many steps `active`."""
+    """A task for which amounts are reserved, and the number of its steps that are running."""
 
     active_steps: int = 0
 
 
 @dataclass(eq=False, slots=True)
 class Reservation:
-    """Money of a `purse` for the calls that grade a text, reserved with the text. `estimate` tells what they need now,
-    `per_token` being for each token of that text.
+    """The part of a budget for the calls that grade a text. It is reserved together with the text.
 
-    While the text is `writing`, the first call takes it; later each call draws an equal part of what is `held`.
-    `longest_prompt` is in bytes, of the calls that drew on it; `tokens` are those of the text, as far as they are known.
+    Attributes:
+        tracker: The budget.
+        estimate_cost: Returns what the calls may cost now; `per_token` is for each token of the text.
+        owner: The task.
+        writing: The text is being written; the call that writes it takes the reservation. After that, each call that grades
+            it draws an equal share.
+        remaining: What is held; None until it is taken.
+        max_prompt_bytes: Bytes of the longest prompt that drew on it.
+        tokens: Tokens of the text, or the most that it may have.
     """
 
     tracker: BudgetTracker
@@ -114,43 +126,43 @@ class Reservation:
 
     @property
     def next_share(self) -> dict[str, float]:
-        """What the next call draws."""
-        held = self.remaining or ZERO_AMOUNTS
-        calls = max(1.0, held["calls"])
-        return {name: amount / calls for name, amount in held.items()}
+        """What the next call may draw."""
+        remaining = self.remaining or ZERO_AMOUNTS
+        calls = max(1.0, remaining["calls"])
+        return {name: amount / calls for name, amount in remaining.items()}
 
     @property
     def is_pending(self) -> bool:
-        """Whether it is still to be taken, by the call that writes the text."""
+        """Whether the call that writes the text is still to take it."""
         return self.writing and self.remaining is None
 
     @property
     def prompt_tokens(self) -> float:
-        """Tokens of the prompt of a call that draws on it: by those of the text, which were counted. Infinite once all have."""
+        """Likely tokens of the prompt of the next call, from the counted tokens of the text; infinite once nothing is held."""
         if self._need is None or not self.remaining or self.remaining["calls"] < 1:
             return inf
         return self._need.amounts(self._need.likely, self.tokens)["input_tokens"] / self._need.likely["calls"]
 
     def hold(self, need: CostEstimate, tokens: float, *, likely: bool) -> dict[str, float]:
-        """Hold what is needed for a text of at most so many tokens."""
+        """Hold what is needed for a text of at most this many tokens."""
         self._need, self._prompts = need, need.likely if likely else need.upper_bound
         self.remaining = self.amounts_for(tokens)
         return self.remaining
 
     def amounts_for(self, tokens: float) -> dict[str, float]:
-        """What is needed for a text of so many tokens, which it has."""
+        """Record the tokens of the text, and return what is needed to grade it."""
         assert self._need is not None
         self.tokens = tokens
         return self._need.amounts(self._prompts, tokens)
 
 
 RESERVATION: ContextVar[Reservation | None] = ContextVar("reservation", default=None)
-"""The reservation that the calls of the step under way take, or draw on."""
+"""The reservation that the calls of the current step take or draw on."""
 
 
 @dataclass(eq=False, slots=True)
 class BudgetWaiter:
-    """A call that waits until it is granted what it needs, by what is known then."""
+    """A call that waits for a grant. `need` returns what it may cost, by what is known at the time."""
 
     need: Callable[[], CostEstimate]
     reservation: Reservation | None
@@ -158,17 +170,23 @@ class BudgetWaiter:
 
     @property
     def minimum(self) -> dict[str, float]:
-        """What it needs at the very least, with what is to be reserved for grades."""
+        """The least with which it can be made, with what it reserves for grades."""
         need = self.need()
         return (need.plus(self.reservation.estimate_cost()) if self.reservation and self.reservation.is_pending else need).minimum
 
 
 class BudgetTracker:
-    """A budget being spent: what is settled, what is reserved for calls under way, and what is `held` for grades to come.
+    """Keeps account of a budget, and grants calls what they may take.
 
-    `on_change` is called after each change. `over`: a call was refused that the whole budget would have allowed. `dearest`:
-    the most that a call has used. Calls that find too little left wait, in order, as long as those under way may turn out
-    cheaper; calls for a text that is paid for come first.
+    Calls that do not fit wait, in order, as long as calls in flight may turn out cheaper; calls that draw on a reservation
+    come first. `on_change` is called after each change.
+
+    Attributes:
+        spent: What settled calls have taken.
+        reserved: What is reserved for calls in flight.
+        held_for_grades: What is reserved for grades whose calls have not started.
+        max_call_usage: The most that one call has taken.
+        is_exhausted: A call was refused that the whole budget would have allowed.
     """
 
     def __init__(self, budget: Budget | None = None, on_change: Callable[[], object] | None = None) -> None:
@@ -186,22 +204,22 @@ class BudgetTracker:
 
     @property
     def spent_and_reserved(self) -> dict[str, float]:
-        """What is settled, and what is reserved for calls under way."""
+        """What is spent, and what is reserved for calls in flight."""
         return add_amounts(self.spent, self.reserved)
 
     @property
     def committed(self) -> dict[str, float]:
-        """What is taken, and what is held for grades to come."""
+        """What is spent, reserved, or held for grades."""
         return add_amounts(self.spent_and_reserved, self.held_for_grades)
 
     @property
     def excess(self) -> str:
-        """What was spent beyond the budget, and why, in words; "" where it was kept."""
+        """A text about what was spent beyond the budget, and why; "" if the budget was kept."""
         over = [(name, most) for name, most in self._limits.items() if self.spent[name] > most + FLOAT_TOLERANCE]
         if not over:
             return ""
         spent = ", ".join(f"{_amount(self.spent[name])} of {_amount(most)} {_unit(name, most)}" for name, most in over)
-        return f"spent {spent}, {EXCESS_TEXT}: {'; '.join(self._excess_causes) or 'what was spent before, or elsewhere, counts'}"
+        return f"spent {spent}, {EXCESS_TEXT}: {'; '.join(self._excess_causes) or 'spending of earlier or other runs counts'}"
 
     @property
     def is_limited(self) -> bool:
@@ -209,14 +227,14 @@ class BudgetTracker:
         return bool(self._limits)
 
     def set_budget(self, budget: Budget) -> None:
-        """Change the budget. Whoever waits looks again."""
+        """Change the budget, and grant waiting calls what fits now."""
         self.budget, self._limits = budget, budget.limits
         self._serve()
 
     async def reserve(self, need: Callable[[], CostEstimate], reservation: Reservation | None = None) -> Grant:
-        """Set aside what a call needs by what is known now; with it what is held for grades, or drawing on that.
+        """Reserve what a call may cost. A pending `reservation` is taken with it; on another one, the call draws.
 
-        Waits while calls under way may yet turn out cheaper; raises BudgetExhaustedError when not.
+        Waits while calls in flight may turn out cheaper. Raises BudgetExhaustedError if there will not be enough.
         """
         queue = self._queue if reservation is None or reservation.is_pending else self._urgent
         if not (self._urgent or self._queue) and (grant := self._try_grant(need, reservation)):
@@ -236,17 +254,16 @@ class BudgetTracker:
                 self._serve()
 
     def settle(self, grant: Grant, usage: Mapping[str, float | None], return_to: Reservation | None = None) -> None:
-        """Replace what was reserved by what was used; what is not known to be less counts as reserved.
+        """Replace what was reserved by what was used. An unknown amount (None) counts as what was reserved.
 
-        What was drawn goes back to where it may be drawn `again`, as far as it is left: before anybody else gets it.
+        What the call drew goes back to `return_to`, as far as it is left, before waiting calls get it.
         """
         self._active_calls -= 1
         for name in LIMITS:
             self.reserved[name] -= grant.amounts[name]
-            known = usage[name]
-            self.spent[name] += grant.amounts[name] if known is None else known
-            if known and known > self.max_call_usage[name]:
-                self.max_call_usage[name] = known
+            used = usage[name]
+            self.spent[name] += grant.amounts[name] if used is None else used
+            self.max_call_usage[name] = max(self.max_call_usage[name], used or 0.0)
         self._excess_causes.update(dict.fromkeys(_excess_causes(grant, usage)))
         if return_to and grant.from_reserve:
             self._return_to_reserve(return_to, grant.from_reserve)
@@ -254,7 +271,7 @@ class BudgetTracker:
         self._serve()
 
     def _return_to_reserve(self, reservation: Reservation, amounts: Amounts) -> None:
-        """Hold what was drawn once more, unless nothing is held for that text any more, or there is not a call left."""
+        """Hold again what was drawn, unless the reservation was released or no call is left in the budget."""
         left = self._remaining(None)
         back = {name: min(amount, max(0.0, left.get(name, amount))) for name, amount in amounts.items()}
         if reservation in self._holders and reservation.remaining and back["calls"] == amounts["calls"]:
@@ -264,55 +281,58 @@ class BudgetTracker:
             )
 
     def resize(self, reservation: Reservation, amounts: Amounts) -> None:
-        """Hold no more than this from now on."""
+        """Hold at most this from now on."""
         if reservation.remaining is None:
             return
         for name in LIMITS:
-            less = max(0.0, reservation.remaining[name] - amounts[name])
-            reservation.remaining[name] -= less
-            self.held_for_grades[name] -= less
+            surplus = max(0.0, reservation.remaining[name] - amounts[name])
+            reservation.remaining[name] -= surplus
+            self.held_for_grades[name] -= surplus
         if not any(amounts.values()):
             self._holders.discard(reservation)
         self._serve()
 
     def release(self, reservation: Reservation) -> None:
-        """Hold nothing any more."""
+        """Release what is held."""
         self.resize(reservation, ZERO_AMOUNTS)
 
     def reopen(self, reservation: Reservation) -> None:
-        """There is no text: what is held for its grades is to be taken anew, by the next call that writes one."""
+        """Release what is held because no text was written; the next call that writes one takes the reservation again."""
         self.release(reservation)
         reservation.remaining = None
 
     def end_step(self, owner: BudgetOwner) -> None:
-        """A step has ended: with it may end the hope of those who wait."""
+        """Record that a step ended: waiting calls may now be refused, because it releases nothing more."""
         owner.active_steps -= 1
         if self._queue or self._urgent:
             self._serve()
 
     def check(self, amounts: Amounts) -> None:
-        """Raise BudgetExhaustedError where this is more than can ever be left."""
-        for name, most in self._limits.items():
-            if amounts[name] > 0 and self.spent[name] + amounts[name] > most + FLOAT_TOLERANCE:
-                self.is_exhausted |= amounts[name] <= most
+        """Raise BudgetExhaustedError if the amounts exceed what is not spent yet, so that waiting is useless."""
+        for name, limit in self._limits.items():
+            if amounts[name] > 0 and self.spent[name] + amounts[name] > limit + FLOAT_TOLERANCE:
+                self.is_exhausted |= amounts[name] <= limit
                 raise BudgetExhaustedError(self._exhausted_message(name, amounts[name]), limit=name)
 
     def exceeded_limit(self, amounts: Amounts) -> str:
-        """The first limit under which less than this is left for a call that draws on nothing; "" for none."""
+        """Return the first limit that leaves less than this for a call without a reservation; "" if all leave enough."""
         left = self._remaining(None)
         return next((name for name in left if amounts[name] > 0 and amounts[name] > left[name] + FLOAT_TOLERANCE), "")
 
     @property
     def waiting_minimums(self) -> list[dict[str, float]]:
-        """What each of those who wait needs at the very least."""
+        """The least with which each waiting call can be made."""
         return [waiter.minimum for waiter in (*self._urgent, *self._queue)]
 
-    # ---- who gets what
+    # ---- granting
 
     def _try_grant(
         self, estimate: Callable[[], CostEstimate], reservation: Reservation | None, *, alone: bool = False
     ) -> Grant | None:
-        """What a call may take now; None where it is to wait. Raises BudgetExhaustedError where there will never be enough."""
+        """Return what a call may take now; None if it must wait. Raises BudgetExhaustedError if there will never be enough.
+
+        `alone`: no other call or step will release anything.
+        """
         need, grades = estimate(), reservation.estimate_cost() if reservation and reservation.is_pending else None
         whole = need.plus(grades) if grades else need
         fit = self._fit(whole, self._remaining(reservation), alone=alone)
@@ -328,14 +348,17 @@ class BudgetTracker:
             self._holders.add(reservation)
         elif drawn and reservation and reservation.remaining:
             reservation.remaining, self.held_for_grades = (
-                _subtract(reservation.remaining, drawn),
-                _subtract(self.held_for_grades, drawn),
+                subtract_amounts(reservation.remaining, drawn),
+                subtract_amounts(self.held_for_grades, drawn),
             )
         self._notify_change()
         return grant
 
     def _fit(self, total: CostEstimate, remaining: Amounts, *, alone: bool) -> AnswerRoom | None:
-        """How many tokens the answer may have. What is `alone`, so that there will be no more, goes by its likely prompts."""
+        """Return how many tokens the answer may have; None if it must wait.
+
+        A call that is alone may take all that is left, and counts by the likely tokens of its prompts if necessary.
+        """
         room, likely = _max_answer_tokens(remaining, total.upper_bound, total.per_token), False
         if room < total.expected_answer_tokens:
             self.check(total.minimum)
@@ -354,22 +377,25 @@ class BudgetTracker:
         )
 
     def _remaining(self, reservation: Reservation | None) -> dict[str, float]:
-        """What is left under each limit for a call that may draw on a reservation."""
+        """Return what is left under each limit for a call that may draw on a reservation."""
         own = reservation.next_share if reservation and not reservation.writing else ZERO_AMOUNTS
         return {
-            name: most - self.spent[name] - self.reserved[name] - self.held_for_grades[name] + own[name]
-            for name, most in self._limits.items()
+            name: limit - self.spent[name] - self.reserved[name] - self.held_for_grades[name] + own[name]
+            for name, limit in self._limits.items()
         }
 
     def _refusal(self, waiter: BudgetWaiter) -> BudgetExhaustedError | None:
-        """What a call is told for which there is not enough; None where it is to wait for more all the same."""
+        """Return the error for a waiting call that cannot be made; a subclass may return None to let it wait."""
         minimum, left = waiter.minimum, self._remaining(waiter.reservation)
         name = max((name for name in self._limits if minimum[name] > 0), key=lambda name: 1 - left[name] / minimum[name])
         self.is_exhausted |= minimum[name] <= self._limits[name]
         return BudgetExhaustedError(self._exhausted_message(name, minimum[name]), limit=name)
 
     def _serve(self, *, patient: bool = True) -> None:
-        """Give those who wait what there is, in order. Where none of them can hope for more, refuse one at a time."""
+        """Grant waiting calls what fits, in order. If nothing more will be released, refuse one at a time.
+
+        `patient`: wait for tasks that hold something but have no call in flight.
+        """
         while self._grant_all() and (waiter := self._next_to_refuse(patient=patient)):
             if not (refusal := self._refusal(waiter)):
                 break
@@ -378,7 +404,7 @@ class BudgetTracker:
         self._start_idle_timer()
 
     def _grant_all(self) -> bool:
-        """Grant what can be; whether somebody still waits."""
+        """Grant what fits. Return whether calls still wait."""
         for waiter in list(self._urgent):
             if self._try_resolve(waiter):
                 self._urgent.remove(waiter)
@@ -387,7 +413,7 @@ class BudgetTracker:
         return bool(self._urgent or self._queue)
 
     def _try_resolve(self, waiter: BudgetWaiter) -> bool:
-        """Whether a waiter has been told what it may take, or that it may not."""
+        """Grant or refuse a waiting call. Return whether it no longer waits."""
         if not waiter.grant.done():
             try:
                 if grant := self._try_grant(waiter.need, waiter.reservation, alone=self._is_idle):
@@ -398,20 +424,20 @@ class BudgetTracker:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether nobody will give anything back: no call is under way, and who holds money waits for more with all its steps."""
+        """Whether nothing will be released: no call is in flight, and every task that holds something waits with all its steps."""
         if self._active_calls:
             return False
         waiting = Counter(w.reservation.owner for w in (*self._urgent, *self._queue) if w.reservation and not w.grant.done())
         return all(waiting[holder.owner] >= max(1, holder.owner.active_steps) for holder in self._holders)
 
     def _next_to_refuse(self, *, patient: bool) -> BudgetWaiter | None:
-        """Who is to be refused next: who has not begun comes first."""
+        """Return the call to refuse next; those without a reservation come first."""
         if self._active_calls or (patient and not self._is_idle):
             return None
         return next((waiter for waiter in (*self._queue, *reversed(self._urgent)) if not waiter.grant.done()), None)
 
     def _start_idle_timer(self) -> None:
-        """While calls wait and none is under way, don't wait for ever: who holds money may wait for them in a roundabout way."""
+        """Bound the wait while no call is in flight: a task that holds something may wait indirectly for the waiting calls."""
         if self._idle_timer:
             self._idle_timer.cancel()
             self._idle_timer = None
@@ -423,16 +449,16 @@ class BudgetTracker:
             self.on_change()
 
     def _exhausted_message(self, name: str, amount: float) -> str:
-        most, reserved = self._limits[name], self.reserved[name] + self.held_for_grades[name]
-        beside = f", {_amount(reserved)} reserved" if reserved > FLOAT_TOLERANCE else ""
+        limit, reserved = self._limits[name], self.reserved[name] + self.held_for_grades[name]
+        also_reserved = f", {_amount(reserved)} reserved" if reserved > FLOAT_TOLERANCE else ""
         state = "is used up" if self.spent[name] or reserved > FLOAT_TOLERANCE else "is too small"
-        said = f"the budget of {_amount(most)} {_unit(name, most)} {state}: {_amount(self.spent[name])} spent{beside}"
+        status = f"the budget of {_amount(limit)} {_unit(name, limit)} {state}: {_amount(self.spent[name])} spent{also_reserved}"
         next_step = f"the next step, with the grades of its text, may take {_amount(amount)}"
-        return f"{said}, {next_step}" + (f"; {self.excess}" if self.excess else "")
+        return f"{status}, {next_step}" + (f"; {self.excess}" if self.excess else "")
 
 
 def _excess_causes(grant: Grant, usage: Mapping[str, float | None]) -> Iterator[str]:
-    """Why a call took more than was reserved for it."""
+    """Yield why a call took more than was reserved for it."""
     if grant.max_tokens is not None and (usage["output_tokens"] or 0) > grant.max_tokens:
         yield "the server wrote more than max_tokens"
     if (usage["input_tokens"] or 0) > grant.amounts["input_tokens"]:
@@ -440,7 +466,7 @@ def _excess_causes(grant: Grant, usage: Mapping[str, float | None]) -> Iterator[
 
 
 def _max_answer_tokens(remaining: Amounts, prompts: Amounts, per_token: Amounts) -> float:
-    """The most tokens an answer can have: below 0 where not even the prompts fit, infinite where no limit depends on it."""
+    """Return the most tokens an answer can have: below 0 if the prompts do not fit, infinite if no limit depends on it."""
     room = inf
     for name, amount in remaining.items():
         spare, each = amount - prompts[name], per_token[name]
@@ -451,12 +477,8 @@ def _max_answer_tokens(remaining: Amounts, prompts: Amounts, per_token: Amounts)
     return room
 
 
-def _subtract(one: Amounts, other: Amounts) -> dict[str, float]:
-    return {name: one[name] - other[name] for name in LIMITS}
-
-
 def _amount(number: float) -> str:
-    """A whole number as it is, another to six digits; neither with an exponent."""
+    """Format a whole number as it is and others with six digits, without an exponent."""
     return f"{number:.0f}" if float(number).is_integer() else format(Decimal(f"{number:.6g}"), "f")
 
 

@@ -1,4 +1,4 @@
-"""Answer identical calls from a store; identical calls at the same time are made once."""
+"""Answer identical calls from a store; identical concurrent calls are made once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hashlib import sha256
 
 import orjson
 
+from ..jsontext import escape_surrogates
 from ..protocols import Call, Reply, Request
 from ..usage import Usage
 
@@ -16,7 +17,7 @@ KEY_VERSION = 1  # part of every key: raise it when the key's parts change
 
 
 def cache_key(identity: str, request: Request) -> str:
-    """Return the sha256 of all that decides the answer: model, endpoint, messages, parameters, schema, sample index."""
+    """Return the SHA-256 of all that decides the answer: model, endpoint, messages, parameters, schema, sample index."""
     request = request.original or request
     parts = (
         KEY_VERSION,
@@ -34,25 +35,14 @@ def cache_key(identity: str, request: Request) -> str:
     try:
         text = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
     except TypeError:
-        text = orjson.dumps(_to_jsonable(parts), option=orjson.OPT_SORT_KEYS)
+        text = orjson.dumps(escape_surrogates(parts), option=orjson.OPT_SORT_KEYS)
     if request.nonce:
         text = text.replace(request.nonce.encode(), b"")
     return sha256(text).hexdigest()
 
 
-def _to_jsonable(value: object) -> object:
-    """Convert a value to types that orjson accepts; lone surrogates become escapes."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode() if not value.isascii() else value
-    if isinstance(value, dict):
-        return {str(k): _to_jsonable(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [_to_jsonable(v) for v in value]
-    return value
-
-
 def cache(call: Call, store: MutableMapping[str, Reply], identity: str) -> Call:
-    """Answer from `store` what was answered before; a hit has no usage and counts as one cached call.
+    """Return a stored reply if there is one; it has no usage and counts as one cached call.
 
     Failed and truncated answers are not stored.
     """
@@ -64,8 +54,10 @@ def cache(call: Call, store: MutableMapping[str, Reply], identity: str) -> Call:
         key_lock.waiters += 1
         try:
             async with key_lock.lock:
-                if (known := store.get(key)) is not None:
-                    return _cached_reply(known)
+                if (stored := store.get(key)) is not None:
+                    usage = stored.usage
+                    cached = Usage(cached_calls=1, answer_tokens=usage.answer_tokens, answer_cost=usage.answer_cost)
+                    return replace(stored, usage=cached)
                 reply = await call(request)
                 if not reply.truncated:
                     store[key] = reply
@@ -80,13 +72,7 @@ def cache(call: Call, store: MutableMapping[str, Reply], identity: str) -> Call:
 
 @dataclass(slots=True)
 class KeyLock:
-    """A lock for identical calls, and how many use it."""
+    """A lock for identical calls, and the number of calls that use it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: int = 0
-
-
-def _cached_reply(reply: Reply) -> Reply:
-    """Return a stored reply with the usage of a cache hit."""
-    original = reply.usage
-    return replace(reply, usage=Usage(cached_calls=1, answer_tokens=original.answer_tokens, answer_cost=original.answer_cost))

@@ -1,29 +1,217 @@
-"""What a model call costs: the price of its tokens, and estimates of what a call needs before it is made.
+"""What a model call may cost: tokens of the prompt and of the answer, and their price.
 
-An estimate has two figures for the prompt, an upper bound and a likely size, and the price of each token of the answer.
+Only the endpoint knows its tokenizer and its chat template. A prompt is therefore estimated twice:
+
+- The upper bound is one token per byte, which holds for every tokenizer that works on bytes and for every script.
+- The likely number is the highest ratio of tokens to bytes that the endpoint has reported, with a margin. Only reports of
+  prompts and answers at least half as large count; before there is one, the likely number is the upper bound.
+
 Amounts are kept by limit: calls, input tokens, output tokens, tokens and USD.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from math import inf
-from typing import Protocol, TypeAlias
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ..core.records import message_text
+from ..core.task import Message, message_text
 from ..protocols import Request
+from ..text import utf8_size
 from ..usage import Usage
-from .token_counts import MIN_ANSWER_TOKENS, PromptSize, TokenEstimator
 
-CHARS_PER_TOKEN = 3  # a rough estimate of the tokens of a text, where no limit depends on it
-DEFAULT_OUTPUT_TOKENS = 1024  # and of an answer
 LIMITS = ("calls", "input_tokens", "output_tokens", "tokens", "usd")
-ZERO_AMOUNTS: Mapping[str, float] = dict.fromkeys(LIMITS, 0.0)
 MILLION = 1_000_000
 
+CHARS_PER_TOKEN = 3  # rough estimate, used where no limit depends on it
+DEFAULT_OUTPUT_TOKENS = 1024  # rough estimate of the tokens of an answer, likewise
+
+TEMPLATE_TOKENS = 16  # tokens that a chat template adds to each message, and once more to the prompt
+DEFAULT_SYSTEM_TOKENS = 64  # tokens of a default system message; not counted once the endpoint has reported a prompt
+IMAGE_TOKENS = 2048  # tokens of an image, until the endpoint reports more
+SAFETY_MARGIN = 1.25  # factor on the highest reported ratio: the next text may have a higher one
+MAX_REPORTS = 32  # reports that are remembered for each kind of text
+DEFAULT_MAX_TOKENS = 8192  # max_tokens of an answer if the request sets none
+EXPECTED_TEXT_TOKENS = 1024  # expected tokens of a text, before the first answer
+EXPECTED_SCHEMA_TOKENS = 512  # expected tokens of an answer that follows a schema, before the first one
+MIN_ANSWER_TOKENS = 256  # the least tokens expected of any answer
+
 Amounts: TypeAlias = Mapping[str, float]
+ZERO_AMOUNTS: Amounts = dict.fromkeys(LIMITS, 0.0)
+
+
+def add_amounts(one: Amounts, other: Amounts) -> dict[str, float]:
+    return {name: one[name] + other[name] for name in LIMITS}
+
+
+def subtract_amounts(one: Amounts, other: Amounts) -> dict[str, float]:
+    return {name: one[name] - other[name] for name in LIMITS}
+
+
+# ---- sizes of prompts
+
+
+class PromptSize(NamedTuple):
+    """What a prompt holds: bytes of ASCII and of other characters in UTF-8, messages, images, and bytes of the schema.
+
+    The schema is separate because only some endpoints add it to the prompt.
+    """
+
+    ascii: int = 0
+    non_ascii: int = 0
+    messages: int = 0
+    images: int = 0
+    schema: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the texts, without the schema."""
+        return self.ascii + self.non_ascii
+
+    def plus(self, other: PromptSize) -> PromptSize:
+        """Return the sum of both sizes."""
+        return PromptSize(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def request_size(request: Request) -> PromptSize:
+    """Return the size of what a request sends, its tools and its schema included."""
+    size = messages_size(request.messages)
+    if request.tools:
+        size = size.plus(text_size(json_text(request.tools)))
+    return size if request.schema is None else size._replace(schema=len(str(request.schema)))
+
+
+def messages_size(messages: Iterable[Message]) -> PromptSize:
+    """Return the size of chat messages."""
+    ascii_bytes = other_bytes = count = images = 0
+    for message in messages:
+        size = text_size(message_text(message))
+        ascii_bytes, other_bytes, count = ascii_bytes + size.ascii, other_bytes + size.non_ascii, count + 1
+        if tool_calls := message.get("tool_calls") or message.get("function_call"):
+            size = text_size(json_text(tool_calls))
+            ascii_bytes, other_bytes = ascii_bytes + size.ascii, other_bytes + size.non_ascii
+        if isinstance(content := message["content"], list | tuple):
+            images += sum(not (isinstance(part, Mapping) and "text" in part) for part in content)
+    return PromptSize(ascii_bytes, other_bytes, count, images)
+
+
+def text_size(text: str) -> PromptSize:
+    """Return the size of a text."""
+    if text.isascii():
+        return PromptSize(len(text))
+    ascii_bytes = len(text.encode("ascii", "ignore"))
+    return PromptSize(ascii_bytes, utf8_size(text) - ascii_bytes)
+
+
+def json_text(value: Any) -> str:
+    """Return tools or tool calls as JSON, about as a chat template writes them into a prompt."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except (ValueError, RecursionError):
+        return repr(value)
+
+
+# ---- tokens
+
+
+class TokenRate:
+    """The reported tokens per byte of one kind of text, by the size of the prompts.
+
+    The ratio of a short prompt is mostly that of its template, and says little of a long one. A text is therefore estimated
+    by the highest ratio among the prompts that were at least half its size.
+    """
+
+    def __init__(self) -> None:
+        self._reports: list[tuple[int, float]] = []  # (bytes, tokens per byte): larger sizes, lower ratios
+
+    def record(self, new_bytes: int, new_ratio: float) -> None:
+        """Record the tokens per byte of a text, those of the chat template included."""
+        if any(count >= new_bytes and ratio >= new_ratio for count, ratio in self._reports):
+            return
+        others = [(count, ratio) for count, ratio in self._reports if count > new_bytes or ratio > new_ratio]
+        self._reports = sorted([*others, (new_bytes, new_ratio)])[-MAX_REPORTS:]
+
+    def tokens(self, size_bytes: int) -> float:
+        """Return the likely tokens of a text; one per byte if no prompt of half its size was reported."""
+        ratio = next((ratio for count, ratio in self._reports if 2 * count >= size_bytes), 1.0)
+        return size_bytes * min(1.0, SAFETY_MARGIN * ratio)
+
+
+@dataclass
+class TokenEstimator:
+    """Estimates the tokens of one model at one endpoint, and learns from what the endpoint reports.
+
+    Attributes:
+        image_tokens: Tokens of an image.
+        template_tokens: Tokens that the chat template adds to each message.
+        longest_answers: Tokens of the longest answer so far, by whether it followed a schema.
+        max_tokens_limit: The highest `max_tokens` that the endpoint accepts, once it has refused one.
+    """
+
+    image_tokens: float = IMAGE_TOKENS
+    template_tokens: int = TEMPLATE_TOKENS
+    longest_answers: dict[bool, int] = field(default_factory=dict)
+    max_tokens_limit: int | None = None
+    _has_reports: bool = False
+    _ascii_rate: TokenRate = field(default_factory=TokenRate)
+    _other_rate: TokenRate = field(default_factory=TokenRate)
+
+    def upper_bound(self, size: PromptSize) -> int:
+        """Return the most tokens that a prompt can have."""
+        return size.bytes + size.schema + self._overhead(size) + (0 if self._has_reports else DEFAULT_SYSTEM_TOKENS)
+
+    def likely_tokens(self, size: PromptSize) -> int:
+        """Return the most tokens that a prompt is likely to have."""
+        texts = self._ascii_rate.tokens(size.ascii + size.schema) + self._other_rate.tokens(size.non_ascii)
+        return min(self.upper_bound(size), ceil(texts) + self._overhead(size))
+
+    def expected_answer_tokens(self, *, schema: bool) -> int:
+        """Return the number of tokens that is enough for most answers."""
+        longest = self.longest_answers.get(schema)
+        if longest is None:
+            return EXPECTED_SCHEMA_TOKENS if schema else EXPECTED_TEXT_TOKENS
+        return max(MIN_ANSWER_TOKENS, 3 * longest // 2)
+
+    @property
+    def default_max_tokens(self) -> int:
+        """The `max_tokens` of an answer if the request sets none."""
+        default = max(DEFAULT_MAX_TOKENS, 2 * self.longest_answers.get(False, 0))
+        return default if self.max_tokens_limit is None else min(default, self.max_tokens_limit)
+
+    def update(self, size: PromptSize, usage: Usage, answer: PromptSize = PromptSize(), *, schema: bool) -> None:
+        """Learn from the usage that the endpoint reports for one call; unknown numbers, and those of refusals, are ignored.
+
+        Its answer counts too: what a model writes is mostly part of the next prompt.
+        """
+        if usage.output_tokens:
+            self.longest_answers[schema] = max(self.longest_answers.get(schema, 0), usage.output_tokens)
+            self._record_ratio(answer, usage.output_tokens)
+        if not usage.input_tokens:
+            return
+        self._has_reports = True
+        if (excess := usage.input_tokens - self.upper_bound(size)) > 0:
+            if size.images:
+                self.image_tokens += excess / size.images
+            else:
+                self.template_tokens += ceil(excess / (size.messages + 1))
+        self._record_ratio(size, usage.input_tokens)
+
+    def _record_ratio(self, size: PromptSize, tokens: int) -> None:
+        """Record the tokens per byte of a text that is mostly of one kind; of others the shares are unknown."""
+        if size.images or not size.bytes:
+            return
+        if 5 * size.non_ascii < size.bytes:
+            self._ascii_rate.record(size.bytes + size.schema, tokens / size.bytes)
+        elif 5 * size.ascii < size.bytes:
+            self._other_rate.record(size.bytes + size.schema, tokens / size.bytes)
+
+    def _overhead(self, size: PromptSize) -> int:
+        return self.template_tokens * (size.messages + 1) + ceil(self.image_tokens * size.images)
+
+
+# ---- costs
 
 
 class Pricing(Protocol):
@@ -34,49 +222,47 @@ class Pricing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """What calls take, by limit: for their prompts `bound` at most and `estimate()` likely, and `per_token` of the answer.
+    """What one call or several may take, by limit.
 
-    The answer gets `least` tokens or the call is not made; `expected` tokens are enough for most answers, `most` is all
-    that it may have.
+    Attributes:
+        upper_bound: The most that the prompts can take.
+        likely: The most that the prompts are likely to take.
+        per_token: What each token of the answer takes.
+        min_answer_tokens: With fewer tokens for the answer, the call is not made.
+        expected_answer_tokens: Tokens that are enough for most answers.
+        max_answer_tokens: The most tokens that the answer may have.
     """
 
     upper_bound: Amounts
-    estimate_prompts: Callable[[], Amounts]
+    likely: Amounts
     per_token: Amounts
     min_answer_tokens: int = 0
     expected_answer_tokens: int = 0
     max_answer_tokens: float = inf
 
     @property
-    def likely(self) -> Amounts:
-        """What the prompts are likely to take at most."""
-        return self.estimate_prompts()
-
-    @property
     def minimum(self) -> dict[str, float]:
-        """What they take at the very least."""
+        """The least for which the calls can be made."""
         return self.amounts(self.likely, self.min_answer_tokens)
 
     def plus(self, other: CostEstimate) -> CostEstimate:
-        """Both together, with the answer of this one."""
-        each = add_amounts(self.per_token, other.per_token)
-        likely = partial(add_amounts, self.likely, other.likely)
+        """Return the sum of both, with the answer of this one."""
         return CostEstimate(
             add_amounts(self.upper_bound, other.upper_bound),
-            likely,
-            each,
+            add_amounts(self.likely, other.likely),
+            add_amounts(self.per_token, other.per_token),
             self.min_answer_tokens,
             self.expected_answer_tokens,
             self.max_answer_tokens,
         )
 
     def amounts(self, prompts: Amounts, tokens: float) -> dict[str, float]:
-        """What they take with so many tokens in the answer."""
+        """Return the amounts with this many tokens in the answer."""
         return {name: prompts[name] + (each * tokens if (each := self.per_token[name]) else 0.0) for name in LIMITS}
 
 
 class CostEstimator:
-    """What the calls of a model need, by what it has counted so far, at a rate (None: USD do not count)."""
+    """Estimates what the calls of one model may cost. Without `pricing`, USD are not counted."""
 
     def __init__(self, pricing: Pricing | None = None) -> None:
         self.token_estimator = TokenEstimator()
@@ -88,52 +274,40 @@ class CostEstimator:
     def request_cost(
         self, request: Request, size: PromptSize, min_tokens: int, max_tokens_cap: int | None = None, prompt_tokens: float = inf
     ) -> CostEstimate:
-        """What a request needs. `room`: the `max_tokens` that it gets at most where it has none. `prompt`: the tokens of its
-        prompt, by a better estimate.
+        """Return what a request may cost.
+
+        `max_tokens_cap` bounds its answer if it has no `max_tokens`; `prompt_tokens` is a second estimate of its prompt, which
+        counts if it is lower.
         """
         tokens, schema = self.token_estimator, request.schema is not None
         most = request.max_tokens or max_tokens_cap or tokens.default_max_tokens
         least = min(most, max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS)) if schema else min_tokens)
         expected = min(most, max(least, tokens.expected_answer_tokens(schema=schema)))
-
-        def likely_amounts() -> Amounts:
-            return self._prompt_amounts(min(prompt_tokens, tokens.likely_tokens(size)))
-
-        return CostEstimate(self._prompt_amounts(tokens.upper_bound(size)), likely_amounts, self._per_token, least, expected, most)
+        upper_bound = self._prompt_amounts(tokens.upper_bound(size))
+        likely = self._prompt_amounts(min(prompt_tokens, tokens.likely_tokens(size)))
+        return CostEstimate(upper_bound, likely, self._per_token, least, expected, most)
 
     def grade_cost(self, size: PromptSize, max_answer_tokens: int | None, shown_per_token: float) -> CostEstimate:
-        """What a call needs that grades a text, beside a prompt of this size: `shown` tokens for each token of the text.
+        """Return what a call that grades a text may cost; `per_token` of the result is for each token of that text.
 
-        Its answer has at most `most` tokens, to a schema; None: it is free text.
+        `size` is the prompt without the text, and `shown_per_token` the tokens of the prompt for each token of the text. The
+        answer follows a schema and has at most `max_answer_tokens`; None: it is free text.
         """
-        answer = min(max_answer_tokens or inf, self.token_estimator.expected_answer_tokens(schema=max_answer_tokens is not None))
-        bound, likely = (
-            {name: amount + answer * self._per_token[name] for name, amount in self._prompt_amounts(tokens).items()}
-            for tokens in (self.token_estimator.upper_bound(size), self.token_estimator.likely_tokens(size))
+        tokens = self.token_estimator
+        answer = min(max_answer_tokens or inf, tokens.expected_answer_tokens(schema=max_answer_tokens is not None))
+        upper_bound, likely = (
+            {name: amount + answer * self._per_token[name] for name, amount in self._prompt_amounts(prompt).items()}
+            for prompt in (tokens.upper_bound(size), tokens.likely_tokens(size))
         )
-        return CostEstimate(
-            bound,
-            lambda: likely,
-            {
-                **ZERO_AMOUNTS,
-                "input_tokens": shown_per_token,
-                "tokens": shown_per_token,
-                "usd": shown_per_token * self._input_price,
-            },
-        )
+        shown = {"input_tokens": shown_per_token, "tokens": shown_per_token, "usd": shown_per_token * self._input_price}
+        return CostEstimate(upper_bound, likely, {**ZERO_AMOUNTS, **shown})
 
     def _prompt_amounts(self, tokens: float) -> dict[str, float]:
         return {"calls": 1, "input_tokens": tokens, "output_tokens": 0.0, "tokens": tokens, "usd": tokens * self._input_price}
 
 
-def estimate_usage(request: Request, pricing: Pricing | None) -> dict[str, float]:
-    """What a call takes, roughly: its prompt's length in tokens, and `max_tokens` of output where the caller set them."""
-    asked = request.original or request
-    chars = sum(len(message_text(m)) for m in asked.messages)
-    read, written = chars // CHARS_PER_TOKEN + 1, asked.max_tokens or DEFAULT_OUTPUT_TOKENS
-    usd = pricing.cost(Usage(1, read, written)) if pricing else None
-    return {"calls": 1, "input_tokens": read, "output_tokens": written, "tokens": read + written, "usd": usd or 0.0}
-
-
-def add_amounts(one: Amounts, other: Amounts) -> dict[str, float]:
-    return {name: one[name] + other[name] for name in LIMITS}
+def rough_tokens(request: Request) -> int:
+    """Return a rough estimate of a call's tokens: its prompt's length, and its `max_tokens` if it sets one."""
+    original = request.original or request
+    chars = sum(len(message_text(message)) for message in original.messages)
+    return chars // CHARS_PER_TOKEN + 1 + (original.max_tokens or DEFAULT_OUTPUT_TOKENS)

@@ -1,7 +1,7 @@
-"""A circuit breaker: many failures in a row, with no answer in between, open it; then one call at a time probes.
+"""A circuit breaker: it opens after many failures in a row, and then one call at a time probes.
 
-It also opens, silently, when a single timeout raises the question whether the endpoint is there at all. It only keeps the
-state and says when a probe is due; `endpoint_limiter` decides which call probes and which calls wait.
+It also opens, without a message, after a single timeout that may mean that the endpoint is down. It only keeps the state and
+says when a probe is due; `endpoint_limiter` decides which call probes and which calls wait.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from ..errors import ModelError, ModelTimeoutError
 from ..text import format_duration, format_time_in
 
-FAILURE_THRESHOLD = 8
-MIN_PROBE_INTERVAL, MAX_PROBE_INTERVAL = 1.0, 30.0
+FAILURE_THRESHOLD = 8  # failures in a row
+MIN_PROBE_INTERVAL, MAX_PROBE_INTERVAL = 1.0, 30.0  # seconds
 
 
 class CircuitBreaker:
@@ -53,7 +53,7 @@ class CircuitBreaker:
         return max(self._next_probe_at - self._clock(), 0.0)
 
     def start_probe(self) -> None:
-        """Record that a probe is sent. Only now the outage is announced: other calls may have been answered until then."""
+        """Record that a probe is sent. The outage is announced only now, because other calls may have been answered until then."""
         self._next_probe_at = self._clock() + self._probe_interval
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
         if not (self._announced or self._unconfirmed):
@@ -61,7 +61,7 @@ class CircuitBreaker:
             self._notify(f"down since {self.down_since}: {self._last_error}; probing")
 
     def record_failure(self, error: ModelError, *, is_probe: bool = False) -> None:
-        """Record a failure; open the breaker if it is one too many."""
+        """Record a failure, and open the breaker if there were too many in a row."""
         self._failures += 1
         self._last_error = str(error)
         self.needs_short_probe = isinstance(error, ModelTimeoutError)

@@ -24,24 +24,20 @@ class ConcurrencyLimit:
     async def __aenter__(self) -> None:
         await self._semaphore.acquire()
         try:
-            await self._wait_out_pause()
+            while (wait := self._paused_until - self._clock()) > 0:  # noqa: ASYNC110  (another call may prolong the pause)
+                await asyncio.sleep(wait)
         except BaseException:
             self._semaphore.release()
             raise
 
-    async def _wait_out_pause(self) -> None:
-        if (wait := self._paused_until - self._clock()) > 0:
-            await asyncio.sleep(wait)
-            await self._wait_out_pause()  # another call may have prolonged the pause
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._semaphore.release()
         if isinstance(error, ModelError) and error.retry_after:
             self._paused_until = max(self._paused_until, self._clock() + min(error.retry_after, self._max_pause))
 
 
 def limit_concurrency(call: AsyncFunction[S, R], limiter: ConcurrencyLimit) -> AsyncFunction[S, R]:
-    """Hold calls back while `limiter` is full, or its endpoint has asked for a pause (Retry-After)."""
+    """Hold calls back while `limiter` is full or paused because the endpoint asked for it (Retry-After)."""
 
     async def call_limited(argument: S) -> R:
         async with limiter:

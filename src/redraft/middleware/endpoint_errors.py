@@ -1,11 +1,26 @@
-"""Classify the errors of an endpoint: is it down, busy, misconfigured, or did it refuse this one request?"""
+"""What an error of an endpoint means: is it down, busy, misconfigured, or did it refuse a part of this request?
+
+Servers have no common code for what they refuse: the status says that it is a refusal, their message says of what. The words
+here are those of OpenAI, Azure, Anthropic, Gemini, Mistral, Groq, Together, DeepSeek, Bedrock, OpenRouter, vLLM, SGLang,
+llama.cpp (which passes on the errors of chat templates), LM Studio and Ollama. An error that names nothing is no refusal here.
+"""
 
 from __future__ import annotations
 
-from ..errors import AuthenticationError, ModelError, ModelTimeoutError, ModelUnavailableError, RateLimitError
+import re
+from typing import Literal, TypeAlias
+
+from ..errors import (
+    AuthenticationError,
+    ContentFilterError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    RateLimitError,
+)
 from ..protocols import Format, Request
-from .messages import has_images
-from .refusals import refused_part
+from .messages import SYSTEM_ROLES, has_images, has_tools
 
 BUSY_STATUSES = frozenset({429, 503, 529})
 
@@ -27,26 +42,141 @@ def is_server_response(error: ModelError) -> bool:
 
 
 def is_busy(error: ModelError) -> bool:
-    """Whether an error says that there are too many calls at once."""
+    """Whether an error says that the endpoint receives too many calls."""
     return isinstance(error, RateLimitError | ModelTimeoutError) or error.status in BUSY_STATUSES
 
 
 def is_fatal(error: ModelError) -> bool:
-    """Whether an error would meet every call: a wrong key, model name or address, no quota, broken TLS."""
+    """Whether every call would fail with this error: a wrong key, model name or address, no quota, broken TLS."""
     if isinstance(error, AuthenticationError):
         return True
     return isinstance(error, ModelUnavailableError) and not error.retryable and (error.status or 0) < 500
 
 
 def may_be_refusal(error: ModelError) -> bool:
-    """Whether an apparently fatal error may concern this request only: filters and routers answer 403 and 404."""
+    """Whether a fatal error may concern this request only: filters and routers answer with 403 and 404."""
     return error.status in {403, 404} and is_fatal(error)
 
 
 def is_call_fault(error: ModelError, request: Request, formats: set[Format]) -> bool:
-    """Whether an error is, or may be, caused by what this request asks for. (See `adapt`.)"""
+    """Whether what this request asks for may be the cause of an error. `formats` are those that have been answered."""
     if refused_part(error, request):
         return True
     if error.status in {500, 501} and request.format != "text" and request.format not in formats:
         return True
     return error.status in {404, 500, 501} and has_images(request.messages)
+
+
+# ---- refusals
+
+RequestPart: TypeAlias = Literal[
+    "format", "images", "tools", "system", "turns", "temperature", "seed", "max_tokens", "max_completion_tokens", "stream_options"
+]
+PARAMETERS: tuple[RequestPart, ...] = ("max_tokens", "max_completion_tokens", "temperature", "seed", "stream_options")
+
+REFUSAL_STATUSES = frozenset({400, 404, 415, 422, 500, 501})
+MALFORMED_STATUSES = frozenset({400, 422, 501})  # the request is not understood, even if the message does not say why
+MAX_ERROR_CHARS = 2000  # characters of a message that are searched
+
+
+def _pattern(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+_NEGATION = _pattern(
+    r"\b(not|n't|cannot|never|no longer)\b[^.]{0,40}\b(support|permit|allow|enabl|availab|accept|take|valid|recogni|implement)",
+    r"unsupported|unrecogni[sz]ed|unknown|unexpected|deprecated|extra (inputs|fields|keys)|extra_forbidden|invalid",
+    r"must (be|contain)|type is unavailable",
+    r"only .{0,40}(supported|allowed)|(fail(ed)?|unable) to (parse|convert|compile|initialize)|conversion failed",
+)
+_OUT_OF_RANGE = _pattern(
+    r"too (large|small|high|low|big|long)|at (most|least)|less than|greater than|between|range|exceed|m(ax|in)imum"
+)
+_FORMAT = _pattern(
+    r"response_?(format|schema|mime)|output_?(format|config|schema)|json.?(schema|object|mode)|\bschema\b|structured.?output",
+    r"grammar|guided|xgrammar|outlines|requested parameters|containing? the word .?json",
+)
+_OVERLOAD = _pattern(r"out of memory|\boom\b|\btime(d|s)?[ -]?out|overload|temporar|try again|\bcapacity\b|\bbusy\b")
+_BAD_ANSWER = _pattern(
+    r"failed to generate|failed_generation|json_validate_failed|empty grammar stack|(not|n't) match the .{0,20}schema"
+)
+_IMAGES = _pattern(r"image|vision|multi-?modal|mmproj")
+_TOOLS = _pattern(r"\btools?\b", r"\btool[ _-]?(use|calls?|calling|choice|parser)", r"\bfunctions?[ _-]?(calls?|calling|use)\b")
+_REJECTS_TOOLS = _pattern(r"requires|no endpoints found|cannot be used|not? (been )?(trained|able|capable)|without tool")
+_REJECTS_IMAGES = _pattern(
+    r"(input|images?|vision) (is|are) (not supported|unsupported)|only supported by|support (for )?(image|vision)|at most 0 image",
+    r"multi-?modal|mmproj",
+)
+_TURNS = _pattern(
+    r"\balternat(e|ing|ion)|(successive|consecutive) (user|assistant|system|messages)|interleave|at the (very )?(beginning|start)",
+    r"(conversation|first|messages?|history|turn)[^.]{0,60}must[^.]{0,20} (be|start|begin|come|use)[^.]{0,20} .?(user|system)",
+    r"(must|should) (start|begin) with (a )?.?user|must (be|come) (the )?first",
+)
+_ROLES = _pattern(r"\b(roles?|user|assistant|system)\b")
+_NOT_SUPPORTED = r"(not support|n't support|unsupported|invalid|unknown|unexpected)"
+_IS_NOT_SUPPORTED = r"((\bnot|n't|cannot)\b[^.]{0,20}(support|allow|enabl|permit|accept|valid)|unsupported|unexpected|invalid)"
+_SYSTEM = _pattern(
+    rf"(system|developer)['\"`]?[ _]?(role|message|prompt|instruction)s?\b[^.]{{0,40}}{_IS_NOT_SUPPORTED}",
+    rf"{_NOT_SUPPORTED}[^.]{{0,40}}['\"`](system|developer)['\"`]",
+    rf"{_NOT_SUPPORTED}[^.]{{0,20}}(system|developer) (role|message|prompt|instruction)",
+    r"only ['\"]?user\b[^.]{0,40}\b(supported|allowed|valid)|\brole\b[^.]{0,60}(should|must) be .{0,12}user",
+    r"\b(in)?valid role|unknown role",
+)
+
+
+def refused_part(error: ModelError, request: Request) -> RequestPart | None:
+    """Return the part of the request that the error names as refused; None if it names none that the request has."""
+    if not is_refusal(error):
+        return None
+    message = server_message(error)
+    if _NEGATION.search(message) and not _OUT_OF_RANGE.search(message) and (parameter := _first_parameter(message, request)):
+        return parameter
+    if has_tools(request) and _TOOLS.search(message) and (_NEGATION.search(message) or _REJECTS_TOOLS.search(message)):
+        return "tools"
+    if has_images(request.messages) and _IMAGES.search(message) and ((error.status or 500) < 500 or rejects_images(error)):
+        return "images"
+    if request.format != "text" and _names_format(error, message):
+        return "format"
+    if _TURNS.search(message) and _ROLES.search(message):
+        return "turns"
+    if _SYSTEM.search(message) and any(each["role"] in SYSTEM_ROLES for each in request.messages):
+        return "system"
+    return None
+
+
+def is_refusal(error: ModelError) -> bool:
+    """Whether an error may be caused by what the request contains, and not by the key, the rate or the time."""
+    return error.status in REFUSAL_STATUSES and not isinstance(error, AuthenticationError | ContextLengthError | ContentFilterError)
+
+
+def is_bad_answer(error: ModelError) -> bool:
+    """Whether the endpoint accepted the format, but says that the model's answer does not follow it."""
+    return is_refusal(error) and bool(_BAD_ANSWER.search(server_message(error)))
+
+
+def rejects_images(error: ModelError) -> bool:
+    """Whether an endpoint that answers without images refuses all images, not just this one, and is not in trouble."""
+    message = server_message(error)
+    return bool(_REJECTS_IMAGES.search(message)) or (not _IMAGES.search(message) and (error.status or 500) < 500)
+
+
+def server_message(error: ModelError) -> str:
+    """Return the server's own message, without the name of the model in front of it."""
+    text = str(error)
+    return (text.partition(f"status {error.status}")[2] or text)[:MAX_ERROR_CHARS]
+
+
+def _names_format(error: ModelError, message: str) -> bool:
+    """Whether a message names the response format; one of a 5xx counts only if it says what is wrong with the format."""
+    if not _FORMAT.search(message) or _BAD_ANSWER.search(message):
+        return False
+    return (error.status or 500) < 500 or bool(_NEGATION.search(message) and not _OVERLOAD.search(message))
+
+
+def _first_parameter(message: str, request: Request) -> RequestPart | None:
+    """Return the parameter that the message names first, of those that the request may have sent."""
+    absent = {name for name in ("temperature", "seed") if getattr(request, name) is None} | request.unsupported_parameters
+    matches: list[tuple[int, RequestPart]] = [
+        (match.start(), name) for name in PARAMETERS if name not in absent and (match := re.search(rf"\b{name}\b", message))
+    ]
+    return min(matches)[1] if matches else None

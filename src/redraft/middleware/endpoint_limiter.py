@@ -1,9 +1,18 @@
 """The limiter of one endpoint: how many calls are in flight, which call goes next, and when none does.
 
-It holds the state that all calls to an endpoint share: the number in flight (`aimd`), the limits per minute
+`EndpointLimiter` holds the state that all calls to an endpoint share: the number in flight (`aimd`), the limits per minute
 (`token_bucket`), whether the endpoint is down (`circuit_breaker`), the pause it asked for, and one first-come queue, so
-that a call that is tried again goes to the back. It knows nothing of rows, budgets or retries. `endpoint_calls` wraps it
+that a call that is tried again goes to the back. It knows nothing of rows, budgets or retries. `limit_endpoint` wraps it
 around a model's call.
+
+Retries are decided in `retry`, which counts attempts. The limiter repeats a call by itself, however often, only in three cases
+in which the endpoint takes no call at all: it is down, it asks for a pause of more than two minutes, or a fatal error has
+stopped the run (then the call waits until it is cancelled). To the caller this is one call that took long.
+
+A timeout may be caused by the request or by the endpoint. A very short request, the probe, tells which: while an endpoint
+may be down because of timeouts, a call that is admitted sends the probe in place of its own request, and a call that
+timed out while no other was answered has a probe sent at once. If the probe is answered, the request is at fault
+(`ModelTimeoutError.endpoint_responsive`). If the endpoint is down for other reasons, a call is its own probe.
 """
 
 from __future__ import annotations
@@ -13,19 +22,21 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
 
 from .. import checks
 from ..errors import ModelError, ModelTimeoutError
 from ..log import endpoint_log, error_kind
-from ..protocols import Reply
+from ..protocols import Call, Format, Reply, Request
 from ..text import format_duration, format_time_in
-from ..usage import Usage
+from ..usage import NO_USAGE, Usage
 from .aimd import AIMDWindow
+from .call_costs import rough_tokens
 from .circuit_breaker import CircuitBreaker
-from .endpoint_errors import is_busy, is_fatal, is_outage, is_server_response
+from .endpoint_errors import is_busy, is_call_fault, is_fatal, is_outage, is_server_response, may_be_refusal
+from .metering import RESERVE_AGAIN
 from .token_bucket import RateLimits
 
 MAX_RETRY_WAIT = 120.0  # seconds a retry may wait; after a longer Retry-After the limiter repeats the call itself
@@ -61,8 +72,8 @@ class EndpointLimiter:
 
     The number of calls in flight starts at `initial` and adapts between `minimum` and `maximum`; `rpm` and `tpm` limit
     requests and tokens per minute (None: no limit). An outage of `give_up_after` seconds, a wrong key, an unknown model and
-    a broken TLS connection are passed to `on_fatal(error)`, once; from then on no call is admitted, and the call that met
-    the error waits until it is cancelled. Without `on_fatal` the error is raised. `notify` is called with a message when the
+    a broken TLS connection are passed to `on_fatal(error)`, once; from then on no call is admitted, and the call that
+    failed waits until it is cancelled. Without `on_fatal` the error is raised. `notify` is called with a message when the
     endpoint goes down, comes back, or asks for a pause of more than two minutes. Without `use_probes`, calls themselves are
     the probes. Raises ConfigError for invalid limits.
     """
@@ -108,7 +119,7 @@ class EndpointLimiter:
         self._responses = 0
         self._max_answered_in_flight = 1  # calls in flight at once of which one was answered
 
-    # ---- what can be seen from outside
+    # ---- state
 
     @property
     def limit(self) -> int:
@@ -146,26 +157,26 @@ class EndpointLimiter:
             self._slot_watchers -= 1
 
     def resize(self, maximum: int, rpm: float | None, tpm: float | None) -> None:
-        """Change the limits; a rate that was not limited stays so."""
+        """Change the limits; a rate that was not limited stays unlimited."""
         self._window.resize(maximum)
         if self._rates:
             self._rates.resize(rpm, tpm)
         self._admit_waiting()
 
-    # ---- in and out
+    # ---- acquiring and returning slots
 
     async def acquire(self, tokens: float = 0.0) -> Slot:
         """Wait for a slot. It must be given back by record_success, record_failure, record_probe_failure or release."""
         if not self.queue_length and self._seconds_until_slot(tokens) <= 0:
             return self._admit(tokens)
-        turn = Waiter(tokens, asyncio.get_running_loop().create_future())
-        self._queue.append(turn)
+        waiter = Waiter(tokens, asyncio.get_running_loop().create_future())
+        self._queue.append(waiter)
         self.queue_length += 1
         self._admit_waiting()
         try:
-            return await turn.slot
+            return await waiter.slot
         except asyncio.CancelledError:
-            if turn.slot.cancelled():
+            if waiter.slot.cancelled():
                 self.queue_length -= 1
             else:
                 self.in_flight -= 1
@@ -185,7 +196,7 @@ class EndpointLimiter:
         self._admit_waiting()
 
     def record_failure(self, slot: Slot, error: ModelError, *, call_fault: bool = False) -> bool:
-        """Give a slot back after an error, caused by the call or the endpoint. Return whether to repeat the call."""
+        """Give a slot back after an error. Return whether the call is to be repeated, which is never so if it caused the error."""
         self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
         repeat = False if call_fault else self._handle_failure(slot, error)
@@ -193,7 +204,7 @@ class EndpointLimiter:
         return repeat
 
     def record_probe_failure(self, slot: Slot, error: ModelError) -> bool:
-        """Give a slot back after a failed probe. Return whether its caller is to acquire a slot again."""
+        """Give a slot back after a failed probe. Return whether the call that sent it is to acquire a slot again."""
         self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
         if is_fatal(error) or is_outage(error):
@@ -224,18 +235,19 @@ class EndpointLimiter:
         self.in_flight -= 1
         self._admit_waiting()
 
-    # ---- what an error means for all
+    # ---- what an error means for all calls
 
     def _handle_failure(self, slot: Slot, error: ModelError) -> bool:
+        """Adjust the state to an error that the endpoint caused. Return whether the call is to be repeated."""
         if is_fatal(error):
             return self._stop(error)
         if is_busy(error):
             self._window.record_congestion(slot.epoch)
         if is_server_response(error):
             self._record_response()
-        parked = self._apply_retry_after(error)
+        long_pause = self._apply_retry_after(error)
         if not is_outage(error):
-            return parked
+            return long_pause
         was_down = self._circuit.is_down
         unanswered = isinstance(error, ModelTimeoutError) and self._responses == slot.responses_before
         if unanswered and self.use_probes and not self._circuit.is_open:
@@ -246,22 +258,24 @@ class EndpointLimiter:
             endpoint_log.warning("%s: down after %s; calls wait, one at a time probes", self.name, error_kind(error))
         if self._circuit.seconds_down >= self._give_up_after:
             return self._stop(error)
-        return self._circuit.is_open or parked
+        return self._circuit.is_open or long_pause
 
     def _apply_retry_after(self, error: ModelError) -> bool:
-        """Pause as the endpoint asked. Return whether that is too long for a retry outside."""
+        """Pause as the endpoint asked. Return whether that is too long for `retry` to wait."""
         seconds = min(error.retry_after or 0.0, MAX_PAUSE)
-        news = seconds > max(MAX_RETRY_WAIT, self._paused_until - self._clock() + 1.0)
-        paused = self._paused_until > self._clock()
+        is_long = seconds > MAX_RETRY_WAIT
+        was_paused = self._paused_until > self._clock()
+        is_news = is_long and seconds > self._paused_until - self._clock() + 1.0
         self._pause(seconds)
-        if seconds > 0 and (news or not paused):
-            level = logging.WARNING if news else logging.INFO
+        if seconds > 0 and (is_news or not was_paused):
+            level = logging.WARNING if is_news else logging.INFO
             endpoint_log.log(level, "%s: %s after %s", self.name, self._pause_text, error_kind(error))
-        if news:
+        if is_news:
             self._announce(f"{self._pause_text}, as it asked: {error}")
-        return seconds > MAX_RETRY_WAIT
+        return is_long
 
     def _stop(self, error: ModelError) -> bool:
+        """Stop the run because of an error. Return False if nothing stops it, so that the error is raised."""
         if self._on_fatal is None:
             return False
         if self._fatal_error is None:
@@ -298,10 +312,10 @@ class EndpointLimiter:
         if self._notify:
             self._notify(f"{self.name}: {message}")
 
-    # ---- whose turn it is
+    # ---- admission
 
     def _seconds_until_slot(self, tokens: float) -> float:
-        """Seconds until a call of this many tokens may be admitted; infinite: not before another call ends."""
+        """Return the seconds until a call of this many tokens may be admitted; infinite if another call must end first."""
         if self._fatal_error or self.in_flight >= self.limit:
             return inf
         wait = self._next_admission - self._clock() if self._ramp_remaining else 0.0
@@ -328,10 +342,10 @@ class EndpointLimiter:
         """Admit waiting calls in order, and schedule the next attempt."""
         queue = self._queue
         while queue and (queue[0].slot.done() or self._seconds_until_slot(queue[0].tokens) <= 0):
-            turn = queue.popleft()
-            if not turn.slot.done():
+            waiter = queue.popleft()
+            if not waiter.slot.done():
                 self.queue_length -= 1
-                turn.slot.set_result(self._admit(turn.tokens))
+                waiter.slot.set_result(self._admit(waiter.tokens))
         if queue or self._slot_watchers:
             self._schedule_wakeup(self._seconds_until_slot(queue[0].tokens if queue else 0.0))
         elif self._wakeup_task:
@@ -356,3 +370,135 @@ class EndpointLimiter:
             await self._sleep(seconds)
             self._wakeup_task = None
             self._admit_waiting()
+
+
+def limit_endpoint(call: Call, limiter: EndpointLimiter) -> Call:
+    """Hold each call until the limiter admits it, and report to the limiter how it ended.
+
+    The reply's usage includes that of attempts that the limiter repeated, as retries; each attempt is reserved in the budget.
+    """
+    answered_formats: set[Format] = set()
+
+    async def call_limited(request: Request) -> Reply:
+        reserve_again = RESERVE_AGAIN.get()
+        token = RESERVE_AGAIN.set(None)  # it is for this call, not for those that a model makes in answering it
+        try:
+            return await LimitedCall(call, limiter, answered_formats, request, reserve_again).complete()
+        finally:
+            RESERVE_AGAIN.reset(token)
+
+    return call_limited
+
+
+@dataclass(slots=True)
+class LimitedCall:
+    """One call to an endpoint, with the attempts that the limiter repeats and the probes sent for it.
+
+    `spent` is the usage of earlier attempts that `reserve_again` has not settled. `timeout` is the error of the last attempt if
+    it timed out, while the limiter finds out whether the endpoint answers.
+    """
+
+    call: Call
+    limiter: EndpointLimiter
+    answered_formats: set[Format]
+    request: Request
+    reserve_again: Callable[[Usage], Awaitable[Request]] | None
+    spent: Usage = NO_USAGE
+    timeout: ModelTimeoutError | None = None
+    timeout_slot: Slot | None = None
+    failures_before: int = 0
+
+    async def complete(self) -> Reply:
+        """Make attempts until one is answered or fails with an error that is not the endpoint's."""
+        tokens = rough_tokens(self.request) if self.limiter.counts_tokens else 0.0
+        while True:
+            slot = await self.limiter.acquire(tokens)
+            result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
+            if isinstance(result, Reply):
+                return result if self.spent is NO_USAGE else replace(result, usage=self._total_usage(result.usage))
+            if self.reserve_again:
+                self.request = await self.reserve_again(result)
+            else:
+                self.spent += result
+
+    async def _attempt(self, slot: Slot) -> Reply | Usage:
+        """Send the request. Return its reply, or the usage of a failed attempt that is to be repeated."""
+        if self._request_timed_out:
+            self.limiter.release()
+            raise self._timeout_error(NO_USAGE)
+        try:
+            reply = await self.call(self.request)
+        except ModelError as error:
+            call_fault = is_call_fault(error, self.request, self.answered_formats) or await self._is_refusal(error)
+            if not self.limiter.record_failure(slot, error, call_fault=call_fault):
+                if isinstance(error, ModelTimeoutError):
+                    error.endpoint_responsive = self.limiter.answers_others(slot)
+                error.usage = self._total_usage(error.usage)
+                raise
+            self.timeout = error if isinstance(error, ModelTimeoutError) else None
+            self.timeout_slot, self.failures_before = slot, self.limiter.confirmed_failures
+            return error.usage
+        except BaseException:
+            self.limiter.release()
+            raise
+        self.limiter.record_success(slot, reply)
+        self.answered_formats.add(self.request.format)
+        return reply
+
+    async def _probe(self, slot: Slot) -> Usage:
+        """Send a probe in place of the request, and return its usage."""
+        try:
+            reply = await self.call(probe_request(self.request))
+        except ModelError as error:
+            if not self.limiter.record_probe_failure(slot, error):
+                error.usage = self._total_usage(error.usage)
+                raise
+            return error.usage
+        except BaseException:
+            self.limiter.release()
+            raise
+        self.limiter.record_success(slot, reply)
+        if self._request_timed_out:
+            raise self._timeout_error(reply.usage)
+        return reply.usage
+
+    async def _is_refusal(self, error: ModelError) -> bool:
+        """Whether an apparently fatal error concerns this request only: then the endpoint answers a probe.
+
+        `error.usage` becomes what is not settled yet.
+        """
+        if not (self.limiter.stops_on_fatal and self.limiter.use_probes and may_be_refusal(error)):
+            return False
+        request = self.request
+        try:
+            if self.reserve_again:
+                request, error.usage = await self.reserve_again(error.usage), NO_USAGE
+            reply = await self.call(probe_request(request))
+        except ModelError as failure:
+            error.usage += failure.usage
+            return is_server_response(failure) and not is_busy(failure) and not is_fatal(failure)
+        except BaseException:
+            self.limiter.release()
+            raise
+        error.usage += reply.usage
+        return True
+
+    @property
+    def _request_timed_out(self) -> bool:
+        """Whether the last attempt timed out although the endpoint answers."""
+        return self.timeout is not None and self.failures_before == self.limiter.confirmed_failures
+
+    def _timeout_error(self, usage: Usage) -> ModelTimeoutError:
+        assert self.timeout is not None
+        assert self.timeout_slot is not None
+        self.timeout.endpoint_responsive = self.limiter.answers_others(self.timeout_slot)
+        self.timeout.usage = self._total_usage(usage)
+        return self.timeout
+
+    def _total_usage(self, usage: Usage) -> Usage:
+        return (self.spent + usage).as_single_answer()
+
+
+def probe_request(request: Request) -> Request:
+    """Return the shortest possible request, without the parameters that `request` leaves out."""
+    return Request(({"role": "user", "content": "Hi"},), max_tokens=1, unsupported_parameters=request.unsupported_parameters)

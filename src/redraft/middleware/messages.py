@@ -1,14 +1,19 @@
-"""Chat messages in the forms that endpoints take: neighbours of one role joined, system text moved, images left out.
+"""The messages and tools of a request in the forms that endpoints accept.
 
-Pure functions. Which of them an endpoint needs is decided elsewhere (see `adapt`).
+The functions on messages are pure; `adapt` decides which of them an endpoint needs. The two wrappers at the end decide which
+requests offer tools, and remove tool calls from answers to the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
-from ..core.records import Message
+from ..core.task import Message
+from ..errors import BadResponseError
+from ..protocols import Call, Reply, Request
 
 Messages: TypeAlias = tuple[Message, ...]
 
@@ -21,22 +26,18 @@ TOOL_ROLES = frozenset({"tool", "function"})
 def merge_adjacent(messages: Messages) -> Messages:
     """Join neighbouring messages of one role: texts by a blank line, lists of parts one after the other.
 
-    Results of tools and messages that call them stay as they are: each belongs to one call.
+    Tool results, and messages that call tools, stay as they are, because each belongs to one call.
     """
-    last = None
-    for message in messages:
-        if message["role"] == last:
-            break
-        last = message["role"]
-    else:
+    roles = [message["role"] for message in messages]
+    if not any(role == before for before, role in pairwise(roles)):
         return messages
-    joined: list[Message] = []
+    merged: list[Message] = []
     for message in messages:
-        if joined and _can_merge(joined[-1], message):
-            joined[-1] = _merge(joined[-1], message)
+        if merged and _can_merge(merged[-1], message):
+            merged[-1] = _merge(merged[-1], message)
         else:
-            joined.append(message)
-    return tuple(joined)
+            merged.append(message)
+    return tuple(merged)
 
 
 def _can_merge(before: Message, after: Message) -> bool:
@@ -46,7 +47,7 @@ def _can_merge(before: Message, after: Message) -> bool:
 
 
 def _merge(before: Message, after: Message) -> Message:
-    """One message for two. Where their authors have different names, the names go into the text."""
+    """Return one message for two. If their authors have different names, the names go into the text."""
     if before.get("name") != after.get("name"):
         before, after = _with_name_in_text(before), _with_name_in_text(after)
     first, second = before.get("content") or "", after.get("content") or ""
@@ -58,16 +59,16 @@ def _merge(before: Message, after: Message) -> Message:
 
 
 def _with_name_in_text(message: Message) -> Message:
-    bare = {field: value for field, value in message.items() if field != "name"}
+    unnamed = {field: value for field, value in message.items() if field != "name"}
     if name := message.get("name"):
         content = message.get("content") or ""
-        text = f"{name}:"
-        bare["content"] = f"{text} {content}" if isinstance(content, str) else [{"type": "text", "text": text}, *content]
-    return bare
+        prefix = f"{name}:"
+        unnamed["content"] = f"{prefix} {content}" if isinstance(content, str) else [{"type": "text", "text": prefix}, *content]
+    return unnamed
 
 
 def _parts(content: Any) -> list[Any]:
-    """A content as a list of parts."""
+    """Return a message's content as a list of parts."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return list(content) if isinstance(content, list | tuple) else []
@@ -75,23 +76,21 @@ def _parts(content: Any) -> list[Any]:
 
 def fold_system(messages: Messages) -> Messages:
     """Move system text into the user message after it."""
-    return merge_adjacent(tuple(_as_user(message) for message in messages))
+    return merge_adjacent(
+        tuple({**message, "role": "user"} if message["role"] in SYSTEM_ROLES else message for message in messages)
+    )
 
 
 def fold_later_system(messages: Messages) -> Messages:
-    """The same for system messages that do not stand at the beginning."""
+    """Like `fold_system`, but leave system messages at the beginning."""
     start = next((n for n, message in enumerate(messages) if message["role"] not in SYSTEM_ROLES), len(messages))
     return messages[:start] + fold_system(messages[start:])
 
 
-def _as_user(message: Message) -> Message:
-    return {**message, "role": "user"} if message["role"] in SYSTEM_ROLES else message
-
-
 def start_with_user(messages: Messages) -> Messages:
-    """Put a user message before a conversation that an assistant begins; the system text, where there is one."""
-    first = next((message["role"] for message in messages if message["role"] not in SYSTEM_ROLES), "user")
-    if first == "user":
+    """Put a user message before a conversation that an assistant begins: the system text, if there is any."""
+    first_role = next((message["role"] for message in messages if message["role"] not in SYSTEM_ROLES), "user")
+    if first_role == "user":
         return messages
     if messages[0]["role"] in SYSTEM_ROLES:
         return fold_system(messages)
@@ -99,24 +98,63 @@ def start_with_user(messages: Messages) -> Messages:
 
 
 def has_images(messages: Messages) -> bool:
-    """Whether a message holds an image part."""
+    """Whether a message has an image part."""
     return any(
         _is_image(part) for message in messages if not isinstance(message["content"], str) for part in _parts(message["content"])
     )
 
 
 def without_images(messages: Messages) -> Messages:
-    """The same messages without image parts; one that held some says that they cannot be shown."""
-    return tuple(map(_without_images, messages))
+    """Leave image parts out; a message that had some says that they cannot be shown."""
 
+    def without(message: Message) -> Message:
+        parts = _parts(message["content"])
+        if not any(map(_is_image, parts)):
+            return message
+        texts = [str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part]
+        return {**message, "content": "\n\n".join([*texts, IMAGES_OMITTED_NOTE])}
 
-def _without_images(message: Message) -> Message:
-    parts = _parts(message["content"])
-    if not any(map(_is_image, parts)):
-        return message
-    texts = [str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part]
-    return {**message, "content": "\n\n".join([*texts, IMAGES_OMITTED_NOTE])}
+    return tuple(map(without, messages))
 
 
 def _is_image(part: object) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "image_url"
+
+
+# ---- tools
+
+
+def has_tools(request: Request) -> bool:
+    """Whether a request offers tools, or its conversation has tool calls or their results."""
+    return bool(request.tools) or any(
+        message["role"] in TOOL_ROLES or message.get("tool_calls") or message.get("function_call") for message in request.messages
+    )
+
+
+def offer_own_tools(call: Call, tools: tuple[Mapping[str, Any], ...], choice: str | Mapping[str, Any] | None) -> Call:
+    """Add a model's own tools to requests that write a text, unless the task has tools. Judges are offered none."""
+
+    async def call_with_tools(request: Request) -> Reply:
+        if request.is_generation and not request.tools:
+            request = replace(request, tools=tools, tool_choice=choice)
+        return await call(request)
+
+    return call_with_tools if tools else call
+
+
+def drop_unrequested_tool_calls(call: Call, endpoint: str, *, may_offer_tools: bool) -> Call:
+    """Remove tool calls from answers to requests that offer no tools. Raises BadResponseError if the answer has no text.
+
+    `may_offer_tools`: the model may offer tools of its own to requests that write, as a `Model` of the user's may.
+    """
+
+    async def call_checked(request: Request) -> Reply:
+        reply = await call(request)
+        if not reply.tool_calls or request.tools or (may_offer_tools and request.is_generation):
+            return reply
+        if reply.text.strip():
+            return replace(reply, tool_calls=())
+        names = ", ".join(dict.fromkeys(tool_call.name[:60] for tool_call in reply.tool_calls[:5]))
+        raise BadResponseError(f"{endpoint} called a tool instead of answering: {names}", retryable=True, usage=reply.usage)
+
+    return call_checked

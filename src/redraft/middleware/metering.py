@@ -1,4 +1,7 @@
-"""Put a budget around a model's call: reserve before it, settle after it, and enter what it cost in the open ledger."""
+"""Put a budget around a model's call: reserve before it, settle after it, and record its cost in the ledger.
+
+The rules are in `budget`, the estimates in `call_costs`.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,10 @@ from functools import partial
 from math import inf
 
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
-from ..ledger import CallLedger, LedgerEntry, current_ledger
 from ..protocols import Call, Reply, Request
-from ..usage import NO_USAGE, Usage
+from ..usage import NO_USAGE, CallLedger, LedgerEntry, Usage, current_ledger
 from .budget import RESERVATION, BudgetTracker, Grant, Reservation
-from .call_costs import LIMITS, CostEstimator, Pricing
-from .token_counts import MIN_ANSWER_TOKENS, PromptSize, request_size
+from .call_costs import LIMITS, MIN_ANSWER_TOKENS, CostEstimator, Pricing, PromptSize, request_size, text_size
 
 _MAX_TOKENS_REFUSED = re.compile(
     r"max_?(completion_|new_|output_)?tokens|completion tokens|in the completion|context length", re.IGNORECASE
@@ -24,10 +25,7 @@ _MAX_TOKENS_REFUSED = re.compile(
 
 
 def with_cost(call: Call, pricing: Pricing | None) -> Call:
-    """Enter each call in the open ledger, with what it cost in USD (None: the price is unknown).
-
-    The same stands in the usage of its reply, and that this is what the answer took.
-    """
+    """Record each call in the open ledger and in the usage of its reply, with its cost in USD (`pricing` None: unknown)."""
 
     async def call_with_cost(request: Request) -> Reply:
         entry = ledger.new_entry() if (ledger := current_ledger()) else LedgerEntry()
@@ -39,63 +37,69 @@ def with_cost(call: Call, pricing: Pricing | None) -> Call:
         except ConfigError:
             entry.settle(NO_USAGE)
             raise
-        used = entry.settle(_usage_with_cost(reply.usage, pricing))
-        return replace(reply, usage=replace(used, answer_tokens=used.tokens, answer_cost=used.cost))
+        usage = entry.settle(_usage_with_cost(reply.usage, pricing))
+        return replace(reply, usage=replace(usage, answer_tokens=usage.tokens, answer_cost=usage.cost))
 
     return call_with_cost
 
 
 def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, costs: CostEstimator | None = None) -> Call:
-    """Reserve before and settle after each call, at this rate, by what the endpoint is known to count (`costs`, or new ones).
+    """Reserve what each call may cost before it, and settle what it used after it. Raises BudgetExhaustedError.
 
-    Where a limit depends on the answer, `max_tokens` is set to what was reserved; one that the request has is never raised,
-    and where it has none, a smaller one is tried when an endpoint says that it takes none so high. It stands around `priced`,
-    which says what a call cost, and by whose entries in the ledger it is known what was sent of one that was cancelled.
+    If a limit depends on the answer, `max_tokens` is set to what was reserved. The request's own `max_tokens` is never raised.
+    If it has none and the endpoint refuses the one that was set, the call is made again with half of it.
+
+    `costs` is what is known of the endpoint (None: nothing yet). `call` must be wrapped in `with_cost`, whose ledger entries
+    say what was sent of a call that was cancelled.
     """
-    known = costs or CostEstimator(pricing)
+    estimator = costs or CostEstimator(pricing)
 
     async def call_metered(request: Request) -> Reply:
-        attempts = MeteredCall(tracker, known, request, request_size(request))
-        sent = await attempts.reserve()
+        metered = MeteredCall(tracker, estimator, request, request_size(request))
+        attempt = await metered.reserve()
         while True:
             try:
-                reply = await try_call(attempts, sent)
+                reply = await make_attempt(metered, attempt)
             except ModelError as error:
-                if not attempts.lower_max_tokens(error):
-                    error.usage = attempts.total_usage(error.usage)
+                if not metered.lower_max_tokens(error):
+                    error.usage = metered.total_usage(error.usage)
                     raise
-                sent = await attempts.reserve_again(error.usage)
+                attempt = await metered.reserve_again(error.usage)
             else:
-                return replace(reply, usage=attempts.total_usage(reply.usage)) if attempts.previous_usage is not NO_USAGE else reply
+                return replace(reply, usage=metered.total_usage(reply.usage)) if metered.previous_usage is not NO_USAGE else reply
 
-    async def try_call(attempts: MeteredCall, request: Request) -> Reply:
-        used: Usage | None = None
-        answered = False
-        token = RESERVE_AGAIN.set(attempts.reserve_again)
+    async def make_attempt(metered: MeteredCall, request: Request) -> Reply:
+        usage, reply = None, None
+        token = RESERVE_AGAIN.set(metered.reserve_again)
         try:
-            with attempts.ledger:
+            with metered.ledger:
                 reply = await call(request)
-            used, answered = reply.usage, True
+            usage = reply.usage
             return reply
         except ModelError as error:
-            used = error.usage
+            usage = error.usage
             raise
         except asyncio.CancelledError:
-            used = attempts.ledger.total_usage
+            usage = metered.ledger.total_usage
             raise
         finally:
             RESERVE_AGAIN.reset(token)
-            attempts.settle(used, answered=answered)
+            metered.settle(usage, reply)
 
     return call_metered
 
 
 @dataclass(slots=True)
 class MeteredCall:
-    """A call and its repetitions: what the one under way was granted, and what those before have consumed.
+    """A call with its repeated attempts.
 
-    `room` is the `max_tokens` to try where the request has none and the endpoint refused a higher one. `ledger` holds what was
-    sent since the last of them was settled.
+    Attributes:
+        size: The size of the prompt.
+        max_tokens_cap: The `max_tokens` to try if the request has none and the endpoint refused a higher one.
+        granted_max_tokens: The `max_tokens` of the current attempt.
+        previous_usage: The usage of earlier attempts.
+        grant: What the current attempt may take.
+        ledger: What was sent in the current attempt.
     """
 
     tracker: BudgetTracker
@@ -110,82 +114,72 @@ class MeteredCall:
 
     @property
     def reservation(self) -> Reservation | None:
-        """What the call takes or draws on; what is of another purse is not for it: a grader may refine something itself."""
+        """The reservation that the call takes or draws on, unless it is of another budget: a grader may refine something itself."""
         reservation = RESERVATION.get()
         return reservation if reservation and reservation.tracker is self.tracker else None
 
     async def reserve(self) -> Request:
-        """The request, with the `max_tokens` that it may have. Raises BudgetExhaustedError."""
+        """Reserve an attempt. Return the request with the `max_tokens` that it may have. Raises BudgetExhaustedError."""
         reservation = self.reservation
-        drawn = reservation.prompt_tokens if reservation and not reservation.writing else inf
-        need = partial(self.costs.request_cost, self.request, self.size, self.tracker.budget.min_tokens, self.max_tokens_cap, drawn)
+        prompt_tokens = reservation.prompt_tokens if reservation and not reservation.writing else inf
+        min_tokens = self.tracker.budget.min_tokens
+        need = partial(self.costs.request_cost, self.request, self.size, min_tokens, self.max_tokens_cap, prompt_tokens)
         try:
             self.grant = await self.tracker.reserve(need, reservation)
         except BudgetExhaustedError as error:
             error.usage = self.total_usage(error.usage)
             raise
         self.granted_max_tokens = self.grant.max_tokens
-        return _with_granted_max_tokens(self.request, self.grant)
+        if self.granted_max_tokens is None or self.granted_max_tokens == self.request.max_tokens:
+            return self.request
+        return replace(self.request, max_tokens=self.granted_max_tokens, original=self.request)
 
-    def settle(self, usage: Usage | None, *, answered: bool) -> None:
-        """The attempt under way has ended; None: what it consumed is unknown."""
+    def settle(self, usage: Usage | None, reply: Reply | None) -> None:
+        """Settle the attempt that ended, with a reply or without. A usage of None is unknown."""
         grant, self.grant = self.grant, None
         if grant is None:
             return
         if usage and usage.calls == 1:
-            self.costs.token_estimator.update(self.size, usage, schema=self.request.schema is not None)
+            answer = text_size(reply.text) if reply else PromptSize()
+            self.costs.token_estimator.update(self.size, usage, answer, schema=self.request.schema is not None)
             if self.max_tokens_cap and usage.output_tokens:
                 self.costs.token_estimator.max_tokens_limit = self.max_tokens_cap
         if reservation := self.reservation:
-            _update_reservation(self.tracker, reservation, self.size, usage, answered=answered)
-        self.tracker.settle(grant, _amounts(usage), None if answered else reservation)
+            self._update_reservation(reservation, usage, answered=reply is not None)
+        self.tracker.settle(grant, _amounts(usage), None if reply else reservation)
         self.ledger.entries.clear()
+
+    def _update_reservation(self, reservation: Reservation, usage: Usage | None, *, answered: bool) -> None:
+        """Adjust what is held for grades: to the length of the text, or to the prompts of its graders."""
+        if not reservation.writing:
+            reservation.max_prompt_bytes = max(reservation.max_prompt_bytes, self.size.bytes)
+        elif not answered:
+            self.tracker.reopen(reservation)
+        elif usage and usage.output_tokens is not None:
+            self.tracker.resize(reservation, reservation.amounts_for(usage.output_tokens))
 
     async def reserve_again(self, usage: Usage) -> Request:
         """Settle the attempt that failed, and reserve another."""
-        self.settle(usage, answered=False)
+        self.settle(usage, None)
         self.previous_usage += usage
         return await self.reserve()
 
     def total_usage(self, usage: Usage) -> Usage:
-        """What all attempts consumed, with the last."""
+        """Return the usage of all attempts, given that of the last."""
         return usage if self.previous_usage is NO_USAGE else (self.previous_usage + usage).as_single_answer()
 
     def lower_max_tokens(self, error: ModelError) -> bool:
-        """Whether to ask once more with half the `max_tokens`: the caller has set none, and the endpoint takes none so high."""
-        about = error.status in {400, 422} and _MAX_TOKENS_REFUSED.search(str(error))
-        if (
-            not about
-            or self.request.max_tokens is not None
-            or self.granted_max_tokens is None
-            or self.granted_max_tokens < 2 * MIN_ANSWER_TOKENS
-        ):
+        """Halve `max_tokens` if the endpoint refused it and the caller did not set it. Return whether to repeat the call."""
+        refused = error.status in {400, 422} and _MAX_TOKENS_REFUSED.search(str(error))
+        granted = self.granted_max_tokens
+        if not refused or self.request.max_tokens is not None or granted is None or granted < 2 * MIN_ANSWER_TOKENS:
             return False
-        self.max_tokens_cap = self.granted_max_tokens // 2
+        self.max_tokens_cap = granted // 2
         return True
 
 
-RESERVE_AGAIN: ContextVar[Callable[[Usage], Awaitable[Request]] | None] = ContextVar("again", default=None)
-"""What reserves another attempt of the call under way, told what the last one consumed: for a wrapper within that repeats it."""
-
-
-def _with_granted_max_tokens(request: Request, grant: Grant) -> Request:
-    """The request with the `max_tokens` that it may have."""
-    if grant.max_tokens is None or grant.max_tokens == request.max_tokens:
-        return request
-    return replace(request, max_tokens=grant.max_tokens, original=request)
-
-
-def _update_reservation(
-    tracker: BudgetTracker, reservation: Reservation, size: PromptSize, usage: Usage | None, *, answered: bool
-) -> None:
-    """What a call tells of the money held for grades: how long the text is, or the prompts of those who grade it."""
-    if not reservation.writing:
-        reservation.max_prompt_bytes = max(reservation.max_prompt_bytes, size.bytes)
-    elif not answered:
-        tracker.reopen(reservation)
-    elif usage and usage.output_tokens is not None:
-        tracker.resize(reservation, reservation.amounts_for(usage.output_tokens))
+RESERVE_AGAIN: ContextVar[Callable[[Usage], Awaitable[Request]] | None] = ContextVar("reserve_again", default=None)
+"""Reserves another attempt of the current call, given the usage of the last one; for inner wrappers that repeat the call."""
 
 
 def _usage_with_cost(usage: Usage, pricing: Pricing | None) -> Usage:
@@ -193,8 +187,8 @@ def _usage_with_cost(usage: Usage, pricing: Pricing | None) -> Usage:
 
 
 def _amounts(usage: Usage | None) -> dict[str, float | None]:
-    """A usage by limit; None where it is unknown."""
+    """Return a usage by limit; None for what is unknown."""
     if usage is None:
         return {**dict.fromkeys(LIMITS), "calls": 1}
-    read, written = usage.input_tokens, usage.output_tokens
-    return {"calls": usage.calls, "input_tokens": read, "output_tokens": written, "tokens": usage.tokens, "usd": usage.cost}
+    tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "tokens": usage.tokens}
+    return {"calls": usage.calls, **tokens, "usd": usage.cost}

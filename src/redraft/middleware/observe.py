@@ -13,7 +13,7 @@ def observe(
     on_start: Callable[[S], object] | None = None,
     on_end: Callable[[S, R | BaseException], object] | None = None,
 ) -> AsyncFunction[S, R]:
-    """Call `on_start(argument)` before and `on_end(argument, result or error)` after; what they return is ignored."""
+    """Call `on_start(argument)` before each call and `on_end(argument, result or error)` after it; their results are ignored."""
 
     async def call_observed(argument: S) -> R:
         if on_start:

@@ -1,4 +1,9 @@
-"""Retry calls that may succeed later, with exponential backoff and jitter."""
+"""Retry calls that may succeed later, with exponential backoff and jitter.
+
+This is the place where retries are decided: the client raises a ModelError and says whether it is `retryable`, and `retry`
+decides whether and when to make the call again. (`endpoint_limiter` repeats a call only after an outage or a long pause of the
+whole endpoint, and `adapt` and `metering` send a refused request once more in another form.)
+"""
 
 from __future__ import annotations
 
@@ -13,13 +18,13 @@ from ..protocols import Call, Reply, Request
 from ..text import format_duration, format_time_in
 from ..usage import NO_USAGE
 
-MAX_CALL_TIMEOUTS = 3  # calls of one request that may time out while its endpoint answers others
+MAX_CALL_TIMEOUTS = 3  # attempts that may time out while the endpoint answers other calls
 
 
 def retry(
     call: Call,
     *,
-    where: str = "the model",
+    endpoint: str = "the model",
     attempts: int = 4,
     base_delay: float = 0.5,
     max_delay: float = 20.0,
@@ -32,7 +37,7 @@ def retry(
     Waits use full jitter: uniform in [0, min(max_delay, base_delay * 2**n)] seconds, on top of what the server asked for.
     If the server asks for more than `max_retry_after` seconds, the error is raised. An empty answer is retried once, and a
     call that times out while its endpoint answers others is made MAX_CALL_TIMEOUTS times in all. The usage of failed
-    attempts is added to the reply, or to the error that is raised in the end. `where` names the model in the log.
+    attempts is added to the reply, or to the error that is raised in the end. `endpoint` names it in the log.
     """
 
     async def call_with_retries(request: Request) -> Reply:
@@ -47,13 +52,14 @@ def retry(
                 if (
                     attempt + 1 >= attempts
                     or call_timeouts >= MAX_CALL_TIMEOUTS
-                    or not _is_worth_retrying(error, attempt, max_retry_after)
+                    or not error.retryable
+                    or (error.retry_after or 0.0) > max_retry_after
+                    or (isinstance(error, BadResponseError) and error.empty and attempt >= 1)
                 ):
-                    _add_wait_hint(error, max_retry_after)
-                    _add_timeout_hint(error, call_timeouts)
+                    _explain(error, max_retry_after, call_timeouts)
                     raise
                 wait = (error.retry_after or 0.0) + jitter() * min(max_delay, base_delay * 2**attempt)
-                retry_log.info("%s: %s; retry %d of %d in %.1f s", where, error_kind(error), attempt + 1, attempts - 1, wait)
+                retry_log.info("%s: %s; retry %d of %d in %.1f s", endpoint, error_kind(error), attempt + 1, attempts - 1, wait)
                 await sleep(wait)
             else:
                 return reply if attempt == 0 else replace(reply, usage=(spent + reply.usage).as_single_answer())
@@ -62,21 +68,11 @@ def retry(
     return call_with_retries
 
 
-def _is_worth_retrying(error: ModelError, attempt: int, max_retry_after: float) -> bool:
-    if isinstance(error, BadResponseError) and error.empty and attempt >= 1:
-        return False
-    return error.retryable and (error.retry_after or 0.0) <= max_retry_after
-
-
-def _add_wait_hint(error: ModelError, max_retry_after: float) -> None:
-    """Add to the message how long the endpoint asks to wait, if that is too long."""
+def _explain(error: ModelError, max_retry_after: float, call_timeouts: int) -> None:
+    """Add to the message of an error why its call is not retried."""
     if error.retry_after and error.retry_after > max_retry_after:
         wait = f"the endpoint asks to wait {format_duration(error.retry_after)}, until {format_time_in(error.retry_after)}"
         error.args = (f"{error} ({wait})",)
-
-
-def _add_timeout_hint(error: ModelError, call_timeouts: int) -> None:
-    """Add to the message how often the call timed out although its endpoint answered others."""
     if call_timeouts:
-        often = "once" if call_timeouts == 1 else f"{call_timeouts} times"
-        error.args = (f"{error} (it timed out {often} while the endpoint answered others)",)
+        count = "once" if call_timeouts == 1 else f"{call_timeouts} times"
+        error.args = (f"{error} (it timed out {count} while the endpoint answered other calls)",)

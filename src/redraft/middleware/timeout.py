@@ -7,9 +7,9 @@ from collections.abc import Callable
 from time import monotonic
 
 from ..errors import BudgetExhaustedError, ModelTimeoutError
-from ..ledger import current_entry
 from ..protocols import AsyncFunction, R, S
 from ..text import format_duration
+from ..usage import current_entry
 
 
 def timeout(call: AsyncFunction[S, R], seconds: float | None, endpoint: str = "") -> AsyncFunction[S, R]:
@@ -25,8 +25,8 @@ def timeout(call: AsyncFunction[S, R], seconds: float | None, endpoint: str = ""
             async with asyncio.timeout(seconds):
                 return await call(argument)
         except TimeoutError as error:
-            whose = f" from {endpoint}" if endpoint else ""
-            raise ModelTimeoutError(f"no answer{whose} within {format_duration(seconds)}", usage=current_entry().usage) from error
+            source = f" from {endpoint}" if endpoint else ""
+            raise ModelTimeoutError(f"no answer{source} within {format_duration(seconds)}", usage=current_entry().usage) from error
 
     return call_with_timeout
 
@@ -46,15 +46,15 @@ def enforce_deadline(
         return perform
 
     async def call_until_deadline(argument: S) -> R:
-        left = deadline - monotonic()
-        if left <= 0:
+        seconds_left = deadline - monotonic()
+        if seconds_left <= 0:
             raise BudgetExhaustedError(message(argument), limit="deadline")
-        scope = asyncio.timeout(left)
+        scope = asyncio.timeout(seconds_left)
         try:
             async with scope:
                 return await perform(argument)
-        except TimeoutError as error:  # (unless it is the caller's own timeout)
-            if not scope.expired():
+        except TimeoutError as error:
+            if not scope.expired():  # it is the caller's own timeout
                 raise
             raise BudgetExhaustedError(message(argument), limit="deadline") from error
 

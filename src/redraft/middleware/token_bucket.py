@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from .. import checks
 
-BURST_SECONDS = 1.0  # seconds of the rate that may be taken at once; too little to exceed a limit per minute
+BURST_SECONDS = 1.0  # seconds of the rate that may be taken at once: not enough to exceed a limit per minute
 
 
 class TokenBucket:
@@ -35,7 +35,7 @@ class TokenBucket:
         return max(lacking / self._rate, 0.0) if lacking > 1e-9 else 0.0
 
     def consume(self, amount: float) -> None:
-        """Take an amount, available or not. A negative amount returns what was taken too much."""
+        """Take an amount, even if it is not available. A negative amount is returned to the bucket."""
         self._refill()
         self._level = min(self._level - amount, self._capacity)
 
@@ -53,7 +53,7 @@ class RateLimits:
         self._tokens = _bucket("tpm", tpm, clock)
 
     def resize(self, rpm: float | None, tpm: float | None) -> None:
-        """Change the rates; what was not limited stays so."""
+        """Change the rates; a rate that was not limited stays unlimited."""
         if self._requests and rpm is not None:
             self._requests.resize(rpm)
         if self._tokens and tpm is not None:
@@ -65,14 +65,14 @@ class RateLimits:
         return max(requests, self._tokens.seconds_until(tokens)) if self._tokens else requests
 
     def consume(self, tokens: float) -> None:
-        """Take what a call needs, by estimate."""
+        """Take what a call is estimated to need."""
         if self._requests:
             self._requests.consume(1)
         if self._tokens:
             self._tokens.consume(tokens)
 
     def settle(self, estimated_tokens: float, used_tokens: int | None) -> None:
-        """Correct the estimate by what the call used; if that is unknown, the estimate stands."""
+        """Correct the estimate to what the call used; None (unknown) leaves it."""
         if self._tokens and used_tokens is not None:
             self._tokens.consume(used_tokens - estimated_tokens)
 

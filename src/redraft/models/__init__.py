@@ -3,7 +3,7 @@
 To add a provider:
 
 - It speaks OpenAI's chat protocol: add its name and address to `LOCAL_SERVERS` or `connect` in `registry`; `openai_chat.Chat`
-  is the client, `openai_responses`, `sse` and `rate_limit_headers` read what it sends.
+  is the client; `openai_responses` and `sse` read what the endpoint sends.
 - pydantic-ai has a client for it: add its prefix to `VENDORS` in `registry`; `pydantic_ai.ProviderModel` is the client.
 - Otherwise write a class with `name`, `identity` and `async complete(request) -> Reply` (`redraft.protocols.Model`) that
   raises `ModelError`s and does not retry, limit or cache: middleware does. Pass it to `refine` as `model`, or connect it to
@@ -13,12 +13,11 @@ To add a provider:
 from __future__ import annotations
 
 from .discovery import DiscoveryResult, SearchLocation, find_model
-from .functions import CallableModel
+from .functions import CallableModel, ScriptedModel
 from .http_client import Timeouts
 from .openai_chat import Chat
 from .pricing import Price, price_of
 from .registry import connect
-from .scripted import ScriptedModel
 
 __all__ = [
     "CallableModel",

@@ -1,7 +1,6 @@
-"""Looking for a model: what the environment names, then servers on this machine.
+"""Find a model: the one that the environment names, then servers on this machine.
 
-It asks nothing but for lists of models, and reports on every place it looked, so that a person who has no model learns
-what each would need.
+Only lists of models are requested. Every location that was searched is reported, with what it would need to provide a model.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _NO_CHAT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """A kind of local server, where it is looked for, and what to do to have one."""
+    """A kind of local server, its base URL, and how to start one."""
 
     name: str
     url: str
@@ -44,7 +43,7 @@ class LocalServer:
 
 @dataclass(frozen=True, slots=True)
 class SearchLocation:
-    """One place where a model was looked for: what was found there, or what it would need."""
+    """One location that was searched for a model: the models found there, or what it would need."""
 
     where: str
     is_available: bool
@@ -57,19 +56,19 @@ class SearchLocation:
         listed = ", ".join(shorten(name, 80) for name in self.models[:8]) + (
             f" and {len(self.models) - 8} more" if len(self.models) > 8 else ""
         )
-        what = " - ".join(t for t in (listed, self.note) if t)
-        return f"{self.where}: {'found' if self.is_available else 'not found'}{f', {what}' if what else ''}"
+        details = " - ".join(filter(None, (listed, self.note)))
+        return f"{self.where}: {'found' if self.is_available else 'not found'}{f', {details}' if details else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryResult:
-    """The first usable model, or None, and all places that were looked at, in order."""
+    """The first usable model, or None, and all locations that were searched, in order."""
 
     model: Model | None
     locations: tuple[SearchLocation, ...]
 
     def __str__(self) -> str:
-        return "\n".join(place.summary for place in self.locations)
+        return "\n".join(location.summary for location in self.locations)
 
 
 def local_servers(env: Mapping[str, str]) -> tuple[LocalServer, ...]:
@@ -84,53 +83,55 @@ def local_servers(env: Mapping[str, str]) -> tuple[LocalServer, ...]:
 async def find_model(
     env: Mapping[str, str] | None = None, *, servers: Sequence[LocalServer] | None = None, search_all: bool = False
 ) -> DiscoveryResult:
-    """Look in order: REDRAFT_MODEL, OPENAI_API_KEY and OPENAI_BASE_URL, then the local servers, all at once.
+    """Search for a model: REDRAFT_MODEL, then OPENAI_API_KEY and OPENAI_BASE_URL, then all local servers at once.
 
-    It stops at the first place with a model unless told to look `everywhere`. Raises ConfigError when REDRAFT_MODEL
-    says something that cannot be.
+    The search stops at the first location with a model, unless `search_all` is true. Raises ConfigError if REDRAFT_MODEL is
+    invalid.
     """
     env = os.environ if env is None else env
-    nearby = local_servers(env) if servers is None else servers
+    local = local_servers(env) if servers is None else servers
     searches: tuple[Callable[[], Awaitable[_SearchResult]], ...] = (
         lambda: _find_configured(env, check=search_all),
         lambda: _find_hosted(env),
-        lambda: _find_local(env, nearby),
+        lambda: _find_local(env, local),
     )
     model: Model | None = None
-    places: list[SearchLocation] = []
+    locations: list[SearchLocation] = []
     for search in searches:
         if model is None or search_all:
-            seen, usable = await search()
-            places += seen
+            searched, usable = await search()
+            locations += searched
             model = model or usable
-    return DiscoveryResult(model, tuple(places))
+    return DiscoveryResult(model, tuple(locations))
 
 
 _SearchResult: TypeAlias = tuple[list[SearchLocation], Model | None]
 
 
 async def _find_configured(env: Mapping[str, str], *, check: bool) -> _SearchResult:
-    """The model that was named. Where people look (`checked`), what is wrong with it is said and not raised."""
+    """Return the model in REDRAFT_MODEL. With `check`, its endpoint is asked, and a fault is reported instead of raised."""
     name = env.get("REDRAFT_MODEL", "").strip()
     if not name:
         return [SearchLocation("REDRAFT_MODEL", is_available=False, note="set it to a model, such as ollama:llama3.2")], None
     if check and name.startswith(("http://", "https://")) and "#" not in name:
-        seen = await _search_endpoint(
+        location = await _search_endpoint(
             "REDRAFT_MODEL", name, "is that the address?", LOCAL_TIMEOUTS, key=None, proxy=configured_proxy(name, env)
         )
-        return [replace(seen, is_available=False, selected_model=None, note=seen.note or "add the name of one: URL#NAME")], None
+        note = location.note or "add the name of one: URL#NAME"
+        return [replace(location, is_available=False, selected_model=None, note=note)], None
     try:
         model = connect(name, env=env)
     except ConfigError as error:
         if not check:
             raise
         return [SearchLocation("REDRAFT_MODEL", is_available=False, note=str(error))], None
-    there, note = await _check_endpoint(model) if check and isinstance(model, Chat) else (True, "")
-    return [SearchLocation("REDRAFT_MODEL", is_available=there, models=(model.name,), note=note, selected_model=model.name)], model
+    is_available, note = await _check_endpoint(model) if check and isinstance(model, Chat) else (True, "")
+    location = SearchLocation("REDRAFT_MODEL", is_available, models=(model.name,), note=note, selected_model=model.name)
+    return [location], model
 
 
 async def _check_endpoint(model: Chat) -> tuple[bool, str]:
-    """Whether the endpoint of a named model answers, and what is to be said of it."""
+    """Return whether the endpoint of a model answers, and a note on it."""
     try:
         async with asyncio.timeout(REMOTE_TIMEOUTS.total):
             names = await model.list_models()
@@ -144,25 +145,23 @@ async def _check_endpoint(model: Chat) -> tuple[bool, str]:
 async def _find_hosted(env: Mapping[str, str]) -> _SearchResult:
     url = openai_url(env)
     where = redacted_url(url)
-    if not env.get("OPENAI_API_KEY") and not env.get("OPENAI_BASE_URL"):
+    if not env.get("OPENAI_API_KEY") and (url == OPENAI_URL or not env.get("OPENAI_BASE_URL")):
         return [SearchLocation(where, is_available=False, note="set OPENAI_API_KEY")], None
-    if url == OPENAI_URL and not env.get("OPENAI_API_KEY"):
-        return [SearchLocation(where, is_available=False, note="set OPENAI_API_KEY")], None
-    needs, proxy = "set OPENAI_BASE_URL to an endpoint that answers", configured_proxy(url, env)
-    place = await _search_endpoint(where, url, needs, REMOTE_TIMEOUTS, key=key_for(url, env), proxy=proxy)
-    if not place.selected_model and url == OPENAI_URL and not place.note.startswith("status 4"):
-        place = SearchLocation(
-            where, is_available=True, models=PREFERRED_MODELS[:1], note=place.note, selected_model=PREFERRED_MODELS[0]
+    setup_hint, proxy = "set OPENAI_BASE_URL to an endpoint that answers", configured_proxy(url, env)
+    location = await _search_endpoint(where, url, setup_hint, REMOTE_TIMEOUTS, key=key_for(url, env), proxy=proxy)
+    if not location.selected_model and url == OPENAI_URL and not location.note.startswith("status 4"):
+        location = SearchLocation(
+            where, is_available=True, models=PREFERRED_MODELS[:1], note=location.note, selected_model=PREFERRED_MODELS[0]
         )
-    return [place], connect(f"openai:{place.selected_model}", env=env) if place.selected_model else None
+    return [location], connect(f"openai:{location.selected_model}", env=env) if location.selected_model else None
 
 
 async def _find_local(env: Mapping[str, str], servers: Sequence[LocalServer]) -> _SearchResult:
-    places = await asyncio.gather(*(_check_server(server, env) for server in servers))
-    for server, place in zip(servers, places, strict=True):
-        if place.selected_model:
-            return places, Chat(place.selected_model, server.url, key=key_for(server.url, env))
-    return places, None
+    locations = await asyncio.gather(*(_check_server(server, env) for server in servers))
+    for server, location in zip(servers, locations, strict=True):
+        if location.selected_model:
+            return locations, Chat(location.selected_model, server.url, key=key_for(server.url, env))
+    return locations, None
 
 
 async def _check_server(server: LocalServer, env: Mapping[str, str]) -> SearchLocation:
@@ -173,11 +172,11 @@ async def _check_server(server: LocalServer, env: Mapping[str, str]) -> SearchLo
 
 
 async def _is_listening(url: str) -> bool:
-    """Whether anybody answers there at all. (Asked first, for it costs nothing to import.)"""
-    at = urlsplit(url)
+    """Whether a server listens at a URL. (Checked first, so that the HTTP library is imported only if there is one.)"""
+    parts = urlsplit(url)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, writer = await asyncio.open_connection(at.hostname, at.port or {"http": 80}.get(at.scheme, 443))
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or {"http": 80}.get(parts.scheme, 443))
     except OSError:
         return False
     writer.close()
@@ -187,48 +186,49 @@ async def _is_listening(url: str) -> bool:
 async def _search_endpoint(
     where: str, url: str, setup_hint: str, timeouts: Timeouts, *, key: str | None, proxy: str | None = None
 ) -> SearchLocation:
-    """The place with the models that the endpoint lists, or with what is wrong with it."""
+    """Return the location with the models that the endpoint lists, or with a note on what is wrong."""
     try:
-        names, ours = await _fetch_model_names(url, timeouts, key, proxy)
+        names, is_redraft = await _fetch_model_names(url, timeouts, key, proxy)
     except AuthenticationError as error:
-        return SearchLocation(where, is_available=False, note=f"{error}; it wants a key (http://:KEY@host:port/v1#NAME)")
+        return SearchLocation(where, is_available=False, note=f"{error}; it requires a key (http://:KEY@host:port/v1#NAME)")
     except ModelError as error:
         return SearchLocation(where, is_available=False, note=f"{error}; {setup_hint}")
-    if ours:
+    if is_redraft:
         return SearchLocation(where, is_available=False, note="this is Redraft's own gateway, no model")
-    chosen = choose_model(names)
+    selected = choose_model(names)
     return SearchLocation(
         where,
-        is_available=chosen is not None,
+        is_available=selected is not None,
         models=tuple(names),
-        note="" if chosen else f"no chat model: {setup_hint}",
-        selected_model=chosen,
+        note="" if selected else f"no chat model: {setup_hint}",
+        selected_model=selected,
     )
 
 
 async def _fetch_model_names(url: str, timeouts: Timeouts, key: str | None, proxy: str | None) -> tuple[list[str], bool]:
-    asked = Chat("-", url, key=key, timeouts=timeouts, proxy=proxy)
+    """Return the names that an endpoint lists, and whether it is a gateway of Redraft. Raises ModelError."""
+    client = Chat("-", url, key=key, timeouts=timeouts, proxy=proxy)
     try:
-        return await _request_model_list(asked.target_for("/models"))
+        return await _request_model_list(client.target_for("/models"))
     except ModelError as error:
-        raise asked.mask_error(error) from None
+        raise client.mask_error(error) from None
 
 
 async def _request_model_list(target: RequestTarget) -> tuple[list[str], bool]:
-    status, came_with, body = await fetch(target)
+    status, headers, body = await fetch(target)
     if status != 200:
         error = error_from_status(status, parse_error_body(body))
         if status in {404, 405}:
             error.args = (f"{error}{path_hint(target.url, '/models')}",)
         raise error
-    data = parse_body(body, came_with.get("Content-Type", ""))
+    data = parse_body(body, headers.get("Content-Type", ""))
     names = model_names(data)
     if names is None:
         raise ModelError(f"the server there is not a model server ({shorten(repr(data), 60)})")
-    return names, "x-redraft" in came_with or any(entry.get("owned_by") == "redraft" for entry in data["data"])
+    return names, "x-redraft" in headers or any(entry.get("owned_by") == "redraft" for entry in data["data"])
 
 
 def choose_model(names: Sequence[str]) -> str | None:
-    """A small well-known model where there is one, else the first that chats."""
-    chatting = [name for name in names if not _NO_CHAT.search(name)]
-    return next((name for name in PREFERRED_MODELS if name in chatting), chatting[0] if chatting else None)
+    """Return a small well-known model if there is one, else the first chat model; None if there is none."""
+    chat_models = [name for name in names if not _NO_CHAT.search(name)]
+    return next((name for name in PREFERRED_MODELS if name in chat_models), chat_models[0] if chat_models else None)

@@ -1,7 +1,7 @@
-"""Base URLs of endpoints: reading one, the key in it, the URLs below it, and how one is shown.
+"""Base URLs of endpoints: parsing, the key in them, URLs below them, and redaction.
 
-A base URL is `http(s)://[USER:KEY@]HOST[:PORT][/PATH][?QUERY]`. The key is sent to that host only; the query goes with every
-request. Both are secret, whatever is in them: what is shown is the scheme, the host, the port and the path.
+A base URL is `http(s)://[USER:KEY@]HOST[:PORT][/PATH][?QUERY]`. The key is sent to that host only; the query is part of every
+request. Both count as secret: only the scheme, the host, the port and the path are shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOCAL_NAMES = (".localhost", ".local", ".lan", ".home.arpa", ".internal", ".tes
 
 
 def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
-    """A base URL without its user info, and the key that stood there. Raises ConfigError for what is no such URL."""
+    """Return a base URL without its user info, and the key in it. Raises ConfigError for anything else."""
     try:
         parts = urlsplit(base_url.strip())
         host, _ = parts.hostname, parts.port
@@ -37,10 +37,10 @@ def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
 
 
 def check_proxy(proxy: str | None) -> None:
-    """Raises ConfigError for what is no URL of a proxy; it is not shown, for a password may stand anywhere in it."""
+    """Raise ConfigError if this is no URL of a proxy. The message does not show it, because it may contain a password."""
     try:
-        at = urlsplit(proxy or "")
-        is_url = at.scheme in {"http", "https"} and bool(at.hostname) and (at.port or 1) > 0
+        parts = urlsplit(proxy or "")
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         is_url = False
     if proxy and proxy != "env" and not is_url:
@@ -50,7 +50,7 @@ def check_proxy(proxy: str | None) -> None:
 
 
 def _unreadable_part(url: str) -> str:
-    """What in a URL could not be read: the port, if it is that. Where there is an @ anything may be a part of a password."""
+    """Return which part of a URL is invalid: the port, if it is that. After an @, any part may belong to a password."""
     if "@" in url:
         return "this one"
     port = re.search(r":([^:\]/]*)$", redacted_url(url).partition("://")[2].partition("/")[0])
@@ -60,39 +60,40 @@ def _unreadable_part(url: str) -> str:
 
 
 def join_url(base: SplitResult, path: str, query: str = "") -> str:
-    """The URL of a path below a base URL; the base's query is kept, before one of its own."""
+    """Return the URL of a path below a base URL, with the query of the base URL before its own."""
     return base._replace(path=base.path + path, query="&".join(filter(None, (base.query, query)))).geturl()
 
 
 def with_version(url: str) -> str:
-    """A base URL; one that names a host alone means `/v1` there."""
+    """Return a base URL, with `/v1` added if it has no path."""
     parts = urlsplit(url.strip())
     return url if parts.path.strip("/") else parts._replace(path="/v1").geturl()
 
 
 def query_fingerprint(base: SplitResult) -> str:
-    """What tells endpoints apart that differ in their query only: a short hash of what in it is no secret; "" for none."""
-    open_to_see = [pair for pair in parse_qsl(base.query) if not is_secret(*pair)]
-    return f"?{sha256(repr(open_to_see).encode()).hexdigest()[:8]}" if open_to_see else ""
+    """Return a short hash of the parts of a query that are not secret, to distinguish endpoints; "" if there are none."""
+    public = [pair for pair in parse_qsl(base.query) if not is_secret(*pair)]
+    return f"?{sha256(repr(public).encode()).hexdigest()[:8]}" if public else ""
 
 
 def redirect_error(status: int, location: str) -> ModelError:
-    """The error for a redirect."""
-    why = "redirects are not followed, so that a key stays where it belongs"
-    return ModelUnavailableError(f"status {status} sends us to {redacted_url(location)}: {why}", status=status, usage=REFUSED_USAGE)
+    """Return the error for a redirect."""
+    reason = "redirects are not followed, so that the key reaches no other host"
+    message = f"status {status} redirects to {redacted_url(location)}: {reason}"
+    return ModelUnavailableError(message, status=status, usage=REFUSED_USAGE)
 
 
 def redacted_url(url: str) -> str:
-    """A URL as it may be shown anywhere: scheme, host, port and path, on one line; no user info, no query, no fragment."""
+    """Return the scheme, host, port and path of a URL on one line, without user info, query and fragment."""
     scheme, slashes, rest = url.partition("://")
     rest = re.split(r"[?#]", rest)[0]
     host, slash, path = rest.partition("/")
     shown = f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else re.split(r"[?#]", url.rpartition("@")[2])[0]
-    return shorten(f"{scheme}{slashes}..." if "@" in shown else shown, 200)  # (what stands before an @ may be a password)
+    return shorten(f"{scheme}{slashes}..." if "@" in shown else shown, 200)  # (a part before an @ may be a password)
 
 
 def path_hint(url: str, suffix: str = CHAT_PATH) -> str:
-    """What to say where a server has not what was asked for: the path, and the base URL to try where that lacks a version."""
+    """Return a hint for a 404: the path of the request, and the base URL to try if it has no version."""
     path = urlsplit(url).path
     if re.search(r"/v[0-9]", path):
         return f" (asked for {path})"
@@ -101,37 +102,35 @@ def path_hint(url: str, suffix: str = CHAT_PATH) -> str:
 
 
 def redacted_model_name(spec: str) -> str:
-    """The name of a model, or of anything that may hold an address, as it may be shown and kept: without the secrets in it.
+    """Return a name that may contain an address, such as that of a model, without secrets.
 
     `embedding:http://u:pw@host/v1?key=K#m` becomes `embedding:http://host/v1#m`.
     """
-    before, slashes, rest = spec.partition("://")
+    prefix, slashes, rest = spec.partition("://")
     if not slashes:
         return spec
-    address, mark, name = rest.partition("#")
-    return f"{before}{redacted_url(f'://{address}')}{mark}{name.partition('?')[0]}"
+    address, hash_sign, name = rest.partition("#")
+    return f"{prefix}{redacted_url(f'://{address}')}{hash_sign}{name.partition('?')[0]}"
 
 
 def clean_key(key: str | None) -> str | None:
-    """A key without the white space that files leave around it. Raises ConfigError for what no header can carry."""
+    """Return a key without white space around it. Raises ConfigError if it has characters that a header cannot contain."""
     key = (key or "").strip()
     if not key.isascii() or not key.isprintable():
-        raise ConfigError("the API key has characters in it that no key has (it is not shown here)")
+        raise ConfigError("the API key has characters that no key has (it is not shown here)")
     return key or None
 
 
 def warn_plain_http(base_url: SplitResult) -> None:
-    """Warn, once for each host, of a key that goes over the internet without encryption."""
+    """Warn, once for each host, if a key is sent over the internet without encryption."""
     if base_url.scheme == "http" and not is_private_host(base_url.hostname or ""):
-        warnings.warn(
-            f"a key is sent to {base_url.netloc} over plain http, where anybody on the way can read it: use https", stacklevel=3
-        )
+        warnings.warn(f"a key is sent to {base_url.netloc} over plain http, where it can be intercepted: use https", stacklevel=3)
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a host is this machine or on a private network, as far as its name or number says: nothing is looked up.
+    """Whether a host is this machine or on a private network, judged by its name or address without a DNS query.
 
-    Nearby are loopback, private and link-local addresses, names without a dot (as containers have), and names that end in
+    Private are loopback, private and link-local addresses, names without a dot (as containers have), and names that end in
     .localhost, .local, .lan, .home.arpa, .internal or .test.
     """
     try:

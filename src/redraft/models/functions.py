@@ -1,8 +1,8 @@
-"""Any function from messages to text, as a model."""
+"""Models without a network: a function of messages, and prepared answers for tests and examples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction, signature
 from typing import Any
@@ -16,21 +16,24 @@ from ..protocols import Reply, Request
 from ..usage import Usage
 from .http_client import UNKNOWN_USAGE
 from .openai_responses import split_thinking
+from .pricing import FREE
+
+FREE_CALL = Usage(calls=1)  # usage of a call to a ScriptedModel
 
 
 class CallableModel:
-    """A function `(messages) -> text`, async or not (then it runs in a thread); it may also return a Reply.
+    """A function `(messages) -> text` as a model. It may be async, or else runs in a thread; it may also return a `Reply`.
 
-    One with parameters named `tools` and `tool_choice` is given those of the task, by keyword; for any other, a task with
-    tools is a ConfigError. What it consumes is unknown. Give it a `name` to have its answers found again in a cache by later runs.
+    Parameters named `tools` and `tool_choice` are passed those of the task by keyword; without them, a task with tools is a
+    ConfigError. Its usage is unknown. Only with a `name` can later runs find its answers in a cache.
     """
 
     def __init__(self, fn: Callable[[list[dict[str, Any]]], Any], name: str | None = None) -> None:
         if not callable(fn):
             raise checks.invalid_argument("fn", "a function (messages) -> text", fn)
         checks.text("name", name, optional=True, allow_blank=True)
-        own = getattr(fn, "__name__", type(fn).__name__)
-        self.name = name or ("callable" if own == "<lambda>" else own)
+        fn_name = getattr(fn, "__name__", type(fn).__name__)
+        self.name = name or ("callable" if fn_name == "<lambda>" else fn_name)
         self.identity = f"callable:{name}" if name else f"callable:{self.name}:{uuid4().hex}"
         self._fn = fn
         self._tool_parameters = _tool_parameters(fn)
@@ -39,52 +42,107 @@ class CallableModel:
         return f"CallableModel({self.name!r})"
 
     async def complete(self, request: Request) -> Reply:
-        offered = self._tool_arguments(request)
+        tool_arguments = self._tool_arguments(request)
         try:
-            said = await call_function(self._fn, [dict(m) for m in request.messages], **offered)
+            answer = await call_function(self._fn, [dict(m) for m in request.messages], **tool_arguments)
         except ModelError:
             raise
-        except Exception as error:  # whatever a foreign function raises is a model that failed
+        except Exception as error:  # (any exception of the user's function is a failure of the model)
             raise ModelError(f"{self.name} raised {error_text(error)}", usage=UNKNOWN_USAGE) from error
-        return as_reply(said, self.name, UNKNOWN_USAGE)
+        return as_reply(answer, self.name, UNKNOWN_USAGE)
 
     def _tool_arguments(self, request: Request) -> dict[str, Any]:
-        """The tools of a request as keywords. Raises ConfigError where the function takes none."""
+        """Return the tools of a request as keyword arguments. Raises ConfigError if the function accepts none."""
         if not request.tools:
-            return {name: None for name, needed in self._tool_parameters.items() if needed}
+            return {name: None for name, required in self._tool_parameters.items() if required}
         if "tools" not in self._tool_parameters:
             raise ConfigError(f"the task has tools, and the function {self.name!r} has no parameter `tools`: give it one")
-        offered = {"tools": [dict(tool) for tool in request.tools], "tool_choice": request.tool_choice}
-        return {name: offered[name] for name in self._tool_parameters}
+        arguments = {"tools": [dict(tool) for tool in request.tools], "tool_choice": request.tool_choice}
+        return {name: arguments[name] for name in self._tool_parameters}
 
 
 def _tool_parameters(fn: Callable[..., Any]) -> dict[str, bool]:
-    """Those of the parameters `tools` and `tool_choice` that a function has, and whether it cannot do without them."""
+    """Return which of the parameters `tools` and `tool_choice` a function has, and whether each is required."""
     try:
         parameters = signature(fn).parameters
     except (ValueError, TypeError):
-        return {}  # a builtin that does not say
-    found = {name: parameters[name] for name in ("tools", "tool_choice") if name in parameters}
-    return {name: p.default is p.empty for name, p in found.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        return {}  # a builtin without a signature
+    named = {name: parameters[name] for name in ("tools", "tool_choice") if name in parameters}
+    return {name: p.default is p.empty for name, p in named.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
 async def call_function(fn: Callable[..., Any], messages: Sequence[Mapping[str, Any]], **tool_arguments: Any) -> Any:
-    """What a function, async or not, makes of the messages."""
+    """Call a function, async or not, with the messages."""
     if iscoroutinefunction(fn) or iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004
         return await fn(messages, **tool_arguments)
-    said = await run_in_thread(partial(fn, **tool_arguments) if tool_arguments else fn, messages)
-    return await said if isawaitable(said) else said
+    answer = await run_in_thread(partial(fn, **tool_arguments) if tool_arguments else fn, messages)
+    return await answer if isawaitable(answer) else answer
 
 
 def as_reply(answer: Any, name: str, usage: Usage) -> Reply:
-    """A Reply as it is, or one from a text. Raises BadResponseError for anything else, and for nothing."""
+    """Return a Reply, made from a text if it is none. Raises BadResponseError for anything else, and for an empty text."""
     if isinstance(answer, Reply):
         return answer
     if not isinstance(answer, str):
         raise BadResponseError(f"{name} returned {type(answer).__name__}, expected text: {answer!r:.100}", usage=usage)
-    text, thought = split_thinking(answer)
+    text, reasoning = split_thinking(answer)
     if not text.strip():
         error = BadResponseError(f"{name} returned an empty answer", retryable=True, usage=usage)
         error.empty = True
         raise error
-    return Reply(text, usage, reasoning=thought or None)
+    return Reply(text, usage, reasoning=reasoning or None)
+
+
+class ScriptedModel:
+    """A model for tests and examples: it gives prepared answers in order, at no cost.
+
+    When the answers run out it raises a ModelError.
+
+    Args:
+        answers: The answers: texts, `Reply` objects, functions `(messages) -> text`, or exceptions, which it raises.
+        name: The name under which it is recorded.
+
+    Attributes:
+        calls: Number of calls so far.
+        messages: The messages of each call.
+        requests: The request of each call, with temperature, tools and so on.
+    """
+
+    price = FREE
+    takes_probes = False  # (a probe would use up an answer)
+
+    def __init__(self, answers: Iterable[Any], name: str = "scripted") -> None:
+        checks.text("name", name)
+        if not isinstance(answers, Iterable) or isinstance(answers, type):
+            raise checks.invalid_argument("answers", "texts, Replies, functions or exceptions in a list", answers)
+        self.name = name
+        self.identity = f"scripted:{name}"
+        self.calls = 0
+        self.messages: list[list[dict[str, Any]]] = []
+        self.requests: list[Request] = []
+        self._answer_count = 0
+        self._answers = iter([answers] if isinstance(answers, str) else answers)
+
+    def __repr__(self) -> str:
+        return f"ScriptedModel({self.name!r}, {self.calls} calls so far)"
+
+    async def complete(self, request: Request) -> Reply:
+        sent = [dict(m) for m in request.messages]
+        self.messages.append(sent)
+        self.requests.append(request)
+        self.calls += 1
+        for answer in self._answers:
+            self._answer_count += 1
+            return await self._resolve_answer(answer, sent)
+        raise ModelError(f"{self.name} has no answer left: it had {self._answer_count}, this is call {self.calls}", usage=FREE_CALL)
+
+    async def _resolve_answer(self, answer: Any, messages: list[dict[str, Any]]) -> Reply:
+        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
+            raise _with_call_usage(answer if isinstance(answer, BaseException) else answer())
+        return as_reply(await call_function(answer, messages) if callable(answer) else answer, self.name, FREE_CALL)
+
+
+def _with_call_usage(error: BaseException) -> BaseException:
+    if isinstance(error, ModelError) and error.usage == Usage():
+        error.usage = FREE_CALL
+    return error

@@ -1,9 +1,8 @@
-"""HTTP, and what can go wrong with it: one session per event loop, deadlines, a cap on what is read.
+"""HTTP requests: one session per event loop, timeouts, a cap on the size of responses, and typed errors.
 
-It knows nothing of models: not what is asked, not what an answer should look like. It raises a ModelError for what
-the network did, and hands over whatever status came. Redirects are not followed, cookies not kept, and no proxy is
-used that was not configured, so that what goes out goes to the host it was meant for and to no other. What comes in is
-masked before anybody reads it: a server may echo the key it was sent.
+This module knows nothing about models. It raises a ModelError for a failure of the network, and returns a response with any
+status. Redirects are not followed, cookies are not stored, and no proxy is used that was not configured, so that a request
+reaches only the host it is meant for. Secrets are masked in every response, because a server may echo the key it received.
 """
 
 from __future__ import annotations
@@ -13,34 +12,40 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from io import BytesIO
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from ..errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
-from ..ledger import LedgerEntry, unknown_usage
 from ..masking import NO_SECRETS, Mask, without_cause
-from ..usage import NO_USAGE, Usage
+from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 
 if TYPE_CHECKING:
     import aiohttp
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
-"""The most bytes of a decoded body that are read, of a line or event in a stream, and of the text in it. A stream is mostly
-wrapping: all of it together may be eight times as long."""
+"""The largest decoded body, line or event of a stream, and text of a stream, in bytes. The whole stream, which is mostly JSON
+around the text, may be eight times as long."""
 
 REFUSED_USAGE = Usage(calls=1)
-"""A call for which nothing was bought: the server refused it."""
+"""The usage of a call that the server refused: no tokens."""
 
 UNKNOWN_USAGE = unknown_usage()
-"""A call that may have been answered and billed, whatever reached us of it."""
+"""The usage of a call that may have been answered and billed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds: to connect, until the first byte of the body, between two parts of it, and for all together.
+    """Timeouts of a request, in seconds.
 
-    `first_byte` None: only `total` bounds it. A model that does not stream sends nothing before it has finished.
+    Attributes:
+        connect: To connect.
+        first_byte: Until the first byte of the body. None: only `total` bounds it; a model that does not stream sends nothing
+            before it has finished.
+        idle: Between two parts of the body.
+        total: For the whole request.
     """
 
     connect: float = 10.0
@@ -51,9 +56,9 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class RequestTarget:
-    """Where a request goes and how long it may take. `proxy` is a URL, "env" for what the environment says, or None.
+    """Where a request goes and how long it may take.
 
-    `mask` knows the secrets that go with it.
+    `proxy` is a URL, "env" for the proxy of the environment, or None. `mask` masks the secrets that are sent.
     """
 
     url: str = field(repr=False)
@@ -69,10 +74,9 @@ HttpResponse: TypeAlias = tuple[int, Mapping[str, str], bytes]
 
 
 class LoopLocal(Generic[T]):
-    """One of something for each event loop, closed when its loop shuts down: nobody has to remember it.
+    """One value for each event loop, closed when the loop shuts down.
 
-    It is kept in an asynchronous generator that was started on the loop; those a loop closes before it ends
-    (`asyncio.run` sees to that).
+    The value is held by an asynchronous generator that is started on the loop; `asyncio.run` closes those when it ends.
     """
 
     def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[Any]]) -> None:
@@ -82,41 +86,41 @@ class LoopLocal(Generic[T]):
     async def get(self) -> T:
         loop = asyncio.get_running_loop()
         if loop not in self._values:
-            keeper = self._hold_open(loop)
-            self._values[loop] = (await anext(keeper), keeper)
+            holder = self._hold_open(loop)
+            self._values[loop] = (await anext(holder), holder)
         return self._values[loop][0]
 
     async def _hold_open(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[T, None]:
-        made = self._make()
+        value = self._make()
         try:
-            yield made
+            yield value
         finally:
             self._values.pop(loop, None)
-            await self._close(made)
+            await self._close(value)
 
 
 def _new_session(*, single_use: bool = False) -> aiohttp.ClientSession:
-    """Idle connections are left before the 5 s after which many servers hang up: a call sent then would be lost."""
     import aiohttp
 
-    keeping: dict[str, Any] = {"force_close": True} if single_use else {"keepalive_timeout": 4.0}
+    # many servers close an idle connection after 5 s, and a request that is sent at that moment is lost
+    keep_alive: dict[str, Any] = {"force_close": True} if single_use else {"keepalive_timeout": 4.0}
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, **keeping),
+        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, **keep_alive),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         trust_env=False,
     )
 
 
-shared_session = LoopLocal(_new_session, lambda opened: opened.close())
-"""The one session of each event loop. Its connections are shared by all clients and not limited in number."""
+shared_session = LoopLocal(_new_session, lambda session: session.close())
+"""The session of each event loop. All clients share its connections, whose number is not limited."""
 
-stream_session = LoopLocal(lambda: _new_session(single_use=True), lambda opened: opened.close())
-"""The same for streams, with a connection each: llama.cpp hangs up after one without saying so beforehand."""
+stream_session = LoopLocal(lambda: _new_session(single_use=True), lambda session: session.close())
+"""The same for streams, with one connection each: llama.cpp closes the connection after a stream without announcing it."""
 
 
 class HttpExchange:
-    """One request and its response, under way. `phase` says what is waited for; `entry` is told when the request leaves."""
+    """One request and its response. The ledger `entry` counts the request when it is sent."""
 
     def __init__(self, target: RequestTarget, *, stream: bool = False, entry: LedgerEntry | None = None) -> None:
         self.target, self.stream = target, stream
@@ -129,12 +133,12 @@ class HttpExchange:
         self._start = monotonic()
 
     async def open(self, method: str, body: RequestBody) -> aiohttp.ClientResponse:
-        """Sends the request, and returns when the head of the response has come."""
+        """Send the request, and return when the headers of the response have arrived."""
         async with asyncio.timeout(self._remaining_seconds(self.target.timeouts.first_byte)):
             return await self._send(method, body)
 
     async def iter_body(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-        """The decoded body as it comes in, up to the cap."""
+        """Yield the decoded body as it arrives, up to the cap."""
         decode, limit = self._body_decoder(response), self._remaining_seconds(self.target.timeouts.first_byte)
         while True:
             async with asyncio.timeout(limit):
@@ -148,7 +152,7 @@ class HttpExchange:
         decode(b"")
 
     async def read_all(self, method: str, body: RequestBody) -> HttpResponse:
-        """Sends the request and reads all of the response, under one timer that is moved on as parts come in."""
+        """Send the request and read the whole response; one timer is rescheduled as parts arrive."""
         loop, parts = asyncio.get_running_loop(), []
         async with asyncio.timeout(self._remaining_seconds(self.target.timeouts.first_byte)) as timer:
             response = await self._send(method, body)
@@ -166,10 +170,8 @@ class HttpExchange:
         return response.status, masked_headers(response.headers, self.target.mask), body
 
     async def _send(self, method: str, body: RequestBody) -> aiohttp.ClientResponse:
-        from .http_payload import make_payload
-
-        http = await (stream_session if self.stream else shared_session).get()
-        return await http.request(
+        session = await (stream_session if self.stream else shared_session).get()
+        return await session.request(
             method,
             self.target.url,
             data=None if body is None else make_payload(body, self._mark_sent),
@@ -185,7 +187,7 @@ class HttpExchange:
         self.is_sent = True
 
     def _body_decoder(self, response: aiohttp.ClientResponse) -> Callable[[bytes], bytes]:
-        """What decodes the parts of a body, in order, and refuses those over the cap; b"" says that all has come."""
+        """Return a function that decodes the parts of a body in order, up to the cap; b"" marks the end."""
         decode, size = _decoder(response, self.cap), 0
 
         def decode_part(raw: bytes) -> bytes:
@@ -199,16 +201,15 @@ class HttpExchange:
         return decode_part
 
     def _part_timeout(self) -> float:
-        """How many seconds the next part may take."""
+        """Return how many seconds the next part may take."""
         return min(self.target.timeouts.idle, self._remaining_seconds(None))
 
     def _remaining_seconds(self, first_byte: float | None) -> float:
-        passed = monotonic() - self._start
-        limits = [self.target.timeouts.total] if first_byte is None else [self.target.timeouts.total, first_byte]
-        return min(limits) - passed
+        total = self.target.timeouts.total
+        return (total if first_byte is None else min(total, first_byte)) - (monotonic() - self._start)
 
     def to_model_error(self, error: Exception) -> ModelError:
-        """The typed error for what the network did."""
+        """Return the typed error for a failure of the network."""
         failure = self._timeout_error(error) if isinstance(error, TimeoutError) else _network_error(error, self.target.mask)
         if not self.is_sent:
             failure.usage = NO_USAGE
@@ -227,7 +228,7 @@ _CONNECT_TIMEOUTS: dict[float, aiohttp.ClientTimeout] = {}
 
 
 def _connect_timeout(seconds: float) -> aiohttp.ClientTimeout:
-    """Bounds the way to the server only: all other limits are ours. (Made once for each number of seconds.)"""
+    """Return a timeout for connecting only; all other limits are ours. Cached, because it is needed for every request."""
     if seconds not in _CONNECT_TIMEOUTS:
         import aiohttp
 
@@ -235,19 +236,54 @@ def _connect_timeout(seconds: float) -> aiohttp.ClientTimeout:
     return _CONNECT_TIMEOUTS[seconds]
 
 
+@cache
+def _payload_classes() -> tuple[type, type]:
+    """Return payload classes for bytes and for files that call `on_send` before they are written.
+
+    aiohttp writes a payload once the connection is open, so this is the moment at which the request is sent.
+    """
+    from aiohttp.payload import BytesIOPayload, BytesPayload
+
+    class SendNotifier:
+        on_send: Callable[[], object]
+
+        async def write(self, writer: Any) -> None:  # (called by aiohttp before 3.12)
+            self.on_send()
+            await super().write(writer)  # type: ignore[misc]
+
+        async def write_with_length(self, writer: Any, content_length: int | None) -> None:
+            self.on_send()
+            await super().write_with_length(writer, content_length)  # type: ignore[misc]
+
+    class NotifyingBytes(SendNotifier, BytesPayload):
+        pass
+
+    class NotifyingFile(SendNotifier, BytesIOPayload):
+        pass
+
+    return NotifyingBytes, NotifyingFile
+
+
+def make_payload(body: bytes | BytesIO, on_send: Callable[[], object]) -> Any:
+    """Return a request body that calls `on_send` when it is sent."""
+    of_bytes, of_file = _payload_classes()
+    payload = of_file(body) if isinstance(body, BytesIO) else of_bytes(body)
+    payload.on_send = on_send
+    return payload
+
+
 def proxy_for(proxy: str | None, url: str) -> str | None:
-    """The proxy that requests to a URL go through: the one that is configured, with "env" the one of the environment."""
+    """Return the proxy for requests to a URL: the configured one, or that of the environment if it is "env"."""
     if proxy != "env":
         return proxy
-    from urllib.parse import urlsplit
     from urllib.request import getproxies, proxy_bypass
 
-    to = urlsplit(url)
-    return None if proxy_bypass(to.hostname or "") else getproxies().get(to.scheme)
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
 
 
 def masked_headers(headers: Mapping[str, str], mask: Mask) -> Mapping[str, str]:
-    """The headers of a response without the secrets that its server echoes in them."""
+    """Return the headers of a response, with secrets that the server echoes masked."""
     if not mask or all(mask(value) is value for value in headers.values()):
         return headers
     from multidict import CIMultiDict
@@ -256,14 +292,14 @@ def masked_headers(headers: Mapping[str, str], mask: Mask) -> Mapping[str, str]:
 
 
 def too_large_error(cap: int = MAX_BODY_BYTES) -> ModelError:
-    """The error for an answer of more bytes than are read."""
+    """Return the error for a response that is larger than the cap."""
     return BadResponseError(f"the answer is larger than {cap // (1024 * 1024)} MiB", usage=UNKNOWN_USAGE)
 
 
 class _Decompressor:
-    """Decodes gzip or deflate part by part, never into more than the cap; b"" says that all has come.
+    """Decompresses gzip or deflate part by part, up to the cap; b"" marks the end.
 
-    One part never becomes more than `CAP`, or a small share of a cap far larger: what unpacks to so much is a bomb.
+    One part may become at most MAX_BODY_BYTES, or a small share of a much larger cap: more is a decompression bomb.
     """
 
     def __init__(self, cap: int) -> None:
@@ -296,7 +332,7 @@ def _garbled_error(description: str) -> ModelError:
 
 
 def _decoder(response: aiohttp.ClientResponse, cap: int) -> Any:
-    """What turns the parts of a body, as they came, into decoded ones. (Not aiohttp's: it has no cap in every version.)"""
+    """Return a function that decodes the parts of a body. (Not aiohttp's, which has no cap in some versions.)"""
     coding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if coding in {"gzip", "x-gzip", "deflate"}:
         return _Decompressor(cap)
@@ -308,23 +344,23 @@ def _decoder(response: aiohttp.ClientResponse, cap: int) -> Any:
 def _network_error(error: Exception, mask: Mask) -> ModelError:
     import aiohttp
 
-    what = error_reason(error, mask)
+    reason = error_reason(error, mask)
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
-            return ModelUnavailableError(f"no safe (TLS) connection: {what}")
+            return ModelUnavailableError(f"no secure (TLS) connection: {reason}")
         case aiohttp.ClientConnectorError():
-            return ModelUnavailableError(f"cannot be reached: {what}", retryable=True)
+            return ModelUnavailableError(f"cannot be reached: {reason}", retryable=True)
         case aiohttp.ClientHttpProxyError():
-            return ModelUnavailableError(f"the proxy refused: {what}", status=error.status)
+            return ModelUnavailableError(f"the proxy refused: {reason}", status=error.status)
         case aiohttp.ClientResponseError():
-            return BadResponseError(f"what came is not HTTP: {what}", retryable=True, usage=UNKNOWN_USAGE)
+            return BadResponseError(f"the response is not HTTP: {reason}", retryable=True, usage=UNKNOWN_USAGE)
         case aiohttp.InvalidURL():
             return ModelUnavailableError("its address is not valid")
-    return ModelUnavailableError(f"the connection broke: {what}", retryable=True, usage=UNKNOWN_USAGE)
+    return ModelUnavailableError(f"the connection broke: {reason}", retryable=True, usage=UNKNOWN_USAGE)
 
 
 def error_reason(error: BaseException, mask: Mask = NO_SECRETS) -> str:
-    """An error of the operating system or of a library in one short line, masked."""
+    """Return the reason of an error of the operating system or a library, on one line of at most 200 characters, masked."""
     inner = getattr(error, "os_error", None) or getattr(error, "certificate_error", None) or error
     text = getattr(inner, "strerror", None) or getattr(inner, "message", None) or str(inner) or type(inner).__name__
     return " ".join(mask(str(text)).split())[:200]
@@ -334,16 +370,16 @@ def error_reason(error: BaseException, mask: Mask = NO_SECRETS) -> str:
 async def open_exchange(
     target: RequestTarget, method: str = "GET", body: RequestBody = None, *, stream: bool = False, entry: LedgerEntry | None = None
 ) -> AsyncIterator[tuple[HttpExchange, aiohttp.ClientResponse]]:
-    """The exchange and its response; whatever the network does to them is a ModelError. `entry` is told when it leaves."""
+    """Open a request, and yield it with its response. Raises ModelError for a failure of the network."""
     import aiohttp
 
-    under_way = HttpExchange(target, stream=stream, entry=entry)
+    exchange = HttpExchange(target, stream=stream, entry=entry)
     response = failure = None
     try:
-        response = await under_way.open(method, body)
-        yield under_way, response
+        response = await exchange.open(method, body)
+        yield exchange, response
     except (aiohttp.ClientError, OSError) as error:
-        failure = under_way.to_model_error(error)
+        failure = exchange.to_model_error(error)
     finally:
         if response is not None:
             response.close()
@@ -354,15 +390,12 @@ async def open_exchange(
 async def fetch(
     target: RequestTarget, method: str = "GET", body: RequestBody = None, *, entry: LedgerEntry | None = None
 ) -> HttpResponse:
-    """Status, headers and whole decoded body of what the server sent; whatever the network does is a ModelError.
-
-    `entry` is told when the request leaves.
-    """
+    """Return the status, the headers and the whole decoded body. Raises ModelError for a failure of the network."""
     import aiohttp
 
-    under_way = HttpExchange(target, entry=entry)
+    exchange = HttpExchange(target, entry=entry)
     try:
-        return await under_way.read_all(method, body)
+        return await exchange.read_all(method, body)
     except (aiohttp.ClientError, OSError) as error:
-        failure = under_way.to_model_error(error)
+        failure = exchange.to_model_error(error)
     raise without_cause(failure)

@@ -1,7 +1,7 @@
 """A GGUF file as a model, run in this process by llama.cpp (the package `xllamacpp`, extra `local`).
 
-It answers in the same form as an HTTP endpoint, and is read by the same reader. Loading and generating happen in
-threads of its own; a cancelled call stops generating at its next token.
+It answers in the same form as an HTTP endpoint. Loading and generating happen in separate threads; a cancelled call stops
+generating at its next token.
 """
 
 from __future__ import annotations
@@ -31,9 +31,17 @@ _INSTALL = "a local: model needs the package xllamacpp: pip install 'redraft[loc
 
 
 class LocalModel(ExtraBodyTools):
-    """The model in a GGUF file. `context` is what one call may hold in tokens (0: what the model was trained with).
+    """The model in a GGUF file. It is loaded on the first call and freed by `aclose`, or with the object.
 
-    It is loaded on the first call and freed by `aclose`, or with the object. `parallel` calls run at a time, others wait.
+    Args:
+        path: The GGUF file.
+        context: Tokens that one call may hold. 0: as many as the model was trained with.
+        parallel: Calls that run at a time; others wait.
+        threads: CPU threads. 0: the default of llama.cpp.
+        extra_body: Parameters to add to every request.
+
+    Raises:
+        ConfigError: The file or the package is missing.
     """
 
     price = FREE
@@ -60,7 +68,6 @@ class LocalModel(ExtraBodyTools):
         _models.add(self)
 
     def _reset(self) -> None:
-        """With nothing loaded."""
         self._server: Any = None
         self._loading = Lock()
         self._executor = ThreadPoolExecutor(self._server_options[1], thread_name_prefix="redraft-local")
@@ -70,18 +77,18 @@ class LocalModel(ExtraBodyTools):
 
     @property
     def identity(self) -> str:
-        """The file as it is now, and what it is run with."""
-        now = self.path.stat()
+        """The path, size and modification time of the file, and the parameters."""
+        stat = self.path.stat()
         return (
-            f"local:{self.path.resolve()}:{now.st_size}:{now.st_mtime_ns}:{self._server_options[0]}:{sorted(self._extra.items())}"
+            f"local:{self.path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{self._server_options[0]}:{sorted(self._extra.items())}"
         )
 
     async def complete(self, request: Request) -> Reply:
-        asked = replace_lone_surrogates(without_none(request_body(self.name, request) | extra_parameters(request, self._extra)))
+        body = replace_lone_surrogates(without_none(request_body(self.name, request) | extra_parameters(request, self._extra)))
         stop = Event()
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._executor, self._generate, asked, stop)
+            return await loop.run_in_executor(self._executor, self._generate, body, stop)
         except ModelError as error:
             error.args = (f"{self.name} (local): {error}",)
             raise
@@ -89,21 +96,21 @@ class LocalModel(ExtraBodyTools):
             stop.set()
 
     async def aclose(self) -> None:
-        """Frees the model once the calls under way are done. A later call loads it again."""
-        server, self._server = self._server, None
-        if server is not None:
-            await asyncio.to_thread(_release, [server])
+        """Free the model once the running calls are done. A later call loads it again."""
+        servers, self._server = [self._server], None
+        if servers[0] is not None:
+            await asyncio.to_thread(servers.clear)  # (dropping the last reference waits for its calls)
 
     def _generate(self, body: dict[str, Any], stop: Event) -> Reply:
         if stop.is_set():
             raise ModelUnavailableError("the call was cancelled", usage=REFUSED_USAGE)
-        pieces = _AnswerCollector(stop)
+        collector = _AnswerCollector(stop)
         streamed = body | {"stream": True, "stream_options": {"include_usage": True}}
         try:
-            whole = self._load_server().handle_chat_completions(streamed, pieces.add)
-        except ValueError as error:  # a schema or template it cannot use
+            answer = self._load_server().handle_chat_completions(streamed, collector.add)
+        except ValueError as error:  # (a schema or template that it cannot use)
             raise ModelError(f"status 400: {shorten(str(error))}", status=400, usage=REFUSED_USAGE) from None
-        return _parse_answer(whole) if whole is not None else pieces.reply()
+        return _parse_answer(answer) if answer is not None else collector.reply()
 
     def _load_server(self) -> Any:
         with self._loading:
@@ -113,13 +120,13 @@ class LocalModel(ExtraBodyTools):
 
 
 _models: WeakSet[LocalModel] = WeakSet()
-_inherited_servers: list[Any] = []  # engines whose threads are in another process: freeing one would wait for them
+_inherited_servers: list[Any] = []  # servers of the parent process: freeing one would wait for threads that do not exist
 
 
 def _reset_after_fork() -> None:
-    """In a forked child: it loads a model for itself."""
+    """Make models in a forked child load again."""
     for model in list(_models):
-        _inherited_servers.append(model._server)  # noqa: SLF001  (this module's own)
+        _inherited_servers.append(model._server)  # noqa: SLF001
         model._reset()  # noqa: SLF001
 
 
@@ -127,20 +134,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def _release(references: list[Any]) -> None:
-    references.clear()
-
-
 def _parse_answer(answer: Any) -> Reply:
-    """A Reply from an answer that came in one piece: an error, as a rule."""
+    """Return the Reply in an answer that was not streamed, which is mostly an error."""
     if isinstance(answer, dict) and answer.get("error"):
-        said = ErrorBody(answer)
-        raise error_from_status(said.status or 500, said)
+        error = ErrorBody(answer)
+        raise error_from_status(error.status or 500, error)
     return read_reply(answer)
 
 
 class _AnswerCollector:
-    """The parts of an answer as the engine hands them over. Saying True stops it."""
+    """Collects the parts of an answer. `add` returns True to stop generating."""
 
     def __init__(self, stop: Event) -> None:
         self._stop = stop
@@ -151,24 +154,24 @@ class _AnswerCollector:
         return self._stop.is_set()
 
     def reply(self) -> Reply:
-        pieces = StreamAssembler()
+        assembler = StreamAssembler()
         for part in self._parts:
             if isinstance(part, dict) and part.get("error"):
                 return _parse_answer(part)
-            pieces.add(part)
-        return pieces.reply()
+            assembler.add(part)
+        return assembler.reply()
 
 
 def _start_server(path: Path, context: int, parallel: int, threads: int) -> Any:
-    """The engine with the model loaded. (It also listens on a port of this machine: to a key that nobody has.)"""
+    """Start a server with the model loaded. (It also listens on a local port, with a random key that is not stored.)"""
     xllamacpp: Any = import_module("xllamacpp")
-    wanted = xllamacpp.CommonParams()
-    wanted.model.path = str(path)
-    wanted.n_ctx, wanted.n_parallel, wanted.verbosity = context, parallel, -1
-    wanted.hostnames, wanted.port, wanted.api_keys, wanted.ui = ["127.0.0.1"], 0, [token_hex(32)], False
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx, params.n_parallel, params.verbosity = context, parallel, -1
+    params.hostnames, params.port, params.api_keys, params.ui = ["127.0.0.1"], 0, [token_hex(32)], False
     if threads:
-        wanted.cpuparams.n_threads = threads
+        params.cpuparams.n_threads = threads
     try:
-        return xllamacpp.Server(wanted)
+        return xllamacpp.Server(params)
     except RuntimeError as error:
         raise ModelUnavailableError(f"{str(path)!r} cannot be loaded: {error}", usage=REFUSED_USAGE) from None

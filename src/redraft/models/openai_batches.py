@@ -1,7 +1,7 @@
-"""The batch API of an OpenAI-compatible endpoint: files of requests that it answers within a day, for less money.
+"""The batch API of an OpenAI-compatible endpoint: files of requests that are answered within a day, at a lower price.
 
-One method is one HTTP call. It knows nothing of rows, waves or waiting: who asks again, and when, is decided elsewhere. What
-is asked and how an answer is read is the business of `Chat`, so that a line of a batch means what a live call would.
+One method is one HTTP request; `redraft.runs.executors.batch_queue` decides when to send it. `Chat` writes requests and reads
+answers, so that a line of a batch means the same as a live call.
 Protocol: https://platform.openai.com/docs/api-reference/batch.
 """
 
@@ -18,31 +18,29 @@ from uuid import uuid4
 
 import orjson
 
-from ..errors import BadResponseError, ConfigError, ModelError
-from ..jsontext import loads, replace_lone_surrogates
+from ..errors import BadResponseError, ModelError
+from ..jsontext import loads
 from ..protocols import Reply, Request
-from .http_client import MAX_BODY_BYTES, REFUSED_USAGE, HttpResponse, RequestTarget, Timeouts, fetch, open_exchange
-from .openai_chat import Chat
-from .openai_responses import ErrorBody, error_from_status, parse_body
-from .rate_limit_headers import parse_retry_after
+from .http_client import MAX_BODY_BYTES, REFUSED_USAGE, RequestTarget, Timeouts, fetch, open_exchange
+from .openai_chat import Chat, dump_request
+from .openai_responses import ErrorBody, error_from_status, parse_body, parse_retry_after, read_count
 from .sse import LineSplitter
 
 ENDPOINT = "/v1/chat/completions"
 COMPLETION_WINDOW = "24h"
 TERMINAL_STATUSES = frozenset({"completed", "failed", "expired", "cancelled"})
-NOT_PROCESSED_CODES = frozenset({"batch_expired", "batch_cancelled"})  # codes of items that were never asked
+NOT_PROCESSED_CODES = frozenset({"batch_expired", "batch_cancelled"})  # codes of requests that were never processed
 REQUEST_TIMEOUTS, TRANSFER_TIMEOUTS = Timeouts(total=120.0), Timeouts(total=3600.0)
-MAX_RESULT_BYTES = 4 * 2**30
-"""The most bytes of answers that are read of one file."""
-MAX_LIST_PAGES = 50
-"""The most pages of batches, of a hundred each, that one is looked for in."""
+MAX_RESULT_BYTES = 4 * 2**30  # bytes that are read of one file of answers
+MAX_LIST_PAGES = 50  # pages of 100 batches that are searched for one
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderBatch:
-    """A batch as its endpoint describes it. `files` hold what was answered; `why` says what was wrong with all of it.
+    """A batch as its endpoint describes it.
 
-    `wait`: how many seconds the endpoint wants to be left alone.
+    `files` are the IDs of the files with answers, `error` says why the whole batch failed, and `retry_after` is how many
+    seconds the endpoint asks to wait before the next request.
     """
 
     id: str
@@ -59,7 +57,7 @@ class ProviderBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchItemResult:
-    """What came for one request: an HTTP status with its body, or without one what was wrong (None: nobody knows)."""
+    """The result of one request: an HTTP status with its body, or an error (None: unknown)."""
 
     status: int | None = None
     body: bytes = b""
@@ -67,39 +65,31 @@ class BatchItemResult:
 
 
 class BatchClient:
-    """The batch API beside a chat model. Every method raises ModelError, with the model and the host in its words."""
+    """The batch API at the endpoint of a chat model. Its methods raise ModelError, which names the model and the host."""
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
 
     def request_line(self, key: str, request: Request) -> bytes:
-        """A request as a line of the file. Raises ConfigError for what is no JSON."""
+        """Return a request as a line of a batch file. Raises ConfigError if it cannot be written as JSON."""
         body = self.chat.request_body(request)
-        line = {"custom_id": key, "method": "POST", "url": ENDPOINT, "body": body}
-        try:
-            return orjson.dumps(line) + b"\n"
-        except TypeError:
-            pass
-        try:
-            return orjson.dumps(replace_lone_surrogates(line)) + b"\n"
-        except TypeError as error:
-            raise ConfigError(f"the request cannot be written as JSON: {error}") from None
+        return dump_request({"custom_id": key, "method": "POST", "url": ENDPOINT, "body": body}) + b"\n"
 
     def parse_reply(self, answer: BatchItemResult) -> Reply:
-        """The reply in an answer, exactly as if it had been asked live."""
-        chat = self.chat
+        """Return the reply in a result, exactly as for a live call."""
         try:
             if answer.status is None:
                 raise missing_answer_error(answer.error)
-            return chat.parse_response(answer.status, {}, answer.body)
+            return self.chat.parse_response(answer.status, {}, answer.body)
         except ModelError as error:
             raise self._with_context(error) from None
 
     async def upload(self, lines: Iterable[bytes]) -> str:
-        """The id of a file with these lines."""
-        form = uuid4().hex
-        kind = {"Content-Type": f"multipart/form-data; boundary={form}"}
-        data = await self._request_json("POST", "/files", BytesIO(_multipart_body(form, lines)), kind, timeouts=TRANSFER_TIMEOUTS)
+        """Upload a file with these lines, and return its ID."""
+        boundary = uuid4().hex
+        headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+        body = BytesIO(_multipart_body(boundary, lines))
+        data = await self._request_json("POST", "/files", body, headers, timeouts=TRANSFER_TIMEOUTS)
         if not isinstance(id := data.get("id"), str):
             raise self._with_context(
                 BadResponseError("took the file of a batch and gave it no id", retryable=True, usage=REFUSED_USAGE)
@@ -107,24 +97,24 @@ class BatchClient:
         return id
 
     async def create(self, file_id: str, metadata: Mapping[str, str]) -> ProviderBatch:
-        """A batch of the requests in a file."""
-        asked = {"input_file_id": file_id, "endpoint": ENDPOINT, "completion_window": COMPLETION_WINDOW, "metadata": dict(metadata)}
-        return self._parse_batch(await self._request_json("POST", "/batches", orjson.dumps(asked)))
+        """Create a batch of the requests in a file."""
+        body = {"input_file_id": file_id, "endpoint": ENDPOINT, "completion_window": COMPLETION_WINDOW, "metadata": dict(metadata)}
+        return self._parse_batch(await self._request_json("POST", "/batches", orjson.dumps(body)))
 
     async def retrieve(self, id: str) -> ProviderBatch:
-        """How a batch stands."""
+        """Return the current state of a batch."""
         return self._parse_batch(await self._request_json("GET", f"/batches/{quote(id, safe='')}"))
 
     async def cancel(self, id: str) -> ProviderBatch:
-        """Ask for no more of it."""
+        """Cancel a batch."""
         return self._parse_batch(await self._request_json("POST", f"/batches/{quote(id, safe='')}/cancel"))
 
     async def find_by_metadata(self, metadata: Mapping[str, str]) -> ProviderBatch | None:
-        """The newest batch that was created with this metadata, if there is one and the endpoint lists them."""
+        """Return the newest batch created with this metadata; None if there is none, or the endpoint lists no batches."""
         async with aclosing(self._iter_batches()) as batches:
-            async for each in batches:
-                if metadata.items() <= (each.get("metadata") or {}).items():
-                    return self._parse_batch(each)
+            async for batch in batches:
+                if metadata.items() <= (batch.get("metadata") or {}).items():
+                    return self._parse_batch(batch)
         return None
 
     async def _iter_batches(self) -> AsyncGenerator[dict[str, Any], None]:
@@ -136,26 +126,26 @@ class BatchClient:
                 if error.status not in {404, 405}:
                     raise
                 return
-            listed = [each for each in page.get("data") or () if isinstance(each, dict)]
-            for each in listed:
-                yield each
-            if not page.get("has_more") or not listed:
+            batches = [batch for batch in page.get("data") or () if isinstance(batch, dict)]
+            for batch in batches:
+                yield batch
+            if not page.get("has_more") or not batches:
                 return
-            after = {"after": str(listed[-1].get("id"))}
+            after = {"after": str(batches[-1].get("id"))}
 
     async def download_results(self, file_id: str) -> AsyncGenerator[tuple[str, BatchItemResult], None]:
-        """The answers in a file, by custom id. Lines that are none are left out: their requests were not answered."""
-        route = self._target(f"/files/{quote(file_id, safe='')}/content", TRANSFER_TIMEOUTS)
+        """Yield the results in a file with their custom IDs. Invalid lines are skipped; their requests count as unanswered."""
+        target = self._target(f"/files/{quote(file_id, safe='')}/content", TRANSFER_TIMEOUTS)
         try:
-            async with open_exchange(route, stream=True) as (under_way, response):
-                under_way.cap = MAX_RESULT_BYTES
-                async with aclosing(under_way.iter_body(response)) as parts:
+            async with open_exchange(target, stream=True) as (exchange, response):
+                exchange.cap = MAX_RESULT_BYTES
+                async with aclosing(exchange.iter_body(response)) as parts:
                     if response.status != 200:
-                        body = route.mask.mask_bytes(b"".join([part async for part in parts]))
+                        body = target.mask.mask_bytes(b"".join([part async for part in parts]))
                         raise self._error_from_response(response.status, response.headers, body)
                     async for line in _split_lines(parts):
-                        if found := parse_result_line(route.mask.mask_bytes(line)):
-                            yield found
+                        if result := parse_result_line(target.mask.mask_bytes(line)):
+                            yield result
         except ModelError as error:
             raise self._with_context(error) from None
 
@@ -165,34 +155,32 @@ class BatchClient:
         path: str,
         body: bytes | BytesIO | None = None,
         extra_headers: Mapping[str, str] | None = None,
-        **limits: Any,
+        timeouts: Timeouts = REQUEST_TIMEOUTS,
     ) -> dict[str, Any]:
-        """The object that a call gives, with what its headers say of waiting as "retry_after"."""
-        route = self._target(path, **limits)
+        """Send a request and return the JSON object in its response, with Retry-After as "retry_after"."""
+        target = self._target(path, timeouts)
         try:
-            status, headers, came = await fetch(replace(route, headers={**route.headers, **(extra_headers or {})}), method, body)
-            return self._json_object((status, headers, came))
+            status, headers, content = await fetch(
+                replace(target, headers={**target.headers, **(extra_headers or {})}), method, body
+            )
+            if not 200 <= status < 300:
+                raise self._error_from_response(status, headers, content)
+            data = parse_body(content, headers.get("Content-Type", ""))
+            if not isinstance(data, dict):
+                raise BadResponseError("sent something that does not describe a batch", retryable=True, usage=REFUSED_USAGE)
+            return {**data, "retry_after": parse_retry_after(headers)}
         except ModelError as error:
             raise self._with_context(error) from None
-
-    def _json_object(self, response: HttpResponse) -> dict[str, Any]:
-        status, headers, body = response
-        if not 200 <= status < 300:
-            raise self._error_from_response(status, headers, body)
-        data = parse_body(body, headers.get("Content-Type", ""))
-        if not isinstance(data, dict):
-            raise BadResponseError("sent something that does not describe a batch", retryable=True, usage=REFUSED_USAGE)
-        return {**data, "retry_after": parse_retry_after(headers)}
 
     def _error_from_response(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
         error = self.chat.error_from_response(status, headers, body)
         if status in {404, 405}:
-            error.args = (f"{error} (has this endpoint a batch API, /files and /batches?)",)
+            error.args = (f"{error} (does this endpoint have a batch API, /files and /batches?)",)
         return error
 
-    def _target(self, path: str, timeouts: Timeouts = REQUEST_TIMEOUTS) -> RequestTarget:
-        below, _, query = path.partition("?")
-        return replace(self.chat.target_for(below, query), timeouts=timeouts)
+    def _target(self, path: str, timeouts: Timeouts) -> RequestTarget:
+        path, _, query = path.partition("?")
+        return replace(self.chat.target_for(path, query), timeouts=timeouts)
 
     def _parse_batch(self, data: Mapping[str, Any]) -> ProviderBatch:
         id, status = data.get("id"), data.get("status")
@@ -202,40 +190,40 @@ class BatchClient:
             )
         files = (data.get("output_file_id"), data.get("error_file_id"))
         counts = data.get("request_counts")
-        done = [_count(counts, name) for name in ("completed", "failed")] if isinstance(counts, dict) else []
+        done = [read_count(counts.get(name)) or 0 for name in ("completed", "failed")] if isinstance(counts, dict) else []
         return ProviderBatch(
             id, status, sum(done), tuple(f for f in files if isinstance(f, str)), _first_error(data), data.get("retry_after")
         )
 
     def _with_context(self, error: ModelError) -> ModelError:
-        """The error with the model and host in front, once."""
+        """Add the model and the host to an error that does not name them yet."""
         return error if str(error).startswith(f"{self.chat.name} at ") else self.chat.with_context(error)
 
 
 def missing_answer_error(details: Mapping[str, Any] | None) -> ModelError:
-    """The error for a request that the batch gave no response for, by what it said instead: worth another try, mostly."""
-    said = ErrorBody({"error": dict(details or {})})
-    error = error_from_status(said.status or 503, said)
-    error.args = (f"the batch holds no answer: {said.text or ', '.join(sorted(said.codes)) or 'it does not say why'}",)
-    error.status = said.status
+    """Return the error for a request without a response in a batch. It is retryable unless the batch says otherwise."""
+    body = ErrorBody({"error": dict(details or {})})
+    error = error_from_status(body.status or 503, body)
+    error.args = (f"the batch holds no answer: {body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}",)
+    error.status = body.status
     return error
 
 
 def parse_result_line(line: bytes) -> tuple[str, BatchItemResult] | None:
-    """The custom id and the answer in a line of a batch's output; None for what is none."""
+    """Return the custom ID and the result in a line of a batch's output; None if the line is invalid."""
     try:
         data = loads(line)
     except ValueError:
         return None
     if not isinstance(data, dict) or not isinstance(key := data.get("custom_id"), str):
         return None
-    response, why = data.get("response"), data.get("error")
+    response, error = data.get("response"), data.get("error")
     if isinstance(response, dict) and isinstance(status := response.get("status_code"), int):
         body = response.get("body")
-        said = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
-        return key, BatchItemResult(status, said.encode("utf-8", "replace"))
-    if isinstance(why, dict) and why and why.get("code") not in NOT_PROCESSED_CODES:
-        return key, BatchItemResult(error=why)
+        text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
+        return key, BatchItemResult(status, text.encode("utf-8", "replace"))
+    if isinstance(error, dict) and error and error.get("code") not in NOT_PROCESSED_CODES:
+        return key, BatchItemResult(error=error)
     return None
 
 
@@ -250,7 +238,7 @@ async def _split_lines(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[byt
 
 
 def _multipart_body(boundary: str, lines: Iterable[bytes]) -> bytes:
-    """The body that uploads a file for batches (RFC 7578)."""
+    """Return the body of an upload (RFC 7578)."""
     head = (
         f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
         'Content-Disposition: form-data; name="file"; filename="redraft.jsonl"\r\nContent-Type: application/jsonl\r\n\r\n'
@@ -259,13 +247,8 @@ def _multipart_body(boundary: str, lines: Iterable[bytes]) -> bytes:
 
 
 def _first_error(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The first of the errors for which a batch was not begun."""
+    """Return the first error for which a batch failed as a whole."""
     errors = data.get("errors")
-    listed = errors.get("data") if isinstance(errors, dict) else errors
-    first = listed[0] if isinstance(listed, list) and listed else None
+    items = errors.get("data") if isinstance(errors, dict) else errors
+    first = items[0] if isinstance(items, list) and items else None
     return first if isinstance(first, dict) else {"message": str(first)} if first else None
-
-
-def _count(counts: Mapping[str, Any], name: str) -> int:
-    value = counts.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0

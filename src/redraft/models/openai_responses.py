@@ -1,14 +1,16 @@
-"""Read what an OpenAI-compatible endpoint sends in one piece: replies, usage, tool calls, refusals and errors.
+"""Read the responses of OpenAI-compatible endpoints: replies, usage, tool calls, errors and rate-limit headers.
 
-Nothing here touches the network. A body becomes a `Reply`, or the `ModelError` that describes it. The HTTP client and
-the in-process engine share this module; streams are read in `sse`, rate-limit headers in `rate_limit_headers`.
+Nothing here uses the network. A body becomes a `Reply`, or the `ModelError` that describes it. All clients share this module;
+`sse` reads streams.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -24,10 +26,9 @@ from ..errors import (
     RateLimitError,
 )
 from ..jsontext import loads, nesting_depth, reject_constant
-from ..protocols import Reply
+from ..protocols import RateLimitStatus, Reply
 from ..usage import Usage
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE
-from .rate_limit_headers import retry_delay
 
 TRANSIENT_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 _OUT_OF_QUOTA_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
@@ -43,28 +44,24 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u20
 
 
 def shorten(text: str, limit: int = 300) -> str:
-    """A foreign text on one line, without control characters, and not long."""
+    """Return a text on one line of at most `limit` characters, without control characters."""
     line = " ".join(_CONTROL.sub(" ", text[: 4 * limit]).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def parse_body(body: bytes, content_type: str = "") -> Any:
-    """The JSON in a body. Raises BadResponseError naming what came instead."""
+    """Return the JSON in a body. Raises BadResponseError, which describes anything else."""
     try:
         return loads(body)
     except ValueError as error:
         raise BadResponseError(_not_json_message(body, content_type, str(error)), retryable=True, usage=UNKNOWN_USAGE) from None
 
 
-def _is_html(body: bytes) -> bool:
-    return body[:200].lstrip().lower().startswith((b"<!doctype", b"<html", b"<head", b"<?xml"))
-
-
 def _not_json_message(body: bytes, content_type: str, error: str) -> str:
     if not body.strip():
         return "sent an empty body"
-    if _is_html(body):
-        return f"sent a web page where an answer was expected: {shorten(page_text(body))!r}"
+    if body[:200].lstrip().lower().startswith((b"<!doctype", b"<html", b"<head", b"<?xml")):
+        return f"sent a web page instead of an answer: {shorten(page_text(body))!r}"
     try:
         body.decode()
     except UnicodeDecodeError as bad:
@@ -73,17 +70,17 @@ def _not_json_message(body: bytes, content_type: str, error: str) -> str:
     return f"sent broken or cut off JSON{kind}: {shorten(error, 100)}"
 
 
-_MARKUP = re.compile(r"<(script|style)\b(?:.*?</\1>|.*)|<[^<>]*>", re.DOTALL | re.IGNORECASE)  # (a script that never ends is all)
+_MARKUP = re.compile(r"<(script|style)\b(?:.*?</\1>|.*)|<[^<>]*>", re.DOTALL | re.IGNORECASE)  # (unclosed scripts, too)
 
 
 def page_text(body: bytes) -> str:
-    """What a page says, tags taken out."""
+    """Return the text of a web page, without its tags."""
     page = body[:4000].decode("utf-8", "replace")
     return _MARKUP.sub(" ", page)
 
 
 def read_reply(data: Any) -> Reply:
-    """The Reply in a chat completion. Raises for what is none."""
+    """Return the Reply in a chat completion. Raises ModelError if it is none."""
     if not isinstance(data, dict):
         raise bad_response(f"sent {json_type_name(data)} where a chat completion was expected")
     choices = data.get("choices")
@@ -107,9 +104,9 @@ def json_type_name(value: Any) -> str:
 
 def _missing_choices_error(data: Mapping[str, Any], choices: Any) -> ModelError:
     if data.get("error"):
-        said = ErrorBody(data)
+        body = ErrorBody(data)
         return bad_response(
-            f"sent an error in place of an answer: {said.text}", retryable=said.status is None or said.status in TRANSIENT_STATUSES
+            f"sent an error instead of an answer: {body.text}", retryable=body.status is None or body.status in TRANSIENT_STATUSES
         )
     if choices == []:
         return bad_response("sent an answer with an empty list of choices")
@@ -119,100 +116,88 @@ def _missing_choices_error(data: Mapping[str, Any], choices: Any) -> ModelError:
 
 
 def reply_from_message(message: Mapping[str, Any], finish: Any, usage: Usage) -> Reply:
-    """A Reply from a message, unless it is a refusal or empty."""
-    text, thoughts = split_content(message.get("content"), usage)
-    text, inline = split_thinking(text)
-    thought = [*thoughts, *(t for t in (reasoning_text(message), inline) if t)]
+    """Return a Reply from a message. Raises ContentFilterError for a refusal, BadResponseError for an empty answer."""
+    text, reasoning = split_content(message.get("content"), usage)
+    text, think_blocks = split_thinking(text)
+    reasoning += filter(None, (reasoning_text(message), think_blocks))
     finish = finish if isinstance(finish, str) else None
-    _check_refusal(message, finish, usage)
-    calls = read_tool_calls(message, finish, usage)
-    if not text.strip() and not calls:
-        error = _empty_answer_error(finish, bool(thought), usage)
-        error.empty = True
-        raise error
-    return Reply(text if text.strip() else "", usage, finish, "\n".join(thought) or None, tool_calls=calls)
-
-
-def reasoning_text(message: Mapping[str, Any]) -> str:
-    said = (message.get(name) for name in ("reasoning_content", "reasoning"))
-    return next((t for t in said if isinstance(t, str) and t), "")
-
-
-def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
-    """Text, and thoughts, of a content that is text, nothing, or a list of parts."""
-    if content is None or isinstance(content, str):
-        return content or "", []
-    if not isinstance(content, list):
-        raise bad_response(f"sent {json_type_name(content)} as the content of its message", usage=usage)
-    texts: list[str] = []
-    thoughts: list[str] = []
-    for part in content:
-        _sort_part(part, texts, thoughts, usage)
-    return "".join(texts), thoughts
-
-
-def _sort_part(part: Any, texts: list[str], thoughts: list[str], usage: Usage) -> None:
-    if not isinstance(part, dict):
-        raise bad_response(f"sent a content with {json_type_name(part)} in it", usage=usage)
-    if part.get("type") == "thinking":
-        thoughts.append(split_content(part.get("thinking"), usage)[0])
-    elif isinstance(part.get("text"), str):
-        texts.append(part["text"])
-
-
-def _check_refusal(message: Mapping[str, Any], finish: str | None, usage: Usage) -> None:
     refusal = message.get("refusal")
     if isinstance(refusal, str) and refusal.strip():
         raise ContentFilterError(f"refused: {shorten(refusal)}", usage=usage)
     if finish == "content_filter":
         raise ContentFilterError("the answer was withheld by a content filter (finish_reason content_filter)", usage=usage)
+    tool_calls = read_tool_calls(message, finish, usage)
+    if not text.strip() and not tool_calls:
+        if reasoning and finish == "length":
+            error = bad_response("used up its tokens on reasoning: no answer came (raise max_tokens)", usage=usage)
+        else:
+            kind = "reasoning but no answer" if reasoning else "an empty answer"
+            error = bad_response(f"sent {kind} (finish_reason {finish!r})", usage=usage)
+        error.empty = True
+        raise error
+    return Reply(text if text.strip() else "", usage, finish, "\n".join(reasoning) or None, tool_calls=tool_calls)
 
 
-def _empty_answer_error(finish: str | None, has_reasoning: bool, usage: Usage) -> BadResponseError:  # noqa: FBT001
-    if has_reasoning and finish == "length":
-        return bad_response("used up its tokens on reasoning: no answer came (raise max_tokens)", usage=usage)
-    what = "reasoning but no answer" if has_reasoning else "an empty answer"
-    return bad_response(f"sent {what} (finish_reason {finish!r})", usage=usage)
+def reasoning_text(message: Mapping[str, Any]) -> str:
+    fields = (message.get(name) for name in ("reasoning_content", "reasoning"))
+    return next((text for text in fields if isinstance(text, str) and text), "")
+
+
+def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
+    """Return the text and the reasoning in a content, which is a text, None or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or "", []
+    if not isinstance(content, list):
+        raise bad_response(f"sent {json_type_name(content)} as the content of its message", usage=usage)
+    texts: list[str] = []
+    reasoning: list[str] = []
+    for part in content:
+        if not isinstance(part, dict):
+            raise bad_response(f"sent a content with {json_type_name(part)} in it", usage=usage)
+        if part.get("type") == "thinking":
+            reasoning.append(split_content(part.get("thinking"), usage)[0])
+        elif isinstance(part.get("text"), str):
+            texts.append(part["text"])
+    return "".join(texts), reasoning
 
 
 def read_usage(usage: Any) -> Usage:
-    """One call's usage. What is missing, negative or no whole number is unknown."""
-    given = usage if isinstance(usage, dict) else {}
-    return Usage(1, _count(given.get("prompt_tokens")), _count(given.get("completion_tokens")), cost=None)
+    """Return the usage of one call. A number that is missing, negative or no integer is unknown."""
+    fields = usage if isinstance(usage, dict) else {}
+    return Usage(1, read_count(fields.get("prompt_tokens")), read_count(fields.get("completion_tokens")), cost=None)
 
 
-def _count(value: Any) -> int | None:
+def read_count(value: Any) -> int | None:
+    """Return a number of tokens or requests; None if it is missing, negative or no integer."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-# ---- calls of tools
+# ---- tool calls
 
-MAX_ARGUMENT_DEPTH = 100
-"""Objects and lists inside each other that the arguments of a tool call may hold."""
-MAX_NAME_CHARS = 256
-"""Characters that the name and the id of a tool call may have."""
+MAX_ARGUMENT_DEPTH = 100  # nesting of the arguments of a tool call
+MAX_NAME_CHARS = 256  # characters of the name and of the ID of a tool call
 
 
 def read_tool_calls(message: Mapping[str, Any], finish: str | None, usage: Usage) -> tuple[ToolCall, ...]:
-    """The tool calls in a message, in OpenAI's form, the earlier `function_call`, and what other servers make of it: arguments as
-    an object, no id. Raises BadResponseError for what is no call.
+    """Return the tool calls in a message. Raises BadResponseError for invalid ones.
 
-    A call without an id of its own gets one that is made of what it asks for.
+    Besides OpenAI's form, it reads the earlier `function_call`, arguments as an object, and calls without an ID, as other
+    servers send them. A missing or repeated ID is replaced by a hash of the call, so that the same answer has the same IDs.
     """
-    given, earlier = message.get("tool_calls"), message.get("function_call")
-    if not given:
-        given = [{"function": earlier}] if earlier else []
-    if not isinstance(given, list):
-        raise bad_response(f"sent {json_type_name(given)} as tool calls", usage=usage)
-    if len(given) > MAX_TOOL_CALLS:
-        raise bad_response(f"sent {len(given)} tool calls; at most {MAX_TOOL_CALLS} are read", usage=usage)
+    items, function_call = message.get("tool_calls"), message.get("function_call")
+    if not items:
+        items = [{"function": function_call}] if function_call else []
+    if not isinstance(items, list):
+        raise bad_response(f"sent {json_type_name(items)} as tool calls", usage=usage)
+    if len(items) > MAX_TOOL_CALLS:
+        raise bad_response(f"sent {len(items)} tool calls; at most {MAX_TOOL_CALLS} are read", usage=usage)
     calls: list[ToolCall] = []
-    for each in given:
-        call = _tool_call(each, finish, usage)
-        taken = {other.id for other in calls}
-        calls.append(
-            call if call.id and call.id not in taken else ToolCall(call.name, call.arguments, _derive_id(call, len(calls)))
-        )
+    for index, item in enumerate(items):
+        call = _tool_call(item, finish, usage)
+        if not call.id or call.id in {other.id for other in calls}:
+            digest = sha256(json.dumps([index, call.name, call.arguments]).encode()).hexdigest()
+            call = ToolCall(call.name, call.arguments, f"call_{digest[:24]}")
+        calls.append(call)
     return tuple(calls)
 
 
@@ -232,7 +217,7 @@ def _tool_call(call: Any, finish: str | None, usage: Usage) -> ToolCall:
 
 
 def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
-    """The arguments as JSON text; those that are such a text as it stands."""
+    """Return the arguments as JSON text; valid JSON text is returned unchanged."""
     of = f"the arguments of the tool call {shorten(name, 60)!r}"
     if isinstance(raw, str) and raw.strip():
         try:
@@ -250,13 +235,7 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
     return raw if isinstance(raw, str) and raw.strip() else json.dumps(value, ensure_ascii=False)
 
 
-def _derive_id(call: ToolCall, index: int) -> str:
-    """The id of a call that came without one, or with that of another: the same for the same answer."""
-    asked = json.dumps([index, call.name, call.arguments])
-    return f"call_{sha256(asked.encode()).hexdigest()[:24]}"
-
-
-# ---- thinking aloud
+# ---- reasoning in think blocks
 
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 _BLOCK = re.compile(f"{THINK_OPEN}(.*?){THINK_CLOSE}", re.DOTALL)
@@ -264,41 +243,40 @@ _ORPHAN = re.compile(r"^[ \t]*</think>\s*", re.MULTILINE)
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """An answer without its `<think>` blocks, and what stood in them. A leading one that never ends is all there is.
+    """Return an answer without its `<think>` blocks, and the text of the blocks.
 
-    A template may open the block in the prompt: then the answer begins after a line that begins with `</think>`.
-    Blocks quoted in code, or after a brace (in a text of a JSON object, say), are part of the answer.
+    A leading block without an end is the whole text. A chat template may open the block in the prompt: then the answer begins
+    after a line that begins with `</think>`. Blocks in code, or after a brace (as in a JSON text), are part of the answer.
     """
     if "think>" not in text:
         return text, ""
     if THINK_OPEN not in text and (orphan := _ORPHAN.search(text)):
         return text[orphan.end() :], text[: orphan.start()].strip()
-    kept, thoughts = _split_think_blocks(text)
-    rest = "".join(kept)
-    if rest.lstrip().startswith(THINK_OPEN):
-        thoughts.append(rest.lstrip().removeprefix(THINK_OPEN))
-        rest = ""
-    thought = "\n".join(t.strip() for t in thoughts)
-    return (rest.lstrip() if thoughts else rest), thought
+    answer_parts, blocks = _split_think_blocks(text)
+    answer = "".join(answer_parts)
+    if answer.lstrip().startswith(THINK_OPEN):
+        blocks.append(answer.lstrip().removeprefix(THINK_OPEN))
+        answer = ""
+    return (answer.lstrip() if blocks else answer), "\n".join(block.strip() for block in blocks)
 
 
 def _split_think_blocks(text: str) -> tuple[list[str], list[str]]:
-    """What stands outside the closed blocks, and inside; in one pass, however many there are."""
-    kept: list[str] = []
-    thoughts: list[str] = []
-    closed, close, rest = text.rpartition(THINK_CLOSE)  # (without an end, each beginning would look for one)
-    quotation, pieces = _QuoteTracker(), _BLOCK.split(closed + close)
+    """Return the text outside and inside of closed blocks, in one pass."""
+    answer_parts: list[str] = []
+    blocks: list[str] = []
+    closed, close, rest = text.rpartition(THINK_CLOSE)  # (else the search would be quadratic in blocks without an end)
+    quotes, pieces = _QuoteTracker(), _BLOCK.split(closed + close)
     for outside, inside in zip(pieces[::2], pieces[1::2], strict=False):
-        kept.append(outside)
-        if quotation.is_quoted_after(outside):
-            kept.append(f"{THINK_OPEN}{inside}{THINK_CLOSE}")
+        answer_parts.append(outside)
+        if quotes.is_quoted_after(outside):
+            answer_parts.append(f"{THINK_OPEN}{inside}{THINK_CLOSE}")
         else:
-            thoughts.append(inside)
-    return [*kept, pieces[-1], rest], thoughts
+            blocks.append(inside)
+    return [*answer_parts, pieces[-1], rest], blocks
 
 
 class _QuoteTracker:
-    """Whether a place in a text is quoted: within a fence, within backticks on its line, or after the brace that may begin JSON."""
+    """Tracks whether a position in a text is in a code fence, in backticks on its line, or after a brace that may begin JSON."""
 
     def __init__(self) -> None:
         self._fences = self._ticks = 0
@@ -316,11 +294,11 @@ class _QuoteTracker:
         self._ticks = line[2].count("`") + (0 if line[1] else self._ticks)
 
 
-# ---- bodies that say no
+# ---- errors
 
 
 class ErrorBody:
-    """What the server says in an error: its words, its codes, the parameter it names."""
+    """An error object of a server: its message, its codes, and the parameter that it names."""
 
     def __init__(self, data: Any) -> None:
         error = data.get("error", data) if isinstance(data, dict) else data
@@ -328,8 +306,7 @@ class ErrorBody:
             error = error[0]
         self._fields: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
         detail = self._fields.get("detail")
-        words = self._fields.get("message") or detail or self._fields.get("error") or ""
-        self.text = shorten(_error_message(words))
+        self.text = shorten(_error_message(self._fields.get("message") or detail or self._fields.get("error") or ""))
 
     @property
     def status(self) -> int | None:
@@ -346,26 +323,26 @@ class ErrorBody:
         return param if isinstance(param, str) else None
 
 
-def _error_message(words: Any) -> str:
-    """What a server complains of: the words a chat template raises without its source, the fields that a validator refuses."""
-    if isinstance(words, Mapping):
-        words = words.get("detail") or words.get("message") or str(words)
-    if isinstance(words, list):
-        return "; ".join(map(_field_error, words[:10]))
-    text = str(words)
+def _error_message(message: Any) -> str:
+    """Return the message of an error: that of a chat template without its source, those of a validator by field."""
+    if isinstance(message, Mapping):
+        message = message.get("detail") or message.get("message") or str(message)
+    if isinstance(message, list):
+        return "; ".join(map(_field_error, message[:10]))
+    text = str(message)
     return text.rpartition(_JINJA_PREFIX)[2] if _JINJA_PREFIX in text else _ROW_AND_COLUMN.split(text, 1)[0]
 
 
 def _field_error(detail: Any) -> str:
-    """One of a validator's complaints, without the value that it repeats."""
+    """Return one error of a validator, without the value that it repeats."""
     if not isinstance(detail, Mapping) or "msg" not in detail:
         return str(detail)
-    where = detail.get("loc")
-    return f"{'.'.join(map(str, where))}: {detail['msg']}" if isinstance(where, list) else str(detail["msg"])
+    location = detail.get("loc")
+    return f"{'.'.join(map(str, location))}: {detail['msg']}" if isinstance(location, list) else str(detail["msg"])
 
 
 def parse_error_body(body: bytes) -> ErrorBody:
-    """What a body with an error status says, whatever form it has."""
+    """Return the error in a body of any form."""
     try:
         return ErrorBody(loads(body))
     except ValueError:
@@ -373,19 +350,26 @@ def parse_error_body(body: bytes) -> ErrorBody:
 
 
 def error_from_status(status: int, error_body: ErrorBody, headers: Mapping[str, str] | None = None) -> ModelError:
-    """The typed error for an error status. Nothing was bought."""
+    """Return the typed error for an error status, with the usage of a refused call."""
     kind, retryable = _error_class(status, error_body)
-    after = retry_delay(status, headers or {}) if retryable else None
-    words = f": {error_body.text}" if error_body.text else ""
+    retry_after = retry_delay(status, headers or {}) if retryable else None
+    text = f": {error_body.text}" if error_body.text else ""
     if error_body.param and error_body.param not in error_body.text:
-        words += f" (parameter {shorten(error_body.param, 60)!r}: {shorten(', '.join(sorted(error_body.codes)), 100)})"
-    return kind(f"status {status}{words}", status=status, retry_after=after, retryable=retryable, usage=REFUSED_USAGE)
+        text += f" (parameter {shorten(error_body.param, 60)!r}: {shorten(', '.join(sorted(error_body.codes)), 100)})"
+    return kind(f"status {status}{text}", status=status, retry_after=retry_after, retryable=retryable, usage=REFUSED_USAGE)
 
 
 def _error_class(status: int, error_body: ErrorBody) -> tuple[type[ModelError], bool]:
-    special = _special_error_class(status, error_body)
-    if special is not None:
-        return special, False
+    """Return the class of an error, and whether its call may be retried."""
+    if status in {401, 402, 403} or error_body.codes & _OUT_OF_QUOTA_CODES:
+        return AuthenticationError, False
+    if status in {404, 405, 410} or "model_not_found" in error_body.codes:
+        return ModelUnavailableError, False
+    if "content_filter" in error_body.codes:
+        return ContentFilterError, False
+    too_long = error_body.codes & _TOO_LONG_CODES or (status in {400, 413, 422, 500} and _TOO_LONG_WORDS.search(error_body.text))
+    if too_long or status == 413:
+        return ContextLengthError, False
     match status:
         case 408:
             return ModelTimeoutError, True
@@ -396,13 +380,83 @@ def _error_class(status: int, error_body: ErrorBody) -> tuple[type[ModelError], 
     return (ModelUnavailableError, True) if status >= 500 else (ModelError, False)
 
 
-def _special_error_class(status: int, error_body: ErrorBody) -> type[ModelError] | None:
-    """The kinds that are told apart by more than the status, or never get better by waiting."""
-    if status in {401, 402, 403} or error_body.codes & _OUT_OF_QUOTA_CODES:
-        return AuthenticationError
-    if status in {404, 405, 410} or "model_not_found" in error_body.codes:
-        return ModelUnavailableError
-    if "content_filter" in error_body.codes:
-        return ContentFilterError
-    too_long = error_body.codes & _TOO_LONG_CODES or (status in {400, 413, 422, 500} and _TOO_LONG_WORDS.search(error_body.text))
-    return ContextLengthError if too_long or status == 413 else None
+# ---- rate-limit headers
+
+
+def retry_delay(status: int, headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait before a retry: Retry-After, or after a 429 the time until the exhausted limit is reset."""
+    seconds = parse_retry_after(headers)
+    if seconds is None and status == 429 and (limits := parse_rate_limits(headers)):
+        return limits.wait or None
+    return seconds
+
+
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that the server asks to wait; None if it does not ask, or the header is invalid."""
+    if (ms := _seconds(headers.get("retry-after-ms"))) is not None:
+        return ms / 1000
+    header = headers.get("Retry-After")
+    seconds = _seconds(header)
+    if seconds is not None or not header:
+        return seconds
+    from email.utils import parsedate_to_datetime
+
+    try:
+        seconds = _seconds_until(parsedate_to_datetime(header))
+    except (ValueError, OverflowError):
+        return None
+    return seconds if seconds >= 0 else None
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+_RATE_LIMIT_HEADERS = (  # requests left, their reset, tokens left, their reset: OpenAI and most others, Anthropic, the IETF's draft
+    tuple(f"x-ratelimit-{what}" for what in ("remaining-requests", "reset-requests", "remaining-tokens", "reset-tokens")),
+    tuple(f"anthropic-ratelimit-{what}" for what in ("requests-remaining", "requests-reset", "tokens-remaining", "tokens-reset")),
+    ("ratelimit-remaining", "ratelimit-reset", "", ""),
+)
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|[dhms])")
+_SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_rate_limits(headers: Mapping[str, str]) -> RateLimitStatus | None:
+    """Return the rate limits in the headers; None if there are none. An invalid value counts as unknown."""
+    for requests, requests_reset, tokens, tokens_reset in _RATE_LIMIT_HEADERS:
+        if requests in headers or tokens in headers:
+            return RateLimitStatus(
+                _parse_count(headers.get(requests)),
+                _parse_count(headers.get(tokens)),
+                parse_duration(headers.get(requests_reset)),
+                parse_duration(headers.get(tokens_reset)),
+            )
+    return None
+
+
+def _parse_count(text: str | None) -> int | None:
+    return int(text) if text and len(text) < 18 and text.isdecimal() else None
+
+
+def parse_duration(text: str | None) -> float | None:
+    """Return the seconds in "6m0s", "120ms" or "1.5", or until an ISO 8601 date; None for anything else."""
+    if not text or len(text) > 40:
+        return None
+    if (seconds := _seconds(text)) is not None:
+        return seconds
+    text = text.strip()
+    parts = _DURATION.findall(text)
+    if parts and "".join(map("".join, parts)) == text:
+        return sum(float(number) * _SECONDS_IN[unit] for number, unit in parts)
+    try:
+        return max(_seconds_until(datetime.fromisoformat(text)), 0.0) if "T" in text else None
+    except ValueError:
+        return None
+
+
+def _seconds_until(date: datetime) -> float:
+    return (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()

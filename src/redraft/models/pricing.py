@@ -1,7 +1,7 @@
-"""What models cost, as far as anybody published it. An unknown price is None and never 0.
+"""Prices of models. An unknown price is None, never 0.
 
-The list is the one in the `genai-prices` library; nothing is fetched. A server on this machine is unknown: its price
-is whatever it costs you to run. An engine in this process and a scripted model are free: nobody is paid for a call.
+Prices are those in the `genai-prices` library; nothing is fetched. The price of a server on this machine is unknown. A model
+that runs in this process and a scripted model are free.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ..usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD per million tokens read and written.
+    """USD per million input and output tokens.
 
-    The published base price: discounts for cached input are not counted, nor surcharges for very long prompts.
+    This is the published base price, without discounts for cached input and surcharges for very long prompts.
     """
 
     input: float
     output: float
 
     def cost(self, usage: Usage) -> float | None:
-        """What the tokens cost in USD; None when they are unknown."""
+        """Return the cost of the tokens in USD; None if their number is unknown."""
         if usage.input_tokens is None or usage.output_tokens is None:
             return None
         return (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1_000_000
@@ -34,16 +34,19 @@ FREE = Price(0.0, 0.0)
 
 
 def price_of(model: Any, provider_or_url: str | None = None) -> Price | None:
-    """The price of a Model, or of a model's name at a base URL or with a provider ("anthropic"); None when unknown."""
+    """Return the price of a model; None if it is unknown.
+
+    `model` is a `Model`, or a name with a base URL or a provider such as "anthropic" as `provider_or_url`.
+    """
     if not isinstance(model, str):
         return _price_of_model(model)
     return _published_price(model, provider_or_url) if provider_or_url and not _is_loopback(provider_or_url) else None
 
 
 def _price_of_model(model: Any) -> Price | None:
-    own = getattr(model, "price", None)
-    where = getattr(model, "base_url", None) or getattr(model, "provider", None)
-    return own if isinstance(own, Price) else price_of(getattr(model, "model_name", model.name), where)
+    price = getattr(model, "price", None)
+    provider_or_url = getattr(model, "base_url", None) or getattr(model, "provider", None)
+    return price if isinstance(price, Price) else price_of(getattr(model, "model_name", model.name), provider_or_url)
 
 
 def _is_loopback(url: str) -> bool:
@@ -56,21 +59,21 @@ def _published_price(name: str, provider_or_url: str) -> Price | None:
 
     from genai_prices.data_snapshot import get_snapshot
 
-    at = (
+    provider = (
         {"provider_api_url": provider_or_url, "provider_id": None}
         if "://" in provider_or_url
         else {"provider_api_url": None, "provider_id": provider_or_url}
     )
     try:
-        _, found = get_snapshot().find_provider_model(name, None, **at)
+        _, info = get_snapshot().find_provider_model(name, None, **provider)
     except LookupError:
         return None
-    listed = found.get_prices(datetime.now(UTC))
-    read, written = _base_price(getattr(listed, "input_mtok", None)), _base_price(getattr(listed, "output_mtok", None))
-    return None if read is None or written is None else Price(read, written)
+    prices = info.get_prices(datetime.now(UTC))
+    input_price, output_price = (_base_price(getattr(prices, name, None)) for name in ("input_mtok", "output_mtok"))
+    return None if input_price is None or output_price is None else Price(input_price, output_price)
 
 
 def _base_price(price: Any) -> float | None:
-    """A price, or the base of one that grows with the prompt."""
+    """Return a price, or the base of one that grows with the length of the prompt."""
     amount = getattr(price, "base", price)
     return None if amount is None else float(amount)

@@ -1,17 +1,21 @@
-"""Every vendor with a protocol of its own, through pydantic-ai's direct requests (extra `providers`).
+"""Vendors with protocols of their own, through pydantic-ai's direct requests (extra `providers`).
 
-It translates: our request to theirs, their answer and errors to ours. It knows no vendor; their retries are switched
-off, as ours are wrapped around every model alike.
+This module converts requests to pydantic-ai's form, and its responses and errors back. Nothing in it is specific to a vendor.
+The retries of vendors' packages are switched off, because middleware retries. Their HTTP clients follow the same policy as
+`http_client`: redirects are not followed, and no proxy is used that was not configured. The keys that a vendor's client holds
+are found, so that they can be masked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..core.records import Message, ToolCall, message_text
+from ..core.records import ToolCall
+from ..core.task import Message, message_text
 from ..errors import (
     BadResponseError,
     ConfigError,
@@ -21,60 +25,79 @@ from ..errors import (
     ModelUnavailableError,
 )
 from ..jsontext import replace_lone_surrogates
-from ..ledger import current_entry
 from ..masking import (
+    SECRET_NAME,
     Mask,
     answer_mask,
     secrets_in_environment,
     secrets_in_fields,
+    secrets_in_headers,
     secrets_in_proxy,
+    secrets_in_url,
     without_cause,
     without_secret_fields,
 )
+from ..middleware.messages import SYSTEM_ROLES
 from ..protocols import Format, Reply, Request
-from ..usage import Usage
+from ..usage import Usage, current_entry
 from .endpoint_url import check_proxy, redirect_error
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, LoopLocal
 from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, without_none
 from .openai_responses import ErrorBody, error_from_status, read_tool_calls, shorten, split_thinking
-from .vendor_clients import apply_http_policy, mask_logs, secrets_of
 
 _INSTALL = "needs pydantic-ai and the vendor's package: pip install 'redraft[providers]'"
 IMAGE_DOWNLOADING_MODULES = ("pydantic_ai.models.google", "pydantic_ai.models.bedrock", "pydantic_ai.models.cohere")
-"""Where pydantic-ai downloads an image by its address, to send its bytes, or may."""
+"""Where pydantic-ai may download an image from its address to send its bytes."""
+LOGGERS = {  # of vendors' packages and their HTTP clients
+    *("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "google_genai", "groq", "mistralai", "cohere"),
+    *("huggingface_hub", "botocore", "boto3", "urllib3", "pydantic_ai"),
+}
+MAX_DEPTH, MAX_OBJECTS = 6, 2000  # limits of the search for clients and keys below a model
 VENDOR_ALIASES = {"gemini": "google", "google-gla": "google", "google-vertex": "google-cloud", "grok": "xai"}
 
 
 class ProviderModel(ExtraBodyTools):
-    """A vendor's model, as "anthropic:claude-..." or as an object of pydantic-ai's. Keys come from the vendor's variables.
+    """A model that pydantic-ai provides. Keys come from the vendor's environment variables.
 
-    A schema is asked for natively where the model knows how, else it is left to the words of the request. `proxy` is a URL,
-    or "env" to use what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say; without it there is none. Redirects are not followed. An
-    object that was given an HTTP client of yours keeps it as it is.
+    A schema is requested natively if the model supports it; if not, only the words of the request describe it. An HTTP client
+    of yours in a pydantic-ai model is used unchanged.
+
+    Args:
+        spec: A name such as "anthropic:claude-sonnet-4-5", or a model object of pydantic-ai.
+        timeout: Seconds for a whole call.
+        settings: Model settings of pydantic-ai for every request.
+        proxy: A URL, or "env" for HTTP_PROXY, HTTPS_PROXY and NO_PROXY. None: no proxy.
+
+    Raises:
+        ConfigError: The name is unknown, a package or a key is missing, or a proxy cannot be configured.
     """
 
     def __init__(
         self, spec: Any, *, timeout: float = 600.0, settings: Mapping[str, Any] | None = None, proxy: str | None = None
     ) -> None:
-        self._spec = _canonical_spec(spec) if isinstance(spec, str) else spec
+        self._spec = spec
+        if isinstance(spec, str):
+            vendor, colon, name = spec.partition(":")
+            self._spec = f"{VENDOR_ALIASES.get(vendor, vendor)}{colon}{name}"
         self._timeout = timeout
         self._settings = dict(settings or {})
         self._extra = self._settings.get("extra_body") or {}
         self._proxy = proxy
         self._models = LoopLocal(self._make_model, _close_model)
         check_proxy(proxy)
-        first = self._make_model()
-        secrets = {*secrets_of(first), *secrets_in_proxy(proxy), *secrets_in_fields(self._settings)}
+        model = self._make_model()
+        secrets = {*secrets_of(model), *secrets_in_proxy(proxy), *secrets_in_fields(self._settings)}
         self._mask, self._reply_mask = Mask(secrets), answer_mask(secrets)
         mask_logs(secrets)
-        self.provider, self.model_name = str(first.system), str(first.model_name)
+        self.provider, self.model_name = str(model.system), str(model.model_name)
         self.name = spec if isinstance(spec, str) else f"{self.provider}:{self.model_name}"
-        self._supports_schema = _profile_flag(first, "supports_json_schema_output")
+        profile, flag = model.profile, "supports_json_schema_output"
+        self._supports_schema = bool(profile.get(flag) if isinstance(profile, Mapping) else getattr(profile, flag, False))
 
     def _make_model(self) -> Any:
-        made = _infer_model(self._spec)
-        apply_http_policy(made, self._proxy, created_here=isinstance(self._spec, str))
-        return made
+        model = _infer_model(self._spec)
+        apply_http_policy(model, self._proxy, created_here=isinstance(self._spec, str))
+        return model
 
     @property
     def formats(self) -> tuple[Format, ...]:
@@ -109,20 +132,17 @@ class ProviderModel(ExtraBodyTools):
 
     def _model_settings(self, request: Request) -> Any:
         sampling = {"temperature": request.temperature, "max_tokens": request.max_tokens, "seed": request.seed}
-        taken = {key: value for key, value in sampling.items() if key not in request.unsupported_parameters}
+        supported = {key: value for key, value in sampling.items() if key not in request.unsupported_parameters}
         own = extra_parameters(request, self._settings)
         if own.get("extra_body"):
             own["extra_body"] = extra_parameters(request, own["extra_body"])
-        choice = {"tool_choice": _to_tool_choice(request.tool_choice)} if request.tool_choice is not None else {}
-        return without_none({"max_retries": 0} | taken | own | choice)
+        choice: Any = request.tool_choice
+        if isinstance(choice, Mapping) and "function" in choice:
+            choice = [choice["function"]["name"]]  # pydantic-ai's form of a function that must be called
+        return without_none({"max_retries": 0} | supported | own | ({} if choice is None else {"tool_choice": choice}))
 
 
-# ---- to theirs
-
-
-def _canonical_spec(spec: str) -> str:
-    vendor, colon, name = spec.partition(":")
-    return f"{VENDOR_ALIASES.get(vendor, vendor)}{colon}{name}"
+# ---- models and requests
 
 
 def _infer_model(spec: Any) -> Any:
@@ -144,19 +164,14 @@ def _masked_message(error: Exception) -> str:
 
 
 async def _close_model(model: Any) -> None:
-    """Entering and leaving a model closes the HTTP client it opened for itself."""
+    """Close the HTTP client that a model opened, by entering and leaving the model."""
     if hasattr(model, "__aenter__"):
         async with model:
             pass
 
 
-def _profile_flag(model: Any, key: str) -> bool:
-    profile = model.profile
-    return bool(profile.get(key) if isinstance(profile, Mapping) else getattr(profile, key, False))
-
-
 def _to_messages(request: Request, model: Any) -> list[Any]:
-    """System and user messages and results of tools as parts of requests, assistant messages as responses."""
+    """Convert messages: those of the assistant become responses, all others parts of requests."""
     from pydantic_ai.messages import (
         ModelRequest,
         ModelResponse,
@@ -168,23 +183,20 @@ def _to_messages(request: Request, model: Any) -> list[Any]:
     )  # fmt: skip
 
     turns: list[Any] = []
-    called: dict[str, str] = {}  # the names of functions, by the ids of their calls
+    function_names: dict[str, str] = {}  # by the IDs of their calls
     for message in request.messages:
         role, text = message["role"], replace_lone_surrogates(message_text(message))
         if role == "assistant":
             calls = read_tool_calls(message, None, REFUSED_USAGE)
-            called |= {call.id: call.name for call in calls}
-            said = [TextPart(text)] if text or not calls else []
-            turns.append(
-                ModelResponse(parts=[*said, *(ToolCallPart(c.name, replace_lone_surrogates(c.arguments), c.id) for c in calls)])
-            )
+            function_names |= {call.id: call.name for call in calls}
+            parts: list[Any] = [TextPart(text)] if text or not calls else []
+            parts += [ToolCallPart(call.name, replace_lone_surrogates(call.arguments), call.id) for call in calls]
+            turns.append(ModelResponse(parts=parts))
             continue
-        if role == "tool" and (id := message.get("tool_call_id")) in called:
-            part: Any = ToolReturnPart(called[id], text, id)
+        if role == "tool" and (id := message.get("tool_call_id")) in function_names:
+            part: Any = ToolReturnPart(function_names[id], text, id)
         else:
-            part = (
-                SystemPromptPart(text) if role in {"system", "developer"} else UserPromptPart(_user_content(message, text, model))
-            )
+            part = SystemPromptPart(text) if role in SYSTEM_ROLES else UserPromptPart(_user_content(message, text, model))
         if turns and isinstance(turns[-1], ModelRequest):
             turns[-1] = ModelRequest(parts=[*turns[-1].parts, part])
         else:
@@ -193,15 +205,15 @@ def _to_messages(request: Request, model: Any) -> list[Any]:
 
 
 def _user_content(message: Message, text: str, model: Any) -> Any:
-    """The text of a message, and its images where it has any. Raises BadResponseError for an image that cannot be sent."""
+    """Return the text of a message with its images. Raises BadResponseError for an image that cannot be sent."""
     from pydantic_ai.messages import BinaryContent, ImageUrl
 
     content = message["content"]
     parts = [part["image_url"] for part in content if "image_url" in part] if isinstance(content, list | tuple) else []
     urls = [str(part.get("url", "")) if isinstance(part, Mapping) else str(part) for part in parts]
     if type(model).__module__.startswith(IMAGE_DOWNLOADING_MODULES) and not all(url.startswith("data:") for url in urls):
-        why = "this vendor takes images as data only, and an address in a task is never fetched from here: give a data: URL"
-        raise BadResponseError(f"an image of the task cannot be sent: {why}", status=400, usage=REFUSED_USAGE)
+        reason = "this vendor accepts images as data only, and Redraft does not fetch addresses in tasks: use a data: URL"
+        raise BadResponseError(f"an image of the task cannot be sent: {reason}", status=400, usage=REFUSED_USAGE)
     try:
         images = [BinaryContent.from_data_uri(url) if url.startswith("data:") else ImageUrl(url=url) for url in urls]
     except ValueError as error:
@@ -215,34 +227,34 @@ def _request_parameters(request: Request, *, supports_schema: bool) -> Any:
 
     if request.format != "json_schema" or request.schema is None or not supports_schema:
         return ModelRequestParameters(function_tools=[_tool_definition(tool) for tool in request.tools])
-    wanted = OutputObjectDefinition(json_schema=dict(request.schema), name="answer", strict=True)
-    return ModelRequestParameters(output_mode="native", output_object=wanted)
+    output = OutputObjectDefinition(json_schema=dict(request.schema), name="answer", strict=True)
+    return ModelRequestParameters(output_mode="native", output_object=output)
 
 
 def _tool_definition(tool: Mapping[str, Any]) -> Any:
-    """A function tool in their form. Raises ConfigError for a tool of another kind."""
+    """Convert a function tool. Raises ConfigError for a tool of another kind."""
     from pydantic_ai.tools import ToolDefinition
 
     function = tool.get("function")
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise ConfigError(f"only functions can be offered as tools here, got {shorten(repr(tool), 200)}")
     schema = dict(function.get("parameters") or {"type": "object", "properties": {}})
-    about = function.get("description")
-    return ToolDefinition(name=function["name"], parameters_json_schema=schema, description=about, strict=function.get("strict"))
+    return ToolDefinition(
+        name=function["name"],
+        parameters_json_schema=schema,
+        description=function.get("description"),
+        strict=function.get("strict"),
+    )
 
 
-def _to_tool_choice(choice: Any) -> Any:
-    """Theirs names a function that must be called in a list."""
-    return [choice["function"]["name"]] if isinstance(choice, Mapping) and "function" in choice else choice
-
-
-# ---- and back
+# ---- replies and errors
 
 
 def _to_reply(answer: Any) -> Reply:
-    usage = _to_usage(answer.usage)
-    text, inline = split_thinking(_join_parts(answer.parts, "text"))
-    thoughts = [t for t in (_join_parts(answer.parts, "thinking"), inline) if t]
+    # pydantic-ai reports 0 for an unknown number of tokens
+    usage = Usage(1, answer.usage.input_tokens or None, answer.usage.output_tokens or None, cost=None)
+    text, think_blocks = split_thinking(_join_parts(answer.parts, "text"))
+    reasoning = list(filter(None, (_join_parts(answer.parts, "thinking"), think_blocks)))
     finish = getattr(answer, "finish_reason", None)
     if finish == "content_filter":
         raise ContentFilterError("refused, or withheld by a content filter", usage=usage)
@@ -252,52 +264,47 @@ def _to_reply(answer: Any) -> Reply:
         error = BadResponseError(f"sent no text (finish_reason {finish!r}, parts: {kinds})", retryable=True, usage=usage)
         error.empty = True
         raise error
-    return Reply(text if text.strip() else "", usage, finish, "\n".join(thoughts) or None, tool_calls=calls)
+    return Reply(text if text.strip() else "", usage, finish, "\n".join(reasoning) or None, tool_calls=calls)
 
 
 def _to_tool_calls(answer: Any, usage: Usage) -> tuple[ToolCall, ...]:
-    """The calls of functions in an answer. Raises BadResponseError for what is no call."""
+    """Return the tool calls in an answer. Raises BadResponseError for invalid ones."""
     parts = [p for p in answer.parts if p.part_kind == "tool-call"]
-    told = [{"id": p.tool_call_id, "function": {"name": p.tool_name, "arguments": p.args}} for p in parts]
-    return read_tool_calls({"tool_calls": told}, getattr(answer, "finish_reason", None), usage)
+    calls = [{"id": p.tool_call_id, "function": {"name": p.tool_name, "arguments": p.args}} for p in parts]
+    return read_tool_calls({"tool_calls": calls}, getattr(answer, "finish_reason", None), usage)
 
 
 def _join_parts(parts: Sequence[Any], kind: str) -> str:
     return "".join(p.content for p in parts if p.part_kind == kind and p.content)
 
 
-def _to_usage(usage: Any) -> Usage:
-    """Theirs says 0 where nothing is known: an answer that took no input or made no output does not exist."""
-    return Usage(calls=1, input_tokens=usage.input_tokens or None, output_tokens=usage.output_tokens or None, cost=None)
-
-
 def _to_model_error(error: Exception, timeout: float, mask: Mask) -> ModelError | None:
-    """The typed error for one of theirs, with what they say masked; None for what is none of theirs."""
-    from pydantic_ai import exceptions as theirs
+    """Convert an error of pydantic-ai or a vendor's package, with its message masked; None if it is an error of our own code."""
+    from pydantic_ai import exceptions
 
-    words = shorten(mask(str(error)))
+    message = shorten(mask(str(error)))
     match error:
         case ModelError():
             return error
-        case theirs.UserError():
-            return ModelError(words, usage=REFUSED_USAGE)
-        case theirs.ModelHTTPError():
+        case exceptions.UserError():
+            return ModelError(message, usage=REFUSED_USAGE)
+        case exceptions.ModelHTTPError():
             return _redirect_error(error, mask) or _http_error(error, mask)
         case TimeoutError():
             return ModelTimeoutError(f"still waiting for an answer after {timeout:.3g} s", usage=UNKNOWN_USAGE)
-        case theirs.UnexpectedModelBehavior() if "ContentFilter" in type(error).__name__:
-            return ContentFilterError(words, usage=UNKNOWN_USAGE)
-        case theirs.UnexpectedModelBehavior():
-            return BadResponseError(words, retryable=True, usage=UNKNOWN_USAGE)
-        case theirs.AgentRunError():
-            return _redirect_error(error, mask) or _connection_error(error, words)
+        case exceptions.UnexpectedModelBehavior() if "ContentFilter" in type(error).__name__:
+            return ContentFilterError(message, usage=UNKNOWN_USAGE)
+        case exceptions.UnexpectedModelBehavior():
+            return BadResponseError(message, retryable=True, usage=UNKNOWN_USAGE)
+        case exceptions.AgentRunError():
+            return _redirect_error(error, mask) or _connection_error(error, message)
     if type(error).__module__ == "builtins" and not isinstance(error, UnicodeError) and not _raised_in_pydantic_ai(error):
         return None
-    return BadResponseError(f"{type(error).__name__}: {words}", retryable=True, usage=UNKNOWN_USAGE)
+    return BadResponseError(f"{type(error).__name__}: {message}", retryable=True, usage=UNKNOWN_USAGE)
 
 
 def _raised_in_pydantic_ai(error: Exception) -> bool:
-    """Whether pydantic-ai's own code raised it, as in reading a body of an odd shape."""
+    """Whether pydantic-ai's own code raised an error, as when it reads a body of an unexpected shape."""
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
@@ -315,7 +322,7 @@ def _http_error(error: Any, mask: Mask) -> ModelError:
 
 
 def _redirect_error(error: BaseException | None, mask: Mask) -> ModelError | None:
-    """The error for a redirect, which their clients keep as the cause; None where there was none."""
+    """Return the error for a redirect, which the vendor's client keeps as the cause; None if there was none."""
     while error is not None:
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
@@ -334,9 +341,133 @@ def _connection_error(error: Exception, message: str) -> ModelError:
 
 
 def _failed_to_connect(error: BaseException | None) -> bool:
-    """Whether there was no connection to send anything over: their clients keep what httpx said as the cause."""
+    """Whether no connection was made, judged by the error of httpx that the vendor's client keeps as the cause."""
     while error is not None:
         if type(error).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+# ---- the HTTP clients of vendors' packages, and their keys
+
+
+def apply_http_policy(model: Any, proxy: str | None, *, created_here: bool) -> None:
+    """Apply the policy to the HTTP clients of a model. A client that the user made (not `created_here`) is left alone.
+
+    Raises ConfigError if the vendor's package uses proxies of the environment, there are some, and none was configured.
+    """
+    provider = getattr(model, "_provider", None)
+    own = getattr(provider, "_own_http_client", None)
+    if created_here:
+        clients = [value for value in _reachable_objects(model) if _http_client_class(value)]
+    else:
+        clients = [] if own is None else [own]
+    for client in clients:
+        _apply_client_policy(client, proxy)
+    if own is not None and (make := getattr(provider, "_http_client_factory", None)):
+        provider._http_client_factory = lambda: _apply_client_policy(make(), proxy)  # type: ignore[union-attr]  # noqa: SLF001
+    if created_here and not clients and proxy != "env":
+        _check_environment_proxies(model, proxy)
+
+
+def _apply_client_policy(client: Any, proxy: str | None) -> Any:
+    """Apply the policy to a client of httpx, and return the client.
+
+    httpx stores the proxies of the environment in the private attribute `_mounts`; there is no public way to change them.
+    """
+    client.follow_redirects = False
+    if proxy != "env":
+        client._mounts = _http_client_class(client)(proxy=proxy, trust_env=False)._mounts if proxy else {}  # noqa: SLF001
+    return client
+
+
+def _check_environment_proxies(model: Any, proxy: str | None) -> None:
+    from urllib.request import getproxies
+
+    proxies = sorted(getproxies().keys() & {"http", "https", "all"})
+    vendor = str(getattr(model, "system", "")) or type(model).__name__
+    if proxy:
+        raise ConfigError(f"{vendor}: its package takes a proxy from HTTP_PROXY and HTTPS_PROXY only: set REDRAFT_PROXY=env")
+    if proxies and type(model).__module__.startswith("pydantic_ai.models.") and vendor not in {"test", "function"}:
+        names = ", ".join(f"{name.upper()}_PROXY" for name in proxies)
+        raise ConfigError(f"{vendor}: its package would use the proxy of {names}: allow it with REDRAFT_PROXY=env, or unset them")
+
+
+def _http_client_class(value: Any) -> Any:
+    """Return the class `AsyncClient` of httpx or httpx2 that a value is an instance of; None if it is none."""
+    kinds = type(value).__mro__
+    return next((c for c in kinds if c.__name__ == "AsyncClient" and c.__module__.partition(".")[0] in {"httpx", "httpx2"}), None)
+
+
+def secrets_of(model: Any) -> set[str]:
+    """Return the keys that a model holds, and those in the environment, where vendors' packages look for theirs."""
+    secrets = set(secrets_in_environment(os.environ))
+    for value in _reachable_objects(model):
+        if _http_client_class(value):
+            secrets |= set(secrets_in_headers(value.headers))
+        for name, inner in _fields(value):
+            if isinstance(inner, str):
+                secrets |= set(_secrets_in(name, inner))
+            elif type(inner).__name__ == "URL":
+                secrets |= set(secrets_in_url(str(inner)))
+            elif callable(reveal := getattr(inner, "get_secret_value", None)):
+                secrets.add(str(reveal()))
+    return secrets
+
+
+class _MaskingFilter(logging.Filter):
+    """Masks secrets in log records of vendors' packages, which log response headers at DEBUG."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._secrets: set[str] = set()
+        self._mask = Mask(())
+
+    def add_secrets(self, secrets: set[str]) -> None:
+        if not secrets <= self._secrets:
+            self._secrets |= secrets
+            self._mask = Mask(self._secrets)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if (masked := self._mask(message)) is not message:
+            record.msg, record.args = masked, None
+        return True
+
+
+_MASKING_FILTER = _MaskingFilter()
+
+
+def mask_logs(secrets: set[str]) -> None:
+    """Mask secrets in the log records of vendors' packages and of their HTTP clients."""
+    _MASKING_FILTER.add_secrets(secrets)
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in LOGGERS:
+            logging.getLogger(name).addFilter(_MASKING_FILTER)
+
+
+def _secrets_in(name: str, value: str) -> Iterator[str]:
+    if "://" in value:
+        yield from secrets_in_url(value)
+    elif SECRET_NAME.search(name) and len(value) >= 8 and not value.isupper() and " " not in value:
+        yield value
+
+
+def _reachable_objects(model: Any) -> Iterator[Any]:
+    """Yield a model, its provider, the vendor's client, and the objects in their attributes."""
+    level, seen = [model], {id(model)}
+    for _ in range(MAX_DEPTH):
+        inner = []
+        for value in level:
+            yield value
+            for _, child in _fields(value):
+                if id(child) not in seen and len(seen) < MAX_OBJECTS and not isinstance(child, str | bytes | int | float | type):
+                    seen.add(id(child))
+                    inner.append(child)
+        level = inner
+
+
+def _fields(value: Any) -> list[tuple[str, Any]]:
+    fields = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    return [(str(name), inner) for name, inner in list(fields.items())[:200]]

@@ -1,7 +1,7 @@
-"""From what a person calls a model to the model: "openai:NAME", "ollama:NAME", "http://host/v1#NAME", "local:FILE".
+"""Names of models: "openai:NAME", "ollama:NAME", "http://host/v1#NAME", "local:FILE".
 
-A key is only ever handed to the host it belongs to: OPENAI_API_KEY to the origin of OPENAI_BASE_URL (without that, to
-api.openai.com), and a key that stands in a URL to that URL.
+A key is sent only to the host it belongs to: OPENAI_API_KEY to the origin of OPENAI_BASE_URL (by default api.openai.com), and
+the key in a URL to that URL.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ PREFIXES = ("openai:", *(f"{name}:" for name in LOCAL_SERVERS), "local:", "http:
 
 
 def connect(model: Any, *, env: Mapping[str, str] | None = None, **options: Any) -> Model:
-    """Return the model that a name means.
+    """Return the model with a name. Nothing is sent.
 
-    A model that is made from a name uses the proxy in REDRAFT_PROXY, unless `proxy` is among the options. Nothing is sent.
+    A model made from a name uses the proxy in REDRAFT_PROXY, unless `proxy` is among the options.
 
     Args:
         model: A name such as "openai:gpt-4o-mini", a URL such as "http://127.0.0.1:8080/v1#NAME", a function
@@ -78,10 +78,10 @@ def connect(model: Any, *, env: Mapping[str, str] | None = None, **options: Any)
         **options: Passed to the client that is made, such as `headers` or `extra_body`.
 
     Returns:
-        A model, ready to be used as `model` or `judge`.
+        A model to pass as `model` or `judge`.
 
     Raises:
-        ConfigError: The name means nothing, or its key is missing.
+        ConfigError: The name is unknown, or its key is missing.
     """
     checks.mapping("env", env, '{"OPENAI_API_KEY": "..."}')
     if isinstance(model, type):
@@ -121,15 +121,15 @@ def _model_from_name(spec: str, env: Mapping[str, str], options: dict[str, Any])
 
 
 def configured_proxy(url: str, env: Mapping[str, str]) -> str | None:
-    """The proxy of REDRAFT_PROXY, which may be "env"; None for a host on this machine or on a private network."""
+    """Return the proxy in REDRAFT_PROXY, which may be "env"; None for a host on this machine or on a private network."""
     return None if is_private_host(parse_base_url(url)[0].hostname or "") else env.get("REDRAFT_PROXY", "").strip() or None
 
 
 def _address_after_prefix_error(prefix: str, name: str) -> ConfigError:
-    """The error for `ollama:http://host/v1#NAME`."""
+    """Return the error for `ollama:http://host/v1#NAME`."""
     address, _, named = redacted_model_name(name).partition("#")
     return ConfigError(
-        f"after {prefix}: comes the name of a model, not an address, got {address!r}: write {address}#{named or 'NAME'}"
+        f"{prefix}: takes the name of a model, not an address, got {address!r}: write {address}#{named or 'NAME'}"
         + (", or set OLLAMA_HOST" if prefix == "ollama" else "")
     )
 
@@ -137,11 +137,10 @@ def _address_after_prefix_error(prefix: str, name: str) -> ConfigError:
 def _model_at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
     url, _, name = spec.partition("#")
     parse_base_url(url)
+    shown = redacted_url(url)
     if "?" in name:
-        shown = redacted_url(url)
         raise ConfigError(f"the query of an address comes before the name of the model: {shown}?QUERY#NAME")
     if not name:
-        shown = redacted_url(url)
         raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models` lists the names)")
     return _chat_model(name, with_version(url), env, options)
 
@@ -159,35 +158,35 @@ def _chat_model(name: str, url: str, env: Mapping[str, str], options: dict[str, 
 
 
 def openai_url(env: Mapping[str, str]) -> str:
-    """Where "openai:" models are."""
+    """Return the base URL of "openai:" models."""
     return env.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
 
 
 def key_for(url: str, env: Mapping[str, str]) -> str | None:
-    """The key in the URL itself, or OPENAI_API_KEY where it belongs; None for every other host."""
-    _, in_url = parse_base_url(url)
-    return in_url or (env.get("OPENAI_API_KEY") if _origin(url) == _origin(openai_url(env)) else None)
+    """Return the key in the URL, or OPENAI_API_KEY if the URL has its origin; None for other hosts."""
+    _, key = parse_base_url(url)
+    return key or (env.get("OPENAI_API_KEY") if _origin(url) == _origin(openai_url(env)) else None)
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
-    at, _ = parse_base_url(url)
-    return at.scheme, at.hostname, at.port or {"http": 80, "https": 443}[at.scheme]
+    base, _ = parse_base_url(url)
+    return base.scheme, base.hostname, base.port or {"http": 80, "https": 443}[base.scheme]
 
 
 def server_url(server: str, env: Mapping[str, str]) -> str:
-    """The base URL of a kind of local server. Ollama's may be moved by OLLAMA_HOST, which knows many forms."""
-    given = env.get("OLLAMA_HOST", "").strip() if server == "ollama" else ""
-    if not given:
+    """Return the base URL of a local server. OLLAMA_HOST, in any form that Ollama accepts, changes that of Ollama."""
+    ollama_host = env.get("OLLAMA_HOST", "").strip() if server == "ollama" else ""
+    if not ollama_host:
         return f"{LOCAL_SERVERS[server]}/v1"
-    at = urlsplit(given if "://" in given else f"http://{given}")
-    host = "127.0.0.1" if at.hostname in {None, "0.0.0.0"} else at.hostname  # noqa: S104
+    parts = urlsplit(ollama_host if "://" in ollama_host else f"http://{ollama_host}")
+    host = "127.0.0.1" if parts.hostname in {None, "0.0.0.0"} else parts.hostname  # noqa: S104
     host = f"[{host}]" if ":" in str(host) else host
-    port = at.port or {"http": 11434, "https": 443}.get(at.scheme, 11434)
-    return f"{at.scheme}://{host}:{port}{at.path.rstrip('/')}/v1"
+    port = parts.port or {"http": 11434, "https": 443}.get(parts.scheme, 11434)
+    return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}/v1"
 
 
 EXAMPLES = "openai:gpt-4o-mini, ollama:llama3.2, http://127.0.0.1:8080/v1#NAME or local:FILE.gguf"
-VENDOR_BY_NAME_PREFIX = {  # how names of models begin, and whose they are
+VENDOR_BY_NAME_PREFIX = {  # the vendors of models whose names begin so
     "gpt": "openai",
     "chatgpt-": "openai",
     "o1": "openai",
@@ -209,31 +208,31 @@ _BROKEN_URL = re.compile(r"h\w{1,3}p(?P<safe>s?)(:|;|/)+(?P<rest>[^/].*)", re.IG
 
 
 def _unknown_model_message(spec: str) -> str:
-    """The words for a name of a model that says nothing: the spelling that was probably meant first, then what there is."""
+    """Return the message for an unknown name: the name that was probably meant, and the known prefixes."""
     if not spec:
-        return f"the name of a model is empty, got ''; it is such as {EXAMPLES}"
+        return f"the name of a model is empty, got ''; examples are {EXAMPLES}"
     shown = redacted_url(spec) or spec
-    meant = _suggested_name(shown)
-    _, _, named = redacted_model_name(f"://{spec}").partition("#")
-    if named and "@" not in named:  # (what stands before an @ may be a password)
-        meant = meant.replace("#NAME", f"#{named}")
-    hint = f"did you mean {meant!r}? " if meant else ""
+    suggestion = _suggested_name(shown)
+    _, _, name = redacted_model_name(f"://{spec}").partition("#")
+    if name and "@" not in name:  # (a part before an @ may be a password)
+        suggestion = suggestion.replace("#NAME", f"#{name}")
+    hint = f"did you mean {suggestion!r}? " if suggestion else ""
     prefix, colon, _ = shown.partition(":")
-    wrong = "does not begin with a known prefix"
+    fault = "does not begin with a known prefix"
     if f"{prefix}:" in PREFIXES:
-        wrong = "names no model after the colon" if colon else "is a prefix without the name of a model"
+        fault = "names no model after the colon" if colon else "is a prefix without the name of a model"
     if shown.endswith(".gguf"):
-        wrong = "is a file: one begins with local:"
+        fault = "is a file, which needs the prefix local:"
     return (
-        f"the model {shown!r} {wrong}{'; ' + hint if hint else '. '}A name is such as {EXAMPLES}; the prefixes are "
-        f"{', '.join(PREFIXES[:7])} and those of {len(VENDORS)} vendors, such as anthropic: (`redraft models` shows what is here)"
+        f"the model {shown!r} {fault}{'; ' + hint if hint else '. '}Examples are {EXAMPLES}; the prefixes are "
+        f"{', '.join(PREFIXES[:7])} and those of {len(VENDORS)} vendors, such as anthropic: (`redraft models` lists models)"
     )
 
 
 def _suggested_name(spec: str) -> str:
-    """The name that was probably meant; "" where nothing is like it."""
+    """Return the name that was probably meant; "" if none is similar."""
     prefix, colon, name = spec.partition(":")
-    if spec.startswith("#") or prefix.lower() == "none":  # (`--model none`, which is no name of a model)
+    if spec.startswith("#") or prefix.lower() == "none":  # (as in `--model none`)
         return ""
     if spec.endswith(".gguf"):
         return f"local:{name.strip() if prefix.lower() == 'local' else spec}"
@@ -249,24 +248,24 @@ def _suggested_name(spec: str) -> str:
         if slash:
             return f"{known}{name or 'NAME'}" if (known := _nearest_prefix(vendor)) else ""
         return f"{_vendor_of(spec) or 'ollama'}:{spec}"
-    if maker := _vendor_of(spec):  # (names in Ollama have a tag after a colon)
-        return f"{maker}:{spec if maker == 'ollama' else name.strip() or 'NAME'}"
+    if vendor := _vendor_of(spec):  # (names in Ollama have a tag after a colon)
+        return f"{vendor}:{spec if vendor == 'ollama' else name.strip() or 'NAME'}"
     known = _nearest_prefix(prefix)
     return f"{known}{name.lstrip('/').strip() or 'NAME'}" if known else ""
 
 
 def _vendor_of(name: str) -> str:
-    """Whose models are called so; "" where nobody's are known to be."""
-    return next((maker for start, maker in VENDOR_BY_NAME_PREFIX.items() if name.casefold().startswith(start)), "")
+    """Return the vendor of a model, judged by its name; "" if it is unknown."""
+    return next((vendor for start, vendor in VENDOR_BY_NAME_PREFIX.items() if name.casefold().startswith(start)), "")
 
 
 def _nearest_prefix(word: str) -> str:
-    """The known prefix that a word is most like; "" where none is."""
-    near = checks.closest_names(word.strip(), [prefix.rstrip(":") for prefix in PREFIXES if "//" not in prefix], 1)
-    return f"{near[0]}:" if near else ""
+    """Return the known prefix that is most similar to a word; "" if none is."""
+    closest = checks.closest_names(word.strip(), [prefix.rstrip(":") for prefix in PREFIXES if "//" not in prefix], 1)
+    return f"{closest[0]}:" if closest else ""
 
 
 def _with_model_placeholder(address: str) -> str:
-    """An address without its scheme, with the path and the name that a model takes."""
+    """Complete an address without a scheme with a path and a placeholder for the name of a model."""
     host, _, path = address.partition("/")
     return f"{host}/{path.rstrip('/') or 'v1'}#NAME"

@@ -1,6 +1,6 @@
-"""Read a streamed answer: cut server-sent events out of bytes and assemble them into one `Reply`.
+"""Read a streamed answer: parse server-sent events and assemble them into one `Reply`.
 
-Sizes are bounded: a stream of more than `MAX_BODY_BYTES` is refused. Nothing here touches the network.
+Lines, events and texts of more than `MAX_BODY_BYTES` are refused. Nothing here uses the network.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ from .openai_responses import (
     split_content,
 )
 
-MAX_EVENT_OVERHEAD = 1024
-"""Bytes that an event may have around its text."""
+MAX_EVENT_OVERHEAD = 1024  # bytes of an event around its text
 
 
 class LineSplitter:
-    """Lines cut out of bytes as they come."""
+    """Splits bytes into lines as they arrive."""
 
     def __init__(self) -> None:
         self._tail: list[bytes] = []
-        self.pending_bytes = 0  # bytes of the line that is not whole yet
+        self.pending_bytes = 0  # bytes of the incomplete last line
 
     def feed(self, part: bytes) -> list[bytes]:
-        """The lines that are whole now."""
+        """Add bytes, and return the lines that are complete."""
         *lines, tail = part.split(b"\n")
         if lines:
             lines[0] = b"".join([*self._tail, lines[0]])
@@ -50,14 +49,14 @@ class LineSplitter:
         return lines
 
     def remainder(self) -> bytes:
-        """The last line, which nothing ended."""
+        """Return the incomplete last line."""
         return b"".join(self._tail)
 
 
 class SSEParser:
-    """Server-sent events cut out of the bytes as they come: (name, data) each.
+    """Parses bytes into server-sent events, (name, data) each, as they arrive.
 
-    Raises BadResponseError for an event of more than `CAP` bytes, and for a stream in which so much stands that is no event.
+    Raises BadResponseError for an event, or other text between events, of more than MAX_BODY_BYTES.
     """
 
     def __init__(self) -> None:
@@ -67,19 +66,22 @@ class SSEParser:
         self._data: list[bytes] = []
 
     def feed(self, part: bytes) -> list[tuple[str, bytes]]:
-        found = [event for line in self._lines.feed(part) if (event := self._line(line.rstrip(b"\r")))]
-        self._remaining_bytes = min(self._remaining_bytes - len(part) + MAX_EVENT_OVERHEAD * len(found), MAX_BODY_BYTES)
+        """Add bytes, and return the events that are complete."""
+        events = [event for line in self._lines.feed(part) if (event := self._line(line.rstrip(b"\r")))]
+        self._remaining_bytes = min(self._remaining_bytes - len(part) + MAX_EVENT_OVERHEAD * len(events), MAX_BODY_BYTES)
         if self._remaining_bytes < 0:
             raise too_large_error()
-        return found
+        return events
 
     def finish(self) -> list[tuple[str, bytes]]:
-        """What stands in a last event that no blank line ended."""
+        """Return the last event if no blank line ended it."""
         return self.feed(b"\n\n")
 
     def _line(self, line: bytes) -> tuple[str, bytes] | None:
         if not line:
-            return self._dispatch()
+            event = (self._name, b"\n".join(self._data)) if self._data else None
+            self._name, self._data = "", []
+            return event
         field, _, value = line.partition(b":")
         if field == b"data":
             self._data.append(value.removeprefix(b" "))
@@ -90,18 +92,13 @@ class SSEParser:
             self._data.append(value)
         return None
 
-    def _dispatch(self) -> tuple[str, bytes] | None:
-        event = (self._name, b"\n".join(self._data)) if self._data else None
-        self._name, self._data = "", []
-        return event
-
 
 class StreamAssembler:
-    """A streamed answer put together again. `add` takes one event's data and returns the new text in it."""
+    """Assembles a streamed answer. `add` takes the data of one event and returns its new text."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._thoughts: list[str] = []
+        self._reasoning: list[str] = []
         self._refusal: list[str] = []
         self._calls = ToolCallAssembler()
         self._half_surrogate = ""
@@ -114,8 +111,8 @@ class StreamAssembler:
         if not isinstance(event, dict):
             raise bad_response(f"sent {json_type_name(event)} in a stream")
         if event.get("error"):
-            said = ErrorBody(event)
-            raise bad_response(f"broke off with an error: {said.text}", retryable=said.status in {None, *TRANSIENT_STATUSES})
+            error = ErrorBody(event)
+            raise bad_response(f"broke off with an error: {error.text}", retryable=error.status in {None, *TRANSIENT_STATUSES})
         self._events += 1
         self._usage = event.get("usage") or self._usage
         choices = event.get("choices")
@@ -128,49 +125,40 @@ class StreamAssembler:
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             return ""
-        text, thoughts = split_content(delta.get("content"), UNKNOWN_USAGE)
-        text, self._half_surrogate = _split_half_surrogate(self._half_surrogate + text)
-        thoughts.append(reasoning_text(delta))
-        refusal = _text(delta.get("refusal"))
-        parts = _list(delta.get("tool_calls")) or [{"index": 0, "function": f} for f in [delta.get("function_call")] if f]
-        self._remaining_bytes -= sum(map(utf8_size, (text, refusal, *thoughts))) + sum(map(self._calls.add, parts))
+        text, reasoning = split_content(delta.get("content"), UNKNOWN_USAGE)
+        reasoning.append(reasoning_text(delta))
+        text = self._half_surrogate + text
+        end = len(text) - ("\ud800" <= text[-1:] <= "\udbff")  # the other half of a surrogate pair may come next
+        text, self._half_surrogate = join_surrogate_pairs(text[:end]), text[end:]
+        refusal, call_parts = delta.get("refusal"), delta.get("tool_calls")
+        refusal = refusal if isinstance(refusal, str) else ""
+        call_parts = call_parts if isinstance(call_parts, list) else []
+        if not call_parts and (function_call := delta.get("function_call")):
+            call_parts = [{"index": 0, "function": function_call}]
+        self._remaining_bytes -= sum(map(utf8_size, (text, refusal, *reasoning))) + sum(map(self._calls.add, call_parts))
         if self._remaining_bytes < 0:
             raise too_large_error()
         self._text.append(text)
-        self._thoughts += thoughts
+        self._reasoning += reasoning
         self._refusal.append(refusal)
         return text
 
     def reply(self) -> Reply:
-        """The whole answer. Raises unless the stream said that it was whole."""
+        """Return the whole answer. Raises BadResponseError if the stream did not end with a finish_reason."""
         if self._finish is None:
-            what = "ended without a finish_reason" if self._events else "held nothing"
-            raise bad_response(f"sent a stream that {what}")
+            fault = "ended without a finish_reason" if self._events else "was empty"
+            raise bad_response(f"sent a stream that {fault}")
         message = {
             "content": "".join([*self._text, self._half_surrogate]),
-            "reasoning_content": join_surrogate_pairs("".join(self._thoughts)),
+            "reasoning_content": join_surrogate_pairs("".join(self._reasoning)),
             "refusal": "".join(self._refusal),
             "tool_calls": self._calls.tool_calls(),
         }
         return reply_from_message(message, self._finish, read_usage(self._usage))
 
 
-def _split_half_surrogate(text: str) -> tuple[str, str]:
-    """A piece of a text, and the half of a surrogate pair at its end: the other half may come with the next piece."""
-    end = len(text) - ("\ud800" <= text[-1:] <= "\udbff")
-    return join_surrogate_pairs(text[:end]), text[end:]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 class VisibleText:
-    """The part of a streamed text that may be shown: a leading `<think>` block is held back."""
+    """Filters a streamed text: a leading `<think>` block is held back."""
 
     def __init__(self) -> None:
         self._leading_space: list[str] = []
@@ -178,6 +166,7 @@ class VisibleText:
         self._in_thought = self._had_thought = self._is_visible = False
 
     def add(self, text: str) -> str:
+        """Add text, and return what may be shown."""
         if self._is_visible:
             return text
         self._buffer += text
@@ -187,15 +176,15 @@ class VisibleText:
         return self._try_start()
 
     def _skip_thought(self) -> bool:
-        """Whether the thought ended. Of what stands in it only so much is held as may begin the tag that ends it."""
-        held = self._buffer if self._in_thought else self._buffer.lstrip().removeprefix(THINK_OPEN)
-        _, closed, rest = held.partition(THINK_CLOSE)
+        """Drop what has arrived of a think block, except the start of its closing tag. Return whether the block ended."""
+        inside = self._buffer if self._in_thought else self._buffer.lstrip().removeprefix(THINK_OPEN)
+        _, closed, rest = inside.partition(THINK_CLOSE)
         self._had_thought, self._in_thought = True, not closed
-        self._buffer = rest if closed else held[1 - len(THINK_CLOSE) :]
+        self._buffer = rest if closed else inside[1 - len(THINK_CLOSE) :]
         return bool(closed)
 
     def _try_start(self) -> str:
-        """What is held, once it is known to be no thought, with the white space before it unless that follows a thought."""
+        """Return the buffer once it cannot begin a think block, with leading white space unless that follows a block."""
         start = self._buffer.lstrip()
         self._leading_space.append(self._buffer[: len(self._buffer) - len(start)])
         self._buffer = start
@@ -205,7 +194,7 @@ class VisibleText:
         return self._buffered_text()
 
     def flush(self) -> str:
-        """What was held back and is no thought after all."""
+        """Return what was held back at the end of the stream and is no think block."""
         return "" if self._is_visible or self._in_thought else self._buffered_text()
 
     def _buffered_text(self) -> str:
@@ -213,10 +202,10 @@ class VisibleText:
 
 
 class ToolCallAssembler:
-    """Tool calls put together from the parts of a stream, in the order in which they began.
+    """Assembles tool calls from the parts in a stream, in the order in which they began.
 
-    A part belongs to the call of its `index`, without one to that of its `id`, else to the last. One with a name and an id that
-    are not those of the call at its index begins another: some servers number every call 0. `add` returns the bytes of text in it.
+    A part belongs to the call with its `index`; without one, to that with its `id`, or else to the last call. A part with a name
+    and an ID that differs from that of the call at its index begins a new call, because some servers number every call 0.
     """
 
     def __init__(self) -> None:
@@ -224,6 +213,7 @@ class ToolCallAssembler:
         self._by_key: dict[Any, dict[str, Any]] = {}
 
     def add(self, part: Any) -> int:
+        """Add a part, and return the bytes of text in it."""
         if not isinstance(part, dict):
             raise bad_response(f"sent a stream with {json_type_name(part)} as a tool call in it")
         function = part.get("function")
@@ -244,7 +234,7 @@ class ToolCallAssembler:
         return sum(utf8_size(text) for text in (name, arguments) if isinstance(text, str))
 
     def _call(self, part: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
-        """The call that a part belongs to; a new one where it begins one."""
+        """Return the call that a part belongs to, or a new one."""
         id = part.get("id") if isinstance(part.get("id"), str) else ""
         index = part.get("index") if type(part.get("index")) is int else None
         known = self._by_key.get(("index", index)) if index is not None else self._by_key.get(("id", id)) if id else None
@@ -270,7 +260,7 @@ class ToolCallAssembler:
         return bool(self._calls and self._calls[-1]["name"] and (self._calls[-1]["parts"] or self._calls[-1]["whole"] is not None))
 
     def tool_calls(self) -> list[dict[str, Any]]:
-        """The calls as a message holds them."""
+        """Return the calls in the form of a message."""
         return [
             {
                 "id": call["id"],

@@ -1,27 +1,39 @@
-"""What to do next: pure functions from a trace to the steps it still lacks.
+"""Plans: pure functions from a trace to the next steps.
 
-A plain function qualifies as a plan. One that takes grades as uncertain offers more (`NoiseAwarePlan`): its priors, the price at
-which it stops, and the reasons for its decisions. No plan writes to anything; the caller records its decisions.
+A plain function qualifies as a plan; `plan_from_generator` makes one from a generator. A plan that treats scores as noisy offers
+more (`NoiseAwarePlan`): its priors, the price at which it stops, and the choices behind its decisions. No plan writes to
+anything; the caller records its decisions.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal, NamedTuple, Self, TypeAlias, get_args
 
 from ..core.engine import Plan
-from ..core.records import Candidate, Outcome, StopReason
+from ..core.records import Candidate, Outcome, Record, StopReason
 from ..core.steps import Step
+from ..core.task import Task
 from ..core.trace import Trace
 from ..quality.priors import Priors
 
 CostUnit: TypeAlias = Literal["calls", "tokens", "usd"]
 COST_UNITS: tuple[str, ...] = get_args(CostUnit)
 
-__all__ = ["COST_UNITS", "CostUnit", "NoiseAwarePlan", "Plan", "PlanChoice", "PlanDecision", "outcome_if_stopped"]
+__all__ = [
+    "COST_UNITS",
+    "CostUnit",
+    "NoiseAwarePlan",
+    "Plan",
+    "PlanChoice",
+    "PlanDecision",
+    "PlanGenerator",
+    "outcome_if_stopped",
+    "plan_from_generator",
+]
 
 
 class PlanChoice(NamedTuple):
@@ -108,3 +120,33 @@ def outcome_if_stopped(plan: Plan, trace: Trace, reason: StopReason, note: str) 
     if isinstance(plan, NoiseAwarePlan):
         return plan.outcome_if_stopped(trace, reason, note)
     return Outcome(trace.best.id if trace.best else None, reason, note)
+
+
+PlanGenerator: TypeAlias = Callable[[Task], Generator[Sequence[Step], list[Record], None]]
+
+
+def plan_from_generator(generator: PlanGenerator) -> Plan:
+    """Make a plan from a generator that yields steps and is sent their records.
+
+    The generator is run from the beginning for every trace, so it must be pure: the same records lead to the same steps. For
+    each list of steps that it yields, it is sent their records in the same order; a step that failed is sent as a `Failure`.
+    When it returns, the work ends.
+
+    Args:
+        generator: A function of a `Task` that returns such a generator.
+
+    Returns:
+        A plan, for the setting `plan`.
+    """
+
+    def plan(trace: Trace) -> Sequence[Step]:
+        running = generator(trace.task)
+        try:
+            steps = next(running)
+            while not (missing := trace.missing(steps)):
+                steps = running.send([trace.records_by_slot.get(s.slot) or trace.failures[s.slot] for s in steps])
+        except StopIteration:
+            return []
+        return missing
+
+    return plan

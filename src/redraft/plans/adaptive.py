@@ -1,4 +1,4 @@
-"""A plan for noisy judges: the step with the highest expected gain for its cost comes next, as long as one is worth its price."""
+"""A plan for noisy judges: take the step with the highest expected gain per cost, as long as one is worth its price."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from .self_refine import SelfRefine, best_so_far, only_unreadable_grades, stop_f
 
 UNIT_PHRASES = {"calls": "a call", "tokens": "for 1,000 tokens", "usd": "for a USD"}
 
-MAX_CONTENDERS = 3  # of the candidates with the highest estimates: they may be refined, or graded again
+MAX_CONTENDERS = 3  # candidates with the highest estimates, which may be refined or graded again
 
 
 @fingerprint_name("adaptive")
 @dataclass(frozen=True)
 class Adaptive(NoiseAwarePlan):
-    """Take the step that is expected to raise the quality of the returned answer most for its cost; stop when none is worth it.
+    """Take the step with the highest expected gain per cost; stop when none is worth its price.
 
-    The steps are: refine one of the best candidates, write a new draft, or grade one of the best again. Qualities are estimated
-    from all scores (see `redraft.quality`). Graders that only compare are asked once, at the end, about the two best
-    candidates, if it is unclear which of them is better.
+    The gain is that in the quality of the returned answer. The steps are: refine one of the best candidates, write a new draft,
+    or grade one of the best again. Qualities are estimated from all scores (see `redraft.quality`). Graders that only compare
+    are asked once, at the end, about the two best candidates, if it is unclear which of them is better.
 
     Args:
         base_plan: First drafts, repairs and stop rules. The rules are applied to the estimates.
         min_expected_gain: Smallest expected gain, in points of the score, for each unit of cost.
         cost_unit: "calls", "tokens" (1,000 of them) or "usd".
         max_attempts: Maximum number of texts after the first drafts. Repeated grades count with the calls that they take.
-        allow_new_drafts: Whether new drafts may be written.
+        allow_new_drafts: Whether the plan may write new drafts.
         priors: Initial expectations.
 
     Raises:
@@ -154,24 +154,24 @@ class Adaptive(NoiseAwarePlan):
         can_write = left >= calls_per_candidate(trace)
         if not trace.meets_musts(best.id):
             return [PlanChoice("a refinement", best_so_far(trace), inf, costs.candidate)] if can_write else []
-        found: list[PlanChoice] = []
+        choices: list[PlanChoice] = []
         if can_write:
             for c in top:
-                if any(open_actions(trace, c)):  # for the others there is no advice
+                if any(open_actions(trace, c)):  # without advice, a refinement has nothing to change
                     gain = posterior.value_of_candidate("refine", c.id, best.id)
-                    found.append(PlanChoice("a refinement", c, gain, costs.candidate))
+                    choices.append(PlanChoice("a refinement", c, gain, costs.candidate))
             if self.can_draft(trace):
                 gain = posterior.value_of_candidate("generate", None, best.id)
-                found.append(PlanChoice("a new draft", None, gain, costs.candidate))
+                choices.append(PlanChoice("a new draft", None, gain, costs.candidate))
         judges = len(repeat_steps(trace, best))
         if len(top) > 1 and 0 < judges <= left:
             for c, rival in zip(top, [top[1], *[top[0]] * (len(top) - 1)], strict=True):
                 if len(trace.missing(repeat_steps(trace, c))) == judges:  # no judge failed before
-                    found.append(PlanChoice("another grade", c, posterior.value_of_repeat(c.id, rival.id), costs.repeat))
-        return found
+                    choices.append(PlanChoice("another grade", c, posterior.value_of_repeat(c.id, rival.id), costs.repeat))
+        return choices
 
     def can_draft(self, trace: Trace) -> bool:
-        """Whether a new draft may be a new text: not beside a given response, nor if two drafts were identical."""
+        """Whether a new draft may be a new text: not if a response was given, nor if two drafts were identical."""
         drafts = [c.content_key for c in trace.candidates if c.role == "generate"]
         return self.allow_new_drafts and trace.task.response is None and len(set(drafts)) == len(drafts)
 
@@ -190,11 +190,11 @@ class Adaptive(NoiseAwarePlan):
         first = 0 if trace.task.response is not None else self.base_plan.drafts
         graded = (c for c in trace.candidates if not trace.is_unchanged(c))
         judges = scoring_judges(trace)
-        more = sum(max(0, times_asked(trace, judge, c) - judge.repeats) for c in graded for judge in judges)
-        return (self.max_attempts - max(0, written - first)) * calls_per_candidate(trace) - more
+        extra = sum(max(0, times_asked(trace, judge, c) - judge.repeats) for c in graded for judge in judges)
+        return (self.max_attempts - max(0, written - first)) * calls_per_candidate(trace) - extra
 
     def stop_for_value(self, trace: Trace, choices: Sequence[PlanChoice]) -> Stop:
-        """Return the stop when nothing is worth its price, or nothing more may be done."""
+        """Return the stop if no step is worth its price, or no step is possible."""
         best = trace.best.id if trace.best else None
         if not choices and self.calls_left(trace) >= calls_per_candidate(trace):
             return Stop(best, StopReason.GAIN, "no grader asked for a change")
@@ -295,7 +295,9 @@ def next_repeat(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
 
 def times_asked(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
     """Return how often a grader was asked about a candidate, failures included."""
-    return next_repeat(trace, grader, candidate) + sum(of[:3] == ("feedback", candidate.id, grader.name) for of in trace.failures)
+    return next_repeat(trace, grader, candidate) + sum(
+        slot[:3] == ("feedback", candidate.id, grader.name) for slot in trace.failures
+    )
 
 
 class StepCosts(NamedTuple):
@@ -310,19 +312,19 @@ def step_costs(trace: Trace, unit: CostUnit) -> StepCosts:
     judges = [grader for grader in trace.pointwise_graders if not grader.model_free]
     writing = _mean_cost([c.usage for c in trace.candidates if c.role in {"generate", "refine"}], unit)
     feedback = [f for feedback in trace.feedback.values() for f in feedback]
-    each = [(judge, _mean_cost([f.usage for f in feedback if f.grader == judge.name], unit)) for judge in judges]
-    if any(cost is None for _, cost in each):
+    costs = [(judge, _mean_cost([f.usage for f in feedback if f.grader == judge.name], unit)) for judge in judges]
+    if any(cost is None for _, cost in costs):
         return StepCosts(None, None)
-    grading = sum(judge.repeats * (cost or 0.0) for judge, cost in each)
-    return StepCosts(None if writing is None else writing + grading, sum(cost or 0.0 for _, cost in each))
+    grading = sum(judge.repeats * (cost or 0.0) for judge, cost in costs)
+    return StepCosts(None if writing is None else writing + grading, sum(cost or 0.0 for _, cost in costs))
 
 
 def _mean_cost(usages: Sequence[Usage], unit: CostUnit) -> float | None:
     """Return the mean cost; None if one is unknown. A step is at least one call; before the first step other units are 0."""
-    known = [amount for amount in (answer_cost(usage, unit) for usage in usages) if amount is not None]
-    if len(known) < len(usages):
+    costs = [cost for cost in (answer_cost(usage, unit) for usage in usages) if cost is not None]
+    if len(costs) < len(usages):
         return None
-    mean = sum(known) / len(known) if known else 0.0
+    mean = sum(costs) / len(costs) if costs else 0.0
     return max(1.0, mean) if unit == "calls" else mean
 
 

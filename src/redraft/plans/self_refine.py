@@ -13,7 +13,7 @@ from ..core.stopping import StopRule, done, max_iterations, patience, target, to
 from ..core.trace import Trace
 from ..own_code import fingerprint_name
 
-GIVE_UP_REASONS = {StopReason.PATIENCE, StopReason.MAX_ITERATIONS}  # not used if budget or time kept candidates from being graded
+GIVE_UP_REASONS = {StopReason.PATIENCE, StopReason.MAX_ITERATIONS}  # a budget or deadline that ended the run takes precedence
 UNREADABLE_ERROR = "BadResponseError"  # the error of a judge whose answer cannot be read
 MAX_DRAFTS = 1000
 
@@ -71,10 +71,10 @@ class SelfRefine:
     def missing_steps(self, trace: Trace) -> Sequence[Step]:
         """Return the missing steps before the next decision: first drafts, checks without a model, repairs and grades."""
         drafts = self.missing_drafts(trace)
-        checks = self.missing_grades(trace, trace.candidates, model_free=True)
-        repairs = self.plan_repairs(trace, checks, has_missing_drafts=bool(drafts)) if self.repairs else RepairPlan()
+        free_grades = self.missing_grades(trace, trace.candidates, model_free=True)
+        repairs = self.plan_repairs(trace, free_grades, has_missing_drafts=bool(drafts)) if self.repairs else RepairPlan()
         judged = [c for c in trace.candidates if c.id not in repairs.skip_grading_ids]
-        return [*drafts, *checks, *repairs.steps, *self.missing_grades(trace, judged, model_free=False)]
+        return [*drafts, *free_grades, *repairs.steps, *self.missing_grades(trace, judged, model_free=False)]
 
     def missing_drafts(self, trace: Trace) -> list[Generate]:
         """Return the steps for the first drafts that are missing."""
@@ -91,7 +91,7 @@ class SelfRefine:
         ungraded = [c for c in candidates if (trace.critics or trace.scores[c.id] is None) and not trace.is_unchanged(c)]
         return trace.missing(Grade(g.name, trace.task, c, n) for c in ungraded for g in graders for n in range(g.repeats))
 
-    def plan_repairs(self, trace: Trace, checks: Sequence[Grade], *, has_missing_drafts: bool) -> RepairPlan:
+    def plan_repairs(self, trace: Trace, free_grades: Sequence[Grade], *, has_missing_drafts: bool) -> RepairPlan:
         """Return the next repair, and the candidates that no judge should grade: unchecked, about to be repaired, or replaced.
 
         Repairs cost nothing, so they are made one at a time, and only when all drafts exist and are checked: their IDs do
@@ -101,8 +101,8 @@ class SelfRefine:
         if not editable:
             return RepairPlan()
         repairable = repairable_candidates(trace)
-        steps = [Repair(trace.next_id, trace.task, repairable[0])] if repairable and not (has_missing_drafts or checks) else []
-        unchecked = {step.candidate.id for step in checks if step.grader in editable}
+        steps = [Repair(trace.next_id, trace.task, repairable[0])] if repairable and not (has_missing_drafts or free_grades) else []
+        unchecked = {step.candidate.id for step in free_grades if step.grader in editable}
         given = {c.id for c in trace.candidates if c.by == "given"}
         return RepairPlan(steps, (unchecked | trace.replaced_ids | {c.id for c in repairable}) - given)
 

@@ -1,4 +1,4 @@
-"""Diagnose a finished trace: one word for how it went, and the figures behind it.
+"""Diagnose a finished trace: one word for how it went, and the figures behind it (formulas: README.md).
 
 A pure function of the trace. Estimates and the prior noise are those of the trace's outcome; the noise is updated by
 repeated scores of the same text.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from math import ceil, sqrt
+from statistics import NormalDist
 from typing import NamedTuple
 
 from ..core.records import Candidate, StopReason
@@ -20,13 +21,13 @@ from .lineage import Observations, comparison_winner, observe
 from .posterior import Z_95
 from .priors import Priors
 
-MIN_RELEVANT_GAIN = 0.1  # a gain that is certainly smaller is called noise
-PRIOR_PSEUDO_COUNT = 4  # degrees of freedom that the prior noise counts as
+MIN_RELEVANT_GAIN = 0.1  # a gain that is smaller with 95 % confidence counts as noise
+PRIOR_PSEUDO_COUNT = 4  # degrees of freedom of the prior noise
 DEFAULT_NOISE_SD = Priors().noise_sd  # for an outcome that names no noise
 
 
 class DiagnosisKind(StrEnum):
-    """The kinds of diagnosis, the most specific first."""
+    """The kinds of diagnosis, in order of precedence."""
 
     REACHED = "reached"
     BAD_CHECK = "bad check"
@@ -38,7 +39,7 @@ class DiagnosisKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A diagnosis and a sentence with the figures it rests on."""
+    """A diagnosis, and a sentence with the figures behind it."""
 
     kind: DiagnosisKind
     message: str
@@ -51,8 +52,8 @@ def diagnose(trace: Trace) -> Diagnosis | None:
     - bad check: at least two answers were written and none met a must, a requirement or a grader that calls no model.
     - regression: refinements lowered the score, on average by more than the graders' noise explains, and the best
       answer is not a refinement.
-    - noise: the gain of the best answer over the first (or of the others over the first, if that is the best) is certainly
-      below 0.1 and may be zero. Graders that call no model have no noise.
+    - noise: the gain of the best answer over the first (if the first is the best: that of the best other answer) is below 0.1
+      with 95 % confidence, and may be zero. Graders that call no model have no noise.
     - too few repeats: noise explains the difference, but would also hide a gain of 0.1 or more.
     - ceiling: the latest refinements did not improve on the best answer.
     """
@@ -93,15 +94,15 @@ class Gain(NamedTuple):
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether it may be zero as well as a relevant gain."""
+        """Whether it may be zero, and may be a relevant gain."""
         return self.difference - self.margin <= SCORE_TOLERANCE and self.difference + self.margin >= MIN_RELEVANT_GAIN
 
 
 def has_significant_gain(trace: Trace) -> bool:
     """Whether the best answer scores above the first by more than noise explains."""
-    known, end = observe(trace), trace.outcome
-    noise = estimate_noise_sd(known, DEFAULT_NOISE_SD if end is None or end.noise_sd is None else end.noise_sd)
-    gain = gain_over_first(trace, known, noise)
+    observations, end = observe(trace), trace.outcome
+    noise = estimate_noise_sd(observations, DEFAULT_NOISE_SD if end is None or end.noise_sd is None else end.noise_sd)
+    gain = gain_over_first(trace, observations, noise)
     return gain is not None and gain.is_significant
 
 
@@ -129,8 +130,6 @@ def gain_over_first(trace: Trace, observations: Observations, noise: float) -> G
 @cache
 def bonferroni_z(n_comparisons: int) -> float:
     """Return the two-sided normal quantile for 95 % with a Bonferroni correction for this many comparisons."""
-    from statistics import NormalDist
-
     return NormalDist().inv_cdf(1 - 0.025 / n_comparisons)
 
 
@@ -148,12 +147,12 @@ def selection_reason(trace: Trace) -> str:
 
 def _preference_reason(trace: Trace, best: Candidate, rival: Candidate) -> str:
     if trace.must_pass_rate(best.id) > trace.must_pass_rate(rival.id):
-        broken = [s.name for s in trace.scorers if s.must and trace.grader_score(rival.id, s) != 1]
+        broken = [grader.name for grader in trace.scorers if grader.must and trace.grader_score(rival.id, grader) != 1]
         return f"because it meets more musts: the other breaks {', '.join(broken)}"
     if comparison_winner(trace, [best, rival]) == best.id:
         return "because it won the comparison of the two"
-    believed = trace.with_estimates.scores
-    if (believed[best.id] or 0.0) > (believed[rival.id] or 0.0) + SCORE_TOLERANCE:
+    estimates = trace.with_estimates.scores
+    if (estimates[best.id] or 0.0) > (estimates[rival.id] or 0.0) + SCORE_TOLERANCE:
         return "because its estimated quality is higher, given all scores and how noisy they are"
     return "because the graders call it done" if trace.is_done(best.id) else "by the plan's decision"
 
@@ -168,19 +167,19 @@ def estimate_noise_sd(observations: Observations, prior_sd: float) -> float:
 
 def unmet_checks_message(trace: Trace) -> str:
     """Name the checks that no answer met; "" if there are none."""
-    names = [seat.name for seat in trace.pointwise_graders if is_never_met(trace, seat)]
+    names = [grader.name for grader in trace.pointwise_graders if is_never_met(trace, grader)]
     if not names:
         return ""
     return f"none of {len(new_candidates(trace))} answers met {' or '.join(names)}: can it be met, and is it what you want?"
 
 
 def is_never_met(trace: Trace, grader: PanelGrader) -> bool:
-    """Whether a check fails every answer. A must, and a check that an editor repairs, is met by a full score only."""
+    """Whether every answer fails a check. A must, and a check that an editor repairs, is met by a full score only."""
     scores = [trace.grader_score(c.id, grader) for c in trace.candidates]
-    tried = {c.text for c in new_candidates(trace) if trace.grader_score(c.id, grader) is not None}
-    least = 1.0 if grader.must or grader.editable else SCORE_TOLERANCE
-    failed = all(score is None or score < least for score in scores)
-    return len(tried) > 1 and failed and (grader.must or grader.model_free)
+    checked_texts = {c.text for c in new_candidates(trace) if trace.grader_score(c.id, grader) is not None}
+    passing_score = 1.0 if grader.must or grader.editable else SCORE_TOLERANCE
+    always_fails = all(score is None or score < passing_score for score in scores)
+    return len(checked_texts) > 1 and always_fails and (grader.must or grader.model_free)
 
 
 def new_candidates(trace: Trace) -> list[Candidate]:
@@ -198,8 +197,8 @@ def regression_message(trace: Trace, observations: Observations, noise: float) -
         or is_refined(trace)
     ):
         return ""
-    many = f"{len(pairs)} refinements lowered" if len(pairs) > 1 else "the refinement lowered"
-    return f"{many} the score by {-observed:.2f}{' on average' * (len(pairs) > 1)}; fresh drafts may do better"
+    subject = f"{len(pairs)} refinements lowered" if len(pairs) > 1 else "the refinement lowered"
+    return f"{subject} the score by {-observed:.2f}{' on average' * (len(pairs) > 1)}; fresh drafts may do better"
 
 
 def refinements(trace: Trace) -> Iterator[tuple[int, int]]:
@@ -217,13 +216,13 @@ def mean_change(trace: Trace, pairs: list[tuple[int, int]]) -> float:
 
 def mean_change_sd(observations: Observations, pairs: list[tuple[int, int]], noise: float) -> float:
     """Return the standard deviation of that mean by noise alone; a parent of several refinements counts several times."""
-    shares: Counter[int] = Counter()
+    coefficients: Counter[int] = Counter()
     for child, parent in pairs:
-        shares[observations.node_indices[child]] += 1
-        shares[observations.node_indices[parent]] -= 1
-    return (
-        noise * sqrt(sum(n * n * (observations.shape.nodes[i].noise_weight or 0.0) for i, n in shares.items())) / max(1, len(pairs))
-    )
+        coefficients[observations.node_indices[child]] += 1
+        coefficients[observations.node_indices[parent]] -= 1
+    nodes = observations.shape.nodes
+    variance = sum(n * n * (nodes[i].noise_weight or 0.0) for i, n in coefficients.items())
+    return noise * sqrt(variance) / max(1, len(pairs))
 
 
 def is_refined(trace: Trace) -> bool:
@@ -246,7 +245,9 @@ def within_noise_message(observations: Observations, gain: Gain | None, noise: f
     ):
         return ""
     between = f"{min(observations.scores):.2f} and {max(observations.scores):.2f}"
-    return f"all answers score between {between}, no further apart than the graders' estimated noise explains ({noise:.2f} a look)"
+    return (
+        f"all answers score between {between}, no further apart than the graders' estimated noise explains ({noise:.2f} per grade)"
+    )
 
 
 def inconclusive_message(observations: Observations, gain: Gain | None, noise: float) -> str:
@@ -256,15 +257,15 @@ def inconclusive_message(observations: Observations, gain: Gain | None, noise: f
     needed = ceil(2 * (Z_95 * noise / MIN_RELEVANT_GAIN) ** 2)
     change = "a gain" if gain.difference >= 0 else "a loss"
     return (
-        f"a difference of {gain.difference:+.2f} may be {change} or the graders' estimated noise ({noise:.2f} a look): "
+        f"a difference of {gain.difference:+.2f} may be {change} or the graders' estimated noise ({noise:.2f} per grade): "
         f"too few repeats; about {needed} at each answer would show a gain of {MIN_RELEVANT_GAIN:g}"
     )
 
 
 def common_score(scores: Sequence[float]) -> str:
     """Return the score that all answers have, to two digits; "" if they differ or there is only one."""
-    shown = {f"{score:.2f}" for score in scores}
-    return shown.pop() if len(shown) == 1 < len(scores) else ""
+    rounded = {f"{score:.2f}" for score in scores}
+    return rounded.pop() if len(rounded) == 1 < len(scores) else ""
 
 
 def plateau_message(trace: Trace, best: Candidate, observations: Observations) -> str:
@@ -272,7 +273,7 @@ def plateau_message(trace: Trace, best: Candidate, observations: Observations) -
     later = sum(c.role == "refine" and c.id > best.id for c in trace.candidates)
     if not later:
         return ""
-    named = f"refining helped at first, the next {later}" if is_refined(trace) else f"{later} refinement{'s' * (later > 1)}"
+    subject = f"refining helped at first, the next {later}" if is_refined(trace) else f"{later} refinement{'s' * (later > 1)}"
     same = common_score(observations.scores)
     suffix = f": the graders give every answer {same}" if same else ""
-    return f"{named} did not improve on answer {best.id}{suffix}"
+    return f"{subject} did not improve on answer {best.id}{suffix}"

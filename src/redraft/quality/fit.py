@@ -1,10 +1,7 @@
 """Learn priors from finished tasks: maximum a posteriori (MAP) by coordinate search, that is, empirical Bayes.
 
-The likelihood is that of the scores. A plan stops by the scores it has seen, which does not bias the likelihood. The
-hyperprior holds each parameter near its previous value: normal, with the standard deviations of `HYPERPRIOR_SD`, on the
-parameter itself or, for a spread, on its logarithm. They were chosen wide enough for a few dozen tasks to outweigh the
-shipped values, and narrow for what scores tell little about (`bias_sd`, `gain_sd`). Sums are exact and the search is
-deterministic, so the result depends only on the set of observations and not on their order.
+README.md gives the objective and the reasons for the hyperprior. Sums are exact and the search is deterministic, so the result
+depends only on the set of observations and not on their order.
 """
 
 from __future__ import annotations
@@ -18,10 +15,10 @@ from .lineage import Observations, TreeShape
 from .posterior import GaussianTree
 from .priors import Priors
 
-MIN_SD = 0.02  # of a learned spread: scores come in steps, and equal scores do not show that nothing varies
+MIN_SD = 0.02  # of a learned standard deviation: scores come in steps, so equal scores do not show that nothing varies
 PIVOT = 0.6  # the quality at which the gain is searched: where most texts are, it hardly depends on `retention`
 SEARCH_ROUNDS = 12
-# Standard deviation of each coordinate around its previous value; of its logarithm for a spread.
+# tau: standard deviation of each coordinate around its previous value, for "_sd" that of the logarithm
 HYPERPRIOR_SD = {
     "draft_mean": 0.15,
     "gain_at_pivot": 0.1,
@@ -38,21 +35,21 @@ HYPERPRIOR_SD = {
 def fit_priors(observations: Iterable[Observations], prior: Priors) -> Priors:
     """Return the priors that fit these observations, starting from `prior`. Without any score it is `prior` itself."""
     groups: defaultdict[TreeShape, list[Observations]] = defaultdict(list)
-    for each in observations:
-        if each.scores:
-            groups[each.shape].append(each)
+    for task in observations:
+        if task.scores:
+            groups[task.shape].append(task)
     if not groups:
         return prior
     point, steps = to_search_space(prior), dict(HYPERPRIOR_SD)
-    if not any(each.repeat_stats[0] for group in groups.values() for each in group):
+    if not any(task.repeat_stats[0] for group in groups.values() for task in group):
         del steps["noise_sd"]  # without repeated scores, noise and differences in quality cannot be separated
-    start, height = dict(point), log_posterior(groups, prior, point, point)
+    start, highest = dict(point), log_posterior(groups, prior, point, point)
     for _ in range(SEARCH_ROUNDS):
         for name in list(steps):
             for sign in (1, -1):
                 trial = {**point, name: point[name] + sign * steps[name]}
-                if (found := log_posterior(groups, prior, trial, start)) > height:
-                    point, height, steps[name] = trial, found, sign * steps[name] * 1.5
+                if (height := log_posterior(groups, prior, trial, start)) > highest:
+                    point, highest, steps[name] = trial, height, sign * steps[name] * 1.5
                     break
             else:
                 steps[name] /= 3
@@ -61,16 +58,16 @@ def fit_priors(observations: Iterable[Observations], prior: Priors) -> Priors:
 
 
 def to_search_space(priors: Priors) -> dict[str, float]:
-    """Return the coordinates of the search: spreads as logarithms, and the gain at `PIVOT` instead of at 0."""
+    """Return the coordinates of the search: standard deviations as logarithms, and the gain at `PIVOT` instead of at 0."""
     gain_at_pivot = priors.gain + (priors.retention - 1) * PIVOT
-    spreads = {name: log(max(getattr(priors, name), 1e-3)) for name in HYPERPRIOR_SD if name.endswith("_sd")}
-    return {"draft_mean": priors.draft_mean, "gain_at_pivot": gain_at_pivot, "retention": priors.retention, **spreads}
+    log_sds = {name: log(max(getattr(priors, name), 1e-3)) for name in HYPERPRIOR_SD if name.endswith("_sd")}
+    return {"draft_mean": priors.draft_mean, "gain_at_pivot": gain_at_pivot, "retention": priors.retention, **log_sds}
 
 
 def from_search_space(point: Mapping[str, float], prior: Priors) -> Priors:
     """Return the priors at a point of the search."""
-    spreads = {name: min(1.0, exp(point[name])) for name in HYPERPRIOR_SD if name.endswith("_sd")}
-    values = {**spreads, "draft_mean": point["draft_mean"], "gain": gain_at(point), "retention": point["retention"]}
+    sds = {name: min(1.0, exp(point[name])) for name in HYPERPRIOR_SD if name.endswith("_sd")}
+    values = {**sds, "draft_mean": point["draft_mean"], "gain": gain_at(point), "retention": point["retention"]}
     return Priors.from_dict({**prior.to_dict(), **values})
 
 
@@ -93,10 +90,10 @@ def log_posterior(
 
 
 def log_likelihoods(shape: TreeShape, observations: Iterable[Observations], priors: Priors) -> Iterator[float]:
-    """Yield the terms of the log likelihood for tasks of one shape: of the scores, and of their repeats."""
+    """Yield the terms of the log likelihood for tasks of one shape: two for each task, of its scores and of its repeated scores."""
     tree = GaussianTree(shape, priors)
     half_log_det = sum(log(row[-1]) for row in tree.cholesky)
-    for each in observations:
-        yield -half_log_det - sum(z * z for z in tree.innovations(each.scores)) / 2
-        repeats, squares = each.repeat_stats
-        yield -repeats * log(priors.noise_sd) - squares / (2 * priors.noise_sd**2)
+    for task in observations:
+        yield -half_log_det - sum(z * z for z in tree.innovations(task.scores)) / 2
+        degrees, squares = task.repeat_stats
+        yield -degrees * log(priors.noise_sd) - squares / (2 * priors.noise_sd**2)

@@ -21,7 +21,7 @@ class Node(NamedTuple):
 
 
 class TreeShape(NamedTuple):
-    """Everything about the texts of a task but their scores. `repeat_noise_weight` is the noise weight of one more score."""
+    """The texts of a task without their scores. `repeat_noise_weight` is the noise weight of one score by every judge."""
 
     nodes: tuple[Node, ...]
     repeat_noise_weight: float
@@ -31,7 +31,7 @@ class Observations(NamedTuple):
     """The texts of a task, parents first, and the scores of those that have one.
 
     `node_indices` maps candidate ids to nodes; candidates with the same content share a node. `repeat_stats` are the
-    degrees of freedom and the sum of squares of repeated scores of the same text.
+    degrees of freedom and the sum of squared deviations of repeated scores of the same text.
     """
 
     shape: TreeShape
@@ -63,7 +63,7 @@ def observe(trace: Trace) -> Observations:
         score = trace.scores[c.id]
         if score is not None and not trace.is_unchanged(c):
             repeats = [repeat_scores(trace.feedback[c.id], grader) for grader, _ in noisy_graders]
-            repeat_stats += ((len(own) - 1, sum_sq(own)) for own in repeats if len(own) > 1)
+            repeat_stats += ((len(scores) - 1, sum_sq(scores)) for scores in repeats if len(scores) > 1)
             scores_by_node[index].append(NoisyScore(score, noise_weight_of(repeats, noisy_graders)))
     repeat_stats += (
         (len(scores) - 1, between_sum_sq(scores)) for scores in scores_by_node if len(scores) > 1 and scores[0].noise_weight
@@ -78,7 +78,7 @@ def observe(trace: Trace) -> Observations:
 
 def noise_weight_of(repeat_scores_by_grader: Iterable[Sequence[float]], graders: Iterable[tuple[PanelGrader, float]]) -> float:
     """Return the noise variance of a weighted score as a multiple of noise_sd**2."""
-    return sum(share**2 / max(1, len(own)) for own, (_, share) in zip(repeat_scores_by_grader, graders, strict=True))
+    return sum(share**2 / max(1, len(scores)) for scores, (_, share) in zip(repeat_scores_by_grader, graders, strict=True))
 
 
 class NoisyScore(NamedTuple):
@@ -92,35 +92,35 @@ def pool_scores(scores: Sequence[NoisyScore]) -> NoisyScore:
     """Return the mean of several scores of one text, weighted by their precision."""
     if len(scores) == 1:
         return scores[0]
-    if not all(grade.noise_weight for grade in scores):
-        return NoisyScore(sum(grade.score for grade in scores) / len(scores), scores[0].noise_weight)
-    exact = sum(1 / grade.noise_weight for grade in scores)
-    return NoisyScore(sum(grade.score / grade.noise_weight for grade in scores) / exact, 1 / exact)
+    if not all(s.noise_weight for s in scores):
+        return NoisyScore(sum(s.score for s in scores) / len(scores), scores[0].noise_weight)
+    precision = sum(1 / s.noise_weight for s in scores)
+    return NoisyScore(sum(s.score / s.noise_weight for s in scores) / precision, 1 / precision)
 
 
 def between_sum_sq(scores: Sequence[NoisyScore]) -> float:
     """Return the sum of squared deviations between scores of one text, each scaled to the noise of one score."""
     mean = pool_scores(scores).score
-    return sum((grade.score - mean) ** 2 / grade.noise_weight for grade in scores)
+    return sum((s.score - mean) ** 2 / s.noise_weight for s in scores)
 
 
 def llm_graders(panel: Iterable[PanelGrader]) -> list[tuple[PanelGrader, float]]:
     """Return the graders that call a model, whose scores are noisy, each with its share in a candidate's score."""
-    scoring = [grader for grader in panel if not grader.compares]
-    counted = [grader for grader in scoring if not grader.must] or scoring
-    total_weight = sum(grader.weight for grader in counted)
-    return [(grader, grader.weight / total_weight) for grader in counted if not grader.model_free]
+    pointwise = [grader for grader in panel if not grader.compares]
+    weighted = [grader for grader in pointwise if not grader.must] or pointwise
+    total_weight = sum(grader.weight for grader in weighted)
+    return [(grader, grader.weight / total_weight) for grader in weighted if not grader.model_free]
 
 
-def repeat_scores(views: Iterable[Feedback], grader: PanelGrader) -> list[float]:
+def repeat_scores(feedback: Iterable[Feedback], grader: PanelGrader) -> list[float]:
     """Return a grader's repeated scores of one text; for a jury of one grader asked several times, each vote is one."""
-    return [score for f in views if f.grader == grader.name for score in vote_scores(f) if score is not None]
+    return [score for f in feedback if f.grader == grader.name for score in vote_scores(f) if score is not None]
 
 
-def vote_scores(view: Feedback) -> list[float | None]:
-    """Return the scores of the votes behind a feedback; its own score where the votes come from different graders."""
-    votes = [vote for vote in view.votes if isinstance(vote, Feedback)]
-    return [vote.score for vote in votes] if len(votes) > 1 and len({vote.grader for vote in votes}) == 1 else [view.score]
+def vote_scores(feedback: Feedback) -> list[float | None]:
+    """Return the scores of the votes behind a feedback; its own score if the votes come from different graders."""
+    votes = [vote for vote in feedback.votes if isinstance(vote, Feedback)]
+    return [vote.score for vote in votes] if len(votes) > 1 and len({vote.grader for vote in votes}) == 1 else [feedback.score]
 
 
 def sum_sq(scores: Sequence[float]) -> float:
@@ -130,9 +130,9 @@ def sum_sq(scores: Sequence[float]) -> float:
 
 
 def comparison_winner(trace: Trace, pair: Sequence[Candidate]) -> int | None:
-    """Which of two more of the graders that compared them put first, in whatever order they saw them; None for neither."""
+    """Return the id of the candidate that won more comparisons of the pair; None for a tie. Inconsistent ones do not count."""
     ids = tuple(sorted(c.id for c in pair))
-    compared = [r for r in trace.records if isinstance(r, Comparison)]
-    duels = [c for c in compared if tuple(sorted(c.ranking)) == ids and c.consistent is not False]
-    lead = sum((d.ranks[ids[0]] < d.ranks[ids[1]]) - (d.ranks[ids[0]] > d.ranks[ids[1]]) for d in duels)
+    comparisons = [r for r in trace.records if isinstance(r, Comparison) and tuple(sorted(r.ranking)) == ids]
+    ranks = [comparison.ranks for comparison in comparisons if comparison.consistent is not False]
+    lead = sum((r[ids[0]] < r[ids[1]]) - (r[ids[0]] > r[ids[1]]) for r in ranks)
     return ids[0] if lead > 0 else ids[1] if lead < 0 else None

@@ -1,12 +1,12 @@
-"""The posterior of every candidate's true quality, given noisy scores (the model: docstring of `redraft.quality`).
+"""The posterior of every candidate's true quality, given noisy scores (formulas: README.md).
 
 Qualities, biases and scores are jointly Gaussian, with covariances that follow from the tree of texts. The posterior is
-the conditional distribution given the scores: one Cholesky factor of their covariance, extended row by row as texts are
-added, without a matrix library.
+the conditional distribution given the scores. It needs one Cholesky factor of their covariance, which is extended row by row as
+texts are added, without a matrix library.
 
-A step is worth what it is expected to add to the quality of the answer that is returned after it. That is the knowledge
-gradient (Frazier, Powell & Dayanik 2009, INFORMS Journal on Computing 21:599), here between the best candidate and the
-one text that the step may put in its place.
+The value of a step is the expected increase in the quality of the answer that is returned after it: the knowledge gradient
+(Frazier, Powell & Dayanik 2009, INFORMS Journal on Computing 21:599), here between the best candidate and the one text that
+the step may put in its place.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .priors import Priors
 
 Vector: TypeAlias = list[float]
 
-Z_95 = 1.96  # standard deviations on both sides that hold 95 %
-JITTER = 1e-12  # keeps the Cholesky factor regular where a grader has no noise
+Z_95 = 1.96  # a normal variable is within this many standard deviations of its mean with probability 95 %
+JITTER = 1e-12  # added to variances: keeps the Cholesky factor regular for scores without noise
 DIGITS = 6  # of posterior means: rounding makes equal texts have equal means
 REPAIR_SD = 0.02  # standard deviation by which an editor's repair changes the quality
 DRAFT_MEAN_INDEX, GAIN_INDEX, FIRST_TEXT_INDEX = 0, 1, 2  # in `qualities`: task level, task gain, then the texts
@@ -67,12 +67,13 @@ class JointGaussian:
 class GaussianTree:
     """The joint distribution of qualities and scores for one tree shape; it does not depend on the scores.
 
-    `prefix` is the tree of the same shape without its last text, which is extended by one row.
+    `prefix` is the tree of the same shape without its last text; it is copied and extended by one row.
     """
 
     def __init__(self, shape: TreeShape, priors: Priors, prefix: GaussianTree | None = None) -> None:
         self.shape, self.priors = shape, priors
-        self.qualities, self.biases = prefix.joint_copies if prefix else (JointGaussian(), JointGaussian())
+        self.qualities: JointGaussian = prefix.qualities.copy() if prefix else JointGaussian()
+        self.biases: JointGaussian = prefix.biases.copy() if prefix else JointGaussian()
         self.graded_indices: list[int] = [*prefix.graded_indices] if prefix else []
         self.cholesky: list[Vector] = [*prefix.cholesky] if prefix else []  # L, of the score covariance
         self._whitened_cov_cache: dict[int, Vector] = {}
@@ -85,7 +86,7 @@ class GaussianTree:
             self._add_node(node)
 
     def _add_node(self, node: Node) -> None:
-        """Add a text and, where it has a score, a row of the Cholesky factor."""
+        """Add a text and, if it has a score, a row of the Cholesky factor."""
         quality, bias = self.prior_latents(node.role, node.parent)
         self.qualities.add(quality)
         self.biases.add(bias)
@@ -95,11 +96,6 @@ class GaussianTree:
             self.cholesky.append([*row, sqrt(max(self.score_variance(i, node.noise_weight) - dot(row, row), JITTER))])
             self.graded_indices.append(i)
 
-    @property
-    def joint_copies(self) -> tuple[JointGaussian, JointGaussian]:
-        """Copies of the qualities and biases, for a tree that extends this one."""
-        return self.qualities.copy(), self.biases.copy()
-
     def prior_latents(self, role: str, parent: int | None) -> tuple[LatentVariable, LatentVariable]:
         """Return the quality and the bias of a text before it is scored."""
         p, bias_variance = self.priors, self.priors.bias_sd**2 * self.shape.repeat_noise_weight
@@ -108,10 +104,10 @@ class GaussianTree:
             return quality(0.0, [(DRAFT_MEAN_INDEX, 1.0)], p.draft_sd**2), bias(0.0, [], bias_variance)
         if role == "repair":
             return quality(0.0, [(FIRST_TEXT_INDEX + parent, 1.0)], REPAIR_SD**2), bias(0.0, [(parent, 1.0)], 0.0)
-        drift, inherited = p.bias_drift if self.shape.repeat_noise_weight else 0.0, p.bias_inheritance
+        drift, inheritance = p.bias_drift if self.shape.repeat_noise_weight else 0.0, p.bias_inheritance
         return (
             quality(0.0, [(GAIN_INDEX, 1.0), (FIRST_TEXT_INDEX + parent, p.retention)], p.step_sd**2),
-            bias(drift, [(parent, inherited)], (1 - inherited**2) * bias_variance),
+            bias(drift, [(parent, inheritance)], (1 - inheritance**2) * bias_variance),
         )
 
     def score_variance(self, i: int, noise_weight: float) -> float:
@@ -134,7 +130,7 @@ class GaussianTree:
         return [self.qualities.cov[FIRST_TEXT_INDEX + i][FIRST_TEXT_INDEX + j] + self.biases.cov[i][j] for j in self.graded_indices]
 
     def forward_solve(self, covariances: Sequence[float]) -> Vector:
-        """Solve L x = c by forward substitution, as far as the rows of L that exist go."""
+        """Solve L x = c by forward substitution, with the rows of L that exist."""
         x: Vector = []
         for covariance, row in zip(covariances, self.cholesky, strict=False):
             x.append((covariance - dot(row, x)) / row[len(x)])
@@ -184,7 +180,7 @@ class GaussianTree:
 
 
 def cached_tree(shape: TreeShape, priors: Priors) -> GaussianTree:
-    """Return the cached GaussianTree for this shape, extending its prefix's if that is cached."""
+    """Return the cached tree for this shape; a new one extends that of its prefix if it is cached."""
     tree = TREE_CACHE.get((shape, priors))
     if tree is None:
         while len(TREE_CACHE) >= MAX_CACHED_TREES:

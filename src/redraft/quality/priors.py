@@ -1,4 +1,4 @@
-"""The parameters of the measurement model before any score is seen. `fit` learns them from finished tasks."""
+"""The parameters of the measurement model. `fit` learns them from finished tasks."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ..own_code import fingerprint_name
 @fingerprint_name("priors")
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """Initial expectations about a model and its graders, in points of the score (see `redraft.quality`).
+    """Initial expectations about a model and its graders, in points of the score.
 
-    A refinement turns quality q into `gain + retention * q`.
+    A refinement turns quality q into `gain + retention * q`. All values are in [0, 1], `gain` and `bias_drift` in [-1, 1].
 
     Args:
         draft_mean: Mean quality of first drafts.
-        draft_mean_sd: How much it varies between tasks.
-        draft_sd: How much drafts of one task vary.
+        draft_mean_sd: Standard deviation of that mean between tasks.
+        draft_sd: Standard deviation of drafts of one task.
         gain: What a refinement adds.
-        gain_sd: How much the gain varies between tasks.
+        gain_sd: Standard deviation of the gain between tasks.
         retention: Share of its quality that a text keeps when it is refined.
-        step_sd: How much refinements of one text vary.
-        noise_sd: Noise of one score of an LLM grader.
-        bias_sd: Lasting bias of an LLM grader for or against a text.
+        step_sd: Standard deviation of refinements of one text.
+        noise_sd: Standard deviation of the noise of one score by an LLM grader.
+        bias_sd: Standard deviation of the lasting bias of an LLM grader for or against a text.
         bias_inheritance: Share of this bias that a refinement inherits.
         bias_drift: Bias that a refinement adds on average.
-        tasks: Number of finished tasks that the values were learned from. The shipped values (0) are the middle of what recorded
-            runs and published figures show.
+        tasks: Number of finished tasks that the values were learned from; 0 for the shipped values, which are in the middle of
+            what recorded runs and published figures show.
 
     Raises:
         ConfigError: A value is not a number, or out of range.

@@ -6,9 +6,9 @@ Every object with the methods of `Requirement` is a requirement, whether a spec 
 
 from __future__ import annotations
 
-from . import casing, content, data, language, layout, length, punctuation
+from . import content, data, language, layout, length, typography
 from .spec import KINDS, RequirementKind, parse, reads_file, register_kind
 
-_KIND_MODULES = (length, content, casing, punctuation, layout, data, language)  # imported for the kinds they register
+_KIND_MODULES = (length, content, typography, layout, data, language)  # imported for the kinds they register
 
 __all__ = ["KINDS", "RequirementKind", "parse", "reads_file", "register_kind"]

@@ -17,9 +17,12 @@ from ..errors import ComputeLimitError, ConfigError
 from ..protocols import Check, Edit
 from . import text_spans as texts
 from .length import drop_sentences
-from .ranges import NO_OCCURRENCES, Range, format_count
 from .spec import (
+    NO_OCCURRENCES,
+    PATTERN_TIMEOUT,
+    Range,
     bare_or_quoted,
+    format_count,
     no_argument,
     parse_text,
     parse_text_count,
@@ -89,11 +92,11 @@ def _drop_occurrences(text: str, spots: Sequence[Span], count: Range) -> Iterato
     holders = _sentences_with(text, spots)
     for order in (holders[::-1], holders):
         left, chosen = len(spots), []
-        for span, held in order:
-            if left in count or left - held < count.minimum:
+        for span, occurrences in order:
+            if left in count or left - occurrences < count.minimum:
                 continue
             chosen.append(span)
-            left -= held
+            left -= occurrences
         if left in count:
             yield from drop_sentences(text, chosen)
 
@@ -132,9 +135,9 @@ class ContainsNone:
         return f"contains none of {', '.join(map(repr, self.phrases))}"
 
     def check(self, text: str) -> Check:
-        found = [each for each in self.phrases if _pattern(each, whole_word=True).search(text)]
-        measured = f"contains {', '.join(map(repr, found))}" if found else "contains none of them"
-        return Check(not found, measured, NO_OCCURRENCES.nearness(len(found)))
+        present = [each for each in self.phrases if _pattern(each, whole_word=True).search(text)]
+        measured = f"contains {', '.join(map(repr, present))}" if present else "contains none of them"
+        return Check(not present, measured, NO_OCCURRENCES.nearness(len(present)))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         spots = sorted(m.span() for each in self.phrases for m in _pattern(each, whole_word=True).finditer(text))
@@ -170,9 +173,9 @@ class StartsWith:
     def repairs(self, text: str) -> Iterator[Edit]:
         """Cut what precedes it, mend a beginning that is similar, or insert it."""
         wanted = self.text.strip()
-        found = _pattern(wanted, whole_word=False).search(text)
-        if found:
-            yield Edit(text[found.start() :], f"cut what preceded {_abbreviate(wanted)}", lossy=True)
+        match = _pattern(wanted, whole_word=False).search(text)
+        if match:
+            yield Edit(text[match.start() :], f"cut what preceded {_abbreviate(wanted)}", lossy=True)
         elif almost := _near_match_end(text, wanted):
             yield Edit(wanted + text[almost:], f"restored the beginning {_abbreviate(wanted)}")
         elif text.strip():
@@ -223,9 +226,9 @@ class EndsWith:
         wanted = self.text.strip()
         body = text.rstrip()
         quoted = '"' if len(body) > 1 and body.lstrip()[0] == body[-1] == '"' else ""
-        found = [m.end() for m in _pattern(wanted, whole_word=False).finditer(text)]
-        if found:
-            yield Edit(text[: found[-1]] + quoted, f"cut what followed {_abbreviate(wanted)}", lossy=True)
+        ends = [m.end() for m in _pattern(wanted, whole_word=False).finditer(text)]
+        if ends:
+            yield Edit(text[: ends[-1]] + quoted, f"cut what followed {_abbreviate(wanted)}", lossy=True)
         elif body:
             body = body.removesuffix('"') if quoted else body
             for gap in (texts.line_ending(text) * 2, " "):
@@ -252,16 +255,16 @@ class OneOf:
         return f"says one of {', '.join(map(repr, self.options))}"
 
     def check(self, text: str) -> Check:
-        found = [option for option in self.options if option in text]
-        return Check(bool(found), f"says {', '.join(map(repr, found))}" if found else "says none of them")
+        present = [option for option in self.options if option in text]
+        return Check(bool(present), f"says {', '.join(map(repr, present))}" if present else "says none of them")
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Correct the case and closing mark of the only option that occurs otherwise."""
-        near = [(found, option) for option in self.options if (found := _loose_pattern(option).search(text))]
+        near = [(match, option) for option in self.options if (match := _loose_pattern(option).search(text))]
         if len(near) == 1:
-            found, option = near[0]
-            changed = texts.apply_changes(text, [(*found.span(), option)])
-            yield Edit(changed, f"spelt {found[0]!r} as {option!r}")
+            match, option = near[0]
+            changed = texts.apply_changes(text, [(*match.span(), option)])
+            yield Edit(changed, f"spelt {match[0]!r} as {option!r}")
 
 
 @lru_cache(maxsize=256)
@@ -357,9 +360,6 @@ def no_duplicate_sentences(argument: str) -> NoDuplicateSentences:
     return NoDuplicateSentences()
 
 
-PATTERN_TIMEOUT = 0.5  # seconds
-
-
 @dataclass(frozen=True, slots=True)
 class RegexMatch:
     """A regular expression (of the `regex` library) matches somewhere. If the search takes too long, the result is unknown."""
@@ -380,11 +380,11 @@ class RegexMatch:
     def check(self, text: str) -> Check:
         """Search for the pattern. Raises ComputeLimitError if that takes longer than half a second, or too much memory."""
         try:
-            found = _compile_pattern(self.pattern).search(text, timeout=PATTERN_TIMEOUT)
+            match = _compile_pattern(self.pattern).search(text, timeout=PATTERN_TIMEOUT)
         except (TimeoutError, RecursionError, MemoryError) as error:
             limit = f"within {PATTERN_TIMEOUT:g} s" if isinstance(error, TimeoutError) else "without nesting too deep"
             raise ComputeLimitError(f"regex:{self.pattern} could not be checked {limit} ({len(text):,} characters)") from None
-        return Check(bool(found), "matches" if found else "does not match")
+        return Check(bool(match), "matches" if match else "does not match")
 
     editable: ClassVar[bool] = False
 

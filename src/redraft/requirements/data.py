@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,9 +22,7 @@ from ..documents import read_small_text
 from ..errors import ComputeLimitError, ConfigError
 from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
-from .content import PATTERN_TIMEOUT
-from .schema_summary import is_schema, schema_outline
-from .spec import is_encodable, no_argument, register_kind
+from .spec import PATTERN_TIMEOUT, is_encodable, no_argument, register_kind
 
 MAX_REPAIR_CHARS = 100_000  # a longer text is not repaired
 REPAIR_COST_PER_CHAR = 32  # reads of each character by json-repair; measured: more than its worst case in 512 characters
@@ -286,10 +284,10 @@ def _evolve_same_class(cls: Any) -> Any:
 
     The library's own method takes the class that a `$schema` in the part names, whose patterns have no time limit.
     """
-    kept = [field for field in cls.__attrs_attrs__ if field.init]
+    init_fields = [field for field in cls.__attrs_attrs__ if field.init]
 
     def evolve(self: Any, **changes: Any) -> Any:
-        return cls(**{field.alias: getattr(self, field.name) for field in kept} | changes)
+        return cls(**{field.alias: getattr(self, field.name) for field in init_fields} | changes)
 
     return evolve
 
@@ -306,11 +304,11 @@ def _check_pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -
         if left <= 0:
             raise TimeoutError
         try:
-            found = regex.search(pattern, instance, timeout=left)
+            match = regex.search(pattern, instance, timeout=left)
         except regex.error as error:
             yield ValidationError(f"{pattern!r} is not a pattern: {error}")
             return
-        if not found:
+        if not match:
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
@@ -381,3 +379,92 @@ class _SchemaSize:
 
 
 UNBOUNDED_KEYWORDS = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))
+
+
+# ---- summaries of schemas
+#
+# A summary holds the keywords that a text can meet or break, and nothing else: titles, descriptions, examples, defaults, comments
+# and unknown keys demand nothing. A long schema is summarised less deeply.
+
+
+MAX_OUTLINE_CHARS = 500
+MAX_DEPTH = 8  # levels of nested schemas
+
+SCHEMA_KEYWORDS = (
+    "additionalProperties",
+    "items",
+    "contains",
+    "not",
+    "if",
+    "then",
+    "else",
+    "propertyNames",
+    "unevaluatedProperties",
+)
+SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
+SCHEMA_MAP_KEYWORDS = ("properties", "$defs", "definitions", "dependentSchemas", "dependencies")
+VALUE_KEYWORDS = (
+    "type",
+    "enum",
+    "const",
+    "required",
+    "pattern",
+    "format",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minContains",
+    "maxContains",
+    "minProperties",
+    "maxProperties",
+    "dependentRequired",
+    "unevaluatedItems",
+    "contentEncoding",
+    "contentMediaType",
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "patternProperties",
+)
+CONSTRAINT_KEYWORDS = frozenset((*SCHEMA_KEYWORDS, *SCHEMA_LIST_KEYWORDS, *SCHEMA_MAP_KEYWORDS, *VALUE_KEYWORDS))
+
+
+def is_schema(value: Any) -> bool:
+    """Return whether a value is an object with a keyword of JSON Schema, or declares to be a schema."""
+    return isinstance(value, dict) and (not CONSTRAINT_KEYWORDS.isdisjoint(value) or "json-schema.org" in str(value.get("$schema")))
+
+
+def schema_outline(schema: Any) -> str:
+    """Return the demands of a schema as JSON of at most 500 characters, or the beginning of it."""
+    outline = ""
+    for depth in range(MAX_DEPTH, 0, -1):
+        outline = json.dumps(_constraints(schema, depth), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        if len(outline) <= MAX_OUTLINE_CHARS:
+            return outline
+    return f"{outline[:MAX_OUTLINE_CHARS]}..."
+
+
+def _constraints(schema: Any, depth: int) -> Any:
+    """Return the keywords of a schema that demand something, with those of nested schemas down to `depth`."""
+    if not isinstance(schema, Mapping):
+        return schema if isinstance(schema, bool) else {}
+    constraints: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in VALUE_KEYWORDS:
+            constraints[key] = value
+        elif depth and key in SCHEMA_KEYWORDS:
+            constraints[key] = (
+                [_constraints(each, depth - 1) for each in value] if isinstance(value, list) else _constraints(value, depth - 1)
+            )
+        elif depth and key in SCHEMA_LIST_KEYWORDS and isinstance(value, list):
+            constraints[key] = [_constraints(each, depth - 1) for each in value]
+        elif depth and key in SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
+            constraints[key] = {name: _constraints(each, depth - 1) for name, each in value.items()}
+    return constraints

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
+from ..checks import closest_names
 from ..errors import ConfigError
 from ..protocols import Check, Edit
 from . import text_spans as texts
@@ -62,9 +62,9 @@ class Script:
 
     def __post_init__(self) -> None:
         if self.name not in SCRIPTS:
-            raise ConfigError(
-                f"unknown script {self.name[:50]!r}: {_suggestion(self.name, SCRIPTS)}the scripts are {', '.join(SCRIPTS)}"
-            )
+            near = closest_names(self.name, SCRIPTS)
+            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            raise ConfigError(f"unknown script {self.name[:50]!r}: {hint}the scripts are {', '.join(SCRIPTS)}")
 
     @property
     def spec(self) -> str:
@@ -85,11 +85,6 @@ class Script:
     def repairs(self, text: str) -> Iterator[Edit]:
         del text
         return iter(())
-
-
-def _suggestion(name: str, names: Any) -> str:
-    near = get_close_matches(name[:50].lower(), list(names), n=3)
-    return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def _prose(text: str) -> str:
@@ -147,8 +142,8 @@ class Language:
             return Check(ok=False, measurement="no letters")
         if self.code not in _detectable_codes():
             return Script(OWN_SCRIPT[self.code]).check(text)
-        found = _detect_language(prose)
-        return Check(found == self.code, f"the language looks like {found!r}" if found else "the language is not recognised")
+        code = _detect_language(prose)
+        return Check(code == self.code, f"the language looks like {code!r}" if code else "the language is not recognised")
 
     editable: ClassVar[bool] = False
 

@@ -14,8 +14,19 @@ from itertools import pairwise
 from ..errors import ConfigError
 from ..protocols import Check, Edit
 from . import text_spans as texts
-from .ranges import NO_OCCURRENCES, Range, format_count, parse_range
-from .spec import parse_text, parse_text_count, parse_texts, register_kind, text_count_spec, text_spec, texts_spec
+from .spec import (
+    NO_OCCURRENCES,
+    Range,
+    format_count,
+    parse_range,
+    parse_text,
+    parse_text_count,
+    parse_texts,
+    register_kind,
+    text_count_spec,
+    text_spec,
+    texts_spec,
+)
 from .text_spans import Span
 
 _BULLET = re.compile(r"^[^\S\r\n]*(?:\*[^*\r\n]|-)[^\r\n]*", re.MULTILINE)
@@ -40,15 +51,15 @@ class Bullets:
         return f"{self.count.description} bullet points (- or *)"
 
     def check(self, text: str) -> Check:
-        found = len(_BULLET.findall(text))
-        return Check(found in self.count, format_count(found, "bullet point"), self.count.nearness(found))
+        count = len(_BULLET.findall(text))
+        return Check(count in self.count, format_count(count, "bullet point"), self.count.nearness(count))
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        found = [m.span() for m in _BULLET.finditer(text)]
-        if missing := self.count.shortfall(len(found)):
+        spans = [m.span() for m in _BULLET.finditer(text)]
+        if missing := self.count.shortfall(len(spans)):
             yield from _add_bullets(text, missing)
-        elif surplus := self.count.surplus(len(found)):
-            yield from _remove_bullets(text, found, surplus)
+        elif surplus := self.count.surplus(len(spans)):
+            yield from _remove_bullets(text, spans, surplus)
 
 
 def _add_bullets(text: str, missing: int) -> Iterator[Edit]:
@@ -59,9 +70,7 @@ def _add_bullets(text: str, missing: int) -> Iterator[Edit]:
             changed = texts.change_unprotected(changed, partial(pattern.sub, r"\1- "), texts.fenced_blocks(changed))
         if changed != text:
             yield Edit(changed, "wrote the list with - bullets")
-    kept = texts.SpanIndex(texts.protected_spans(text))
-    plain = [span for span in texts.lines(text) if not _BLOCK_START.match(text[slice(*span)])]
-    plain = [texts.trim_span(text, *span) for span in plain if not kept.overlaps(span)]
+    plain = [span for span in _unprotected_lines(text) if not _BLOCK_START.match(text[slice(*span)])]
     for chosen in (plain[-missing:], plain[-missing - 1 : -1], plain[1 : missing + 1]):
         if len(chosen) == missing:
             yield Edit(
@@ -75,8 +84,7 @@ _BLOCK_START = re.compile(r"[^\S\r\n]*(?:#|[-*+|>]|`{3}|~{3})")
 
 def _sentences_as_bullets(text: str, missing: int) -> Iterator[Edit]:
     """Yield the text with the sentences of one paragraph, or its last ones, as bullets."""
-    kept = texts.SpanIndex(texts.protected_spans(text))
-    free = [span for span in texts.pieces(text) if not kept.overlaps(span)]
+    free = texts.removable_spans(text)
     for start, end in reversed(texts.paragraphs(text)[-6:]):
         inside = [span for span in free if start <= span[0] and span[1] <= end]
         if len(inside) < missing or _BLOCK_START.match(text[start:end]):
@@ -94,11 +102,10 @@ def _whitespace_start(text: str, at: int, minimum: int) -> int:
 
 def _remove_bullets(text: str, spans: Sequence[Span], surplus: int) -> Iterator[Edit]:
     """Yield the text without horizontal rules, with nested bullets joined to their parents, or with the last ones joined."""
-    kept = texts.SpanIndex(texts.fenced_blocks(text))
-    rules = [m.span() for m in _RULE.finditer(text) if not kept.overlaps(m.span())]
-    if rules:
+    fenced = texts.SpanIndex(texts.fenced_blocks(text))
+    if rules := _rules(text):
         yield Edit(texts.remove_spans(text, rules), f"removed {format_count(len(rules), 'rule')}")
-    free = [span for span in spans if not kept.overlaps(span)]
+    free = [span for span in spans if not fenced.overlaps(span)]
     nested = [(a, b) for a, b in free[1:] if text[a].isspace()]
     late = [span for i, span in enumerate(free) if i and not text[free[i - 1][1] : span[0]].strip()]
     for chosen, what in ((nested, "nested bullet point"), (late[-surplus:], "bullet point"), (late[:surplus], "bullet point")):
@@ -110,9 +117,20 @@ def _remove_bullets(text: str, spans: Sequence[Span], surplus: int) -> Iterator[
         yield Edit(texts.apply_changes(text, changes), f"removed the bullets from {format_count(surplus, 'line')}")
 
 
+def _rules(text: str) -> list[Span]:
+    """Return the horizontal rules outside of fenced blocks."""
+    fenced = texts.SpanIndex(texts.fenced_blocks(text))
+    return [m.span() for m in _RULE.finditer(text) if not fenced.overlaps(m.span())]
+
+
+def _unprotected_lines(text: str) -> list[Span]:
+    """Return the lines that overlap no protected span, without white space at their ends."""
+    return [texts.trim_span(text, *span) for span in texts.unprotected_spans(text, texts.lines(text))]
+
+
 def _mark_length(line: str) -> int:
-    found = _BULLET_MARK.match(line)
-    return found.end() if found else 0
+    mark = _BULLET_MARK.match(line)
+    return mark.end() if mark else 0
 
 
 def _join_bullets(text: str, spans: Sequence[Span], noun: str) -> Edit:
@@ -136,8 +154,8 @@ _LIST_NUMBER = re.compile(r"(?:[0-9]{1,3}|[IVX]{1,4})[.):][ \t]+")
 
 
 def _headings(text: str) -> list[tuple[Span, str]]:
-    kept = texts.SpanIndex(texts.fenced_blocks(text))
-    return [(m.span(), _heading_name(m[1])) for m in _ATX.finditer(text) if not kept.overlaps(m.span())]
+    fenced = texts.SpanIndex(texts.fenced_blocks(text))
+    return [(m.span(), _heading_name(m[1])) for m in _ATX.finditer(text) if not fenced.overlaps(m.span())]
 
 
 def _heading_name(line: str) -> str:
@@ -161,15 +179,15 @@ class Headings:
         return f"{self.count.description} headings (# like this)"
 
     def check(self, text: str) -> Check:
-        found = len(_headings(text))
-        return Check(found in self.count, format_count(found, "heading"), self.count.nearness(found))
+        count = len(_headings(text))
+        return Check(count in self.count, format_count(count, "heading"), self.count.nearness(count))
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        found = _headings(text)
-        if missing := self.count.shortfall(len(found)):
+        headings = _headings(text)
+        if missing := self.count.shortfall(len(headings)):
             yield from _add_headings(text, missing)
-        elif surplus := self.count.surplus(len(found)):
-            changes = [(*span, f"**{name}**") for span, name in found[-surplus:]]
+        elif surplus := self.count.surplus(len(headings)):
+            changes = [(*span, f"**{name}**") for span, name in headings[-surplus:]]
             yield Edit(texts.apply_changes(text, changes), f"made {format_count(surplus, 'heading')} bold lines")
 
 
@@ -183,9 +201,7 @@ def _add_headings(text: str, missing: int) -> Iterator[Edit]:
 
 
 def _label_lines(text: str) -> list[Span]:
-    kept = texts.SpanIndex(texts.protected_spans(text))
-    spans = [texts.trim_span(text, *span) for span in texts.lines(text) if not kept.overlaps(span)]
-    return [(a, b) for a, b in spans if b - a <= 80 and _is_label(text[a:b]) and _heading_name(text[a:b])]
+    return [(a, b) for a, b in _unprotected_lines(text) if b - a <= 80 and _is_label(text[a:b]) and _heading_name(text[a:b])]
 
 
 def _is_label(line: str) -> bool:
@@ -218,15 +234,13 @@ class Sections:
         return Check(not missing, measured, NO_OCCURRENCES.nearness(len(missing)))
 
     def _missing(self, text: str) -> list[str]:
-        found = {name.casefold() for _, name in _headings(text)}
-        return [name for name in self.names if _heading_name(name).casefold() not in found]
+        present = {name.casefold() for _, name in _headings(text)}
+        return [name for name in self.names if _heading_name(name).casefold() not in present]
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Turn lines with the names ("Introduction:", "**Introduction**") into headings."""
         missing = {_heading_name(name).casefold() for name in self._missing(text)}
-        kept = texts.SpanIndex(texts.protected_spans(text))
-        spans = [texts.trim_span(text, *span) for span in texts.lines(text) if not kept.overlaps(span)]
-        named = [(a, b) for a, b in spans if b - a < 200 and _heading_name(text[a:b]).casefold() in missing]
+        named = [(a, b) for a, b in _unprotected_lines(text) if b - a < 200 and _heading_name(text[a:b]).casefold() in missing]
         if named:
             changes = [(a, b, f"## {_heading_name(text[a:b])}") for a, b in named]
             yield Edit(texts.apply_changes(text, changes), f"made {format_count(len(named), 'line')} headings")
@@ -256,8 +270,8 @@ class NumberedSections:
         return re.compile(re.escape(self.label) + r"\s?[0-9]+")
 
     def check(self, text: str) -> Check:
-        found = len(self._pattern().findall(text))
-        return Check(found in self.count, format_count(found, "numbered section"), self.count.nearness(found))
+        count = len(self._pattern().findall(text))
+        return Check(count in self.count, format_count(count, "numbered section"), self.count.nearness(count))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Correct its case or another word for it ("Part 1"), or number the headings."""
@@ -319,9 +333,7 @@ class Parts:
         parts = list(dict.fromkeys(filter(None, _parts(text, self.separator))))
         if parts != _parts(text, self.separator):
             yield Edit(glue.join(parts), "dropped empty or repeated parts", lossy=True)
-        kept = texts.SpanIndex(texts.fenced_blocks(text))
-        rules = [m.span() for m in _RULE.finditer(text) if not kept.overlaps(m.span())]
-        if rules:
+        if rules := _rules(text):
             yield Edit(texts.apply_changes(text, [(*span, self.separator) for span in rules]), "wrote the rules as separators")
         if self.count.surplus(len(parts)) and self.count.maximum:
             yield Edit(
@@ -386,8 +398,8 @@ class NthParagraphStarts:
             yield Edit(squeezed, "removed surplus empty lines")
         spans = texts.paragraphs(text)
         for start, _ in spans[self.nth - 1 : self.nth]:
-            if (found := _EMPHASISED_WORD.match(text, start)) and _first_word(found[2]).lower() == self.word.lower():
-                yield Edit(texts.apply_changes(text, [(*found.span(), found[2])]), f"removed the emphasis from {found[2]!r}")
+            if (word := _EMPHASISED_WORD.match(text, start)) and _first_word(word[2]).lower() == self.word.lower():
+                yield Edit(texts.apply_changes(text, [(*word.span(), word[2])]), f"removed the emphasis from {word[2]!r}")
         gap = texts.line_ending(text) * 2
         starts = {start for start, _ in spans}
         inside = [a for a, b in texts.pieces(text) if a not in starts and _first_word(text[a:b]).lower() == self.word.lower()]

@@ -18,9 +18,7 @@ from typing import ClassVar
 
 from ..protocols import Check, Edit
 from . import text_spans as texts
-from .punkt import count_sentences
-from .ranges import Range, format_count, parse_range
-from .spec import register_kind
+from .spec import Range, format_count, parse_range, register_kind
 from .text_spans import Span
 
 MAX_LOST_SHARE = 0.5  # of the characters: no repair drops more
@@ -29,7 +27,7 @@ SENTENCES_AND_NUMBERS = "sentences_and_numbers"
 _COUNTS: dict[str, Callable[[str], int]] = {
     "words": texts.count_words,
     "sentences": lambda text: len(texts.sentences(text)),
-    SENTENCES_AND_NUMBERS: count_sentences,
+    SENTENCES_AND_NUMBERS: texts.count_nltk_sentences,
     "paragraphs": lambda text: len(texts.paragraphs(text)),
     "characters": lambda text: len(text.strip()),
 }
@@ -124,8 +122,8 @@ def _drop_candidates(sizes: Sequence[int], surplus: int) -> Iterator[list[int]]:
     """Yield the indexes of sentences to drop: one that fits best, then runs that end 0 to 3 before the end, then the longest."""
     fitting = sorted((size, -i) for i, size in enumerate(sizes) if size >= surplus)
     yield from ([-i] for _, i in fitting[:6])
-    for kept in (0, 1, 2, 3):
-        yield _choose_until(range(len(sizes) - kept - 1, -1, -1), sizes, surplus)
+    for spared in (0, 1, 2, 3):
+        yield _choose_until(range(len(sizes) - spared - 1, -1, -1), sizes, surplus)
     yield _choose_until(range(1, len(sizes) - 1), sizes, surplus)
     yield _choose_until(sorted(range(1, len(sizes) - 1), key=lambda i: (-sizes[i], -i)), sizes, surplus)
     yield _choose_until(sorted(range(len(sizes)), key=lambda i: (-sizes[i], -i)), sizes, surplus)
@@ -183,8 +181,8 @@ def _fill_gaps(text: str, gaps: Sequence[Span], glue: str) -> Edit:
 def _split_lines(text: str, range: Range) -> Iterator[Edit]:
     """Yield the text with each line as a paragraph, if that meets the demand."""
     spans = texts.lines(text)
-    kept = texts.SpanIndex(texts.fenced_blocks(text))
-    if len(spans) in range and not any(kept.overlaps(span) for span in spans):
+    fenced = texts.SpanIndex(texts.fenced_blocks(text))
+    if len(spans) in range and not any(fenced.overlaps(span) for span in spans):
         gap = texts.line_ending(text) * 2
         gaps = [(a[1], b[0], gap) for a, b in pairwise(spans)]
         yield Edit(texts.apply_changes(text, gaps), "put a blank line between the lines")
@@ -205,10 +203,8 @@ def _split_paragraphs(text: str, missing: int) -> Iterator[Edit]:
 def _sentence_gaps(text: str) -> list[Span]:
     """Return the gaps between sentences within paragraphs of prose."""
     starts = {start for start, _ in texts.paragraphs(text)}
-    kept = texts.SpanIndex(texts.protected_spans(text))
-    spans = texts.pieces(text)
-    gaps = [(a[1], b[0]) for a, b in pairwise(spans) if b[0] not in starts]
-    return [gap for gap in gaps if text[slice(*gap)].isspace() and not kept.overlaps(gap)]
+    gaps = [(a[1], b[0]) for a, b in pairwise(texts.pieces(text)) if b[0] not in starts]
+    return texts.unprotected_spans(text, (gap for gap in gaps if text[slice(*gap)].isspace()))
 
 
 def _balanced_splits(places: Sequence[Span], missing: int, text: str) -> list[Span]:
@@ -276,14 +272,18 @@ class ReadingGrade:
 
 
 def reading_grade(text: str) -> float | None:
-    """Return 0.39 words per sentence + 11.8 syllables per word - 15.59; None for a text that cannot be measured."""
+    """Return the school grade of a text; None if it cannot be measured."""
     prose = texts.change_unprotected(text, lambda piece: piece, texts.fenced_blocks(text)).strip()
     tokens = [prose[start:end].lower() for start, end in texts.words(prose)]
     latin = [token for token in tokens if token[0].isalpha() and token[0] < "\u0250"]
     if not latin or len(latin) * 2 < sum(token[0].isalpha() for token in tokens):
         return None
-    syllables = sum(map(count_syllables, latin))
-    return 0.39 * len(latin) / len(texts.sentences(prose)) + 11.8 * syllables / len(latin) - 15.59
+    return flesch_kincaid(len(latin), len(texts.sentences(prose)), sum(map(count_syllables, latin)))
+
+
+def flesch_kincaid(words: int, sentences: int, syllables: int) -> float:
+    """Return the school grade by the formula of Kincaid et al. (1975)."""
+    return 0.39 * words / sentences + 11.8 * syllables / words - 15.59
 
 
 def count_syllables(word: str) -> int:

@@ -1,27 +1,30 @@
-"""Specs of requirements and the registry of their kinds: `parse("words:80-200")`.
+"""Specs of requirements: the registry of kinds, and what their arguments may hold: texts, counts and ranges.
 
-A spec is a kind, a colon and an argument. Every kind registers its parser with `register_kind`; nothing here knows one. A text in
-a spec is written as it is, or as a JSON string if it would be misread.
+A spec is a kind, a colon and an argument: `parse("words:80-200")`. Every kind registers its parser with `register_kind`; this
+module knows none of them. A text in a spec is written as it is, or as a JSON string if it would be misread.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from .. import checks
+from ..compute import IN_PROCESS, run
+from ..core.cancellation import run_in_thread
 from ..errors import ConfigError
-from ..protocols import Requirement
-from .ranges import Range, range_from_operator
+from ..own_code import is_own
+from ..protocols import Check, Requirement
 
 Parser: TypeAlias = Callable[[str], Requirement]
 
 _COUNT = re.compile(r"(?:(>=|<=|=|<|>)([0-9]{1,9})|=([0-9]{1,9})-([0-9]{1,9}))\Z")
 _DECODER = json.JSONDecoder(strict=False)
+PATTERN_TIMEOUT = 0.5  # seconds that the search for a regular expression of the user may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +74,11 @@ def reads_file(spec: str) -> bool:
 
 def _build_requirement(kind: RequirementKind, spec: str, argument: str, *, files: bool) -> Requirement:
     if not files and reads_file(spec):
-        raise ConfigError(f"requirement {_abbreviate(spec)} would read a file, which is not allowed here; give it inline")
+        raise ConfigError(f"requirement {checks.format_value(spec)} would read a file, which is not allowed here; give it inline")
     try:
         return kind.parser(argument)
     except ConfigError as error:
-        raise ConfigError(f"requirement {_abbreviate(spec)}: {error} (for example {kind.example!r})") from None
-
-
-def _abbreviate(spec: str) -> str:
-    return repr(spec) if len(spec) <= 200 else f"{spec[:200]!r}..."
+        raise ConfigError(f"requirement {checks.format_value(spec)}: {error} (for example {kind.example!r})") from None
 
 
 def _unknown_kind_message(spec: str, name: str) -> str:
@@ -121,15 +120,15 @@ def parse_text_count(argument: str) -> tuple[str, Range]:
     """Return a text and a count: `war` (at least once), `war>=8`, `war<3`, `war=2-4`. A text that ends like this is quoted."""
     if argument.startswith('"'):
         text, rest = _split_text(argument, "")
-        found = _COUNT.match(rest)
-        if rest and not found:
+        match = _COUNT.match(rest)
+        if rest and not match:
             raise ConfigError(f"{rest!r} is not a count; allowed: >=8, <=8, >8, <8, =8, =2-8")
     else:
-        found = _COUNT.search(argument)
-        text = argument[: found.start()].rstrip() if found else argument
+        match = _COUNT.search(argument)
+        text = argument[: match.start()].rstrip() if match else argument
     if not text.strip():
         raise ConfigError("it needs a text after the colon")
-    return text, _range_from_match(found) if found else Range(1)
+    return text, _range_from_match(match) if match else Range(1)
 
 
 def _range_from_match(match: re.Match[str]) -> Range:
@@ -195,3 +194,151 @@ def _check(spec: str) -> None:
 
 
 _check_cached = lru_cache(maxsize=4096)(_check)
+
+
+# ---- ranges of counts
+
+
+ALLOWED_FORMS = "80-200 (from, to), 80- (at least), -200 (at most), 100 (exactly), or <300, <=300, >80, >=80, =100"
+
+_FROM_TO = re.compile(r"([0-9]{0,9})(?:(-)([0-9]{0,9}))?")
+_COMPARISON = re.compile(r"(>=|<=|=|<|>)\s*([0-9]{1,9})")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From `minimum` to `maximum`, both included; None means no upper bound. Raises ConfigError for an empty range."""
+
+    minimum: int = 0
+    maximum: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.minimum < 0 or (self.maximum is not None and self.maximum < self.minimum):
+            raise ConfigError(f"nothing lies between {self.minimum} and {self.maximum}; allowed: {ALLOWED_FORMS}")
+        if self.minimum == 0 and self.maximum is None:
+            raise ConfigError(f"every count is at least 0, so this demands nothing; allowed: {ALLOWED_FORMS}")
+
+    def __contains__(self, count: float) -> bool:
+        return self.minimum <= count and (self.maximum is None or count <= self.maximum)
+
+    def __str__(self) -> str:
+        """Return the canonical form: 80-200, 80-, -200 or 100."""
+        if self.maximum is None:
+            return f"{self.minimum}-"
+        if self.minimum == self.maximum:
+            return str(self.minimum)
+        return f"{self.minimum or ''}-{self.maximum}"
+
+    @property
+    def comparison(self) -> str:
+        """The form that follows a text in a spec: >=8, <=2, =3 or =2-4."""
+        if self.maximum is None:
+            return f">={self.minimum}"
+        if self.minimum == 0:
+            return f"<={self.maximum}"
+        return f"={self}"
+
+    @property
+    def description(self) -> str:
+        """In words: "80 to 200", "at least 80", "at most 200", "exactly 100", "no"."""
+        if self.maximum is None:
+            return f"at least {self.minimum}"
+        if self.minimum == self.maximum:
+            return f"exactly {self.minimum}" if self.minimum else "no"
+        return f"{self.minimum} to {self.maximum}" if self.minimum else f"at most {self.maximum}"
+
+    def nearness(self, count: float) -> float:
+        """Return 1 for a count in the range, else the ratio of the smaller to the larger of the count and the bound."""
+        if count < self.minimum:
+            return (max(count, 0) + 1) / (self.minimum + 1)
+        return 1.0 if count in self else ((self.maximum or 0) + 1) / (count + 1)
+
+    def surplus(self, count: int) -> int:
+        """Return by how many `count` exceeds the range."""
+        return 0 if self.maximum is None else max(0, count - self.maximum)
+
+    def shortfall(self, count: int) -> int:
+        """Return by how many `count` falls short of the range."""
+        return max(0, self.minimum - count)
+
+
+NO_OCCURRENCES = Range(0, 0)
+
+
+def parse_range(argument: str) -> Range:
+    """Return the range that a spec's argument stands for. Raises ConfigError for anything else."""
+    argument = argument.strip()
+    if compared := _COMPARISON.fullmatch(argument):
+        return range_from_operator(compared[1], int(compared[2]))
+    between = _FROM_TO.fullmatch(argument)
+    if not between or not (between[1] or between[3]):
+        raise ConfigError(f"{argument!r} is not a range; allowed: {ALLOWED_FORMS}")
+    least = int(between[1] or 0)
+    if not between[2]:
+        return Range(least, least)
+    return Range(least, int(between[3]) if between[3] else None)
+
+
+def range_from_operator(operator: str, bound: int) -> Range:
+    """Return the counts that compare with `bound` as the operator says."""
+    if operator == "<" and bound == 0:
+        raise ConfigError(f"no count is less than 0; allowed: {ALLOWED_FORMS}")
+    ranges = {
+        ">=": lambda: Range(bound),
+        ">": lambda: Range(bound + 1),
+        "<=": lambda: Range(0, bound),
+        "<": lambda: Range(0, bound - 1),
+        "=": lambda: Range(bound, bound),
+    }
+    return ranges[operator]()
+
+
+def format_count(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun: "1 word", "112 words"."""
+    return f"{count:d} {one}" if count == 1 else f"{count:d} {many or one + 's'}"
+
+
+# ---- checks with a time limit
+#
+# Short checks run in this process, long ones in a worker process that is stopped after a time. The cost is the number of characters
+# that are read. A requirement that reads the text more than once has a method `check_cost(text)`, and for its repairs
+# `repair_cost(text)`. Users' requirements run in this process, without a limit.
+
+
+async def check_with_limit(requirement: Requirement, text: str) -> Check:
+    """Check a text. Raises ComputeLimitError if that takes too long: the result is unknown then."""
+    if not is_own(type(requirement)) or check_cost(requirement, text) <= IN_PROCESS:
+        return await run_in_thread(requirement.check, text)
+    failure = f"{short_spec(requirement.spec)} could not be checked"
+    return Check(**await run(_check_in_worker, requirement.spec, text, failure_text=failure, text_length=len(text)))
+
+
+def _check_in_worker(spec: str, text: str) -> dict[str, Any]:
+    return asdict(parse_cached(spec).check(text))
+
+
+def check_cost(requirement: Requirement, text: str) -> float:
+    """Return how many characters a check reads."""
+    return _cost(requirement, "check_cost", text)
+
+
+def repair_cost(requirements: Sequence[Requirement], text: str) -> float:
+    """Return the most characters that checking or repairing one of Redraft's requirements reads; 0 without one."""
+    own = (each for each in requirements if is_own(type(each)))
+    return max((_cost(each, name, text) for each in own for name in ("check_cost", "repair_cost")), default=0)
+
+
+def _cost(requirement: Requirement, method: str, text: str) -> float:
+    measure: Any = getattr(requirement, method, len)
+    return float(measure(text))
+
+
+def short_spec(spec: str) -> str:
+    """Return a spec as messages show it."""
+    return spec if len(spec) <= 100 else f"{spec[:97]}..."
+
+
+@lru_cache(maxsize=256)
+def parse_cached(spec: str) -> Requirement:
+    """Return the requirement of a spec that Redraft wrote. It reads no file: a schema is part of the spec."""
+    return parse(spec, files=False)

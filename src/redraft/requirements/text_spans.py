@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 Span: TypeAlias = tuple[int, int]
@@ -57,8 +58,8 @@ def lines(text: str) -> list[Span]:
 
 def paragraphs(text: str) -> list[Span]:
     """Return the paragraphs: empty lines separate them (a line of spaces does not), except inside a fenced block."""
-    kept = SpanIndex(fenced_blocks(text))
-    breaks = [m.span() for m in _BREAK.finditer(text) if not kept.overlaps(m.span())]
+    fenced = SpanIndex(fenced_blocks(text))
+    breaks = [m.span() for m in _BREAK.finditer(text) if not fenced.overlaps(m.span())]
     return _spans_between(text, breaks)
 
 
@@ -82,8 +83,9 @@ def _split_at(text: str, breaks: re.Pattern[str]) -> list[Span]:
 
 
 def _sentence_ends(text: str) -> list[int]:
-    kept = SpanIndex(protected_spans(text))
-    return [m.end() for m in _END.finditer(text) if not kept.overlaps((m.end() - 1, m.end())) and not _sentence_continues(text, m)]
+    protected = SpanIndex(protected_spans(text))
+    ends = (m for m in _END.finditer(text) if not protected.overlaps((m.end() - 1, m.end())))
+    return [m.end() for m in ends if not _sentence_continues(text, m)]
 
 
 def _spans_with_words(text: str, spans: list[Span]) -> list[Span]:
@@ -111,22 +113,22 @@ def trim_span(text: str, start: int, end: int) -> Span:
 
 def fenced_blocks(text: str) -> list[Span]:
     """Return the fenced code blocks with their fences; one that is not closed runs to the end."""
-    found: list[Span] = []
+    blocks: list[Span] = []
     start, mark = 0, ""
     for fence in _FENCE.finditer(text):
         if not mark:
             start, mark = fence.start(), fence[1]
         elif fence[1].startswith(mark):
-            found.append((start, fence.end()))
+            blocks.append((start, fence.end()))
             mark = ""
-    return [*found, (start, len(text))] if mark else found
+    return [*blocks, (start, len(text))] if mark else blocks
 
 
 def protected_spans(text: str) -> list[Span]:
     """Return the spans that no repair may change: code fences, inline code and URLs, in order."""
     blocks = fenced_blocks(text)
-    kept = SpanIndex(blocks)
-    small = sorted(m.span() for pattern in (_INLINE_CODE, _URL) for m in pattern.finditer(text) if not kept.overlaps(m.span()))
+    fenced = SpanIndex(blocks)
+    small = sorted(m.span() for pattern in (_INLINE_CODE, _URL) for m in pattern.finditer(text) if not fenced.overlaps(m.span()))
     return sorted(blocks + merge_spans(small))
 
 
@@ -170,8 +172,13 @@ def change_unprotected(text: str, change: Callable[[str], str], excluded: Sequen
 
 def removable_spans(text: str) -> list[Span]:
     """Return the pieces without protected spans."""
-    kept = SpanIndex(protected_spans(text))
-    return [span for span in pieces(text) if not kept.overlaps(span)]
+    return unprotected_spans(text, pieces(text))
+
+
+def unprotected_spans(text: str, spans: Iterable[Span]) -> list[Span]:
+    """Return the spans that overlap no protected span."""
+    protected = SpanIndex(protected_spans(text))
+    return [span for span in spans if not protected.overlaps(span)]
 
 
 def remove_spans(text: str, spans: Iterable[Span]) -> str:
@@ -219,3 +226,96 @@ def apply_changes(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
 def line_ending(text: str) -> str:
     """Return the line ending that the text uses."""
     return "\r\n" if "\r\n" in text else "\n"
+
+
+# ---- sentences as NLTK counts them
+#
+# NLTK's English tokenizer, which IFEval uses, is Punkt (Kiss and Strunk 2006). It ends a sentence at every full stop, question mark
+# and exclamation mark before white space, a bracket, a quotation mark, a colon or an asterisk, whatever follows. After
+# abbreviations, initials, numbers and "..." the next word decides. NLTK uses a table learned from newspapers; here a few words
+# replace it. A list number such as "1." is a sentence, and so is an asterisk left at the end ("**Done.**").
+
+
+_CURLY = "\u2018\u2019\u201c\u201d\u00ab\u00bb"
+_NON_WORD = rf"?!)\";}}\]*:@'({{\[{_CURLY}"  # characters that no word contains
+_NLTK_END = re.compile(rf"[.?!](?=[{_NON_WORD}]|\s+\S)")
+_CLOSING = re.compile(rf"[\"')\]}}{_CURLY}]+?(?:\s+|(?=--)|$)", re.MULTILINE)
+_INNER_STOP = re.compile(rf"(?:[?!](?=[{_NON_WORD}]|\.\.)|(?<!\.)\.(?=[{_NON_WORD}]))")
+_TOKEN = re.compile(rf"(?:\.{{2,}}|['{_CURLY}]?(?:[^\s{_NON_WORD}.`&#,-][^\s{_NON_WORD}]*)?\.)\Z")
+_NEXT_TOKEN = re.compile(rf"[(\"`{{\[:;&#*@)}}\],-]|[^\s][^\s{_NON_WORD}]*?(?=[\s{_NON_WORD}]|--|\.\.|,(?:[\s{_NON_WORD}]|\Z)|\Z)")
+_NUMBER = re.compile(r"-?[.,]?\d[\d,.-]*\.?")
+_INITIAL = re.compile(r"[^\W\d]\.")
+_LINE_START = re.compile(r"(?:\A|\n)[ \t]*\Z")
+MAX_WORD_CHARS = 80  # longer words are cut
+
+
+def _word_set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Abbreviations in NLTK's English model ("etc.", "e.g." and "i.e." are not).
+ABBREVIATIONS = _word_set(
+    """
+    mr mrs ms dr prof st sr jr gen col lt maj sen rep reps messrs adm ph.d m.b.a co corp inc ltd bros cos cie dept ave ft
+    va vs chg yr ok jan feb aug sept sep oct nov dec tues wed fri a.m p.m u.s u.k u.n u.s.a u.s.s.r d.c n.y l.a n.j a.d
+    j.k calif mass tenn minn okla ariz ore wis fla colo kan mich conn ill wash ala nev ky ga vt c d e f g h k l m n p r s
+    t v w
+    """
+)
+# Words that often start sentences: Punkt lets them do so after an abbreviation, too.
+SENTENCE_STARTERS = _word_set(
+    """
+    the he it i in but if this they there however when while since so these both most some many under although though
+    instead similarly nevertheless nonetheless thus nor yet even indeed meanwhile moreover despite according among
+    """
+)
+# Words often written in lower case, so that they are not part of a name after an initial.
+COMMON_WORDS = _word_set(
+    """
+    a an i you we she my your his her our its their then therefore here what who whom whose which how why where let please
+    perhaps maybe well as at for from to of on by with and or not no yes first next finally also one two three every each
+    all any another other are is was were do does did can could will would should may might must have has had be now using
+    given because until after before during once only
+    """
+)
+
+
+def count_nltk_sentences(text: str) -> int:
+    """Return the number of sentences; 0 for an empty text."""
+    if not text.strip():
+        return 0
+    count = last = seen = 0
+    ends = [match.end() for match in _NLTK_END.finditer(text)]
+    for end, following in pairwise([*ends, len(text)]):
+        if following != len(text) and len(text[end:following].split(maxsplit=1)) == 1 and not text[end].isspace():
+            continue  # of several in one word, the last decides
+        word = text[seen:end].rsplit(maxsplit=1)[-1]
+        seen = end
+        if _ends_sentence(word, text, end):
+            count, last = count + 1, end
+    rest = text[last:].lstrip() if last else text
+    closing = _CLOSING.match(rest) if last else None
+    return count + (len(rest) > (closing.end() if closing else 0))
+
+
+def _ends_sentence(word: str, text: str, end: int) -> bool:
+    """Return whether a sentence ends with a word that ends with a closing mark."""
+    token = _TOKEN.search(word[-MAX_WORD_CHARS:])
+    if token is None or _INNER_STOP.search(word):
+        return True
+    whole = token[0].rpartition("--")[2]
+    name, rest = whole[:-1].lower(), text[end : end + MAX_WORD_CHARS]
+    token_match = _NEXT_TOKEN.match(rest.lstrip())
+    following = token_match[0] if token_match else ""
+    continues = following[:1].islower() or following in {";", ":", ",", ".", "!", "?"}
+    capital = following[:1].isupper()
+    if _INITIAL.fullmatch(whole):
+        label = following.isalpha() and bool(_LINE_START.search(text[max(0, end - MAX_WORD_CHARS) : end - len(word)]))  # "A. Paris"
+        common = following.lower() in SENTENCE_STARTERS | COMMON_WORDS or (
+            following[1:].islower() and "\n" in rest[: len(rest) - len(rest.lstrip())]
+        )
+        return name not in ABBREVIATIONS and not continues and (label or common or not capital)
+    if _NUMBER.fullmatch(whole):
+        return not continues
+    abbreviated = name in ABBREVIATIONS or name.rpartition("-")[2] in ABBREVIATIONS
+    return (capital and following.lower() in SENTENCE_STARTERS) if abbreviated or whole.endswith("..") else True

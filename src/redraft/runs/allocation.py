@@ -1,15 +1,15 @@
-"""Budget allocation: one marginal price for all rows of a run, so that the budget goes where it gains most.
+"""Budget allocation: one marginal price for all rows of a run, so that the budget is spent where it gains most.
 
-Every row with a noise-aware plan continues while a step is expected to gain the price for each unit of its cost: easy rows then
-take a call or two, hard ones more. The price (the shadow price of the budget) is the lowest at which the remaining rows are
-expected to cost what is left of the budget; it moves as they proceed. The expectation comes from the rows themselves, from what
-each of them could have gained at each decision; before there are any, from simulated tasks (see `simulate`). No journal, no
-network and no plan's inside is known here, and no plan writes to anything:
+A row with a noise-aware plan continues while a step is expected to gain at least the price for each unit of its cost, so easy rows
+take a call or two, and hard ones more. The price is the shadow price of the budget: the lowest one at which the remaining rows are
+expected to cost no more than what is left. It is updated while rows proceed. The expected cost is estimated from the decisions of
+rows so far, that is from what each next step would have gained and cost; before there are any, from simulated tasks (see
+`quality.simulate`). Plans are pure, and this module uses no journal and no network:
 
     allocator = BudgetAllocator(plan, "calls", left=lambda: 1000 - calls, spent=lambda: {"calls": calls}, rows=len(tasks))
     for task in tasks:  # one after the other, or concurrently
         account = allocator.start_row()
-        trace = ...  # carried out by partial(account.next_steps, plan), which reads the price at each decision
+        trace = ...  # refined with partial(account.next_steps, plan), which uses the present price for each decision
         account.finish(trace)
 """
 
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -31,31 +32,35 @@ from ..middleware import Budget
 from ..plans import CostUnit, NoiseAwarePlan, PlanDecision
 from ..plans.adaptive import answer_cost
 from ..quality.priors import Priors
+from ..quality.simulate import COMPARISON, JUDGE, run_to_end, simulate_tasks
 from ..usage import Usage
-from .simulate import COMPARISON, JUDGE, run_to_end, simulate_tasks
 
-SIMULATED_WEIGHT = 16.0  # the number of rows for which all simulated tasks together count
-MAX_LOGS = 384  # logs of finished rows that are kept, the latest
-MAX_DEPTH = 24  # decisions of a row that are distinguished
-UPDATES_PER_ROW, UPDATES_PER_REMAINING_ROW = 16, 64  # how often the price is computed anew
-HALVINGS = 10  # of the interval in which the price is searched, on a logarithmic scale
-SCALE: Mapping[CostUnit, int] = {"usd": 1, "tokens": 1000, "calls": 1}  # of a budget's limit in a unit of gains
-SIMULATED_PRICE, MIN_PRICE = 0.005, 1e-4  # the price for each call at which simulated tasks stop, and the least that is tried
-FREE_RATE = 1e9  # the rate of gain of a free step, and more than any price
+SIMULATED_WEIGHT = 16.0  # all simulated tasks together count as this many rows
+MAX_LOGS = 384  # the latest logs of finished rows from which the expected cost is estimated
+MAX_DEPTH = 24  # decisions of a row that the estimate distinguishes
+PRICE_UPDATES, LAST_PRICE_UPDATES = 16, 64  # see BudgetAllocator.update
+HALVINGS = 10  # bisection steps in the search for the price, on a logarithmic scale
+SCALE: Mapping[CostUnit, int] = {"usd": 1, "tokens": 1000, "calls": 1}  # of a budget's limit in one cost unit
+SIMULATED_PRICE, MIN_PRICE = 0.005, 1e-4  # the price of a call for simulated tasks, and the lowest price that is tried
+FREE_RATE = 1e9  # the rate of gain of a free step, higher than any price
 
 
 class MarginalPrice(NamedTuple):
-    """What each unit of cost must be expected to gain, in points of the score."""
+    """The gain of score that each unit of cost must be expected to bring."""
 
     price: float
     unit: CostUnit
 
 
-StoppedRow: TypeAlias = tuple[int, float, float]  # the number of decisions, and the last one's rate and cost, rounded
+StoppedRow: TypeAlias = tuple[int, float, float]
+"""The number of decisions on a row that the price has stopped, and the rate and cost of its last offer, rounded."""
 
 
 class Decision(NamedTuple):
-    """A decision on a row: the best rate of gain on offer (0: there was no offer), and what that step cost, or would have cost."""
+    """A decision on a row: the highest gain per cost of a possible step (0: there was none), and the cost of that step.
+
+    The cost is the expected one until the step is done.
+    """
 
     rate: float
     cost: float
@@ -63,10 +68,16 @@ class Decision(NamedTuple):
 
 @dataclass
 class DecisionLog:
-    """The cost of a row before its first decision (None: not known yet), and its decisions so far, all in one unit.
+    """The decisions on a row, all in one unit.
 
-    `comparison`: what comparing its two best cost at the end; `has_rivals`: whether there may be two to compare. `spent`: its
-    cost without that at the last decision, `committed`: what it will be at the next.
+    Attributes:
+        unit: The unit of all costs.
+        base: The cost of the row before its first decision; None: not known yet.
+        decisions: The decisions so far.
+        comparison: The cost of comparing its two best answers at the end.
+        has_rivals: Whether there may be two answers to compare.
+        spent: Its cost without the comparison at the last decision.
+        committed: What that cost will be at the next decision.
     """
 
     unit: CostUnit
@@ -78,18 +89,17 @@ class DecisionLog:
     committed: float = 0.0
 
     def record(self, plan: NoiseAwarePlan, trace: Trace, decision: PlanDecision) -> bool:
-        """Record a decision, in the log's unit whatever the price is for; return False if the plan had none to make."""
+        """Record a decision in the unit of the log; return False if the plan had nothing to decide."""
         if decision.choices is None:
             return False
         choices = plan.choices_in(self.unit, trace, decision.choices)
         best = max(choices, key=lambda choice: choice.gain_per_cost, default=None)
-        self._update(
-            trace, Decision(min(best.gain_per_cost, FREE_RATE), best.cost or 0.0) if best else None, continues=decision.continues
-        )
+        offer = Decision(min(best.gain_per_cost, FREE_RATE), best.cost or 0.0) if best else None
+        self._update(trace, offer, continues=decision.continues)
         return True
 
     def finish(self, trace: Trace) -> None:
-        """Record the end of a row."""
+        """Record the end of the row."""
         self._update(trace, None, continues=False)
 
     def next_steps(self, plan: NoiseAwarePlan, trace: Trace) -> Sequence[Step]:
@@ -99,7 +109,7 @@ class DecisionLog:
         return decision.steps
 
     def _update(self, trace: Trace, offer: Decision | None, *, continues: bool) -> None:
-        """Add a decision; one at the same cost as the last replaces that. If the cost is unknown, nothing is learned of it."""
+        """Add a decision, or replace the last one if the row has spent nothing since. If its cost is unknown, do nothing."""
         others, comparisons = split_comparisons(trace.records)
         self.comparison = amount_paid(comparisons, self.unit)
         self.has_rivals = self.has_rivals or continues or len(trace.graded_candidates) > 1
@@ -129,25 +139,25 @@ class DecisionLog:
 
     @property
     def last_offer(self) -> Decision | None:
-        """The best offer when the row ended; None if that is unknown, or its best were compared: that is done only once."""
+        """The best offer when the row ended; None if it is unknown, or if answers were compared, which is done only once."""
         return self.decisions[-1] if self.decisions and not self.comparison else None
 
     @property
     def stopped_row(self) -> StoppedRow:
-        """The finished row as the allocator counts it."""
+        """The key under which the allocator counts the finished row."""
         rate, cost = self.last_offer or Decision(0.0, 0.0)
         return min(len(self.decisions), MAX_DEPTH), float(f"{rate:.2g}"), float(f"{cost:.2g}")
 
     @property
     def lowest_rate(self) -> float:
-        """The highest price at which the row would still be under way."""
+        """The highest price at which the row would not have stopped."""
         return min((decision.rate for decision in self.decisions), default=FREE_RATE)
 
 
 @dataclass(eq=False)
 class RowAccount:
-    """A row's share of the budget. `priors`: those of rows that start when it does; `spent_before`: its cost in earlier runs;
-    `reserved`: what is set aside for it.
+    """A row under way. `priors`: those with which it has started; `spent_before`: its cost in earlier runs; `reserved`: what is
+    reserved for it.
     """
 
     allocator: BudgetAllocator
@@ -157,7 +167,7 @@ class RowAccount:
     reserved: float = 0.0
 
     def price(self, plan: NoiseAwarePlan, trace: Trace) -> NoiseAwarePlan:
-        """Return the plan at the price of the moment."""
+        """Return the plan with the present price."""
         _, comparisons = split_comparisons(trace.records)
         return plan.with_price(*self.allocator.price_for(self, compared=bool(comparisons)))
 
@@ -167,14 +177,14 @@ class RowAccount:
             self.allocator.update(self)
 
     def next_steps(self, plan: NoiseAwarePlan, trace: Trace) -> Sequence[Step]:
-        """Return the plan's next steps at the price of the moment, and record its decision."""
+        """Return the plan's next steps at the present price, and record its decision."""
         plan = self.price(plan, trace)
         decision = plan.decide(trace)
         self.record(plan, trace, decision)
         return decision.steps
 
     def resume(self, plan: NoiseAwarePlan, trace: Trace) -> None:
-        """Record the decisions of a row that is resumed, one after the other."""
+        """Record the decisions of a resumed row, by replaying its trace record by record."""
         others, comparisons = split_comparisons(trace.records)
         self.spent_before = (cost_of_answers(others, self.log.unit) or 0.0) + amount_paid(comparisons, self.log.unit)
         replayed = Trace(trace.task, trace.panel)
@@ -185,15 +195,15 @@ class RowAccount:
         self.allocator.update(self)
 
     def finish(self, trace: Trace | None) -> None:
-        """End the row; trace None: nothing is known of it."""
+        """End the row with its trace; None if it could not start."""
         if trace and trace.graded_candidates:
             self.log.finish(trace)
         self.allocator.finish(self, trace)
 
 
 class Estimate(NamedTuple):
-    """What the allocator goes by until the next update: the price, the price at which one call gains all there is to gain, the
-    cost of a row before its first decision, and the cost of comparing its two best.
+    """What the allocator uses until its next update: the price, the price at which a call would have to gain 1, the cost of a row
+    before its first decision, and the cost of a comparison.
     """
 
     price: MarginalPrice
@@ -203,10 +213,10 @@ class Estimate(NamedTuple):
 
 
 class BudgetAllocator:
-    """Computes the price of a run. `left()`: what may still be spent, in the `unit` (tokens in thousands); `spent()`: what was
-    spent so far, by the names of a budget's limits; `rows`: how many have not started yet.
+    """Computes the price of a run. It is never lower than the plan's own.
 
-    No price is below the plan's own: each unit must gain that much even if there is budget for more.
+    `left()` returns what may still be spent, in the `unit` (tokens in thousands), and `spent()` what was spent so far, by the names
+    of a budget's limits. `rows` is the number of rows that have not started, `with_response` whether they have a response.
     """
 
     def __init__(  # noqa: PLR0917
@@ -225,7 +235,8 @@ class BudgetAllocator:
         self.under_way: set[RowAccount] = set()
         self._panel, self._with_response = tuple(panel), with_response
         self._comparison = sum(COMPARISON.calls * grader.repeats for grader in self._panel if grader.compares)
-        self._rivals_at_start = plan.drafts > 1 or any(grader.editable for grader in self._panel)  # two to compare from the start
+        # Whether a row has two answers to compare from the start.
+        self._rivals_at_start = plan.drafts > 1 or any(grader.editable for grader in self._panel)
         self._spent_at_start, self._paid = self._spent_so_far, 0.0
         self._finished: deque[DecisionLog] = deque(maxlen=MAX_LOGS)
         self._totals: dict[CostUnit, float | None] = dict.fromkeys(SCALE, 0.0)
@@ -245,16 +256,19 @@ class BudgetAllocator:
         return account
 
     def update(self, account: RowAccount) -> None:
-        """A row has changed. The price is computed anew as often as that may change it."""
+        """Update the reserve of a row.
+
+        The price is recomputed after (rows so far / 16) updates, or after (remaining rows / 64) if these are fewer.
+        """
         self._reserve(account, self.estimate)
         self._updates += 1
-        known = len(self._finished) + len(self.under_way)
-        ahead = self.waiting + len(self.under_way) + self._stopped.total()
-        if self._updates > min(known / UPDATES_PER_ROW, ahead / UPDATES_PER_REMAINING_ROW):
+        rows_so_far = len(self._finished) + len(self.under_way)
+        remaining = self.waiting + len(self.under_way) + self._stopped.total()
+        if self._updates > min(rows_so_far / PRICE_UPDATES, remaining / LAST_PRICE_UPDATES):
             self._estimate = None
 
     def finish(self, account: RowAccount, trace: Trace | None) -> None:
-        """A row has ended."""
+        """Close the account of a row that has ended."""
         self.update(account)
         self.under_way.discard(account)
         self._reserved -= account.reserved
@@ -276,9 +290,9 @@ class BudgetAllocator:
         self._estimate = None
 
     def reopen(self, log: DecisionLog) -> bool:
-        """Return whether a row that was added by `add_stopped` is worth the price of the moment; then it waits to start.
+        """Return whether a row from `add_stopped` is worth the present price. If so, it counts as not started.
 
-        A row whose log is in another unit is reopened: its plan decides.
+        A row with a log in another unit is always reopened.
         """
         price, unit = self.price
         self._stopped[log.stopped_row] -= 1
@@ -291,7 +305,7 @@ class BudgetAllocator:
         return True
 
     def set_priors(self, priors: Priors) -> None:
-        """Rows that start from now on have other priors: the decisions of others say nothing about theirs, only the costs do."""
+        """Set the priors of rows that start from now on. Decisions by other priors are dropped; their costs still count."""
         if priors != self.plan.priors:
             self.plan = self.plan.with_priors(priors)
             self._simulated = simulated_logs(self.plan, self._panel, with_response=self._with_response)
@@ -300,7 +314,7 @@ class BudgetAllocator:
 
     @property
     def price(self) -> MarginalPrice:
-        """The price now: for each call until the cost of a call is known, then for each unit."""
+        """The present price: for each call until the cost of a call is known, then for each unit."""
         return self.estimate.price
 
     @property
@@ -312,8 +326,10 @@ class BudgetAllocator:
         return self._estimate
 
     def price_for(self, account: RowAccount, *, compared: bool = False) -> MarginalPrice:
-        """Return the price for a row. It is prohibitive if one more text costs more than what is not reserved for other rows, and
-        if the best were `compared`, which is done once, at the end.
+        """Return the price for a row.
+
+        It is prohibitive if another answer costs more than what is not reserved for other rows, and if the best answers were
+        `compared`, which is done once, at the end.
         """
         price, highest, base, comparison = self.estimate
         if price.unit != self.unit:
@@ -323,7 +339,7 @@ class BudgetAllocator:
         return price if affordable and not compared else MarginalPrice(max(price.price, highest), self.unit)
 
     def _reserve(self, account: RowAccount, estimate: Estimate) -> None:
-        """Set aside what a row needs in any case: its next step, and a comparison at its end."""
+        """Reserve what a row needs in any case: its next step, and a comparison at its end."""
         log = account.log
         needed = log.committed - account.spent_before if log.decisions else estimate.base
         reserved = needed + estimate.comparison * log.has_rivals
@@ -332,7 +348,7 @@ class BudgetAllocator:
 
     @property
     def _available(self) -> float:
-        """The budget for all rows that have not ended, with what they have spent."""
+        """The budget for all rows that have not ended, including what they have spent."""
         return self.left() + self._spent_so_far - self._spent_at_start - self._paid
 
     @property
@@ -340,18 +356,18 @@ class BudgetAllocator:
         return self.spent().get(self.unit, 0.0) / SCALE[self.unit]
 
     def _ratio(self, of: CostUnit, unit: CostUnit) -> float | None:
-        """Return how much of a unit goes with one of another: by finished rows, else by what was spent; None if unknown."""
+        """Return how many `unit` one `of` costs, by finished rows, or else by what was spent; None if unknown."""
         if of == unit:
             return 1.0
-        one, other = self._totals[of], self._totals[unit]
-        if not (one and other):
-            one, other = (self.spent().get(name, 0.0) / SCALE[name] for name in (of, unit))
-        return other / one if one and other else None
+        denominator, numerator = self._totals[of], self._totals[unit]
+        if not (denominator and numerator):
+            denominator, numerator = (self.spent().get(name, 0.0) / SCALE[name] for name in (of, unit))
+        return numerator / denominator if denominator and numerator else None
 
     def _lowest_price(self, unit: CostUnit) -> float:
         """Return the plan's own price; 0 if it cannot be converted to the unit."""
-        one = self._ratio(self.plan.cost_unit, unit)
-        return self.plan.min_expected_gain / one if one else 0.0
+        ratio = self._ratio(self.plan.cost_unit, unit)
+        return self.plan.min_expected_gain / ratio if ratio else 0.0
 
     def _new_estimate(self) -> Estimate:
         per_call = self._ratio("calls", self.unit)
@@ -397,30 +413,30 @@ class BudgetAllocator:
         return (SIMULATED_WEIGHT * simulated + sum(known)) / (SIMULATED_WEIGHT + len(known))
 
     def _comparison_share(self) -> float:
-        """Return the share of rows that end with a comparison, of those that may: that continued, or had two from the start."""
-        weight = SIMULATED_WEIGHT / len(self._simulated)
-        weighted = [*((log, 1.0) for log in self._finished), *((log, weight) for log in self._simulated)]
-        able = [(log, counts) for log, counts in weighted if len(log.decisions) > 1 or self._rivals_at_start]
-        total = sum(counts for _, counts in able)
-        return sum(counts for log, counts in able if log.comparison) / total if total else 1.0
+        """Return the share of rows that end with a comparison, among those that have two answers to compare."""
+        simulated_weight = SIMULATED_WEIGHT / len(self._simulated)
+        weighted = [*((log, 1.0) for log in self._finished), *((log, simulated_weight) for log in self._simulated)]
+        with_rivals = [(log, weight) for log, weight in weighted if len(log.decisions) > 1 or self._rivals_at_start]
+        total = sum(weight for _, weight in with_rivals)
+        return sum(weight for log, weight in with_rivals if log.comparison) / total if total else 1.0
 
     def _expected_costs(self, logs: Iterable[DecisionLog], price: float, per_call: float, comparison: float) -> list[float]:
-        """Return the expected further cost of a row after 0, 1, 2 ... decisions at a price; `comparison`: once it has continued.
+        """Return the expected further cost of a row after 0, 1, 2 ... decisions at a price. `comparison`: added once it continues.
 
-        The probability of continuing is estimated decision by decision, among all rows that came to it (Kaplan & Meier 1958,
-        Journal of the American Statistical Association 53:457): most of those that have ended had ended early.
+        The probability of continuing is estimated for each decision among the rows that have reached it, finished or not (Kaplan &
+        Meier 1958, Journal of the American Statistical Association 53:457): finished rows alone are mostly those that ended early.
         """
         reached, continued, costs = ([0.0] * MAX_DEPTH for _ in range(3))
         weight = SIMULATED_WEIGHT / len(self._simulated)
         simulated = (self._simulated, price * per_call, weight, weight * per_call)
-        for group, at, count, cost in ((logs, price, 1.0, 1.0), simulated):
-            for one in group:
-                for k, decision in zip(range(MAX_DEPTH), one.decisions, strict=False):
-                    reached[k] += count
-                    if decision.rate < at:
+        for group, group_price, row_weight, cost_weight in ((logs, price, 1.0, 1.0), simulated):
+            for log in group:
+                for k, decision in zip(range(MAX_DEPTH), log.decisions, strict=False):
+                    reached[k] += row_weight
+                    if decision.rate < group_price:
                         break
-                    continued[k] += count
-                    costs[k] += decision.cost * cost
+                    continued[k] += row_weight
+                    costs[k] += decision.cost * cost_weight
         costs[0] += continued[0] * comparison
         further = [0.0]
         for k in reversed(range(MAX_DEPTH)):
@@ -429,19 +445,18 @@ class BudgetAllocator:
 
 
 def simulated_logs(plan: NoiseAwarePlan, panel: Iterable[PanelGrader], *, with_response: bool) -> Sequence[DecisionLog]:
-    """Return the logs of simulated tasks, in calls. They take about a second to compute, and are computed once."""
-    cheap = plan.with_price(SIMULATED_PRICE, "calls")
-    panel = tuple(panel)
+    """Return the logs of simulated tasks, in calls. It takes about a second; the logs are cached by plan and panel."""
+    plan, panel = plan.with_price(SIMULATED_PRICE, "calls"), tuple(panel)
     try:
-        return _simulate_logs(cheap, panel, with_response)
-    except TypeError:  # the plan is the user's own, and cannot be hashed
-        return _simulate_logs.__wrapped__(cheap, panel, with_response)
+        return _simulate_logs(plan, panel, with_response)
+    except TypeError:  # a plan of the user's own that cannot be hashed
+        return _simulate_logs.__wrapped__(plan, panel, with_response)
 
 
 @lru_cache(maxsize=16)
 def _simulate_logs(plan: NoiseAwarePlan, panel: tuple[PanelGrader, ...], with_response: bool) -> Sequence[DecisionLog]:  # noqa: FBT001
     logs: list[DecisionLog] = []
-    for task, trace in simulate_tasks(plan.priors, panel, with_response=with_response):
+    for task, trace in simulate_tasks(plan.priors, panel, Random(0), with_response=with_response):
         log = DecisionLog("calls")
         log.finish(run_to_end(trace, partial(log.next_steps, plan), task))
         logs.append(log)
@@ -449,18 +464,18 @@ def _simulate_logs(plan: NoiseAwarePlan, panel: tuple[PanelGrader, ...], with_re
 
 
 def budget_unit(budget: Budget | None, *, free: bool = False) -> CostUnit | None:
-    """Return the unit of a budget: USD (unless calls are `free`) before tokens before calls; None if it limits none of them."""
+    """Return the unit of a budget: USD (unless calls are `free`), else tokens, else calls; None if it limits none of them."""
     units: list[CostUnit] = [name for name in SCALE if not (free and name == "usd")]
     return next((name for name in units if budget and getattr(budget, name) is not None), None)
 
 
 def budget_left(budget: Budget, spent: Mapping[str, float], unit: CostUnit, reserve: float = 0.0) -> float:
-    """Return what is left of a budget but for a reserve, in a unit."""
+    """Return what is left of a budget in a unit, less a reserve."""
     return max(0.0, (getattr(budget, unit) or 0) - spent[unit] - reserve) / SCALE[unit]
 
 
 def cost_of_answers(records: Iterable[Record], unit: CostUnit) -> float | None:
-    """Return what the answers of a row cost, paid for or not; None if unknown. Failures do not count: they are tried again."""
+    """Return what the records of a row cost, from the cache or not; None if unknown. Failures, which are retried, do not count."""
     total: float | None = 0.0
     for record in records:
         if not isinstance(record, Failure):
@@ -469,7 +484,7 @@ def cost_of_answers(records: Iterable[Record], unit: CostUnit) -> float | None:
 
 
 def split_comparisons(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
-    """Split off the comparisons at the end, failed ones included: they are not tried again."""
+    """Return the records without the comparisons, and the comparisons, including failed ones, which are not retried."""
     comparisons: list[Record] = []
     others: list[Record] = []
     for record in records:
@@ -479,12 +494,12 @@ def split_comparisons(records: Iterable[Record]) -> tuple[list[Record], list[Rec
 
 
 def amount_paid(records: Iterable[Record], unit: CostUnit) -> float:
-    """Return what was paid, as far as it is known; retries and failures included."""
+    """Return what was paid, including retries and failures; unknown amounts count as 0."""
     return sum(payment(record.usage, unit) or 0.0 for record in records)
 
 
 def payment(usage: Usage, unit: CostUnit) -> float | None:
-    """Return what was paid, retries and failures included; None if unknown."""
+    """Return what was paid, including retries; None if unknown."""
     match unit:
         case "calls":
             return float(usage.calls)

@@ -1,4 +1,8 @@
-"""The entry points: a batch in one call, or a run that can be previewed, watched and stopped."""
+"""The entry points: `batch` and `batch_sync`, and `BatchRun` for a run that can be previewed, watched and stopped.
+
+`BatchRun.go` reads and checks the data, opens the journal, the session and the output, and passes them to a `BatchJob` with the
+executor for the engine. Each file is opened only after everything that can be checked without it has been checked.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from typing import Any, Self, Unpack
 from .. import checks
 from ..api import resolve_model
 from ..errors import ConfigError
-from ..graders.inputs import check_columns
+from ..graders.base import check_columns
 from ..middleware import Budget
 from ..options import Options
 from ..perform import Roles
@@ -25,17 +29,15 @@ from ..storage.journal import Journal
 from ..sync import run_sync
 from ..tables.sources import open_source
 from ..tables.spool import ReadInterrupted
-from ..tables.values import result_column_names
-from ..tables.writers import Output, open_output
+from ..tables.writers import Output, open_output, result_column_names
 from .config import STDOUT, BatchCallbacks, BatchConfig, BatchSettings, lists_errors
 from .dataset import BatchDataset, DatasetSummary, UnusableDatasetError, open_dataset
 from .endpoints import LimitedEndpoints
-from .executors.local import LocalExecutor
 from .executors.provider_batch import POLL, BatchEndpoints, check_batch_model
 from .executors.ray import RayPool
 from .executors.sharded import ShardedExecutor, merge_shards
-from .job import BatchJob, Executor
-from .outputs import NullOutput, RejectsFile
+from .files import NullOutput, RejectsFile
+from .job import BatchJob, Executor, LocalExecutor
 from .preview import BatchPreview, preview_run
 from .progress import BatchProgress
 from .report import BatchReport, ReportBuilder, build_report
@@ -46,15 +48,14 @@ TICK = 0.5  # seconds between two calls of on_progress
 
 
 class StoppedEarlyError(Exception):
-    """The run was stopped before it had started."""
+    """The run was stopped before its job was open."""
 
 
 @dataclass
 class BatchRun:
-    """One data set refined into one output.
+    """A batch in steps: `prepare` returns a preview, `go` runs it, `stop` ends it early, `progress` shows how far it is.
 
-    `prepare` returns a preview, `go` runs it, `stop` ends it early, `progress` is its progress. `on_progress` is called every half
-    second, `say` with what happens to endpoints meanwhile.
+    `on_progress` is called with the progress every half second, `say` with messages about endpoints.
     """
 
     config: BatchConfig
@@ -65,23 +66,23 @@ class BatchRun:
     say: Callable[[str], object] | None = None
     _progress: BatchProgress = field(default_factory=BatchProgress, init=False)
     _job: BatchJob | None = field(default=None, init=False)
-    _stop_orders: list[bool] = field(default_factory=list, init=False)
+    _stop_now: bool | None = field(default=None, init=False)  # None: `stop` was not called
     _data: tuple[BatchDataset, DatasetSummary] | None = field(default=None, init=False)
 
     @classmethod
-    def of(
+    def from_arguments(
         cls, source: Any, output: Any = None, model: Any = None, graders: Any = None, judge: Any = None, **arguments: Any
     ) -> Self:
         """Return a run with the arguments of `batch`. Raises ConfigError."""
-        known = [f.name for declaration in (OptionFields, BatchFields, BatchCallbacks) for f in fields(declaration)]
+        names = [f.name for declaration in (OptionFields, BatchFields, BatchCallbacks) for f in fields(declaration)]
         for name in arguments:
-            if name not in known:
-                raise ConfigError(checks.unknown_name_message("argument", name, known))
+            if name not in names:
+                raise ConfigError(checks.unknown_name_message("argument", name, names))
         callbacks = {f.name: arguments.pop(f.name, None) for f in fields(BatchCallbacks)}
         check_settings(BatchCallbacks, SimpleNamespace(**callbacks))
-        own = {f.name: arguments.pop(f.name) for f in fields(BatchFields) if f.name in arguments}
+        settings = {f.name: arguments.pop(f.name) for f in fields(BatchFields) if f.name in arguments}
         options = Options(**{**BATCH_DEFAULTS, **arguments})
-        return cls(BatchConfig.of(source, output, options=options, **own), model, graders, judge, **callbacks)
+        return cls(BatchConfig.from_settings(source, output, options=options, **settings), model, graders, judge, **callbacks)
 
     @property
     def progress(self) -> BatchProgress:
@@ -95,15 +96,18 @@ class BatchRun:
         return self._progress
 
     def stop(self, *, now: bool = False) -> None:
-        """Make no further call, and end when those in flight have ended; `now`: without waiting for them. Nothing is lost."""
-        self._stop_orders.append(now)
+        """End the run: make no further call, wait for those in flight (unless `now`), and save everything.
+
+        The same arguments resume the run.
+        """
+        self._stop_now = now or bool(self._stop_now)
         if self._job:
             self._job.scheduler.end("interrupted", "", now=now)
 
     async def check_rows(self, *, list_errors: bool = True) -> None:
-        """Read and check all rows. Raises ConfigError as `go` does.
+        """Read and check all rows, as `go` does first. Raises ConfigError.
 
-        `list_errors`: if no row can be used, list all of them in the errors file.
+        `list_errors`: if no row can be used, write them all to the errors file.
         """
         with suppress(StoppedEarlyError, ReadInterrupted):
             await self._load(list_errors=list_errors)
@@ -111,10 +115,10 @@ class BatchRun:
     @property
     def is_stopped(self) -> bool:
         """Whether `stop` was called."""
-        return bool(self._stop_orders)
+        return self._stop_now is not None
 
     async def prepare(self, *, explain: bool = False) -> BatchPreview:
-        """Return what would be read, called and spent. `explain`: also which rows of an earlier run would be redone, and why."""
+        """Return a preview: what would be read, called and spent. `explain`: also which rows would be redone, and why."""
         dataset, summary = await self._load()
         self.config.check_files({"output": self.config.output, "errors": self.config.errors}, dataset.source.paths)
         session, plan = await self._session(self.config.options)
@@ -125,28 +129,32 @@ class BatchRun:
             await session.close()
 
     async def go(self) -> BatchReport:
-        """Run everything to its end. Raises ConfigError for wrong arguments, StoreError for files that cannot be used."""
-        async with AsyncExitStack() as at_the_end, self._progress_reported():
+        """Run the batch and return its report, whatever ends it.
+
+        When cancelled, it makes no further call, saves everything, and raises CancelledError with the report as `result`. Raises
+        ConfigError for wrong arguments, and StoreError for files that cannot be used.
+        """
+        async with AsyncExitStack() as resources, self._report_progress():
             try:
-                self._job, executor = await self._open(at_the_end)
+                self._job, executor = await self._open(resources)
             except (StoppedEarlyError, ReadInterrupted):
                 return self._empty_report()
-            except asyncio.CancelledError as cut:
-                cut.result = self._empty_report()  # type: ignore[attr-defined]
+            except asyncio.CancelledError as error:
+                error.result = self._empty_report()  # type: ignore[attr-defined]
                 raise
-            for now in self._stop_orders:
-                self.stop(now=now)
+            if self.is_stopped:
+                self.stop(now=bool(self._stop_now))
             return await self._job.run(executor, self.say or _ignore)
 
     def _empty_report(self) -> BatchReport:
-        """Return the report of a run that was stopped before it had started."""
+        """Return the report of a run that was stopped before its job was open."""
         self._progress.finish("interrupted")
-        return build_report(self._progress, ReportBuilder(), run=self.config.name, ended="interrupted")
+        return build_report(self._progress, ReportBuilder(), run=self.config.name, end_reason="interrupted")
 
     async def _load(self, *, list_errors: bool = False) -> tuple[BatchDataset, DatasetSummary]:
-        """Return the data set, read and checked once. No file is written before this but what came in by stdin.
+        """Return the data set after the first pass over it, which is done once. Until then only stdin is copied to a file.
 
-        `list_errors`: if no row can be used, list all of them in the errors file.
+        `list_errors`: if no row can be used, write them all to the errors file.
         """
         if self._data is None:
             try:
@@ -156,22 +164,28 @@ class BatchRun:
                     await asyncio.to_thread(self._list_errors, error)
                 raise
             except asyncio.CancelledError:
-                self.stop(now=True)  # which ends the thread
+                self.stop(now=True)  # ends the thread
                 raise
         return self._data
 
     def _read(self) -> tuple[BatchDataset, DatasetSummary]:
         config, progress = self.config, self._progress
+
+        def count(rows: int) -> None:
+            progress.read = rows
+            if self.is_stopped:
+                raise StoppedEarlyError
+
         source = open_source(config.source, spool=config.journal.parent, should_stop=lambda: self.is_stopped)
         dataset = open_dataset(source, config.columns, config.on_duplicate, config.limit)
-        summary = dataset.summarize(self._rows_read)
+        summary = dataset.summarize(count)
         progress.total, progress.bad = summary.total, summary.bad
         return dataset, summary
 
     def _list_errors(self, error: UnusableDatasetError) -> None:
-        """Write all unusable rows into the errors file, and name that in the error; do not replace another file."""
-        place = Path(self.config.errors)
-        if self.config.has_strange_errors or (place.exists() and place.stat().st_size and not lists_errors(place)):
+        """Write all unusable rows to the errors file, unless that is another file, and add its name to the error."""
+        path = Path(self.config.errors)
+        if self.config.has_unsafe_errors_path or (path.exists() and path.stat().st_size and not lists_errors(path)):
             return
         rejects = RejectsFile(self.config.errors)
         error.list_rows(rejects.put)
@@ -179,51 +193,55 @@ class BatchRun:
             error.args = (f"{error}; all are listed in {self.config.errors}",)
         rejects.close()
 
-    def _rows_read(self, rows: int) -> None:
-        self._progress.read = rows
-        if self._stop_orders:
-            raise StoppedEarlyError
-
     async def _session(self, options: Options, endpoints: LimitedEndpoints | BatchEndpoints | None = None) -> tuple[Session, Plan]:
-        """Return what the rows share, and their plan. Without endpoints no call can be made."""
+        """Return the session of the run and the plan for its rows. Without endpoints it is only for checks."""
         hold = endpoints.hold if endpoints else check_batch_model if self.config.engine == "provider-batch" else None
         return await make_session(self.config, self.model, self.graders, self.judge, options, hold)
 
-    async def _open(self, at_the_end: AsyncExitStack) -> tuple[BatchJob, Executor]:
-        """Open everything that the run needs; return the run and its executor."""
+    async def _open(self, resources: AsyncExitStack) -> tuple[BatchJob, Executor]:
+        """Open everything that the run needs; return its job and its executor."""
         config = self.config
         dataset, summary = await self._load(list_errors=True)
         if self.say:
             self.say(f"{summary.total:,} rows in {dataset.source.name}: {dataset.shape.description}")
         if not config.journal.exists():
             config.check_files(None, dataset.source.paths)
-            config.check_places()
+            config.check_folders()
             await self._check_session(dataset, summary)
         journal = Journal(config.journal, durability=config.durability)
-        at_the_end.callback(journal.close)
+        resources.callback(journal.close)
         await asyncio.to_thread(merge_shards, journal)
         endpoints = self._endpoints(journal)
-        session, plan = await self._session(self._options(journal), endpoints)
+        cache = journal.response_cache if config.options.cache is None else config.options.cache
+        budget = config.options.budget or (Budget() if config.engine == "local" else None)  # an empty one tracks what is spent
+        session, plan = await self._session(replace(config.options, cache=cache, budget=budget), endpoints)
         if isinstance(endpoints, BatchEndpoints):
             session = endpoints.session(session)
-            at_the_end.push_async_callback(endpoints.aclose)
-        at_the_end.push_async_callback(session.close)
+            resources.push_async_callback(endpoints.aclose)
+        resources.push_async_callback(session.close)
         roles = self._check(dataset, summary, session)
         run = journal.run(config.name)
-        known = run.metadata if run else {}
-        config.check_files(known, dataset.source.paths)
+        metadata = run.metadata if run else {}
+        config.check_files(metadata, dataset.source.paths)
         restore_capabilities(session, config.name, journal)
         if session.options.budget:
-            session.budget_tracker.spent.update(known.get("spent", {}))
+            session.budget_tracker.spent.update(metadata.get("spent", {}))
         if config.options.budget:
             session.budget_tracker.on_change = lambda: journal.update_run(
                 config.name, spent=endpoints.spent_if_killed(session.budget_tracker)
             )
-        output, rejects = self._files(at_the_end, known, dataset.columns)
-        about: dict[str, Any] = {"source": dataset.source.name, "shape": dataset.shape.description}
-        about |= {"mode": config.mode, "output": config.output, "errors": config.errors}
-        about |= {"model": roles.writer.name if roles.writer else None, "rows": summary.total}
-        journal.update_run(config.name, **about, invocation=known.get("invocation", 0) + 1)
+        output, rejects = self._files(resources, metadata, dataset.columns)
+        journal.update_run(
+            config.name,
+            source=dataset.source.name,
+            shape=dataset.shape.description,
+            mode=config.mode,
+            output=config.output,
+            errors=config.errors,
+            model=roles.writer.name if roles.writer else None,
+            rows=summary.total,
+            invocation=metadata.get("invocation", 0) + 1,
+        )
         job = BatchJob(config, dataset, summary, session, plan, journal, output, rejects, self._progress, endpoints)
         if config.engine != "ray":
             return job, LocalExecutor()
@@ -231,7 +249,7 @@ class BatchRun:
         return job, ShardedExecutor(RayPool(config.ray_address, config.shards), models, self.say or _ignore)
 
     async def _check_session(self, dataset: BatchDataset, summary: DatasetSummary) -> None:
-        """Raises ConfigError for models, graders and settings that cannot be used, before any file is created."""
+        """Raise ConfigError for models, graders and settings that cannot be used, before any file is created."""
         if self.model is None and self.config.mode != "grade":
             self.model = await resolve_model(None) or False
         session, _ = await self._session(self.config.options)
@@ -240,14 +258,8 @@ class BatchRun:
         finally:
             await session.close()
 
-    def _options(self, journal: Journal) -> Options:
-        """Return the options with the journal as call cache. What is spent is tracked even without a budget."""
-        options = self.config.options
-        budget = options.budget or (Budget() if self.config.engine == "local" else None)
-        return replace(options, cache=journal.response_cache if options.cache is None else options.cache, budget=budget)
-
     def _check(self, dataset: BatchDataset, summary: DatasetSummary, session: Session) -> Roles:
-        """Raises ConfigError for a run of which no row could be worked on."""
+        """Return the roles of the session. Raises ConfigError if no row could be processed."""
         _, roles = session.common_panel() if dataset.shape.columns.requirements else session.resolve_panel(())
         if not summary.with_response and roles.writer is None:
             why = dataset.missing_response_reason
@@ -261,30 +273,28 @@ class BatchRun:
         return roles
 
     def _files(
-        self, at_the_end: AsyncExitStack, known: Mapping[str, Any], columns: Sequence[str]
+        self, resources: AsyncExitStack, metadata: Mapping[str, Any], columns: Sequence[str]
     ) -> tuple[Output | NullOutput, RejectsFile]:
-        """Return the output, and the file for unusable rows; that of an earlier run is removed."""
+        """Open the output and the errors file; the errors file of an earlier run is removed."""
         config = self.config
-        if known.get("errors") == config.errors or lists_errors(Path(config.errors)):
+        if metadata.get("errors") == config.errors or lists_errors(Path(config.errors)):
             Path(config.errors).unlink(missing_ok=True)
         rejects = RejectsFile(config.errors)
-        at_the_end.callback(rejects.close)
-        output = NullOutput() if config.output is None else self._output(config.output, columns, resume=bool(known))
-        at_the_end.callback(output.close, complete=False)
+        resources.callback(rejects.close)
+        output: Output | NullOutput = NullOutput()
+        if config.output is not None:
+            names = result_column_names(COLUMNS, columns)
+            output = open_output(
+                config.output,
+                ordered=config.ordered,
+                resume=bool(metadata),
+                spool=None if config.output == STDOUT else Path(config.output).parent,
+                notify=self.say,
+                types={name: COLUMNS[column] for column, name in names.items()},
+                spreadsheet_safe=config.spreadsheet_safe,
+            )
+        resources.callback(output.close, complete=False)
         return output, rejects
-
-    def _output(self, name: str, columns: Sequence[str], *, resume: bool) -> Output:
-        """Return the output; rows that end before earlier ones wait in a file beside it."""
-        types = {called: COLUMNS[column] for column, called in result_column_names(COLUMNS, columns).items()}
-        return open_output(
-            name,
-            ordered=self.config.ordered,
-            resume=resume,
-            spool=None if name == STDOUT else Path(name).parent,
-            notify=self.say,
-            types=types,
-            spreadsheet_safe=self.config.spreadsheet_safe,
-        )
 
     def _endpoints(self, journal: Journal) -> LimitedEndpoints | BatchEndpoints:
         config, say = self.config, self.say or _ignore
@@ -297,26 +307,27 @@ class BatchRun:
             self._job.scheduler.end(reason, message)
 
     @asynccontextmanager
-    async def _progress_reported(self) -> AsyncIterator[None]:
-        """Call on_progress regularly, and once more at the end."""
-        if self.on_progress is None:
+    async def _report_progress(self) -> AsyncIterator[None]:
+        """Call `on_progress` every half second, and once more at the end."""
+        if (on_progress := self.on_progress) is None:
             yield
             return
-        reporting = asyncio.ensure_future(self._report_progress(self.on_progress))
+
+        async def report() -> None:
+            while True:
+                on_progress(self.progress)
+                await asyncio.sleep(TICK)
+
+        reporting = asyncio.ensure_future(report())
         try:
             yield
         finally:
             reporting.cancel()
-            self.on_progress(self.progress)
-
-    async def _report_progress(self, on_progress: Callable[[BatchProgress], object]) -> None:
-        while True:
             on_progress(self.progress)
-            await asyncio.sleep(TICK)
 
 
 def _ignore(message: str) -> None:
-    """Nobody wants to know."""
+    """Do nothing: the caller of `batch` has passed no `say`."""
 
 
 async def batch(
@@ -329,15 +340,15 @@ async def batch(
 ) -> BatchReport:
     """Refine every row of a data set, or only grade it, or keep the best of several drafts.
 
-    Everything is saved in a journal as it arrives. The same call again resumes an interrupted run; it redoes what a change of
-    data, settings or graders affects, and nothing else. When cancelled, it makes no further call, writes what is known, and
-    raises CancelledError with the report as `.result`.
+    Everything is saved in a journal as it arrives. The same call resumes an interrupted run; it redoes the rows that a change of
+    data, settings or graders affects, and no others. When cancelled, it makes no further call, saves everything, and raises
+    CancelledError with the report as `result`.
 
     Args:
         source: A file (JSONL, JSON, CSV, TSV, Parquet; .gz and .zst), a glob, a list of these, a folder, "-" for stdin, a
             Hugging Face data set, a DataFrame, or an iterable of mappings.
-        output: A .jsonl, .parquet, .csv or .tsv file, "-" for stdout, or None. It gets the columns of the input and those of
-            the results.
+        output: A .jsonl, .parquet, .csv or .tsv file, "-" for stdout, or None. It contains the columns of the input and those
+            of the results.
         model: As in `refine`.
         graders: As in `refine`.
         judge: As in `refine`.
@@ -345,13 +356,13 @@ async def batch(
             and `deadline` are those of the whole run.
 
     Returns:
-        The report: how many rows are done, how much better they became, and what ended the run early, if anything.
+        The report: how many rows are done, how much better they became, and why the run ended early, if it did.
 
     Raises:
         ConfigError: An argument is wrong. Raised before any call.
         StoreError: The journal or the output cannot be used.
     """
-    return await BatchRun.of(source, output, model, graders, judge, **arguments).go()
+    return await BatchRun.from_arguments(source, output, model, graders, judge, **arguments).go()
 
 
 def batch_sync(
@@ -362,10 +373,10 @@ def batch_sync(
     judge: Any = None,
     **arguments: Unpack[BatchSettings],
 ) -> BatchReport:
-    """Call `batch` without await. It also works where an event loop is running.
+    """Call `batch` without await, also while an event loop is running.
 
-    The first Ctrl-C waits for calls in flight, the second does not. KeyboardInterrupt then carries the report as `.result`;
-    nothing is lost, and the same call resumes the run.
+    The first Ctrl-C ends the run after the calls in flight, the second does not wait for them. KeyboardInterrupt then has the
+    report as `result`; everything is saved, and the same call resumes the run.
 
     Args:
         source: As in `batch`.
@@ -378,5 +389,5 @@ def batch_sync(
     Returns:
         As in `batch`.
     """
-    run = BatchRun.of(source, output, model, graders, judge, **arguments)
+    run = BatchRun.from_arguments(source, output, model, graders, judge, **arguments)
     return run_sync(run.go(), run.stop, partial(run.stop, now=True))

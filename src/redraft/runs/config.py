@@ -1,4 +1,4 @@
-"""The configuration of a run, checked before anything is read."""
+"""The configuration of a run, checked before any data is read: `BatchConfig`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from .row_result import RowResult
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"
 JOURNAL = ".journal"  # suffix of the output's name for the journal
-ERRORS = ".errors.jsonl"  # suffix of the output's name for the file of unreadable rows
-LOCAL_ONLY = ("on_record", "on_step", "cache")  # settings that cannot be sent to another process
+ERRORS = ".errors.jsonl"  # suffix of the output's name for the file of unusable rows
+LOCAL_ONLY = ("on_record", "on_step", "cache")  # settings that engine "ray" cannot send to another process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +65,9 @@ class BatchCallbacks:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig(BatchFields):
-    """What a run does, apart from its models and graders, with every default filled in. Raises ConfigError.
+    """The settings of a run without its models and graders, with every default filled in. Raises ConfigError.
 
-    The settings are declared in `redraft.settings`.
+    They are declared in `redraft.settings`.
     """
 
     source: Any
@@ -80,10 +80,10 @@ class BatchConfig(BatchFields):
     options: Options = field(default_factory=Options)
 
     @classmethod
-    def of(cls, source: Any, output: Any, *, options: Options, **settings: Any) -> Self:
-        """Create the configuration from the arguments of `batch`; None stands for a default.
+    def from_settings(cls, source: Any, output: Any, *, options: Options, **settings: Any) -> Self:
+        """Create the configuration from the arguments of `batch`; None is replaced by the default.
 
-        The default names of the journal, the errors file and the run are made from the name of the output.
+        The default names of the journal, the errors file and the run are derived from the name of the output.
         """
         paths = {"output": output, "journal": settings.pop("journal", None), "errors": settings.pop("errors", None)}
         for what, path in paths.items():
@@ -123,7 +123,7 @@ class BatchConfig(BatchFields):
             raise ConfigError(f"mode {self.mode!r} breaks no ties: leave out tie_break")
 
     def _check_engine(self) -> None:
-        """Raise ConfigError for a setting that the engine does not have."""
+        """Raise ConfigError for a setting that does not fit the engine."""
         for name, engine in ENGINE_SETTINGS.items():
             if getattr(self, name) is not None and self.engine != engine:
                 raise ConfigError(f"{name} needs engine {engine!r}, got engine {self.engine!r}")
@@ -136,7 +136,7 @@ class BatchConfig(BatchFields):
             raise ConfigError(f"{given[0]} is not possible with engine 'ray': rows are processed in other processes")
 
     def redoes(self, result: RowResult) -> bool:
-        """Whether a finished row is to be redone."""
+        """Return whether `retry` asks for a finished row to be redone."""
         return (result.status == "failed" and "failed" in self.retry) or (result.truncated and "truncated" in self.retry)
 
     def check_files(self, known: Mapping[str, Any] | None, sources: Collection[Path]) -> None:
@@ -152,7 +152,7 @@ class BatchConfig(BatchFields):
                     f"journal {str(self.journal)!r} already has a run {self.name!r}, which writes {known['output']!r}: give this "
                     "run another name (--name)"
                 )
-            if what == "errors" and self.has_strange_errors:
+            if what == "errors" and self.has_unsafe_errors_path:
                 raise ConfigError(
                     f"errors {name!r} is not a file, or a link out of its folder: remove it, or name another (--errors)"
                 )
@@ -165,72 +165,69 @@ class BatchConfig(BatchFields):
                 )
 
     @property
-    def has_strange_errors(self) -> bool:
-        """Whether the default path of the errors file is not a file, or a link to another folder."""
-        return self.errors == f"{self.output}{ERRORS}" and _is_strange(Path(self.errors))
+    def has_unsafe_errors_path(self) -> bool:
+        """Whether the default errors file exists as something else than a file, or links to another folder."""
+        return self.errors == f"{self.output}{ERRORS}" and _is_unsafe(Path(self.errors))
 
-    def _check_journal(self) -> None:
-        if str(self.journal) == f"{self.output}{JOURNAL}" and _is_strange(self.journal):
-            raise ConfigError(
-                f"journal {str(self.journal)!r} is not a file, or a link out of its folder: remove it, or name another (--journal)"
-            )
-
-    def check_places(self) -> None:
+    def check_folders(self) -> None:
         """Raise ConfigError for an output or a journal in a folder that does not exist or is not writable."""
         for what, name in {"output": self.output, "journal": str(self.journal)}.items():
             if name in {None, STDOUT}:
                 continue
-            place = Path(str(name))
-            folder = place.absolute().parent
-            if place.is_dir():
+            path = Path(str(name))
+            folder = path.absolute().parent
+            if path.is_dir():
                 raise ConfigError(f"{what} {name!r} is a folder: name a file")
             if not folder.is_dir():
                 raise ConfigError(f"{what} {name!r} cannot be written: there is no folder {str(folder)!r}")
-            if not place.exists() and not os.access(folder, os.W_OK):
+            if not path.exists() and not os.access(folder, os.W_OK):
                 raise ConfigError(f"{what} {name!r} cannot be written: folder {str(folder)!r} is not writable")
-        self._check_journal()
+        if str(self.journal) == f"{self.output}{JOURNAL}" and _is_unsafe(self.journal):
+            raise ConfigError(
+                f"journal {str(self.journal)!r} is not a file, or a link out of its folder: remove it, or name another (--journal)"
+            )
 
     @property
     def plan(self) -> Plan | None:
-        """The plan of mode best, or a plan of the caller; None for the plan that the options describe."""
+        """The plan of mode "best", or the caller's own; None for the plan that the options describe."""
         return BestOfN(self.n, self.options.target_score) if self.mode == "best" else self.options.plan
 
 
 def columns_of(given: Any) -> TaskColumns:
-    """Return columns given as `TaskColumns`, or as a mapping of roles to column names. Raises ConfigError."""
+    """Return `columns` as `TaskColumns`; it may be one, or a mapping of roles to column names. Raises ConfigError."""
     if given is None or isinstance(given, TaskColumns):
         return given or TaskColumns()
-    like = 'columns must be a mapping of our names to the input\'s, such as {"prompt": "question"}'
+    problem = 'columns must be a mapping of our names to the input\'s, such as {"prompt": "question"}'
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{like}, got {checks.format_value(given)}")
+        raise ConfigError(f"{problem}, got {checks.format_value(given)}")
     roles = [f.name for f in fields(TaskColumns)]
     for role, name in given.items():
         if role not in roles:
-            turned = isinstance(name, str) and name in roles
-            why = "the directions are reversed" if turned else checks.unknown_name_message("name", str(role), roles)
-            raise ConfigError(f"{like}, got {checks.format_value(given)}: {why}")
+            is_reversed = isinstance(name, str) and name in roles
+            why = "the directions are reversed" if is_reversed else checks.unknown_name_message("name", str(role), roles)
+            raise ConfigError(f"{problem}, got {checks.format_value(given)}: {why}")
         checks.text(f"columns: {role}", name, optional=True, allow_blank=True)
     return TaskColumns(**given)
 
 
-def _is_strange(path: Path) -> bool:
-    """Whether a path is not that of a file, or a link to another folder."""
+def _is_unsafe(path: Path) -> bool:
+    """Return whether a path exists as something else than a file, or links to another folder."""
     target = path.resolve()
     return (target.exists() and not target.is_file()) or target.parent != path.parent.resolve()
 
 
 def lists_errors(path: Path) -> bool:
-    """Whether a file is a list of unreadable rows, as a run writes it."""
+    """Return whether a file is a list of unusable rows, as a run writes it."""
     try:
         with BufferedReader(open_regular(path)) as file:
             first = json.loads(file.readline(2**20))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(first, dict) and first.keys() == {"place", "message"}
+    return isinstance(first, dict) and first.keys() == {"location", "message"}
 
 
 def run_name(file: str) -> str:
-    """Make the name of a run from that of a file."""
+    """Return the default name of the run that writes a file."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", file).strip("-")[:64] or "run"
 
 

@@ -1,44 +1,50 @@
-"""The data set of a run: all rows are first counted and checked, then read again one by one.
+"""The data set of a run, read twice: `BatchDataset.summarize` counts and checks all rows, `DatasetRows` then yields them in order.
 
-The check comes before any model call, so that a mistake in the data costs nothing. The IDs of millions of rows are held on disk.
+The check comes before any model call, so that a mistake in the data costs nothing. The second pass joins each row with its key and
+with what the journal has of it (`PendingRow`). Rows are not held in memory; the IDs of all rows are in a temporary database.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any
+from itertools import islice, takewhile
+from typing import Any, NamedTuple, get_args
 
-from ..core.records import Task, message_text
+from ..core.records import StopReason
+from ..core.task import Task, message_text
 from ..errors import ConfigError
 from ..requirements.spec import check_foreign_spec
-from ..tables.columns import MAX_LISTED_COLUMNS, RESPONSE_NAMES, TaskColumns
+from ..settings import OnDuplicate
+from ..storage.journal import Journal, RowInfo
+from ..tables.columns import MAX_LISTED_COLUMNS, RESPONSE_NAMES, RowMapping, TaskColumns, infer_columns
 from ..tables.readers import BadRow, Row
 from ..tables.sources import Source
-from ..tables.tasks import RowMapping, infer_columns
 from ..text import utf8_size
-from .row_key import content_id
+from .row_key import RowKeys, content_id, row_key
+from .row_result import RowResult
 
-ON_DUPLICATE = ("error", "first", "last", "rename")
+ON_DUPLICATE = get_args(OnDuplicate)
 NUMBER = re.compile(r"\d+")
-MAX_REASONS = 100  # that are counted separately
+MAX_REASONS = 100  # reasons that are counted separately
 SHOWN_REASONS = 3
-SAMPLE = 8  # rows that are looked at to recognise the shape
+SAMPLE = 8  # rows from which the columns are inferred
+CHUNK = 64  # rows that are read at a time
 
 RejectRow = Callable[[BadRow], None]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A usable row: its number from 0, its place in the source, its columns, and its task with an ID."""
+    """A usable row: its number from 0, its location in the source, its columns, and its task with an ID."""
 
     n: int
-    place: str
+    location: str
     values: Mapping[str, Any]
     task: Task
 
@@ -49,10 +55,10 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSummary:
-    """What one pass over the data found: the numbers of usable (`total`) and unusable (`bad`) rows, and which IDs repeat.
+    """The result of the first pass: the numbers of usable (`total`) and unusable (`bad`) rows, and the duplicate IDs.
 
-    `prompt_bytes` counts all messages in UTF-8, `response_bytes` all responses, `with_response` the rows that have one.
-    `duplicates` is None if every ID is unique.
+    `prompt_bytes` and `response_bytes` are the sizes of all messages and responses in UTF-8, `with_response` is the number of rows
+    with a response. `duplicates` is None if every ID is unique.
     """
 
     total: int = 0
@@ -64,7 +70,7 @@ class DatasetSummary:
 
 
 class UnusableDatasetError(ConfigError):
-    """No row can be used; `list_rows` reports every one of them again, with the reason."""
+    """No row can be used. `list_rows` calls a function with every row and the reason."""
 
     def __init__(self, message: str, list_rows: Callable[[RejectRow], object]) -> None:
         super().__init__(message)
@@ -72,25 +78,25 @@ class UnusableDatasetError(ConfigError):
 
 
 class RejectionCounts:
-    """Why rows cannot be used: how often each reason occurred, and where first. Reasons that differ only in numbers are one."""
+    """Counts why rows cannot be used, with the first row for each reason. Reasons that differ only in numbers count as one."""
 
     def __init__(self) -> None:
         self.total = 0
-        self._found: dict[str, tuple[BadRow, int]] = {}
+        self._reasons: dict[str, tuple[BadRow, int]] = {}
 
     def add(self, bad: BadRow) -> None:
         """Count an unusable row."""
         self.total += 1
         key = NUMBER.sub("#", bad.message)[:300]
-        if key in self._found or len(self._found) < MAX_REASONS:
-            first, n = self._found.get(key, (bad, 0))
-            self._found[key] = first, n + 1
+        if key in self._reasons or len(self._reasons) < MAX_REASONS:
+            first, n = self._reasons.get(key, (bad, 0))
+            self._reasons[key] = first, n + 1
 
     def message(self, source: str) -> str:
         """Return an error message with the most frequent reasons first."""
         if not self.total:
             return f"there is no row in {source}: it is empty"
-        frequent = sorted(self._found.values(), key=lambda found: -found[1])
+        frequent = sorted(self._reasons.values(), key=lambda reason: -reason[1])
         shown = "; ".join(f"{n:,} x {bad.message[:300]} (first at {bad.location})" for bad, n in frequent[:SHOWN_REASONS])
         more = f"; and {len(frequent) - SHOWN_REASONS} other reasons" if len(frequent) > SHOWN_REASONS else ""
         return (
@@ -102,9 +108,10 @@ class RejectionCounts:
 
 @dataclass(frozen=True)
 class BatchDataset:
-    """A source, the meaning of its columns, what to do with duplicate IDs, and the most rows that are wanted.
+    """A source with the meaning of its columns. `limit`: the number of rows to read; None: all.
 
-    A duplicate of a given ID is an error by default; identical rows without IDs are distinguished by a number.
+    `on_duplicate` says what to do if an ID column has a value twice: "error", "first", "last" or "rename". Identical rows without
+    an ID column always get a number.
     """
 
     source: Source
@@ -115,7 +122,7 @@ class BatchDataset:
 
     @property
     def missing_response_reason(self) -> str:
-        """Return why rows have no response, and what to do about it."""
+        """Why rows have no response, and what to do about it."""
         if name := self.shape.columns.response:
             return f"no row has one in {name!r}"
         names = ", ".join(map(repr, self.columns[:MAX_LISTED_COLUMNS])) + (
@@ -127,9 +134,9 @@ class BatchDataset:
         )
 
     def summarize(self, on_progress: Callable[[int], object] = int) -> DatasetSummary:
-        """Read all rows once; `on_progress` is called with their number so far.
+        """Read all rows once, and call `on_progress` with the number of rows read so far.
 
-        Raises ConfigError for a duplicate ID, naming both places, and UnusableDatasetError if no row can be used.
+        Raises ConfigError for a duplicate ID, with both locations, and UnusableDatasetError if no row can be used.
         """
         total = prompt_bytes = response_bytes = with_response = 0
         reasons, ids = RejectionCounts(), IdIndex()
@@ -152,43 +159,39 @@ class BatchDataset:
         return DatasetSummary(total - dropped, reasons.total, prompt_bytes, response_bytes, with_response, ids if excess else None)
 
     def rows(self, duplicates: IdIndex | None, reject: RejectRow) -> Iterator[BatchRow]:
-        """Yield the usable rows, numbered; `reject` is called with the others."""
+        """Yield the usable rows, numbered; call `reject` with the others. An empty ID column gets the row's ID."""
         if duplicates:
             duplicates.restart()
+        id_column = self.shape.columns.id
         n = 0
-        for row, task, own in self._read_tasks(reject):
-            id = own
-            nth, of, suffix = duplicates.occurrence(id) if duplicates else (1, 1, "")
-            if self._is_dropped(nth, of):
+        for row, task, own_id in self._read_tasks(reject):
+            occurrence, total, suffix = duplicates.occurrence(own_id) if duplicates else (1, 1, "")
+            if (self.on_duplicate == "first" and occurrence > 1) or (self.on_duplicate == "last" and occurrence < total):
                 continue
-            id = id if nth == 1 or self.on_duplicate in {"first", "last"} else f"{id}{suffix}{nth}"
-            yield BatchRow(n, row.location, self._with_id(row.values, id), replace(task, id=id) if id != task.id else task)
+            is_renamed = occurrence > 1 and self.on_duplicate not in {"first", "last"}
+            id = f"{own_id}{suffix}{occurrence}" if is_renamed else own_id
+            values = row.values
+            if id_column in self.columns and values.get(id_column) in (None, ""):
+                values = {**values, id_column: id}
+            yield BatchRow(n, row.location, values, replace(task, id=id) if id != task.id else task)
             n += 1
 
-    def _with_id(self, values: Mapping[str, Any], id: str) -> Mapping[str, Any]:
-        """Return the columns of a row, with its ID filled in if the ID column is empty."""
-        column = self.shape.columns.id
-        return {**values, column: id} if column in self.columns and values.get(column) in (None, "") else values
-
-    def _is_dropped(self, nth: int, of: int) -> bool:
-        return (self.on_duplicate == "first" and nth > 1) or (self.on_duplicate == "last" and nth < of)
-
     def _read_tasks(self, reject: RejectRow) -> Iterator[tuple[Row, Task, str]]:
-        """Yield the rows that make a task, with the task and its ID; reject the others, whatever error they cause."""
+        """Yield each row from which a task can be made, with the task and its ID; reject the others, whatever error they cause."""
         for row in islice(self.source.rows(reject), self.limit):
             try:
                 task = self.shape.task(row.values)
                 id = task.id or content_id(task)
             except ValueError as error:
                 reject(BadRow(row.location, str(error)))
-            except Exception as error:  # noqa: BLE001  (rows are foreign: whatever one makes our readers raise, the next is read)
+            except Exception as error:  # noqa: BLE001  (the data may be anything: a row that breaks a reader must not end the run)
                 reject(BadRow(row.location, f"it cannot be read: {type(error).__name__}: {error}"))
             else:
                 yield row, task, id
 
 
 def open_dataset(source: Source, columns: TaskColumns, on_duplicate: str, limit: int | None) -> BatchDataset:
-    """Return the data set in a source, with the columns that its first rows suggest. Raises ConfigError."""
+    """Return the data set of a source, with the meaning of its columns inferred from the first rows. Raises ConfigError."""
     if on_duplicate not in ON_DUPLICATE:
         raise ConfigError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, got {on_duplicate!r}")
     reasons = RejectionCounts()
@@ -200,35 +203,35 @@ def open_dataset(source: Source, columns: TaskColumns, on_duplicate: str, limit:
 
 
 class IdIndex:
-    """The IDs of all rows and where each occurred first; on disk, and deleted with this object."""
+    """The IDs of all rows and the location of the first row with each, in a temporary database that is deleted with this object."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA synchronous=OFF")
         self._db.execute("PRAGMA journal_mode=OFF")
-        self._db.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT, n INTEGER, nth INTEGER, suffix TEXT) WITHOUT ROWID")
+        self._db.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, location TEXT, n INTEGER, nth INTEGER, suffix TEXT) WITHOUT ROWID")
         self._db.execute("BEGIN")
 
     def __del__(self) -> None:
         self._db.close()
 
-    def add(self, id: str, place: str) -> str | None:
-        """Add an ID; return the place of its first occurrence if there is an earlier one."""
+    def add(self, id: str, location: str) -> str | None:
+        """Add an ID; return the location of an earlier row with the same ID, or None."""
         n, earlier = self._db.execute(
-            "INSERT INTO ids VALUES (?, ?, 1, 0, '') ON CONFLICT DO UPDATE SET n = n + 1 RETURNING n, place",
-            (json.dumps(id), place),
+            "INSERT INTO ids VALUES (?, ?, 1, 0, '') ON CONFLICT DO UPDATE SET n = n + 1 RETURNING n, location",
+            (json.dumps(id), location),
         ).fetchone()
         return earlier if n > 1 else None
 
     def keep_duplicates(self) -> int:
-        """Forget unique IDs and give each duplicate one a suffix that makes "id#2" unique; return the number of excess rows."""
+        """Drop the unique IDs, choose a suffix for each other one such that "id#2" is unique; return the number of excess rows."""
         excess = 0
         for stored, n in self._db.execute("SELECT id, n FROM ids WHERE n > 1 ORDER BY id").fetchall():
             id, suffix = json.loads(stored), "#"
-            while any(self._contains(f"{id}{suffix}{nth}") for nth in range(2, n + 1)):
+            while any(self._contains(f"{id}{suffix}{i}") for i in range(2, n + 1)):
                 suffix += "#"
             self._db.executemany(
-                "INSERT INTO ids VALUES (?, '', 1, 0, '')", [(json.dumps(f"{id}{suffix}{nth}"),) for nth in range(2, n + 1)]
+                "INSERT INTO ids VALUES (?, '', 1, 0, '')", [(json.dumps(f"{id}{suffix}{i}"),) for i in range(2, n + 1)]
             )
             self._db.execute("UPDATE ids SET suffix = ? WHERE id = ?", (suffix, stored))
             excess += n - 1
@@ -244,5 +247,79 @@ class IdIndex:
 
     def occurrence(self, id: str) -> tuple[int, int, str]:
         """Return (occurrence, total, suffix) for the next row with this ID."""
-        found = self._db.execute("UPDATE ids SET nth = nth + 1 WHERE id = ? RETURNING nth, n, suffix", (json.dumps(id),)).fetchone()
-        return found or (1, 1, "")
+        counts = self._db.execute(
+            "UPDATE ids SET nth = nth + 1 WHERE id = ? RETURNING nth, n, suffix", (json.dumps(id),)
+        ).fetchone()
+        return counts or (1, 1, "")
+
+
+class PendingRow(NamedTuple):
+    """A row, the key of its result with the key's parts, and what the journal has of it (None: nothing)."""
+
+    entry: BatchRow
+    key: str
+    parts: dict[str, str]
+    info: RowInfo | None
+
+    @property
+    def n(self) -> int:
+        return self.entry.n
+
+    @property
+    def id(self) -> str:
+        return self.entry.id
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the journal has this row with the present data and settings."""
+        return self.info is not None and self.info.key == self.key
+
+    @property
+    def result(self) -> RowResult | None:
+        """Its result in the journal; None if there is none for the present data and settings."""
+        if self.info is None or self.info.result is None or not self.is_current:
+            return None
+        return RowResult.from_data(self.info.status, self.info.result)
+
+    @property
+    def stopped_for_value(self) -> bool:
+        """Whether it is finished because no further step was worth the price."""
+        return self.result is not None and self.result.status == "done" and self.result.columns["stop"] == StopReason.GAIN
+
+    @property
+    def as_unfinished(self) -> PendingRow:
+        """The same row with the status "open", if only the price had stopped it."""
+        return self._replace(info=replace(self.info, status="open")) if self.info and self.stopped_for_value else self
+
+
+@dataclass
+class DatasetRows:
+    """The rows of a data set in order. Calls `before_chunk` before it reads each chunk, and `reject` with every unusable row."""
+
+    dataset: BatchDataset
+    summary: DatasetSummary
+    keys: RowKeys
+    journal: Journal
+    run: str
+    reject: RejectRow
+    before_chunk: Callable[[], None]
+
+    async def read(self, *, reject: bool = True) -> AsyncGenerator[PendingRow, None]:
+        """Yield all rows. With `reject=False` unusable rows are skipped silently, because another pass reports them.
+
+        Rows that were appended to the data during the run are left to the next run, which checks them first.
+        """
+        all_rows = self.dataset.rows(self.summary.duplicates, self.reject if reject else _ignore)
+        entries = takewhile(lambda entry: entry.n < self.summary.total, all_rows)
+        while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
+            self.before_chunk()
+            await self.journal.wait_for_commit()  # reading must not run ahead of writing, even if all rows are finished
+            known = self.journal.rows_by_id(self.run, [entry.id for entry in chunk])
+            self.journal.mark_seen(self.run, list(known))
+            for entry in chunk:
+                parts = self.keys.parts(entry.task)
+                yield PendingRow(entry, row_key(parts), parts, known.get(entry.id))
+
+
+def _ignore(bad: BadRow) -> None:
+    """Do nothing: another pass reports this row."""

@@ -1,4 +1,4 @@
-"""The endpoints of a run: one limiter for each, through which every call goes, and one gate in front of all that can be closed."""
+"""The endpoints that a run calls: `CallGate` stops all calls when the run ends, and each endpoint has a limiter of its own."""
 
 from __future__ import annotations
 
@@ -11,56 +11,57 @@ from typing import Protocol
 
 from ..errors import ModelError
 from ..middleware import BudgetTracker
-from ..middleware.endpoint_calls import limit_endpoint
 from ..middleware.endpoint_errors import is_fatal
-from ..middleware.endpoint_limiter import EndpointLimiter
+from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
 from ..protocols import Call, Model, Reply, Request
 from ..settings import EndpointLimits
 
 ROW: ContextVar[str] = ContextVar("row", default="")
-"""The ID of the row that is worked on."""
+"""The ID of the row in whose task a call is made."""
 
 
 class Endpoints(Protocol):
-    """All that a run calls."""
+    """All endpoints of a run, as the scheduler sees them."""
 
     @property
-    def in_flight(self) -> int: ...
+    def in_flight(self) -> int:
+        """The number of calls in flight."""
+        ...
 
     @property
     def limit(self) -> int:
-        """The most calls that may be in flight now, at all endpoints together."""
+        """How many calls may be in flight now, at all endpoints together."""
         ...
 
     @property
     def state(self) -> str:
-        """Why an endpoint is not called now, in words; "" if all are."""
+        """Which endpoints are not called now and why, for people; "" if all are called."""
         ...
 
     @property
-    def room(self) -> bool:
-        """Whether no call waits for its turn."""
+    def has_free_slots(self) -> bool:
+        """Whether no call waits for a free slot."""
         ...
 
-    async def wait_for_room(self) -> None:
-        """Wait until there may be room."""
+    async def wait_for_free_slots(self) -> None:
+        """Wait until `has_free_slots` may have changed."""
         ...
 
     def close(self, *, now: bool = False) -> None:
-        """Let no further call start. `now`: those in flight are not waited for, either."""
+        """Let no further call start. With `now`, `wait_until_quiet` does not wait for the calls in flight."""
         ...
 
     async def wait_until_quiet(self) -> None:
-        """Wait until no call is in flight, once closed."""
+        """Wait until no call is in flight. Only after `close`."""
         ...
 
     def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:
-        """Return what counts as spent if this process is killed now."""
+        """Return what counts as spent if this process is killed now, by the names of the budget's limits."""
         ...
 
 
 class CallGate:
-    """Counts the calls in flight. Once closed it lets no call pass: callers wait until they are cancelled."""
+    """Counts the calls in flight. After `close` no call starts: its caller waits until it is cancelled."""
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -68,7 +69,7 @@ class CallGate:
         self._quiet = asyncio.Event()
 
     async def enter(self, call: Call, request: Request) -> Reply:
-        """Make a call."""
+        """Make a call, or wait for ever if the gate is closed."""
         if self.closed:
             await asyncio.get_running_loop().create_future()
         self.in_flight += 1
@@ -80,7 +81,7 @@ class CallGate:
                 self._quiet.set()
 
     def close(self, *, now: bool = False) -> None:
-        """Let no further call start. `now`: `wait_until_quiet` does not wait for those in flight."""
+        """Let no further call start. With `now`, `wait_until_quiet` does not wait for the calls in flight."""
         self.closed = True
         if now or not self.in_flight:
             self._quiet.set()
@@ -88,16 +89,16 @@ class CallGate:
             self._quiet.clear()
 
     async def wait_until_quiet(self) -> None:
-        """Wait until no call is in flight, once closed."""
+        """Wait until no call is in flight. Only after `close`."""
         await self._quiet.wait()
-        await asyncio.sleep(0)  # the caller of the last one receives its reply
+        await asyncio.sleep(0)  # the caller of the last call receives its reply
 
 
 @dataclass
 class LimitedEndpoints:
-    """Endpoints that are called directly, each within its own limits and at most `ceiling` calls at a time.
+    """Endpoints with one request for each call. Each has its own limiter, with at most `ceiling` calls in flight.
 
-    `halt(reason, message)` is called when an endpoint cannot be called any more, `say` with what happens to one meanwhile.
+    Calls `halt(reason, message)` if an endpoint has failed for good, and `say` with messages about pauses and retries.
     """
 
     limits: EndpointLimits
@@ -108,22 +109,21 @@ class LimitedEndpoints:
     gate: CallGate = field(default_factory=CallGate)
 
     def hold(self, call: Call, model: Model) -> Call:
-        """Return a model's call within the limits of its endpoint."""
+        """Return a model's call limited by the gate and by its endpoint's limiter."""
         return limit_endpoint(partial(self.gate.enter, call), self._limiter(model))
 
     def _limiter(self, model: Model) -> EndpointLimiter:
         address = str(getattr(model, "base_url", model.identity))
         if address not in self.limiters:
-            own = self.limits
-            start = min(own.initial_in_flight, self.ceiling)
+            limits = self.limits
             self.limiters[address] = EndpointLimiter(
                 str(getattr(model, "host", model.name)),
-                initial=max(start, own.min_in_flight),
-                minimum=own.min_in_flight,
+                initial=max(min(limits.initial_in_flight, self.ceiling), limits.min_in_flight),
+                minimum=limits.min_in_flight,
                 maximum=self.ceiling,
-                rpm=own.rpm,
-                tpm=own.tpm,
-                give_up_after=own.give_up_after,
+                rpm=limits.rpm,
+                tpm=limits.tpm,
+                give_up_after=limits.give_up_after,
                 notify=self.say,
                 on_fatal=self._halt,
                 use_probes=getattr(model, "takes_probes", True),
@@ -134,13 +134,13 @@ class LimitedEndpoints:
         self.halt("fatal" if is_fatal(error) else "outage", f"{type(error).__name__}: {error}")
 
     def resize(self, ceiling: int, rpm: float | None, tpm: float | None) -> None:
-        """Change the limits of all endpoints; a rate that had no limit gets none."""
+        """Change the limits of all endpoints. A rate without a limit stays without one."""
         self.ceiling, self.limits = ceiling, replace(self.limits, rpm=rpm, tpm=tpm)
         for limiter in self.limiters.values():
             limiter.resize(ceiling, rpm, tpm)
 
     def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:
-        """Return what counts as spent if this process is killed now: calls in flight included."""
+        """Return what is spent or reserved: calls in flight count, because they may be paid for."""
         return tracker.spent_and_reserved
 
     @property
@@ -154,10 +154,10 @@ class LimitedEndpoints:
         await self.gate.wait_until_quiet()
 
     @property
-    def room(self) -> bool:
+    def has_free_slots(self) -> bool:
         return all(limiter.free_slots > 0 for limiter in self.limiters.values())
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_free_slots(self) -> None:
         waits = [asyncio.ensure_future(limiter.wait_for_slot()) for limiter in self.limiters.values() if limiter.free_slots <= 0]
         try:
             if waits:

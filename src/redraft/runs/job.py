@@ -1,42 +1,40 @@
-"""A run from its start to its report: what it works with, what it notes in the journal, and how it ends.
+"""One run in one process, from opened files to the report: `BatchJob`.
 
-Who works on the rows, and where, is the executor's business; which row starts when is the scheduler's.
+`BatchJob.run` chooses the row policies, has an `Executor` process the rows, and finishes: it closes the output, writes the final
+state of the run into the journal and builds the report. `LocalExecutor` processes the rows in this process: the `Scheduler` decides
+when a row starts, and passes it to `RowProcessor`. The job writes the metadata of the run into the journal; `RowRunner` writes the
+rows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Container, Mapping
+from collections.abc import AsyncGenerator, Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import StoreError
-from ..middleware import BudgetTracker
 from ..models.pricing import FREE
-from ..plans import CostUnit, NoiseAwarePlan, Plan
+from ..plans import NoiseAwarePlan, Plan
 from ..quality.lineage import llm_graders
 from ..quality.priors import Priors
 from ..session import Session
 from ..storage.journal import Journal
-from ..tables.values import merge_columns, result_column_names
-from ..tables.writers import Output
-from .allocation import BudgetAllocator, budget_left, budget_unit
-from .budget_policy import BudgetPolicy
+from ..tables.writers import Output, merge_columns, result_column_names
+from .allocation import BudgetAllocator, budget_unit
+from .budget_policy import BudgetPolicy, BudgetShare, WholeBudget
 from .config import STDOUT, BatchConfig
-from .dataset import BatchDataset, DatasetSummary
+from .dataset import BatchDataset, DatasetRows, DatasetSummary, PendingRow
 from .endpoints import Endpoints
-from .file_watch import RunFiles
-from .online_priors import OnlinePriors, RefitSchedule, notes_of
-from .outputs import NullOutput, RejectsFile
-from .pending_rows import DatasetRows, PendingRow
-from .policies import RowPolicy
+from .files import NullOutput, RejectsFile, RunFiles
+from .online_priors import OnlinePriors, RefitSchedule, saved_schedules
 from .progress import BatchProgress
 from .report import BatchReport, ReportBuilder, build_report
 from .row_key import RowKeys
 from .row_result import COLUMNS, RowResult
-from .runner import RowRunner
+from .runner import RowPolicy, RowRunner
 from .scheduler import Scheduler
 
 ROWS_PER_CALL = 2  # rows under way at most, for each call that may be in flight
@@ -44,12 +42,12 @@ MAX_WAITING = 200_000  # rows that may wait for an earlier one to be written
 
 
 class Executor(Protocol):
-    """Has the rows of a run worked on. `has_one_price`: whether the job's own price is the price of its rows."""
+    """Processes the rows of a run, here or elsewhere. `has_one_price`: all rows stop by the price of the job's own allocator."""
 
     has_one_price: bool
 
     async def work(self, job: BatchJob) -> None:
-        """Have all rows worked on until they have ended, or the run has. The job's scheduler runs this."""
+        """Process all rows. Return when all have ended, or when the scheduler of the job has a reason to end the run."""
         ...
 
 
@@ -59,55 +57,13 @@ class RowSource(Protocol):
     def read(self, *, reject: bool = True) -> AsyncGenerator[PendingRow, None]: ...
 
 
-class BudgetShare(Protocol):
-    """What the rows of this process may use of the run's budget."""
-
-    def rows_left(self) -> int:
-        """Return how many rows there are to work on, as far as that is known before they are read."""
-        ...
-
-    def left(self, unit: CostUnit) -> float:
-        """Return what they may still spend."""
-        ...
-
-    @property
-    def is_short(self) -> bool:
-        """Whether a row waits for a larger share."""
-        ...
-
-    async def wait_for_change(self) -> None:
-        """Wait until the share may have changed."""
-        ...
-
-
-@dataclass
-class WholeBudget:
-    """The whole budget, for all rows."""
-
-    session: Session
-    journal: Journal
-    run: str
-    rows: int
-    key: str  # of the run's settings
-    is_short: bool = False
-
-    def rows_left(self) -> int:
-        run = self.journal.run(self.run)
-        same = run and next(reversed(run.metadata.get("settings", {})), None) == self.key
-        return max(1, self.rows - (run.counts["done"] + run.counts["failed"] if run and same else 0))
-
-    def left(self, unit: CostUnit) -> float:
-        """Return what is left, less what the most expensive call has used: at the end that much cannot be spent."""
-        budget, tracker = self.session.options.budget, self.session.budget_tracker
-        return budget_left(budget, tracker.spent, unit, tracker.max_call_usage[unit] if unit != "calls" else 0.0) if budget else 0.0
-
-    async def wait_for_change(self) -> None:
-        await asyncio.Event().wait()
-
-
 @dataclass
 class BatchJob:
-    """A run, ready to start. Everything that is paid for is in the journal before more is asked."""
+    """A run with everything open that it needs.
+
+    `rows` and `share` may be replaced before `run`: a shard has other rows, and a part of the budget. `summary` is the result of
+    the first pass over the data, `ends_at` the deadline by the monotonic clock.
+    """
 
     config: BatchConfig
     dataset: BatchDataset
@@ -142,104 +98,104 @@ class BatchJob:
 
     @property
     def policies(self) -> list[RowPolicy]:
-        """The policies of its rows, in the order in which they are asked."""
+        """The row policies, in the order in which they are asked: priors before the price."""
         return [*([self.online_priors] if self.online_priors else []), self.budget]
 
-    async def run(self, executor: Executor, say: Any) -> BatchReport:
-        """Work on all rows. If this is cancelled it stops at once, and CancelledError carries the report as `result`."""
+    async def run(self, executor: Executor, say: Callable[[str], object]) -> BatchReport:
+        """Process all rows and return the report.
+
+        When cancelled, no row is left under way, the output is closed, and CancelledError has the report as `result`.
+        """
         self.budget.note_start()
-        self._prepare_policies(say)
-        self.note(state="running", settings=self._known_settings())
+        self._choose_policies(say)
+        self.note(state="running", settings=self._settings_so_far())
         output = None if self.config.output in {None, STDOUT} else Path(str(self.config.output))
         files = RunFiles(self.journal, output, self.output.is_in_place, self.scheduler)
-        visible = self.progress
+        public_progress = self.progress  # an executor may replace the job's own
         try:
             try:
-                await files.watch_during(self.scheduler.run(executor.work(self)))
-            except asyncio.CancelledError as cut:
-                cut.result = self._finish(files, executor)  # type: ignore[attr-defined]
+                await files.watch_during(lambda: self.scheduler.run(executor.work(self)))
+            except asyncio.CancelledError as error:
+                self.scheduler.end("interrupted", "", now=True)  # if the cancellation came before the scheduler ran
+                error.result = self._finish(files, executor)  # type: ignore[attr-defined]
                 raise
-            self._blame_small_budget()
+            budget_error = self.processor.runner.budget_error if self.processor else ""
+            if budget_error and not (self.scheduler.reason or self.progress.processed_rows or self.progress.reused):
+                self.scheduler.end("budget", budget_error)
             return await self._save_priors(self._finish(files, executor), say)
         finally:
-            vars(visible).update(vars(self.progress))
+            vars(public_progress).update(vars(self.progress))
 
     def show_price(self) -> None:
-        """Show in the progress the price as it was last asked for."""
+        """Copy the latest price into the progress."""
         if (allocator := self.budget.allocator) and allocator.last_price:
             self.progress.price, self.progress.price_unit = allocator.last_price
 
-    def note(self, **about: Any) -> None:
-        """Note facts about the run in the journal."""
-        self.journal.update_run(self.config.name, **about)
+    def note(self, **metadata: Any) -> None:
+        """Update the metadata of the run in the journal."""
+        self.journal.update_run(self.config.name, **metadata)
 
     async def scan_stopped_rows(self) -> None:
-        """Look at all rows that a raised budget may reopen, before a price is set for the first of them."""
+        """Find all rows that a larger budget may reopen, before the first price is set."""
         await self.budget.scan_stopped_rows(self.rows.read(reject=False), lambda: bool(self.scheduler.reason))
 
     # --- the start
 
-    def _known_settings(self) -> dict[str, Any]:
-        """Return the parts of all settings that this run has had, by their key; the newest last."""
+    def _settings_so_far(self) -> dict[str, Any]:
+        """Return the parts of all settings that this run has had, by the key of the settings; the present ones are last."""
         run = self.journal.run(self.config.name)
-        known = dict(run.metadata.get("settings", {})) if run else {}
-        known.pop(self.keys.shared, None)
-        return known | {self.keys.shared: self.keys.settings}
+        settings = dict(run.metadata.get("settings", {})) if run else {}
+        settings.pop(self.keys.shared, None)
+        return settings | {self.keys.shared: self.keys.settings}
 
-    def _prepare_policies(self, say: Any) -> None:
-        """Find out the priors of the first rows, and whether rows share a budget."""
+    def _choose_policies(self, say: Callable[[str], object]) -> None:
+        """Learn priors online unless the user gave priors or a plan; set one price for all rows if there is a budget."""
         plan, config = self.plan, self.config
         if not isinstance(plan, NoiseAwarePlan) or config.plan is not None:
             return
         panel, roles = self.session.common_panel()
         if not isinstance(config.options.priors, Priors):
-            source = config.options.priors or "shipped"
-            if source == "learned" and plan.priors == Priors():
-                say("nothing was learned yet of this model with these graders: the shipped priors hold")
             enabled = config.learn and config.engine == "local" and bool(llm_graders(panel))
-            note = self._noted_priors(plan.priors)
-            schedule = RefitSchedule.from_note(plan.priors, note, enabled=enabled, source=source, first=OnlinePriors.first_refit)
-            scheduler = self.scheduler
-            self.online_priors = OnlinePriors(
-                schedule, self.journal, config.name, self.keys.shared, scheduler.wait_until, lambda: bool(scheduler.reason), say
-            )
+            self.online_priors = self._open_priors(plan.priors, say, refits=enabled)
+            schedule = self.online_priors.schedule
             self.plan = plan = plan.with_priors(schedule.start)
             self.budget.plan, self.budget.priors_for = plan, lambda row: schedule.priors(row.n)
-            pair = self.session.priors_key
-            self.note(pair=pair.as_data() if pair else None)
-            self.online_priors.note()
-        free = all(client.price == FREE for client in (roles.writer, *roles.judges.values()) if client)
-        if unit := budget_unit(self.session.options.budget, free=free):
+            key = self.session.priors_key
+            self.note(priors_key=key.as_data() if key else None)
+            self.online_priors.save_schedule()
+        is_free = all(client.price == FREE for client in (roles.writer, *roles.judges.values()) if client)
+        if unit := budget_unit(self.session.options.budget, free=is_free):
             share, tracker = self.share, self.session.budget_tracker
             with_response = self.summary.with_response == self.summary.total
             self.budget.allocator = BudgetAllocator(
                 plan, unit, lambda: share.left(unit), lambda: tracker.spent, share.rows_left(), panel, with_response
             )
 
-    def _noted_priors(self, priors: Priors) -> dict[str, Any] | None:
-        """Return the note of the run's priors, which hold until its end unless the user asks for others; None if none holds."""
-        note: dict[str, Any] | None = notes_of(self.journal, self.config.name).get(self.keys.shared)
-        if note is None or self.config.options.priors in {None, note.get("source")} or Priors.from_dict(note["start"]) == priors:
-            return note
-        return None
+    def _open_priors(self, priors: Priors, say: Callable[[str], object], *, refits: bool) -> OnlinePriors:
+        """Return the policy with the schedule that the journal has for these settings; with a new one if the source has changed."""
+        source = self.config.options.priors or "shipped"
+        if source == "learned" and priors == Priors():
+            say("no priors are saved for this model with these graders: the run starts with the shipped ones")
+        saved = saved_schedules(self.journal, self.config.name).get(self.keys.shared)
+        if saved and self.config.options.priors not in {None, saved.get("source")} and Priors.from_dict(saved["start"]) != priors:
+            saved = None
+        schedule = RefitSchedule.from_data(priors, saved, enabled=refits, source=source, first=OnlinePriors.first_refit)
+        scheduler = self.scheduler
+        return OnlinePriors(
+            schedule, self.journal, self.config.name, self.keys.shared, scheduler.wait_until, lambda: bool(scheduler.reason), say
+        )
 
     # --- the end
 
-    def _blame_small_budget(self) -> None:
-        """End the run as out of budget if no row was done, and one would have taken more than the whole budget."""
-        reason = self.processor.runner.too_expensive if self.processor else ""
-        if reason and not (self.scheduler.reason or self.progress.processed_rows or self.progress.reused):
-            self.scheduler.end("budget", reason)
-
     def _finish(self, files: RunFiles, executor: Executor) -> BatchReport:
-        """Close the output, and note and return the report."""
+        """Close the output, save the state of the run in the journal, and return the report."""
         try:
             self.output.close(complete=not self.scheduler.reason)
         except StoreError as error:
             self.scheduler.end("disk", str(error))
         files.check_at_end()
-        ended = self.scheduler.reason
-        self.progress.finish(ended or "finished")
+        reason = self.scheduler.reason
+        self.progress.finish(reason or "finished")
         if executor.has_one_price:
             self.show_price()
         priors = self.plan.priors if isinstance(self.plan, NoiseAwarePlan) else Priors()
@@ -247,7 +203,7 @@ class BatchJob:
             self.progress,
             self.report_builder,
             run=self.config.name,
-            end_reason=ended,
+            end_reason=reason,
             message=self.scheduler.message,
             output=self.config.output,
             journal=str(self.config.journal),
@@ -258,33 +214,33 @@ class BatchJob:
         )
         with suppress(StoreError):
             self._note_spent()
-            self.budget.note_end(worked=bool(self.progress.processed_rows), complete=not ended)
-            if not ended and self.config.limit is None:  # rows that this run did not meet are not in the input any more
+            self.budget.note_end(any_processed=bool(self.progress.processed_rows), complete=not reason)
+            if not reason and self.config.limit is None:  # rows that this run has not seen are no longer in the input
                 self.note(last_full_invocation=self.journal.invocation(self.config.name))
-            self.note(state=ended or "finished", report=report.as_data())
+            self.note(state=reason or "finished", report=report.as_data())
         report = files.with_advice(report)
         files.close()
         return report
 
     def _note_spent(self) -> None:
-        """Note what was spent, if no budget does so all the time: the next run may have one."""
-        tracker: BudgetTracker = self.session.budget_tracker
+        """Save what was spent, for a later run with a budget. With a budget the tracker saves every change itself."""
+        tracker = self.session.budget_tracker
         if self.session.options.budget and not tracker.on_change:
             self.note(spent=self.scheduler.endpoints.spent_if_killed(tracker))
 
-    async def _save_priors(self, report: BatchReport, say: Any) -> BatchReport:
-        """Save what a whole run has learned for other runs with this model and these graders; return the report with that."""
-        online, config, pair = self.online_priors, self.config, self.session.priors_key if self.online_priors else None
-        if online is None or pair is None or self.scheduler.reason or not config.learn or not self.progress.processed_rows:
+    async def _save_priors(self, report: BatchReport, say: Callable[[str], object]) -> BatchReport:
+        """Save priors fitted to a complete run for other runs with this model and these graders; return the report with that."""
+        online, config, key = self.online_priors, self.config, self.session.priors_key if self.online_priors else None
+        if online is None or key is None or self.scheduler.reason or not config.learn or not self.progress.processed_rows:
             return report
         source = f"run {config.name} in {config.journal}, {{rows:,}} of {self.summary.total:,} rows"
         try:
-            saved = await online.save_for_other_runs(pair, source)
+            saved = await online.save_for_other_runs(key, source)
         except StoreError as error:
-            say(f"what the run has learned could not be saved: {error}")
+            say(f"the priors fitted to this run could not be saved: {error}")
             return report
-        except asyncio.CancelledError as cut:  # everything else is done
-            cut.result = report  # type: ignore[attr-defined]
+        except asyncio.CancelledError as error:  # the run itself is complete
+            error.result = report  # type: ignore[attr-defined]
             raise
         if saved is None:
             return report
@@ -294,14 +250,26 @@ class BatchJob:
         return report
 
 
+class LocalExecutor:
+    """Processes all rows in this process."""
+
+    has_one_price = True
+
+    async def work(self, job: BatchJob) -> None:
+        """Process all rows with the job's scheduler."""
+        await job.scan_stopped_rows()
+        await job.scheduler.process(job.rows.read(), RowProcessor(job))
+
+
 @dataclass
 class RowProcessor:
-    """What the scheduler does with the rows of a job. `fresh`: rows that were finished in this run, though their results come
-    from the journal.
+    """What the scheduler does with each row of a job: reuse its result, run it, or skip it; and then save the result.
+
+    `finished_now`: the numbers of rows that were finished in this run, though their results are read from the journal.
     """
 
     job: BatchJob
-    fresh: Container[int] = ()
+    finished_now: Container[int] = ()
     runner: RowRunner = field(init=False)
     _names: Mapping[str, str] = field(init=False)
 
@@ -313,7 +281,7 @@ class RowProcessor:
         job.processor = self
 
     async def visit(self, row: PendingRow) -> bool:
-        """Save the result of a finished row; return whether the row is to be run."""
+        """Save the result of a finished row; return whether the row must run."""
         result = self.reusable_result(row)
         for policy in self.job.policies:
             await policy.row_seen(row, result)
@@ -322,26 +290,26 @@ class RowProcessor:
         return result is None
 
     def reusable_result(self, row: PendingRow) -> RowResult | None:
-        """Return the result of a row that is not to be worked on again."""
+        """Return the result from the journal if the row need not run again; None otherwise."""
         result = row.result
         if result is None or result.status == "open" or self.job.config.redoes(result) or self.job.budget.reopens(row):
             return None
-        if row.note and row.note.position != row.n:
+        if row.info and row.info.position != row.n:
             self.job.journal.set_position(self.job.config.name, row.id, row.n)
         return result
 
     async def run(self, row: PendingRow) -> None:
-        """Work on a row, and save its result."""
+        """Run a row, and save its result."""
         self.save(row, await self.runner.run(row), reused=False)
 
     def skip(self, row: PendingRow) -> None:
-        """Save what there is of a row that is not started, because budget or time is exhausted."""
+        """Save the best result so far of a row that does not start, because budget or time is exhausted."""
         self.save(row, self.runner.best_so_far(row), reused=False)
 
     def save(self, row: PendingRow, result: RowResult, *, reused: bool) -> None:
         """Count a result, and write it to the output."""
         job, entry = self.job, row.entry
-        job.progress.count(result, reused=reused and row.n not in self.fresh)
+        job.progress.count(result, reused=reused and row.n not in self.finished_now)
         job.report_builder.add(result)
         id = {} if job.dataset.shape.columns.id else {"id": entry.id}
         job.output.put(entry.n, merge_columns(entry.values, {**id, **result.columns}, self._names))
@@ -352,5 +320,5 @@ class RowProcessor:
         return self.job.output.pending_count < MAX_WAITING and not self.job.share.is_short
 
     async def wait_for_capacity(self) -> None:
-        """Wait until the budget's share may have changed; that a row is written ends another one's wait anyway."""
+        """Wait until the share of the budget may have changed. The scheduler wakes up anyway when a row ends."""
         await self.job.share.wait_for_change()

@@ -1,14 +1,15 @@
-"""Priors learned online: a run learns from its own rows, and its output does not depend on which of them end first.
+"""Priors learned online: later rows of a run start with priors fitted to earlier rows.
 
-Rows from certain places on (256, then four times as far each time) start with priors fitted to rows before half of that place,
-evenly spaced; a row at such a place waits for those. The fit is noted with the run, so that a resumed run has the same. A row
-that never ends is not waited for long: then the refit is omitted for the whole run, and that is noted, too.
+Which rows learn from which is fixed by their positions, so the output does not depend on the order in which rows end. There is a
+refit at row 256, and then at each row four times as far (1,024, 4,096 ...). A refit at row n uses up to 256 evenly spaced rows
+before n / 2; row n waits until those have ended, and it and all later rows start with the fitted priors. If they do not end within
+a minute, the refit is omitted. Each refit, done or omitted, is saved in the journal, so that a resumed run repeats it exactly.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -19,20 +20,21 @@ from ..quality.lineage import Observations, observe
 from ..quality.priors import Priors
 from ..storage.journal import Journal
 from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
-from .pending_rows import PendingRow
+from .dataset import PendingRow
 from .row_result import RowResult
 
-REFIT_FACTOR = 4  # the next refit is this many times as far
+REFIT_FACTOR = 4
 MAX_TRAINING_ROWS = 256
-MIN_ROWS_TO_SAVE = 32  # rows with grades that a run must have for its priors to be saved for other runs
+MIN_ROWS_TO_SAVE = 32  # rows with grades without which priors are not saved for other runs
 
 
 @dataclass
 class RefitSchedule:
-    """Which rows refit the priors, and from which place on the result holds.
+    """Which rows the refits learn from, and the priors that result.
 
-    `start`: the priors at the start; `refits`: those by the place from which they hold, None if the refit was omitted.
-    `enabled`: whether there are refits at all. `source`: the kind of priors that were asked for, "shipped" or "learned".
+    `start` are the priors of the first rows, `refits` those of later rows by the number of the first such row (None: omitted).
+    `enabled`: whether there are refits. `source`: where `start` comes from, "shipped" or "learned". `first`: the row of the first
+    refit.
     """
 
     start: Priors
@@ -40,31 +42,31 @@ class RefitSchedule:
     refits: dict[int, Priors | None] = field(default_factory=dict)
     source: str = "shipped"
     first: int = 256
-    _ids: dict[int, str] = field(default_factory=dict)  # of evenly spaced rows, by place
+    _ids: dict[int, str] = field(default_factory=dict)  # of evenly spaced rows, by their numbers
     _spacing: int = 1
     _unfinished: set[int] = field(default_factory=set)
 
     @classmethod
-    def from_note(cls, start: Priors, note: Mapping[str, Any] | None, **given: Any) -> Self:
-        """Return the schedule that was noted with the run; a new one with `start` if there is none."""
-        if note is None:
-            return cls(start, **given)
-        refits = {int(place): priors and Priors.from_dict(priors) for place, priors in note["refits"].items()}
-        return cls(Priors.from_dict(note["start"]), refits=refits, **{**given, "source": note.get("source", "")})
+    def from_data(cls, start: Priors, data: Mapping[str, Any] | None, **others: Any) -> Self:
+        """Return the schedule that `as_data` described; a new one with `start` if there is none."""
+        if data is None:
+            return cls(start, **others)
+        refits = {int(n): priors and Priors.from_dict(priors) for n, priors in data["refits"].items()}
+        return cls(Priors.from_dict(data["start"]), refits=refits, **{**others, "source": data.get("source", "")})
 
     def as_data(self) -> dict[str, Any]:
-        """Return what is noted with the run."""
-        refits = {str(place): priors and priors.to_dict() for place, priors in self.refits.items()}
+        """Return plain data for the journal."""
+        refits = {str(n): priors and priors.to_dict() for n, priors in self.refits.items()}
         return {"start": self.start.to_dict(), "refits": refits, "source": self.source}
 
     @property
     def summary(self) -> tuple[dict[str, int], ...]:
-        """For each refit the row "from" which it holds and the number of "rows" that it learned from."""
+        """For each refit the first row that it applies to ("from"), and the number of "rows" to which it was fitted."""
         refits = sorted(self.refits.items()) if self.enabled else []
-        return tuple({"from": place, "rows": priors.tasks - self.start.tasks} for place, priors in refits if priors)
+        return tuple({"from": n, "rows": priors.tasks - self.start.tasks} for n, priors in refits if priors)
 
     def row_seen(self, n: int, id: str, *, finished: bool) -> None:
-        """The row at place n comes by; all do, in order."""
+        """Register row n. Every row is registered, in order; evenly spaced ones are remembered."""
         if n % self._spacing:
             return
         self._ids[n] = id
@@ -75,40 +77,40 @@ class RefitSchedule:
             self._ids = {n: id for n, id in self._ids.items() if n % self._spacing == 0}
 
     def row_finished(self, n: int) -> None:
-        """The row at place n has ended."""
+        """Mark row n as ended."""
         self._unfinished.discard(n)
 
     def due_refit(self, n: int) -> int | None:
-        """Return the place of the refit that must be done before the row at place n starts; None if there is none."""
+        """Return the row of the refit that must be done before row n starts; None if there is none."""
         if n < self.first or not self.enabled:
             return None
-        place = self.first
-        while place * REFIT_FACTOR <= n:
-            place *= REFIT_FACTOR
-        return None if place in self.refits else place
+        refit = self.first
+        while refit * REFIT_FACTOR <= n:
+            refit *= REFIT_FACTOR
+        return None if refit in self.refits else refit
 
     def is_ready(self, refit: int) -> bool:
         """Return whether all training rows of a refit have ended."""
         return not any(n in self._unfinished for n in self._ids if n < refit // 2)
 
     def training_rows(self, refit: int | None = None) -> list[str]:
-        """Return the IDs of the rows that a refit learns from; None: of those that are saved for other runs."""
+        """Return the IDs of the rows that a refit learns from; None: of those for the priors that are saved for other runs."""
         ids = [id for n, id in sorted(self._ids.items()) if refit is None or n < refit // 2]
         most = min(MAX_TRAINING_ROWS, len(ids))
         return [ids[i * len(ids) // most] for i in range(most)]
 
     def priors(self, n: int) -> Priors:
-        """Return the priors of the row at place n."""
-        places = sorted(place for place, priors in self.refits.items() if place <= n and priors)
-        return (self.refits[places[-1]] if places and self.enabled else None) or self.start
+        """Return the priors with which row n starts."""
+        refits = [refit for refit, priors in self.refits.items() if refit <= n and priors]
+        return (self.refits[max(refits)] if refits and self.enabled else None) or self.start
 
 
 @dataclass
 class OnlinePriors:
-    """A row policy: rows start with priors fitted to earlier rows of the run.
+    """A row policy: rows start with the priors of the schedule.
 
-    `wait_until(condition, seconds)` waits for rows; `is_over()` tells whether the run has ended meanwhile; `key` is that of the
-    run's settings, by which its note is found.
+    `wait_until(condition, seconds)` waits while rows end, `is_over()` returns whether the run is ending. `settings_key` is the key
+    of the run's settings, under which the journal has the schedule.
     """
 
     first_refit: ClassVar[int] = 256
@@ -117,52 +119,53 @@ class OnlinePriors:
     schedule: RefitSchedule
     journal: Journal
     run: str
-    key: str
+    settings_key: str
     wait_until: Callable[[Callable[[], bool], float], Awaitable[None]]
     is_over: Callable[[], bool]
     say: Callable[[str], object]
 
-    def note(self) -> None:
-        """Note the schedule with the run."""
-        self.journal.update_run(self.run, online_priors={**notes_of(self.journal, self.run), self.key: self.schedule.as_data()})
+    def save_schedule(self) -> None:
+        """Save the schedule in the journal."""
+        schedules = saved_schedules(self.journal, self.run) | {self.settings_key: self.schedule.as_data()}
+        self.journal.update_run(self.run, online_priors=schedules)
 
     async def row_seen(self, row: PendingRow, result: RowResult | None) -> None:
-        """If the row needs a refit that was not done, wait for its training rows and do it."""
+        """Do the refit that the row needs, if there is one, after waiting for its training rows."""
         self.schedule.row_seen(row.n, row.id, finished=result is not None)
         refit = self.schedule.due_refit(row.n)
         if result is None and refit is not None:
             await self._refit(refit)
 
     def row_started(self, row: PendingRow) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def plan_for(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace | None) -> NoiseAwarePlan:
-        """Return the plan with the priors of the row's place."""
+        """Return the plan with the priors of the row."""
         return plan if trace else plan.with_priors(self.schedule.priors(row.n))
 
     def row_resumed(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def decision_made(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace, decision: PlanDecision) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def row_finished(self, row: PendingRow, trace: Trace | None) -> Mapping[str, Any]:
-        """Return nothing: the trace says by which priors it was planned."""
+        """Return nothing: the trace contains its priors."""
         return {}
 
     def row_saved(self, row: PendingRow) -> None:
-        """The row may be learned from now."""
+        """Let refits learn from the row."""
         self.schedule.row_finished(row.n)
 
     async def _refit(self, refit: int) -> None:
-        """Fit priors once the training rows have ended; omit it if that takes too long. Either holds for good."""
+        """Fit priors when the training rows have ended, or omit the refit after `max_wait` seconds; save which."""
         schedule = self.schedule
         await self.wait_until(lambda: schedule.is_ready(refit), self.max_wait)
         if self.is_over():
             return
         fitted = await self._fit(schedule.training_rows(refit), schedule.start) if schedule.is_ready(refit) else None
         schedule.refits[refit] = fitted[0] if fitted else None
-        self.note()
+        self.save_schedule()
         if fitted is None:
             self.say(
                 f"priors were not refitted for rows from {refit:,} on: earlier rows did not finish within {self.max_wait:g} s, "
@@ -171,36 +174,27 @@ class OnlinePriors:
 
     async def _fit(self, ids: Sequence[str], before: Priors) -> tuple[Priors, int] | None:
         """Return the priors fitted to rows and the number of rows with grades; None if there are none."""
-        families = []
+        graded: list[Observations] = []
         for id in ids:
-            if trace := self.journal.trace(self.run, id):
-                families.append(observe(trace))
+            if (trace := self.journal.trace(self.run, id)) and (observations := observe(trace)).scores:
+                graded.append(observations)
             await asyncio.sleep(0)
-        priors, graded = await asyncio.to_thread(fit_from, families, before)
-        return (priors, graded) if graded else None
+        return (await asyncio.to_thread(fit_priors, graded, before), len(graded)) if graded else None
 
-    async def save_for_other_runs(self, pair: PriorsKey, source: str) -> tuple[int, Priors] | None:
-        """Save what a whole run has learned, unless more tasks taught what is saved already; raises StoreError.
+    async def save_for_other_runs(self, key: PriorsKey, source: str) -> tuple[int, Priors] | None:
+        """Save priors fitted to this run under `key`, unless those saved there are fitted to more tasks. Raises StoreError.
 
-        Return the number of rows with grades and the priors that are saved now; None if there were too few rows.
+        Returns the number of rows with grades, and the priors that are saved now; None if there were too few such rows. The fit
+        starts from the shipped priors, so that priors do not drift from run to run.
         """
         fitted = await self._fit(self.schedule.training_rows(), Priors())
         if fitted is None or fitted[1] < MIN_ROWS_TO_SAVE:
             return None
-        saved = PriorsStore.in_folder().save_if_more_tasks(StoredPriors.create(pair, fitted[0], source.format(rows=fitted[1])))
+        saved = PriorsStore.in_folder().save_if_more_tasks(StoredPriors.create(key, fitted[0], source.format(rows=fitted[1])))
         return fitted[1], saved.priors
 
 
-def notes_of(journal: Journal, run: str) -> dict[str, Any]:
-    """Return what a run noted of its priors so far, by the key of its settings."""
-    known = journal.run(run)
-    return dict(known.metadata.get("online_priors", {})) if known else {}
-
-
-def fit_from(families: Iterable[Observations], before: Priors) -> tuple[Priors, int]:
-    """Return the priors fitted to families, given those `before`, and the number of families with grades.
-
-    Priors for other runs always start from the shipped ones, so that nothing drifts from run to run.
-    """
-    graded = [observe for observe in families if observe.scores]
-    return fit_priors(graded, before), len(graded)
+def saved_schedules(journal: Journal, run: str) -> dict[str, Any]:
+    """Return the schedules of a run in its journal, by the key of the settings."""
+    info = journal.run(run)
+    return dict(info.metadata.get("online_priors", {})) if info else {}

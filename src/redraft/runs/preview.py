@@ -1,8 +1,9 @@
-"""What a run would read, call and cost, before any call is made.
+"""The preview of a run: what it would read, call and cost, without making a call.
 
-The expected cost comes from simulated tasks (see `simulate`). If graders are computed, nothing is known of which answers pass:
-each passes with a probability of one half. Prompts are counted at 4 bytes a token; an answer is as long as the given responses,
-or 300 tokens. Retries and repeated requests after an unreadable answer are left out.
+The ranges of calls, tokens and cost follow from the settings. The expected usage is estimated on simulated tasks
+(`quality.simulate`); if no grader calls a model, each answer passes with probability one half. For the estimate a token counts as 4
+bytes, and an answer is as long as the mean of the given responses, or 300 tokens. Retries, and repeated requests after an
+unreadable answer, are left out.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from random import Random
 from typing import Any, TypeVar
 
-from ..core.records import Candidate, Comparison, Feedback, Message, Record
+from ..core.records import Candidate, Comparison, Feedback, Record
+from ..core.task import Message
 from ..core.trace import PanelGrader
 from ..middleware import Budget
 from ..middleware.call_costs import CHARS_PER_TOKEN, DEFAULT_OUTPUT_TOKENS
 from ..plans import NoiseAwarePlan, Plan
 from ..plans.self_refine import BestOfN
 from ..quality.priors import Priors
+from ..quality.simulate import run_to_end, simulate_tasks
 from ..session import Session
 from ..storage.journal import Journal, RowInfo
 from ..tables.readers import BadRow
@@ -28,30 +32,37 @@ from .config import BatchConfig
 from .dataset import BatchDataset, BatchRow, DatasetSummary
 from .row_key import RowKeys, changed_parts, row_key
 from .row_result import RowResult
-from .simulate import run_to_end, simulate_tasks
 
 N = TypeVar("N", int, float)
-SAMPLES = 3
+SAMPLES = 3  # rows whose messages, or errors, are shown
 CHUNK = 256
 JUDGE_PROMPT = 1200  # tokens of a judge's own instructions, at most
-MIN_OUTPUT = 64
+MIN_OUTPUT = 64  # tokens
 CALLS_PER_COMPARISON = 2  # two answers are compared in both orders
 BYTES_PER_TOKEN = 4
-ANSWER, VERDICT = 300, 250  # tokens
-INSTRUCTIONS, ADVICE = 300, 80  # tokens that a judge reads beside a prompt and an answer, and a refiner beside them
+ANSWER, VERDICT = 300, 250  # tokens that a writer writes, and a judge
+INSTRUCTIONS, ADVICE = 300, 80  # tokens that a judge, and a refiner, reads in addition to the prompt and the answer
 
 Range = tuple[int, int]
-WorkKind = tuple[str, str]
-"""A role, and for "grade" and "compare" the name of a grader."""
+StepKind = tuple[str, str]
+"""The role of a step, and the name of the grader for "grade" and "compare" ("" for others)."""
 
 
 @dataclass(frozen=True)
 class BatchPreview:
     """What a run would do.
 
-    `summary` says what is read, `samples` are the messages of the first rows. `calls` and `tokens` are ranges over all rows that
-    are not finished (`known` are), `cost` is in USD, None if a price is unknown; `expected` lies within them, None for a plan of
-    the user's own. `bad` are unusable rows, with the reasons. `changes` say which rows of an earlier run would be redone, and why.
+    Attributes:
+        summary: Lines about the data, for people.
+        rows: The number of usable rows.
+        bad: The first unusable rows, with the reasons.
+        known: The number of rows that an earlier run has finished.
+        samples: The messages of the first rows.
+        calls: The least and the most calls for the other rows, within the budget.
+        tokens: The same for tokens.
+        cost: The same in USD; None if a price is unknown.
+        expected: The expected usage, within these ranges; None for a plan of the user's own.
+        changes: Which rows of an earlier run would be redone and why, for people.
     """
 
     summary: tuple[str, ...]
@@ -69,7 +80,7 @@ class BatchPreview:
 def preview_run(
     config: BatchConfig, dataset: BatchDataset, summary: DatasetSummary, session: Session, plan: Plan, *, explain: bool = False
 ) -> BatchPreview:
-    """Read the data and the journal, if there is one. Raises ConfigError and StoreError."""
+    """Return the preview, by the data and the journal (if it exists). Raises ConfigError and StoreError."""
     bad: list[BadRow] = []
     entries = dataset.rows(summary.duplicates, lambda row: bad.append(row) if len(bad) < SAMPLES else None)
     comparison = JournalComparison(config, session, plan)
@@ -95,7 +106,7 @@ def preview_run(
 
 
 def describe_responses(dataset: BatchDataset, summary: DatasetSummary, *, writes: bool) -> Iterator[str]:
-    """Say how many rows have a response, or why none has. `writes`: whether a model can draft one."""
+    """Yield a line about how many rows have a response, or why none has. `writes`: whether a model can write drafts."""
     if summary.with_response:
         others = "get a first draft" if writes else "have none"
         yield f"{summary.with_response:,} rows have a response to start with, {summary.total - summary.with_response:,} {others}"
@@ -106,10 +117,11 @@ def describe_responses(dataset: BatchDataset, summary: DatasetSummary, *, writes
 def cost_ranges(
     session: Session, plan: Plan, summary: DatasetSummary, rows: int
 ) -> tuple[Range, Range, tuple[float, float] | None]:
-    """Return the least and the most calls, tokens and USD for so many rows, within the budget."""
-    given = round(rows * summary.with_response / max(1, summary.total))
-    (new, most_new), (old, most_old) = (calls_per_row(session, plan, with_response=given) for given in (False, True))
-    calls = ((rows - given) * new + given * old, (rows - given) * most_new + given * most_old)
+    """Return the least and the most calls, tokens and USD for a number of rows, within the budget."""
+    with_response = round(rows * summary.with_response / max(1, summary.total))
+    (low_without, high_without), (low_with, high_with) = (calls_per_row(session, plan, with_response=b) for b in (False, True))
+    without = rows - with_response
+    calls = (without * low_without + with_response * low_with, without * high_without + with_response * high_with)
     least, most = tokens_per_call(session, summary)
     tokens = (calls[0] * least, calls[1] * most)
     cost, limits = usd_range(session, calls, tokens), session.options.budget or Budget()
@@ -117,12 +129,12 @@ def cost_ranges(
 
 
 def limit_range(amounts: tuple[N, N], limit: N | None) -> tuple[N, N]:
-    """Return as much of both amounts as a budget allows."""
+    """Return both amounts, at most the limit of a budget (None: no limit)."""
     return amounts if limit is None else (min(amounts[0], limit), min(amounts[1], limit))
 
 
 class JournalComparison:
-    """Compares the rows as they are now with the journal."""
+    """Compares the rows with the journal, if it exists. `known` counts the finished rows."""
 
     def __init__(self, config: BatchConfig, session: Session, plan: Plan) -> None:
         self._config, self._keys = config, RowKeys(session, plan)
@@ -133,49 +145,49 @@ class JournalComparison:
         self.known = 0
 
     def add(self, entries: Sequence[BatchRow]) -> bool:
-        """Compare rows with the journal; return False if there is none."""
+        """Compare rows with the journal; return False if it does not exist."""
         if self._journal is None:
             return False
-        notes = self._journal.rows_by_id(self._name, [entry.id for entry in entries])
+        infos = self._journal.rows_by_id(self._name, [entry.id for entry in entries])
         for entry in entries:
-            self._compare(entry, notes.get(entry.id))
+            self._compare(entry, infos.get(entry.id))
         return True
 
-    def _compare(self, entry: BatchRow, note: RowInfo | None) -> None:
+    def _compare(self, entry: BatchRow, info: RowInfo | None) -> None:
         parts = self._keys.parts(entry.task)
-        if note is None:
+        if info is None:
             self._rows["new"] += 1
-        elif note.key == row_key(parts):
-            redo = note.result and self._config.redoes(RowResult.from_data(note.status, note.result))
-            finished = note.status != "open" and not redo
+        elif info.key == row_key(parts):
+            redo = info.result and self._config.redoes(RowResult.from_data(info.status, info.result))
+            finished = info.status != "open" and not redo
             self._rows["finished" if finished else "to be resumed"] += 1
             self.known += finished
         else:
             self._rows["changed"] += 1
-            self._reason_counts.update(self._reasons(note, parts))
+            for part in changed_parts(info.key_parts, parts):
+                reasons = self._changed_settings(info) if part == "settings" else [f"the row's {part}"]
+                self._reason_counts.update(reasons)
 
-    def _reasons(self, note: RowInfo, parts: dict[str, str]) -> Iterator[str]:
-        for part in changed_parts(note.key_parts, parts):
-            yield from (f"setting {name}" for name in self._settings_since(note)) if part == "settings" else [f"the row's {part}"]
-
-    def _settings_since(self, note: RowInfo) -> list[str]:
+    def _changed_settings(self, info: RowInfo) -> list[str]:
+        """Return the settings that have changed since a row was processed."""
         run = self._journal.run(self._name) if self._journal else None
-        old = run.metadata.get("settings", {}).get(note.key_parts.get("settings")) if run else None
-        return changed_parts(old, self._keys.settings) if old else ["(of an older journal)"]
+        old = run.metadata.get("settings", {}).get(info.key_parts.get("settings")) if run else None
+        names = changed_parts(old, self._keys.settings) if old else ["(of an older journal)"]
+        return [f"setting {name}" for name in names]
 
     def changes(self) -> Iterator[str]:
-        """Yield lines for people."""
+        """Yield lines for people, and close the journal."""
         if self._journal is None:
             yield "there is no journal yet: every row is new"
             return
         self._journal.close()
         yield ", ".join(f"{n:,} rows {what}" for what, n in sorted(self._rows.items())) or "no rows"
-        for why, n in sorted(self._reason_counts.items()):
-            yield f"{why} changed: {n:,} rows are redone; calls that stay the same come from the cache"
+        for reason, n in sorted(self._reason_counts.items()):
+            yield f"{reason} changed: {n:,} rows are redone; calls that stay the same come from the cache"
 
 
 def calls_per_row(session: Session, plan: Plan, *, with_response: bool) -> Range:
-    """Return the fewest and the most calls of a row, without retries and repeated requests. `with_response`: it has one."""
+    """Return the fewest and the most calls of a row with or without a response, not counting retries and repeated requests."""
     panel, roles = session.common_panel()
     compares_at_end = isinstance(plan, NoiseAwarePlan)
     calls = {grader.name: grader.repeats * calls_per_grade(roles.graders[grader.name]) for grader in panel if not grader.model_free}
@@ -191,20 +203,23 @@ def calls_per_row(session: Session, plan: Plan, *, with_response: bool) -> Range
 
 
 def tokens_per_call(session: Session, summary: DatasetSummary) -> Range:
-    """Return the tokens of a call: with a short answer; and with a judge's instructions and the longest answer."""
+    """Return the tokens of a call with a short answer, and of one with a judge's instructions and the longest answer."""
     prompt = summary.prompt_bytes // max(1, summary.total) // CHARS_PER_TOKEN + 1
     most = session.options.max_tokens or DEFAULT_OUTPUT_TOKENS
     return prompt + MIN_OUTPUT, prompt + JUDGE_PROMPT + 2 * most
 
 
 def usd_range(session: Session, calls: Range, tokens: Range) -> tuple[float, float] | None:
-    """Return USD for so many tokens, at the prices of the models: if all are input, and if half of them are output."""
+    """Return the cost in USD if all tokens are input, and if half of them are output; None if a price is unknown.
+
+    With several models it is the range over their prices.
+    """
     _, roles = session.common_panel()
     prices = [client.price for client in (roles.writer, *roles.judges.values()) if client]
     if not calls[1] or not prices:
         return 0.0, 0.0
-    ends = Usage(calls[0], tokens[0], 0), Usage(calls[1], tokens[1] // 2, tokens[1] // 2)
-    costs = [price.cost(end) if price else None for price in prices for end in ends]
+    usages = Usage(calls[0], tokens[0], 0), Usage(calls[1], tokens[1] // 2, tokens[1] // 2)
+    costs = [price.cost(usage) if price else None for price in prices for usage in usages]
     known = [cost for cost in costs if cost is not None]
     return (min(known), max(known)) if len(known) == len(costs) else None
 
@@ -224,16 +239,16 @@ class ExpectedUsage:
 
 
 def estimate_usage(session: Session, plan: Plan, summary: DatasetSummary, rows: int) -> ExpectedUsage | None:
-    """Return what so many rows are expected to consume; None for a plan of the user's own."""
+    """Return the expected usage of a number of rows; None for a plan of the user's own."""
     if session.options.plan is not None:
         return None
     panel, roles = session.common_panel()
-    given = rows * summary.with_response / max(1, summary.total)
-    steps: defaultdict[WorkKind, float] = defaultdict(float)
-    for share, with_response in ((given, True), (rows - given, False)):
-        if share and (with_response or roles.writer):
-            for kind, n in steps_per_row(session, plan, panel, with_response=with_response).items():
-                steps[kind] += share * n
+    with_response = rows * summary.with_response / max(1, summary.total)
+    steps: defaultdict[StepKind, float] = defaultdict(float)
+    for count, has_response in ((with_response, True), (rows - with_response, False)):
+        if count and (has_response or roles.writer):
+            for kind, n in steps_per_row(session, plan, panel, with_response=has_response).items():
+                steps[kind] += count * n
     usages = [(kind, expected_usage(kind, n, session, summary)) for kind, n in steps.items()]
     clients = [(roles.judges[by] if by else roles.writer, usage) for (_, by), usage in usages if usage.calls]
     costs = [client.price.cost(usage) if client and client.price else None for client, usage in clients]
@@ -242,33 +257,33 @@ def estimate_usage(session: Session, plan: Plan, summary: DatasetSummary, rows: 
     return ExpectedUsage(round(total.calls), round(total.tokens or 0), sum(known) if len(known) == len(costs) else None)
 
 
-def steps_per_row(session: Session, plan: Plan, panel: Iterable[PanelGrader], *, with_response: bool) -> dict[WorkKind, float]:
+def steps_per_row(session: Session, plan: Plan, panel: Iterable[PanelGrader], *, with_response: bool) -> dict[StepKind, float]:
     """Return the mean number of steps of each kind that call a model, by simulation."""
-    on_panel = {grader.name: grader for grader in panel if not grader.model_free}
+    judges = {grader.name: grader for grader in panel if not grader.model_free}
     priors = plan.priors if isinstance(plan, NoiseAwarePlan) else Priors()
-    if not on_panel:
+    if not judges:
         priors = priors_with_even_odds(session.options.target_score)
-    tasks = simulate_tasks(priors, on_panel.values(), with_response=with_response)
+    tasks = simulate_tasks(priors, judges.values(), Random(0), with_response=with_response)
     traces = [run_to_end(trace, plan, task) for task, trace in tasks]
-    steps: defaultdict[WorkKind, float] = defaultdict(float)
-    for kind in filter(None, (_kind(record) for trace in traces for record in trace.records)):
+    steps: defaultdict[StepKind, float] = defaultdict(float)
+    for kind in filter(None, (_step_kind(record) for trace in traces for record in trace.records)):
         steps[kind] += 1
     answers = sum(len(trace.candidates) for trace in traces)
-    for name, panel_grader in on_panel.items():
+    for name, panel_grader in judges.items():
         grader = session.common_panel()[1].graders[name]
-        if panel_grader.must:  # they are not simulated
+        if panel_grader.must:  # musts are not simulated
             steps["grade", name] = answers * panel_grader.repeats
         steps["grade", name] += len(traces) * calls_per_task(grader) / max(1, calls_per_grade(grader))
-    return {kind: n / len(traces) for kind, n in steps.items() if not kind[1] or kind[1] in on_panel}
+    return {kind: n / len(traces) for kind, n in steps.items() if not kind[1] or kind[1] in judges}
 
 
 def priors_with_even_odds(target: float) -> Priors:
-    """Return priors by which every text reaches the target with a probability of one half, and grades are exact."""
+    """Return priors by which every answer reaches the target with probability one half, and grades are exact."""
     drafts = Priors(draft_mean=target, draft_mean_sd=0, draft_sd=0.1, noise_sd=0, bias_sd=0, bias_drift=0)
     return replace(drafts, gain=target, gain_sd=0, retention=0, step_sd=0.1)
 
 
-def _kind(record: Record) -> WorkKind | None:
+def _step_kind(record: Record) -> StepKind | None:
     match record:
         case Candidate(role="generate" | "refine"):
             return record.role, ""
@@ -279,8 +294,8 @@ def _kind(record: Record) -> WorkKind | None:
     return None
 
 
-def expected_usage(kind: WorkKind, n: float, session: Session, summary: DatasetSummary) -> Usage:
-    """Return the usage of `n` such steps with texts of the expected length."""
+def expected_usage(kind: StepKind, n: float, session: Session, summary: DatasetSummary) -> Usage:
+    """Return the usage of `n` steps of a kind, with texts of the expected length."""
     role, grader = kind
     prompt = summary.prompt_bytes / max(1, summary.total) / BYTES_PER_TOKEN
     answer = summary.response_bytes / summary.with_response / BYTES_PER_TOKEN if summary.with_response else ANSWER
@@ -291,12 +306,12 @@ def expected_usage(kind: WorkKind, n: float, session: Session, summary: DatasetS
     return _usage(calls, prompt + answer * (2 if role == "compare" else 1) + INSTRUCTIONS, VERDICT)
 
 
-def _usage(calls: float, read: float, written: float) -> Usage:
-    return Usage(round(calls), round(calls * read), round(calls * written))
+def _usage(calls: float, input_tokens: float, output_tokens: float) -> Usage:
+    return Usage(round(calls), round(calls * input_tokens), round(calls * output_tokens))
 
 
 def calls_per_grade(grader: Any) -> int:
-    """Return the calls for one grade: one, or as many as all parts of the grader make."""
+    """Return the number of calls for one grade: those of all parts of a composite grader, or one."""
     parts = getattr(grader, "parts", ())
     if not parts:
         return int(not getattr(grader, "model_free", False))
@@ -304,5 +319,5 @@ def calls_per_grade(grader: Any) -> int:
 
 
 def calls_per_task(grader: Any) -> int:
-    """Return the calls that a grader, or all of its parts, make once for a task, beside those for each grade."""
+    """Return the number of calls that a grader and its parts make once for a task, in addition to those for each grade."""
     return int(getattr(grader, "setup_calls", 0)) + sum(map(calls_per_task, getattr(grader, "parts", ())))

@@ -1,4 +1,4 @@
-"""The progress of a run, in figures. Nothing here draws."""
+"""The progress of a run in figures; `redraft.cli.operations.batch_view` shows it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Mean:
 
 
 def format_price(price: float, unit: str) -> str:
-    """Return a price in words."""
+    """Return a price as text, such as "price 0.01 a call"."""
     return f"price {f'{price:.2g}' if price < 100 else f'{price:,.0f}'} {UNIT_PHRASES[unit]}"
 
 
@@ -42,10 +42,10 @@ def format_price(price: float, unit: str) -> str:
 class BatchProgress:
     """The numbers of rows by their results, what was paid in this run, and its speed. None: unknown.
 
-    `reused` rows were finished before and are not redone; they count in `done` and `failed`, too. `unfinished` rows were cut
-    short, and their best answer is written. `state` is "reading", "running", "stopping", why an endpoint is not called now, and in
-    the end "finished" or what ended the run early ("interrupted", "budget" ...; see `BatchReport.end_reason`). `price`: what each
-    `price_unit` must be expected to gain, if rows share a budget.
+    `reused` rows were finished by an earlier run; they also count in `done` and `failed`. `unfinished` rows were cut short, and
+    their best answer so far is in the output. `state` is "reading", "running", "stopping", or a message about endpoints that are
+    not called now; at the end it is "finished" or the reason why the run ended early (see `BatchReport.end_reason`). If rows share
+    a budget, a step must be expected to raise the score by `price` for each `price_unit` of its cost.
     """
 
     total: int | None = None
@@ -70,7 +70,7 @@ class BatchProgress:
     _ends: deque[tuple[float, int]] = field(default_factory=deque)
 
     def count(self, result: RowResult, *, reused: bool) -> None:
-        """Count a row that ended; `reused`: in an earlier run."""
+        """Count a row that has ended, in this run or (`reused`) in an earlier one."""
         self.reused += reused
         self.done += result.status == "done"
         self.failed += result.status == "failed"
@@ -82,13 +82,13 @@ class BatchProgress:
             self._tick()
 
     def set_counts(self, **counts: Any) -> None:
-        """Set figures that were counted elsewhere."""
+        """Set figures that were counted in other processes."""
         for name, value in counts.items():
             setattr(self, name, value)
         self._tick()
 
     def finish(self, state: str = "finished") -> None:
-        """Stop the clock; `state` says what ended the run."""
+        """Stop the clock, and set the final state."""
         self.ended_at, self.state, self.in_flight = monotonic(), state, 0
 
     def _tick(self) -> None:
@@ -103,16 +103,17 @@ class BatchProgress:
 
     @property
     def processed_rows(self) -> int:
-        """Rows that ended in this run."""
+        """The number of rows that ended in this run."""
         return self.done + self.failed + self.unfinished - self.reused
 
     @property
     def _finished(self) -> int:
-        """Rows that ended in this run, and were not cut short."""
+        """The number of rows that ended in this run and were not cut short."""
         return self.done + self.failed - self.reused
 
     @property
     def remaining(self) -> int | None:
+        """The number of rows that have not ended."""
         return None if self.total is None else max(0, self.total - self.done - self.failed - self.unfinished - self.not_started)
 
     @property
@@ -121,7 +122,7 @@ class BatchProgress:
 
     @property
     def rows_per_s(self) -> float | None:
-        """Rows that ended in a result or an error, over the last 30 seconds; over the whole run once it has ended."""
+        """Finished rows a second, over the last 30 seconds; over the whole run once it has ended."""
         if self.ended_at is not None:
             return self._finished / self.seconds if self._finished and self.seconds > 0 else None
         if len(self._ends) < 3:  # the start, and two rows
@@ -132,20 +133,20 @@ class BatchProgress:
 
     @property
     def eta(self) -> float | None:
-        """Seconds left at this rate."""
+        """The remaining time in seconds at the present rate."""
         rate, remaining = self.rows_per_s, self.remaining
         return remaining / rate if rate and remaining is not None else None
 
     @property
     def projected_cost(self) -> float | None:
-        """USD for the whole run, if the rows that are left cost as much as those before."""
+        """The cost of the whole run in USD, if the remaining rows cost as much as those processed so far."""
         cost, remaining = self.usage.cost, self.remaining
         if cost is None or remaining is None or not self.processed_rows:
             return None
         return cost * (1 + remaining / self.processed_rows)
 
     def as_data(self) -> Mapping[str, Any]:
-        """Return plain data, for JSON and metrics."""
+        """Return plain data for JSON."""
         usage = self.usage
         return {
             "state": self.state,

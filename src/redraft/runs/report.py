@@ -1,4 +1,4 @@
-"""The report of a run: counted row by row, in constant memory."""
+"""The report of a run: `ReportBuilder` counts rows as they end, in constant memory; `build_report` makes the `BatchReport`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class RunningMean:
 
     def add(self, value: float) -> None:
         self.n += 1
-        ahead = value - self.mean
-        self.mean += ahead / self.n
-        self.squares += ahead * (value - self.mean)
+        deviation = value - self.mean
+        self.mean += deviation / self.n
+        self.squares += deviation * (value - self.mean)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean by the normal distribution, within [-1, 1]; None for fewer than two numbers."""
+        """The 95 % interval of the mean by the normal approximation, clipped to [-1, 1]; None for fewer than two numbers."""
         if self.n < 2:
             return None
         half = Z * sqrt(self.squares / (self.n - 1) / self.n)
@@ -42,7 +42,7 @@ class RunningMean:
 
 @dataclass(slots=True)
 class IterationStats:
-    """The effect of the n-th refinement over all rows that had one."""
+    """The gain and the cost of the n-th refinement, over all rows that had one."""
 
     gain: Mean = field(default_factory=Mean)
     rows: int = 0
@@ -50,7 +50,7 @@ class IterationStats:
     cost: float | None = 0.0
 
     def as_data(self, number: int) -> dict[str, Any]:
-        """Return plain data. Calls and USD are also given for each point: a hundredth of the score's range, summed over rows."""
+        """Return plain data. `calls_per_point` and `usd_per_point` are per gain of 0.01, summed over rows."""
         points = 100 * self.gain.sum
         return {
             "iteration": number,
@@ -83,11 +83,11 @@ class ReportBuilder:
         """Count a row that ended."""
         self.stops[result.columns["stop"]] += 1
         self.broken += result.columns["broken"] is not None
-        if found := result.columns["diagnosis"]:
-            self.diagnoses[found] += 1
+        if diagnosis := result.columns["diagnosis"]:
+            self.diagnoses[diagnosis] += 1
         if result.error_kind and result.error_kind != NOT_STARTED:
             self.errors[result.error_kind] += 1
-            self.reasons.setdefault(result.error_kind, _reason(result))
+            self.reasons.setdefault(result.error_kind, _error_line(result))
         first, best = result.columns["initial_score"], result.columns["best_score"]
         if first is not None and best is not None:
             self.uplift.add(best - first)
@@ -95,40 +95,61 @@ class ReportBuilder:
             self.unsure += result.unsure
             self.regressed += result.worse and not (result.improved or result.unsure)
             self.unchanged += not (result.worse or result.improved or result.unsure)
-        self._add_iterations(result)
-
-    def _add_iterations(self, result: RowResult) -> None:
         before: float | None = None
-        for n, (top, calls, cost) in enumerate(result.score_by_iteration):
-            at = self.iterations.setdefault(n, IterationStats())
-            at.rows += 1
-            at.calls += calls
-            at.cost = None if cost is None or at.cost is None else at.cost + cost
-            if n and top is not None and before is not None:
-                at.gain.add(top - before)
-            before = top
+        for n, (score, calls, cost) in enumerate(result.score_by_iteration):
+            stats = self.iterations.setdefault(n, IterationStats())
+            stats.rows += 1
+            stats.calls += calls
+            stats.cost = None if cost is None or stats.cost is None else stats.cost + cost
+            if n and score is not None and before is not None:
+                stats.gain.add(score - before)
+            before = score
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """The report of a run.
+    """The report of a run. None: unknown, or not applicable.
 
-    `uplift` is the mean of best - first score over the rows that have both, `interval` its 95 % interval; if graders are noisy,
-    both are estimates. `improved` counts rows whose best answer keeps more musts than the first, or as many and scores higher by
-    more than the graders' noise explains; `unsure` those whose best answer may be better, but with too few grades to tell: the
-    mean over all rows may tell. `regressed` counts rows of which a later answer scored less and the first was kept; `broken`
-    those whose best answer breaks a must. `diagnoses` counts rows by their diagnosis (see `redraft.quality.diagnosis`). `usage` is
-    what was paid in this run; its cached calls were not.
-
-    `end_reason` says what ended the run early: "" (nothing), "budget", "deadline", "interrupted", "fatal", "outage" or "disk";
-    `message` says it in words. The same command then resumes the run, unless `journal_lost`. `remaining` counts rows that the run
-    did not come to, beside those that are `not_started`, which have a row in the output. `reasons`: the first message of
-    each kind of error. `excess`: what was spent beyond the budget, and why, in words; "" if nothing was.
-
-    `price`: what each `price_unit` had to gain at the end, if rows shared a budget. `priors`: those at the start of the run
-    (None: the shipped ones), fitted to `initial_prior_tasks`; `prior_refits`: from which row on ("from") priors fitted to how
-    many more "rows" of the run hold. `prior_rows`: rows of this run whose priors were saved for runs with priors="learned" (0:
-    none were), `saved_prior_tasks`: the tasks behind the priors that are saved now.
+    Attributes:
+        rows: Rows in the output: `done` + `failed` + `unfinished` + `not_started`.
+        done: Rows that are finished.
+        failed: Rows that ended with an error, or that no grader could score.
+        reused: Rows of `done` and `failed` that an earlier run had finished.
+        unfinished: Rows that were cut short; their best answer so far is in the output.
+        not_started: Rows for which no budget or time was left.
+        bad: Rows that cannot be used; they are in the errors file.
+        remaining: Rows that the run did not reach, and that are not in the output.
+        seconds: The duration of the run.
+        usage: What was paid in this run. Calls answered from the cache are counted, but not paid for.
+        uplift: The mean of best - first score in [-1, 1], over the rows with both; estimates if graders are noisy.
+        interval: The 95 % interval of `uplift`.
+        mean_first: The mean score of the first answers.
+        mean_best: The mean score of the best answers.
+        improved: Rows whose best answer satisfies more musts than the first, or as many and scores higher by more than the noise of
+            the graders explains.
+        unsure: Rows whose best answer scores higher, but with too few grades to rule out noise.
+        unchanged: Rows with two scores that are neither improved, unsure nor regressed.
+        regressed: Rows in which a later answer scored lower, and the first was kept.
+        broken: Rows whose best answer violates a must.
+        stops: The number of rows by the reason why they stopped.
+        diagnoses: The number of rows by their diagnosis (see `redraft.quality.diagnosis`).
+        errors: The number of rows by the kind of their error.
+        reasons: The first message of each kind of error.
+        by_iteration: The gain and the cost of each iteration, over all rows.
+        end_reason: Why the run ended early: "budget", "deadline", "interrupted", "fatal", "outage" or "disk"; "" if it is complete.
+        message: Details of `end_reason`, for people.
+        journal_lost: Whether the journal was deleted and could not be restored; if not, the same command resumes the run.
+        output: The path of the output.
+        journal: The path of the journal.
+        run: The name of the run.
+        excess: What was spent beyond the budget, and why, for people; "" if nothing was.
+        price: The gain of score that each `price_unit` had to bring at the end, if rows shared a budget.
+        price_unit: "calls", "tokens" (in thousands) or "usd".
+        priors: The priors at the start of the run; None for the shipped ones.
+        initial_prior_tasks: The number of tasks to which those were fitted.
+        prior_refits: For each refit the first row that it applies to ("from"), and the number of "rows" to which it was fitted.
+        prior_rows: The number of rows of this run to which the priors were fitted that are offered to other runs (0: none).
+        saved_prior_tasks: The number of tasks behind the priors that are saved for other runs now.
     """
 
     rows: int
@@ -177,15 +198,15 @@ class BatchReport:
 
     @property
     def cache_savings(self) -> float | None:
-        """USD that answers from the cache would have cost; None if a price is unknown."""
-        made, paid = self.usage.answer_cost, self.usage.cost
-        return None if made is None or paid is None else max(0.0, made - paid)
+        """What the answers from the cache would have cost in USD; None if a price is unknown."""
+        total, paid = self.usage.answer_cost, self.usage.cost
+        return None if total is None or paid is None else max(0.0, total - paid)
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data."""
-        own = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "usage"}
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "usage"}
         u = self.usage
-        return own | {
+        return data | {
             "resumable": self.resumable,
             "calls": u.calls,
             "retried_calls": u.retried_calls,
@@ -196,7 +217,7 @@ class BatchReport:
         }
 
     def summary(self) -> list[str]:
-        """Return a few lines for people."""
+        """Return the lines of a summary for people."""
         stops = {why: n for why, n in self.stops.items() if why != NOT_STARTED}
         rows = f"rows {self.done:,} done" + "".join(
             f", {count:,} {what}"
@@ -210,19 +231,20 @@ class BatchReport:
         )
         lines = [
             rows + (f" ({self.reused:,} of them before)" if self.reused else ""),
-            self._nothing_done(),
+            self._idle_line(),
             self._score_line(),
             "stopped: " + ", ".join(f"{why} {n:,}" for why, n in stops.items()) if stops else "",
             "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
             "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
             *(f"{kind}, for example: {why}" for kind, why in self.reasons.items()),
-            f"the best breaks a must: {self.broken:,}" if self.broken else "",
+            f"best answer violates a must: {self.broken:,}" if self.broken else "",
             *budget_and_priors(self.as_data()).values(),
             self._payment_line(),
         ]
         return list(filter(None, lines))
 
-    def _nothing_done(self) -> str:
+    def _idle_line(self) -> str:
+        """Return a line for a run in which no row was left to do; "" for others."""
         if self.end_reason or not self.reused or self.reused < self.rows:
             return ""
         failed = "; --retry failed repeats the failed ones" if self.failed else ""
@@ -231,14 +253,14 @@ class BatchReport:
     def _score_line(self) -> str:
         if self.uplift is None or self.mean_first is None or self.mean_best is None:
             return "score unknown"
-        around = f" (95 %: {self.interval[0]:+.3f} to {self.interval[1]:+.3f})" if self.interval else ""
+        interval = f" (95 %: {self.interval[0]:+.3f} to {self.interval[1]:+.3f})" if self.interval else ""
         counts = [
             f"improved {self.improved:,}",
-            *([f"too few grades to tell row by row {self.unsure:,}"] if self.unsure else []),
+            *([f"too few grades to tell {self.unsure:,}"] if self.unsure else []),
             f"unchanged {self.unchanged:,}",
-            f"later ones worse and the first kept {self.regressed:,}",
+            f"regressed (first answer kept) {self.regressed:,}",
         ]
-        return f"score {self.mean_first:.3f} -> {self.mean_best:.3f}, uplift {self.uplift:+.3f}{around}; {', '.join(counts)}"
+        return f"score {self.mean_first:.3f} -> {self.mean_best:.3f}, uplift {self.uplift:+.3f}{interval}; {', '.join(counts)}"
 
     def _payment_line(self) -> str:
         u = self.usage
@@ -254,24 +276,24 @@ class BatchReport:
 SUMMARIZED = ("price", "price_unit", "priors", "initial_prior_tasks", "prior_refits", "prior_rows", "saved_prior_tasks")
 
 
-def _reason(result: RowResult) -> str:
+def _error_line(result: RowResult) -> str:
     """Return the error message of a row on one line."""
     message = " ".join(str(result.columns["error"] or "").removeprefix(f"{result.error_kind}: ").split())
     return message if len(message) <= MAX_REASON else f"{message[:MAX_REASON]}..."
 
 
 def budget_and_priors(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a report, as plain data, says of the budget, the price and the priors: a line each, in words."""
+    """Return a line each, for people, about the budget, the price and the priors of a report in plain data."""
     lines = {
         "budget": report.get("excess", ""),
-        "price": _price(report),
-        "priors": "; ".join(_priors(report)),
-        "learned": _saved_priors(report),
+        "price": _price_line(report),
+        "priors": "; ".join(_prior_phrases(report)),
+        "learned": _saved_priors_line(report),
     }
     return {name: line for name, line in lines.items() if line}
 
 
-def _price(report: Mapping[str, Any]) -> str:
+def _price_line(report: Mapping[str, Any]) -> str:
     if report.get("price") is None:
         return ""
     rows = report["stops"].get(StopReason.GAIN, 0)
@@ -279,7 +301,7 @@ def _price(report: Mapping[str, Any]) -> str:
     return format_price(report["price"], report["price_unit"]) + ended
 
 
-def _priors(report: Mapping[str, Any]) -> Iterator[str]:
+def _prior_phrases(report: Mapping[str, Any]) -> Iterator[str]:
     if tasks := report.get("initial_prior_tasks"):
         yield f"started with priors fitted to {tasks:,} tasks"
     elif report.get("priors"):
@@ -288,15 +310,15 @@ def _priors(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"rows from {refit['from']:,} on use priors fitted to {refit['rows']:,} earlier rows"
 
 
-def _saved_priors(report: Mapping[str, Any]) -> str:
+def _saved_priors_line(report: Mapping[str, Any]) -> str:
     rows, tasks = report.get("prior_rows", 0), report.get("saved_prior_tasks", 0)
     if tasks > rows:
         return f"priors fitted to {tasks:,} tasks stay saved for --priors learned, not those of {rows:,} rows now: redraft priors"
     return f"priors fitted to {rows:,} rows are saved for --priors learned: redraft priors" if tasks else ""
 
 
-def build_report(progress: BatchProgress, builder: ReportBuilder, **about: Any) -> BatchReport:
-    """Return the report of a run that has ended."""
+def build_report(progress: BatchProgress, builder: ReportBuilder, **others: Any) -> BatchReport:
+    """Return the report of a run that has ended; `others` are the fields that neither `progress` nor `builder` knows."""
     return BatchReport(
         rows=progress.done + progress.failed + progress.unfinished + progress.not_started,
         **{name: getattr(progress, name) for name in ("done", "failed", "reused", "unfinished", "not_started", "bad")},
@@ -315,5 +337,5 @@ def build_report(progress: BatchProgress, builder: ReportBuilder, **about: Any) 
         price=progress.price,
         price_unit=progress.price_unit,
         remaining=progress.remaining or 0,
-        **about,
+        **others,
     )

@@ -1,4 +1,4 @@
-"""The result of one row: its columns in the output, and what the report counts."""
+"""The result of one row: its columns in the output (`COLUMNS`), and the figures for the report."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 from ..core.records import Comparison, Failure, Feedback, Record, StopReason
 from ..core.trace import Trace
 from ..errors import RedraftError
-from ..quality.diagnosis import diagnose
-from ..quality.diagnosis import has_significant_gain as is_improved
+from ..quality.diagnosis import diagnose, has_significant_gain
 from ..result import broken_musts, score_interval
 from ..storage.journal import Status
 from ..usage import NO_USAGE, Usage
@@ -23,7 +22,7 @@ COLUMNS: Mapping[str, type] = {
     "best_score": float,
     "score_low": float,
     "score_high": float,
-    "observed": float,
+    "judge_score": float,
     "iterations": int,
     "stop": str,
     "diagnosis": str,
@@ -34,19 +33,28 @@ COLUMNS: Mapping[str, type] = {
     "broken": str,
 }
 NOT_STARTED = "not_started"
-DATA_FIELDS = ("score_by_iteration", "improved", "worse", "unsure", "truncated", "error_kind")  # kept beside the columns
+DATA_FIELDS = ("score_by_iteration", "improved", "worse", "unsure", "truncated", "error_kind")  # in the journal beside the columns
 TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """The result of one row. `status`: "done", "failed" (an error ended it, or nothing could be graded) or "open" (cut short).
+    """The result of one row.
 
-    `columns` are those of the output. With a noise-aware plan all scores here but `observed` are its estimates, so that they
-    can be compared with each other: an answer that is picked for its observed score has been lucky. `score_by_iteration` has,
-    for each iteration from 0, the best score after it (None: unknown), and the calls and the USD of its answers. `improved`:
-    the best answer is better than the first: it keeps more musts, or as many and scores higher by more than the graders' noise
-    explains; `unsure`: it may be, but there were too few grades to tell. `worse`: a later answer scored less than the first.
+    With a noise-aware plan all scores except `judge_score` are its estimates, because the judge's score of the answer that it
+    ranked highest is biased upwards.
+
+    Attributes:
+        status: "done", "failed" (an error ended it, or no answer could be scored) or "open" (cut short).
+        columns: The columns of the output.
+        score_by_iteration: For each iteration from 0 the best score after it (None: unknown), and the calls and the cost in USD of
+            its answers.
+        improved: The best answer satisfies more musts than the first, or as many and scores higher by more than the noise of the
+            graders explains.
+        worse: A later answer scored lower than the first.
+        unsure: The best answer scores higher than the first, but with too few grades to rule out noise.
+        truncated: The best answer was cut off.
+        error_kind: The class of the error; "not_started" if no budget or time was left; "" without an error.
     """
 
     status: Status
@@ -65,10 +73,9 @@ class RowResult:
     @classmethod
     def from_data(cls, status: Status, data: Mapping[str, Any]) -> RowResult:
         """Return the result that `as_data` described."""
-        path = tuple(tuple(step) for step in data["score_by_iteration"])
-        known: dict[str, Any] = {name: data[name] for name in DATA_FIELDS if name in data}
-        known["score_by_iteration"] = path
-        return cls(status, {**dict.fromkeys(COLUMNS), **data["columns"]}, **known)
+        values: dict[str, Any] = {name: data[name] for name in DATA_FIELDS if name in data}
+        values["score_by_iteration"] = tuple(tuple(iteration) for iteration in data["score_by_iteration"])
+        return cls(status, {**dict.fromkeys(COLUMNS), **data["columns"]}, **values)
 
 
 def row_result(trace: Trace) -> RowResult:
@@ -93,7 +100,7 @@ def _status(trace: Trace, stop: StopReason) -> Status:
 def _columns(trace: Trace, stop: StopReason, error: Failure | None) -> dict[str, Any]:
     """Return the columns of the output, in their order."""
     low, high = score_interval(trace) or (None, None)
-    found = diagnose(trace)
+    diagnosis = diagnose(trace)
     return {
         "best": trace.best.text if trace.best else None,
         "tool_calls": tool_calls_json(trace),
@@ -101,10 +108,10 @@ def _columns(trace: Trace, stop: StopReason, error: Failure | None) -> dict[str,
         "best_score": trace.score,
         "score_low": low,
         "score_high": high,
-        "observed": trace.judge_score,
+        "judge_score": trace.judge_score,
         "iterations": trace.iterations,
         "stop": str(stop),
-        "diagnosis": str(found.kind) if found else None,
+        "diagnosis": str(diagnosis.kind) if diagnosis else None,
         **usage_columns(sum((r.usage for r in trace.records if not isinstance(r, Failure)), NO_USAGE)),
         "error": format_error(error) if error else None,
         "broken": "; ".join(broken_musts(trace)) or None if trace.graded_candidates else None,
@@ -112,22 +119,22 @@ def _columns(trace: Trace, stop: StopReason, error: Failure | None) -> dict[str,
 
 
 def tool_calls_json(trace: Trace) -> str | None:
-    """The tool calls of the best answer as JSON, as they stand in an assistant's message; None where there are none."""
+    """Return the tool calls of the best answer as JSON, in the form of an assistant message; None if there are none."""
     calls = trace.best.tool_calls if trace.best else ()
     return json.dumps([call.as_message_part() for call in calls], ensure_ascii=False) if calls else None
 
 
 def format_error(error: Failure) -> str:
-    """Return the name and the message of an error, with the grader that raised it."""
+    """Return the class and the message of an error, with the name of the grader that raised it."""
     grader = f"grader {error.step_slot[2]}: " if error.step_slot[:1] == ("feedback",) else ""
     message = error.message.removeprefix(f"{error.error}: ")
     return f"{error.error}: {grader}{message}"
 
 
 def usage_columns(usage: Usage) -> dict[str, Any]:
-    """Return what the answers consumed, whether they were paid for or came from the cache.
+    """Return the calls, tokens and cost of the answers, whether they were paid for or came from the cache.
 
-    Retries are left out, and so are failures: they are tried again when a run is resumed.
+    Retries do not count. So the figures do not depend on how often the run was interrupted.
     """
     return {
         "calls": usage.calls - usage.retried_calls + usage.cached_calls,
@@ -137,57 +144,57 @@ def usage_columns(usage: Usage) -> dict[str, Any]:
 
 
 def round_cost(cost: float | None) -> float | None:
-    """Return USD without the last bits, which depend on the order of addition."""
+    """Return an amount in USD without the last digits, which depend on the order of addition."""
     return None if cost is None else round(cost, 10)
 
 
 def _error(trace: Trace, stop: StopReason) -> Failure | None:
-    """Return the failure that ended a trace; of several always the same one, a candidate's first."""
+    """Return the failure that ended a trace. Of several it is the same in every run: a candidate's before a grader's."""
     if stop is StopReason.CANCELLED or _status(trace, stop) == "done":
         return None
     if trace.fatal_failure or (stop is not StopReason.FAILED and trace.graded_candidates):
         return trace.fatal_failure
-    found = sorted(trace.failures.values(), key=lambda f: (f.step_slot[0] != "candidate", str(f.step_slot)))
+    failures = sorted(trace.failures.values(), key=lambda f: (f.step_slot[0] != "candidate", str(f.step_slot)))
     note = trace.outcome.note if trace.outcome else ""
-    return found[0] if found else Failure((), "row", "GradingError", note or "the graders gave no score")
+    return failures[0] if failures else Failure((), "row", "GradingError", note or "the graders gave no score")
 
 
 def failed_result(error: Exception) -> RowResult:
-    """Return the result of a row that could not start, or broke. An unexpected error leaves it open for the next run."""
+    """Return the result of a row that raised an error. After an unexpected error it is open, so that the next run tries again."""
     kind = type(error).__name__
     columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": "failed", **usage_columns(NO_USAGE), "error": f"{kind}: {error}"}
     return RowResult("failed" if isinstance(error, RedraftError | ValueError) else "open", columns, error_kind=kind)
 
 
-def not_started_result(why: str) -> RowResult:
+def not_started_result(message: str) -> RowResult:
     """Return the result of a row for which no budget or time was left."""
-    columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": NOT_STARTED, **usage_columns(NO_USAGE), "error": why or None}
+    columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": NOT_STARTED, **usage_columns(NO_USAGE), "error": message or None}
     return RowResult("open", columns, error_kind=NOT_STARTED)
 
 
 def score_by_iteration(trace: Trace) -> tuple[tuple[float | None, int, float | None], ...]:
-    """Return for each iteration the best score after it, and the calls and the USD of its answers."""
-    rank, when = -1, {}
+    """Return for each iteration the best score after it, and the calls and the cost in USD of its answers."""
+    last, iteration_of = -1, {}
     for c in trace.candidates:
-        rank = max(rank, 0) + (c.role == "refine")
-        when[c.id] = rank
-    spent: dict[int, Usage] = dict.fromkeys(range(rank + 1), NO_USAGE)
+        last = max(last, 0) + (c.role == "refine")
+        iteration_of[c.id] = last
+    usages: dict[int, Usage] = dict.fromkeys(range(last + 1), NO_USAGE)
     for record in trace.records:
-        if (n := when.get(_about(record))) is not None:
-            spent[n] += record.usage
+        if (n := iteration_of.get(_newest_candidate(record))) is not None:
+            usages[n] += record.usage
     best_after: dict[int, float | None] = {}
     best_so_far: tuple[float, float] | None = None
     for c in trace.candidates:
         score = trace.scores[c.id]
         if score is not None:
             best_so_far = max(filter(None, (best_so_far, (trace.must_pass_rate(c.id), score))))
-        best_after[when[c.id]] = best_so_far[1] if best_so_far else None
-    taking = {n: usage_columns(usage) for n, usage in spent.items()}
-    return tuple((best_after[n], taking[n]["calls"], taking[n]["cost"]) for n in sorted(best_after))
+        best_after[iteration_of[c.id]] = best_so_far[1] if best_so_far else None
+    columns = {n: usage_columns(usage) for n, usage in usages.items()}
+    return tuple((best_after[n], columns[n]["calls"], columns[n]["cost"]) for n in sorted(best_after))
 
 
-def _about(record: Record) -> int:
-    """Return the newest candidate that a record is about; -1 if it is about none."""
+def _newest_candidate(record: Record) -> int:
+    """Return the ID of the newest candidate that a record belongs to; -1 if there is none."""
     match record:
         case Feedback():
             return record.candidate
@@ -197,17 +204,14 @@ def _about(record: Record) -> int:
 
 
 def score_change(trace: Trace) -> tuple[bool, bool, bool]:
-    """Return whether the best is better than the first scored answer, whether a later one scored less, and whether the former
-    cannot be distinguished from noise.
-    """
+    """Return `improved`, `worse` and `unsure` of `RowResult`."""
     best, estimated = trace.best, trace.with_estimates
-    standing = [
-        (estimated.must_pass_rate(c.id), score) for c in estimated.candidates if (score := estimated.scores[c.id]) is not None
-    ]
-    if not standing or best is None:
+    ranks = [(estimated.must_pass_rate(c.id), score) for c in estimated.candidates if (score := estimated.scores[c.id]) is not None]
+    if not ranks or best is None:
         return False, False, False
-    kept, first = standing[0]
-    more = estimated.must_pass_rate(best.id) - kept
-    higher = (more or (estimated.score or 0.0) - first) > TOLERANCE
-    unsure = higher and not more and not is_improved(trace)
-    return higher and not unsure, any((k, s + TOLERANCE) < (kept, first) for k, s in standing[1:]), unsure
+    first_rate, first_score = ranks[0]
+    rate_change = estimated.must_pass_rate(best.id) - first_rate
+    is_higher = (rate_change or (estimated.score or 0.0) - first_score) > TOLERANCE
+    unsure = is_higher and not rate_change and not has_significant_gain(trace)
+    worse = any((rate, score + TOLERANCE) < (first_rate, first_score) for rate, score in ranks[1:])
+    return is_higher and not unsure, worse, unsure

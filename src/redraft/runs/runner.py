@@ -1,19 +1,28 @@
-"""One row, from its note in the journal to its result.
+"""One row: `RowRunner` takes it from its state in the journal to its result.
 
-Every record that was paid for is in the journal before the row's next step is asked for; what is there is never asked again.
-How a row is refined is the business of `api.drive`, how an endpoint is called that of its limiter.
+What the journal gets, and when:
+
+1. `begin_row` when a row starts for the first time, or starts over because its data or the settings have changed;
+2. `append_records` after each step, with the answers, grades and failures of the step (`RowStore`). If the step made calls, the
+   runner waits until the records are committed to disk before it asks the plan for the next step;
+3. `finish_row` with the status and the result, also committed before the row counts as ended.
+
+A killed process therefore loses at most the step that was in progress, and of that step only the calls whose replies were not in
+the journal yet, which is the call cache as well. The next run loads the trace from the journal and continues with the next step.
+
+The plan of each row is chosen by the row policies (`RowPolicy`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from ..api import Refinement, make_refinement, resolve_model, run_refinement, with_outcome, with_priors_in_settings
+from ..api import Refinement, make_refinement, resolve_model, run_refinement, with_outcome, with_priors_in_settings, without_outcome
 from ..core.records import Outcome, StopReason
 from ..core.serialize import record_to_json
 from ..core.steps import Step
@@ -21,25 +30,65 @@ from ..core.trace import Trace
 from ..errors import ConfigError, StoreError
 from ..middleware import BudgetTracker
 from ..options import Options
-from ..plans import NoiseAwarePlan, Plan
+from ..plans import NoiseAwarePlan, Plan, PlanDecision
 from ..protocols import Call, Model
 from ..quality.lineage import llm_graders
-from ..resume import without_outcome
 from ..session import Session
 from ..storage.journal import Journal
 from ..usage import NO_USAGE
 from .config import BatchConfig
+from .dataset import PendingRow
 from .endpoints import ROW
-from .pending_rows import PendingRow
-from .policies import RowPolicy
 from .progress import BatchProgress
 from .row_result import RowResult, failed_result, not_started_result, row_result
 
 UNTRIED_ENDS = {"fatal", "outage"}  # if one of these ends the run, a row without an answer counts as not tried
 
 
+class RowPolicy(Protocol):
+    """Chooses the plans of rows with regard to all rows of the run, as `BudgetPolicy` and `OnlinePriors` do.
+
+    Plans are pure: a policy returns plans, and the runner reports to it what they decided. The methods are called in this order,
+    `plan_for` and `decision_made` once for every decision.
+    """
+
+    async def row_seen(self, row: PendingRow, result: RowResult | None) -> None:
+        """Every row is passed once, in the order of the data, before it may start. May wait.
+
+        `result`: its result from an earlier run, if that is reused, so that the row does not start.
+        """
+        ...
+
+    def row_started(self, row: PendingRow) -> None:
+        """The row starts."""
+        ...
+
+    def plan_for(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace | None) -> NoiseAwarePlan:
+        """Return the plan for the row's next step, given the plan chosen by the policies before this one.
+
+        `trace` is None once, when the row starts.
+        """
+        ...
+
+    def row_resumed(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> None:
+        """The row continues with this trace from the journal."""
+        ...
+
+    def decision_made(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace, decision: PlanDecision) -> None:
+        """The chosen plan has made a decision."""
+        ...
+
+    def row_finished(self, row: PendingRow, trace: Trace | None) -> Mapping[str, Any]:
+        """The row has ended. Return data for the journal to keep with its result. `trace` is None if the row could not start."""
+        ...
+
+    def row_saved(self, row: PendingRow) -> None:
+        """The row's result is committed to the journal."""
+        ...
+
+
 class RunEnd(Protocol):
-    """The end of the run, once there is one; a row may cause it."""
+    """Why the run ends ("" while it does not); a row may end it."""
 
     reason: str
     message: str
@@ -49,7 +98,10 @@ class RunEnd(Protocol):
 
 @dataclass
 class RowRunner:
-    """Works on the rows of a run. `ends_at`: when the run is to be over, by the monotonic clock."""
+    """Works on the rows of a run. `ends_at`: the deadline of the run, by the monotonic clock.
+
+    `budget_error`: the error of a row that needed more than the whole budget; "" if there was none.
+    """
 
     config: BatchConfig
     session: Session
@@ -59,19 +111,22 @@ class RowRunner:
     run_end: RunEnd
     policies: Sequence[RowPolicy] = ()
     ends_at: float | None = None
-    too_expensive: str = field(default="", init=False)  # why a row failed that the whole budget would not have paid for
+    budget_error: str = field(default="", init=False)
 
     async def run(self, row: PendingRow) -> RowResult:
-        """Work on a row until it ends. A fault of the row is its result; raises StoreError if the journal fails."""
+        """Work on a row until it ends, and return its result. An error in the row is its result.
+
+        Raises StoreError if the journal fails.
+        """
         ROW.set(row.id)
         for policy in self.policies:
             policy.row_started(row)
-        job = trace = None
+        refinement = trace = None
         try:
-            job, store = self._prepare(row)
-            trace = await self._advance(job, store)
-            if unsaved := next((f for f in trace.failures.values() if f.error == StoreError.__name__), None):
-                raise StoreError(unsaved.message)  # the journal, which is the call cache as well, has failed, not the row
+            refinement, store = self._prepare(row)
+            trace = await self._advance(refinement, store)
+            if store_failure := next((f for f in trace.failures.values() if f.error == StoreError.__name__), None):
+                raise StoreError(store_failure.message)  # the journal failed as the call cache: that ends the run, not the row
             result = row_result(trace)
             if self.run_end.reason in UNTRIED_ENDS and result.status == "open" and all(c.by == "given" for c in trace.candidates):
                 result = not_started_result(self.run_end.message)
@@ -79,7 +134,7 @@ class RowRunner:
             raise
         except Exception as error:  # noqa: BLE001  (a row's data and its graders may raise anything)
             result = failed_result(error)
-            if job is None:
+            if refinement is None:
                 self._begin(row, Trace(row.entry.task))
         data = result.as_data()
         for policy in self.policies:
@@ -91,7 +146,7 @@ class RowRunner:
         return result
 
     def best_so_far(self, row: PendingRow) -> RowResult:
-        """Return the result of a row for which nothing is left: the best of an earlier run, if there is one."""
+        """Return the result of a row that is not started: the best answer in the journal, if there is one."""
         if row.result:
             return row.result
         trace = self.journal.trace(self.config.name, row.id) if row.is_current else None
@@ -100,7 +155,7 @@ class RowRunner:
         return not_started_result(self.run_end.message)
 
     def plan_for(self, row: PendingRow) -> Plan:
-        """Return the plan that a row starts with."""
+        """Return the plan with which a row starts."""
         plan = self.plan
         if not isinstance(plan, NoiseAwarePlan):
             return plan
@@ -109,30 +164,35 @@ class RowRunner:
         return plan
 
     def _prepare(self, row: PendingRow) -> tuple[Refinement, RowStore]:
-        """Return the row's refinement, resumed from the journal or new, and the store for its records. Raises ConfigError."""
+        """Return the row's refinement, resumed from the journal or new, and the store for its records. Raises ConfigError.
+
+        A row that the price had stopped continues without that outcome; its old result stays until there is a new one.
+        """
         task, name = row.entry.task, self.config.name
         if self.config.mode == "grade" and task.response is None:
             raise ConfigError("there is no response to grade")
         redo = bool(row.result and row.result.truncated and "truncated" in self.config.retry)
         earlier = self.journal.trace(name, row.id) if row.is_current and not redo else None
-        if earlier and earlier.outcome and earlier.outcome.reason is StopReason.GAIN:  # it is reopened
+        if earlier and earlier.outcome and earlier.outcome.reason is StopReason.GAIN:
             earlier = without_outcome(earlier)
-            if row.note and row.note.result:
-                self.journal.finish_row(name, row.id, "open", row.note.result)
+            if row.info and row.info.result:
+                self.journal.finish_row(name, row.id, "open", row.info.result)
         plan = self.plan_for(row)
-        job = make_refinement(replace(earlier, task=task) if earlier else task, self.session, self.ends_at)
-        job = with_priors_in_settings(replace(job, plan=plan))
+        refinement = make_refinement(replace(earlier, task=task) if earlier else task, self.session, self.ends_at)
+        refinement = with_priors_in_settings(replace(refinement, plan=plan))
         if earlier is None:
-            self._begin(row, job.trace)
+            self._begin(row, refinement.trace)
         store = RowStore(self.journal, name, row.id, self.progress, len(earlier.records) if earlier else 0)
-        if earlier and isinstance(plan, NoiseAwarePlan):
-            for policy in self.policies:
-                policy.row_resumed(row, plan, job.trace)
-        next_steps = partial(self._decide, row, plan) if self.policies and isinstance(plan, NoiseAwarePlan) else None
-        return replace(job, next_steps=next_steps, store=store, owns_session=False), store
+        next_steps = None
+        if isinstance(plan, NoiseAwarePlan) and self.policies:
+            next_steps = partial(self._decide, row, plan)
+            if earlier:
+                for policy in self.policies:
+                    policy.row_resumed(row, plan, refinement.trace)
+        return replace(refinement, next_steps=next_steps, store=store, owns_session=False), store
 
     def _decide(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> Sequence[Step]:
-        """Return the next steps by the row's plan at the price of the moment, and report the decision to the policies."""
+        """Return the next steps by the plan that the policies choose now, and report the decision to them."""
         for policy in self.policies:
             plan = policy.plan_for(row, plan, trace)
         decision = plan.decide(trace)
@@ -141,34 +201,35 @@ class RowRunner:
         return decision.steps
 
     def _begin(self, row: PendingRow, trace: Trace) -> None:
-        """Begin a row in the journal, without the columns that only the output needs."""
+        """Create the row in the journal, without the metadata, which only the output needs."""
         bare = replace(trace, task=replace(trace.task, metadata={}), records=())
         self.journal.begin_row(self.config.name, row.id, row.n, row.key, row.parts, bare.header())
 
-    async def _advance(self, job: Refinement, store: RowStore) -> Trace:
+    async def _advance(self, refinement: Refinement, store: RowStore) -> Trace:
         """Return the trace at its end, or as far as it got before the run ended."""
         try:
-            async with aclosing(run_refinement(job)) as growing:
-                async for trace in growing:
+            async with aclosing(run_refinement(refinement)) as traces:
+                async for trace in traces:
                     if trace.records[-1].usage is not NO_USAGE:
-                        await self.journal.wait_for_commit()  # what was paid for is safe before more is asked
+                        await self.journal.wait_for_commit()
         except asyncio.CancelledError:
             if not self.run_end.reason:
                 raise
-        trace = store.trace or job.trace
+        trace = store.trace or refinement.trace
         outcome = trace.outcome
         if outcome and (outcome.reason == "deadline" or (outcome.reason == "budget" and self.session.budget_tracker.is_exhausted)):
             self.run_end.end(str(outcome.reason), outcome.note)
         elif outcome and outcome.reason == "budget":
-            self.too_expensive = outcome.note
+            self.budget_error = outcome.note
         return trace
 
 
 @dataclass
 class RowStore:
-    """Puts the records of one row into the journal, and counts their usage. `trace` is the row so far.
+    """Appends the records of one row to the journal, and adds their usage to the progress.
 
-    That a row was cut short is not stored: it is resumed.
+    `saved` is the number of records in the journal, `trace` the latest trace. An outcome that only says that the row was cut
+    short is not stored, because the row will be resumed.
     """
 
     journal: Journal
@@ -179,13 +240,13 @@ class RowStore:
     trace: Trace | None = None
 
     def append(self, trace: Trace) -> None:
-        """Save the records of the trace that are not in the journal yet."""
+        """Append the records of the trace that are not in the journal yet."""
         self.trace = trace
-        fresh = [r for r in trace.records[self.saved :] if not (isinstance(r, Outcome) and r.reason.resumable)]
-        if fresh:
-            self.journal.append_records(self.run, self.row, self.saved, [record_to_json(r) for r in fresh])
-            self.saved += len(fresh)
-            self.progress.usage = sum((r.usage for r in fresh), self.progress.usage)
+        records = [r for r in trace.records[self.saved :] if not (isinstance(r, Outcome) and r.reason.resumable)]
+        if records:
+            self.journal.append_records(self.run, self.row, self.saved, [record_to_json(r) for r in records])
+            self.saved += len(records)
+            self.progress.usage = sum((r.usage for r in records), self.progress.usage)
 
 
 async def make_session(  # noqa: PLR0917
@@ -197,7 +258,7 @@ async def make_session(  # noqa: PLR0917
     hold: Callable[[Call, Model], Call] | None,
     budget: BudgetTracker | None = None,
 ) -> tuple[Session, Plan]:
-    """Return the session of a run and the plan for its rows. `budget`: one that others share; None: the session's own."""
+    """Return the session of a run and the plan for its rows. `hold` limits the calls of a model; `budget` replaces the tracker."""
     writer = model
     if config.mode == "grade":
         options = replace(options, max_iterations=0, editor=False)
@@ -211,8 +272,8 @@ async def make_session(  # noqa: PLR0917
 
 
 def restore_capabilities(session: Session, name: str, journal: Journal) -> None:
-    """Restore what a run has learned of its models' capabilities, and note what it learns from now on."""
+    """Load what earlier processes have learned about the endpoints from the journal, and save there what this one learns."""
     run = journal.run(name)
-    known = session.capabilities
-    known.restore(run.metadata.get("capabilities", {}) if run else {})
-    known.on_change = lambda: journal.update_run(name, capabilities=known.as_data())
+    capabilities = session.capabilities
+    capabilities.restore(run.metadata.get("capabilities", {}) if run else {})
+    capabilities.on_change = lambda: journal.update_run(name, capabilities=capabilities.as_data())

@@ -1,14 +1,25 @@
-"""Which row starts when, and how a run ends.
+"""Which row starts when, and how a run ends: `Scheduler`. What a row is, and how it is processed, is up to a `RowHandler`.
 
-Rows are tasks of one event loop. A row starts only while no call waits for its turn at any endpoint, so rows under way come
-first and finished work grows steadily. What a row is, how it is worked on and where its result goes is not known here.
+**Start.** Each row is an asyncio task. The next row, in the order of the data, starts when three conditions hold: fewer than
+`max_rows()` rows are under way, the handler has capacity (output and budget), and no call waits for a free slot at an endpoint. So
+calls of rows under way take precedence over new rows.
+
+**End.** `Scheduler.end(reason)` ends a run early; from then on no row starts.
+
+- After a soft end ("budget", "deadline") rows under way end by themselves, and each remaining row is skipped: its best result so
+  far is saved.
+- After any other end ("interrupted", "fatal", "outage", "disk") no further call starts. The scheduler waits for the calls in
+  flight, or with `now=True` does not, and then cancels the rows under way; the next run resumes them from the journal.
+
+The first Ctrl-C calls `end("interrupted")`, the second the same with `now=True`, and so does cancellation of the task that runs the
+batch.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -17,17 +28,17 @@ from ..errors import StoreError
 from .endpoints import Endpoints
 from .progress import BatchProgress
 
-SOFT_ENDS = {"budget", "deadline"}  # rows under way end by themselves, and those that are left are marked as not started
+SOFT_ENDS = {"budget", "deadline"}
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class RowHandler(Protocol[R_contra]):
-    """What is done with rows."""
+    """Processes the rows that a scheduler passes to it."""
 
     async def visit(self, row: R_contra) -> bool:
-        """Take note of a row in its turn; return whether it is to be run. May wait."""
+        """Return whether the row must run. Called once for every row, in order. May wait."""
         ...
 
     async def run(self, row: R_contra) -> None:
@@ -35,12 +46,12 @@ class RowHandler(Protocol[R_contra]):
         ...
 
     def skip(self, row: R_contra) -> None:
-        """Save what there is of a row that is not started, because budget or time is exhausted."""
+        """Save the best result so far of a row that does not start, because budget or time is exhausted."""
         ...
 
     @property
     def has_capacity(self) -> bool:
-        """Whether anything but the endpoints lets another row start."""
+        """Whether another row may start, regardless of the endpoints."""
         ...
 
     async def wait_for_capacity(self) -> None:
@@ -50,9 +61,9 @@ class RowHandler(Protocol[R_contra]):
 
 @dataclass
 class Scheduler(Generic[R]):
-    """Starts rows and ends the run. `max_rows()` is the most rows under way at a time, as it is now.
+    """Starts rows and ends the run. `max_rows()` returns how many rows may be under way now.
 
-    `reason` says what ended the run ("" while nothing has): "budget", "deadline", "interrupted", "fatal", "outage" or "disk".
+    `reason` is why the run ends, "" while it does not; `message` describes it.
     """
 
     endpoints: Endpoints
@@ -61,32 +72,35 @@ class Scheduler(Generic[R]):
     reason: str = ""
     message: str = ""
     _rows: set[asyncio.Task[None]] = field(default_factory=set)
-    _event: asyncio.Event = field(default_factory=asyncio.Event)  # a row has ended, or the run
+    _change: asyncio.Event = field(default_factory=asyncio.Event)  # set when a row ends, or the run does
 
     async def run(self, work: Awaitable[None]) -> None:
-        """Do the work, then wait for calls in flight; no row is under way afterwards.
+        """Await `work`, which calls `process`, then wait for the calls in flight. Afterwards no row is under way.
 
-        StoreError ends the run as "disk". Cancellation ends it as "interrupted", and is raised again.
+        StoreError ends the run with "disk". Cancellation ends it with "interrupted", and is raised again.
         """
-        async with AsyncExitStack() as at_the_end:
-            at_the_end.push_async_callback(self._cancel_rows)
-            try:
-                await work
-                await self._drain()
-            except StoreError as error:
-                self.end("disk", str(error), now=True)
-            except asyncio.CancelledError:
-                self.end("interrupted", "", now=True)
-                raise
+        try:
+            await work
+            while self._rows and self.reason in SOFT_ENDS:
+                await self.wait()
+            if self._rows:
+                await self.endpoints.wait_until_quiet()
+        except StoreError as error:
+            self.end("disk", str(error), now=True)
+        except asyncio.CancelledError:
+            self.end("interrupted", "", now=True)
+            raise
+        finally:
+            await cancel_and_wait(self._rows)
 
     async def process(self, rows: AsyncGenerator[R, None], handler: RowHandler[R]) -> None:
-        """Run rows in their order until all have ended, or something ends the run."""
+        """Start rows in their order until all have ended, or the run ends."""
         async with aclosing(rows):
             async for row in rows:
                 if await handler.visit(row):
-                    if await self._room(handler):
+                    if await self._wait_for_turn(handler):
                         self._start(handler.run(row))
-                        await asyncio.sleep(0)  # its first call takes its place before the next row looks for one
+                        await asyncio.sleep(0)  # its first call takes a slot before the next row is considered
                     elif self.reason in SOFT_ENDS:
                         handler.skip(row)
                 if self.reason and self.reason not in SOFT_ENDS:
@@ -95,25 +109,25 @@ class Scheduler(Generic[R]):
             await self.wait()
 
     def end(self, reason: str, message: str, *, now: bool = False) -> None:
-        """Start no more rows. After a soft end rows under way end by themselves; after any other no further call is made.
+        """End the run: start no more rows. `now`: do not wait for the calls in flight.
 
-        `now`: calls in flight are not waited for, either. A soft end may be followed by another one, which counts then.
+        The first reason counts, except that any other reason replaces a soft one.
         """
         if not self.reason or (self.reason in SOFT_ENDS and reason not in SOFT_ENDS):
             self.reason, self.message, self.progress.state = reason, message, "stopping"
         if reason not in SOFT_ENDS:
             self.endpoints.close(now=now)
-        self._event.set()
+        self._change.set()
 
     def replace_end(self, reason: str, message: str) -> None:
-        """End the run for this reason, even if something else has ended it already."""
+        """End the run with this reason, even if it already ends with another."""
         self.reason = self.message = ""
         self.end(reason, message)
 
-    async def wait(self, also: Awaitable[Any] | None = None) -> None:
-        """Wait until a row or the run ends, or until `also` is done."""
-        self._event.clear()
-        waits = [asyncio.ensure_future(self._event.wait()), *([asyncio.ensure_future(also)] if also else [])]
+    async def wait(self, other: Awaitable[Any] | None = None) -> None:
+        """Wait until a row or the run ends, or until `other` is done."""
+        self._change.clear()
+        waits = [asyncio.ensure_future(self._change.wait()), *([asyncio.ensure_future(other)] if other else [])]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -121,21 +135,21 @@ class Scheduler(Generic[R]):
                 wait.cancel()
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
-        """Wait until a condition holds that rows may bring about, the run ends, or the time is over."""
+        """Wait until a condition holds, the run ends, or `seconds` are over. The condition is checked whenever a row ends."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         while not (self.reason or condition()) and (left := until - clock()) > 0:
             await self.wait(asyncio.sleep(left))
 
-    async def _room(self, handler: RowHandler[R]) -> bool:
-        """Wait until a row may start; return False if the run ends first."""
+    async def _wait_for_turn(self, handler: RowHandler[R]) -> bool:
+        """Wait until the next row may start, and return True; return False if the run ends first."""
         while not self.reason:
             if len(self._rows) >= self.max_rows():
                 await self.wait()
             elif not handler.has_capacity:
                 await self.wait(handler.wait_for_capacity())
-            elif not self.endpoints.room:
-                await self.wait(self.endpoints.wait_for_room())
+            elif not self.endpoints.has_free_slots:
+                await self.wait(self.endpoints.wait_for_free_slots())
             else:
                 return True
         return False
@@ -149,17 +163,6 @@ class Scheduler(Generic[R]):
     def _row_done(self, row: asyncio.Task[None]) -> None:
         self._rows.discard(row)
         self.progress.under_way = len(self._rows)
-        self._event.set()
+        self._change.set()
         if not row.cancelled() and (error := row.exception()):
             self.end("disk" if isinstance(error, StoreError) else "fatal", str(error) or type(error).__name__, now=True)
-
-    async def _drain(self) -> None:
-        """Wait for calls in flight; after a soft end, for the rows under way."""
-        while self._rows and self.reason in SOFT_ENDS:
-            await self.wait()
-        if self._rows:
-            await self.endpoints.wait_until_quiet()
-
-    async def _cancel_rows(self) -> None:
-        """Cancel the rows under way; all that is known of them is saved."""
-        await cancel_and_wait(self._rows)

@@ -1,4 +1,4 @@
-"""Files that survive a crash: traces, the journal of batches, priors, and files that are written atomically."""
+"""Files that survive a crash: traces, batch journals, stored priors, and files that are written atomically."""
 
 from .journal import Journal, RowInfo, RunInfo
 from .recovery import salvage

@@ -1,7 +1,7 @@
 """The journal of a batch, in one SQLite file: its runs, their rows with every record, and the response cache.
 
-Writing returns at once; one thread commits (see `writer`). Reading sees everything written before, and waits for its commit if
-need be. Callers mask secrets.
+Writing returns at once; one thread commits (see `database`). Reading sees everything written before; it waits for the commit if
+necessary. Callers mask secrets.
 """
 
 from __future__ import annotations
@@ -9,27 +9,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypedDict, get_type_hints
 
-from ..core.serialize import object_from_json, record_from_json, value_from_json
+from ..core.serialize import Validator, object_from_json, pack, record_from_json, unpack, validator_for, value_from_json
 from ..core.trace import Trace
-from ..core.type_checks import Validator, validator_for
 from ..errors import ConfigError, StoreError
 from ..protocols import Reply
-from .database import Database
-from .response_cache import ResponseCache
+from ..usage import Usage
+from .database import Database, Statement
 from .schema import LINES_PER_ROW, Durability, damaged_error, journal_label
-from .writer import Statement
 
 Status: TypeAlias = Literal["open", "done", "failed"]
 STATUSES: tuple[Status, ...] = ("open", "done", "failed")
-ROWS_PER_READ = 200
-"""Rows in one read when all are read."""
+ROWS_PER_READ = 200  # rows that `Journal.traces` reads at a time
 
 UPSERT_RUN = """INSERT INTO runs VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET metadata = excluded.metadata, updated_at = excluded.updated_at"""
@@ -80,7 +77,7 @@ class CapabilitiesData(TypedDict):
 
 
 class RunMetadata(TypedDict, total=False):
-    """The keys of a run's metadata that are read again, and their types. A run may note others, for people."""
+    """The keys of a run's metadata that Redraft reads back, and their types. Other keys are for people."""
 
     invocation: int
     last_full_invocation: int
@@ -102,14 +99,9 @@ class RunMetadata(TypedDict, total=False):
 METADATA_CHECKS = {name: validator_for(kind) for name, kind in get_type_hints(RunMetadata).items()}
 
 
-def _invalid_key(metadata: Mapping[str, Any]) -> str | None:
-    """Return the first key whose value has a wrong type; None if there is none."""
-    return next((name for name, fits in METADATA_CHECKS.items() if name in metadata and not fits(metadata[name])), None)
-
-
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run: one data set refined into one output.
+    """A run: one data set, refined into one output.
 
     `started_at` and `updated_at` are ISO 8601 times in UTC, `updated_at` to about a second. `counts` are the rows by status, 0
     included, without rows that are no longer in the input (see `Journal.mark_seen`).
@@ -152,7 +144,7 @@ class Journal:
 
     A missing or empty file is created, unless `create` is False. With durability "normal" everything committed survives `kill -9`,
     with "full" also a power failure. With `read_only` it takes no lock and reads beside a running writer. Raises StoreError for a
-    file that is foreign, damaged, of another schema or held by another process, and leaves it unchanged.
+    file that is not a journal, is damaged, has another schema or is locked by another process, and leaves it unchanged.
     """
 
     def __init__(
@@ -182,15 +174,15 @@ class Journal:
         self._database.flush()
 
     def compact(self) -> None:
-        """Give the space of deleted rows back to the file system. Blocks; needs as much space again meanwhile."""
+        """Give the space of deleted rows back to the file system. Blocks, and needs as much free space as the file has."""
         self._database.compact()
 
     def copy(self, target: Path) -> None:
-        """Write everything committed to another file, even if the journal's own was deleted. Raises StoreError."""
+        """Write everything committed to another file, even if the journal's own file was deleted. Raises StoreError."""
         self._database.copy(target)
 
     def close(self) -> None:
-        """Commit what is queued and release the file. Raises nothing; see `write_error`."""
+        """Commit what is queued and release the file. Raises nothing: see `write_error`."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -204,26 +196,26 @@ class Journal:
     def runs(self) -> list[RunInfo]:
         """Return all runs, oldest first."""
         self.flush()
-        return [self._run_info(*found) for found in self._database.read(f"{SELECT_RUNS} ORDER BY run")]
+        return [self._run_info(*record) for record in self._database.read(f"{SELECT_RUNS} ORDER BY run")]
 
     def run(self, name: str) -> RunInfo | None:
-        """Return a run; None if there is none of that name."""
+        """Return a run; None if there is no run of that name."""
         self.flush()
-        found = self._database.read(f"{SELECT_RUNS} WHERE name = ?", json.dumps(name))
-        return self._run_info(*found[0]) if found else None
+        records = self._database.read(f"{SELECT_RUNS} WHERE name = ?", json.dumps(name))
+        return self._run_info(*records[0]) if records else None
 
     def update_run(self, name: str, **metadata: Any) -> None:
-        """Begin a run, or merge keys (with JSON values) into its metadata."""
+        """Create a run, or merge keys (with JSON values) into its metadata."""
         run = self._runs.get(name) or _RunState(max((r.number for r in self._runs.values()), default=0) + 1, {}, _now())
         self._runs[name] = run = replace(run, metadata={**run.metadata, **metadata})
         values = (run.number, json.dumps(name), json.dumps(run.metadata), run.started_at, _now())
         self._database.write((name,), (UPSERT_RUN, values))
 
     def rows_by_id(self, run: str, ids: Sequence[str]) -> dict[str, RowInfo]:
-        """Return those of the rows that the run has, by ID. Meant for a few hundred IDs at a time."""
+        """Return the rows that the run has, by ID. Meant for a few hundred IDs at a time."""
         self._database.flush_if_pending((run, id) for id in ids)
-        found = self._database.read(SELECT_ROWS_BY_ID, json.dumps(run), json.dumps([json.dumps(id) for id in ids]))
-        return {info.id: info for _, info in map(self._row_info, found)}
+        records = self._database.read(SELECT_ROWS_BY_ID, json.dumps(run), json.dumps([json.dumps(id) for id in ids]))
+        return {info.id: info for _, info in map(self._row_info, records)}
 
     def begin_row(  # noqa: PLR0917
         self,
@@ -235,7 +227,7 @@ class Journal:
         header: Mapping[str, Any],
         invocation: int | None = None,
     ) -> None:
-        """Begin a row; if it exists, discard what it has. `header` is `Trace.header()`; `invocation` as in `mark_seen`."""
+        """Create a row; an existing one is replaced. `header` is `Trace.header()`; `invocation` as in `mark_seen`."""
         row = (self._number(run), json.dumps(id))
         insert = (INSERT_ROW, (*row, position, key, json.dumps(dict(key_parts))))
         self._write(
@@ -248,14 +240,14 @@ class Journal:
         )
 
     def invocation(self, run: str) -> int:
-        """Return the number of the run's last invocation, from 1, in `metadata["invocation"]`; 0 if there is none."""
+        """Return `metadata["invocation"]`, the number of the run's last invocation (from 1); 0 if there is none."""
         return _invocation_in(self._runs[run].metadata, "invocation") if run in self._runs else 0
 
     def mark_seen(self, run: str, ids: Sequence[str], invocation: int | None = None) -> None:
-        """Note that this invocation of the run (None: the last one) has seen rows in the input.
+        """Record that this invocation of the run (None: the last one) has seen rows in the input.
 
         Once `metadata["last_full_invocation"]` names an invocation that has read the whole input, rows last seen before it count as
-        removed from the input: `traces` and `RunInfo.counts` leave them out. Raises StoreError for a row that was never begun.
+        removed from the input: `traces` and `RunInfo.counts` leave them out. Raises StoreError for a row that does not exist.
         """
         if ids:
             self._write(run, "", self._seen_statement(run, ids, invocation))
@@ -265,13 +257,13 @@ class Journal:
         return UPSERT_SEEN, (seen, self._number(run), json.dumps([json.dumps(id) for id in ids]))
 
     def set_position(self, run: str, id: str, position: int) -> None:
-        """Note that a row is now at another position of the input."""
+        """Record that a row is now at another position of the input."""
         self._write(
             run, id, ("UPDATE rows SET position = ? WHERE run = ? AND id = ?", (position, self._number(run), json.dumps(id)))
         )
 
     def append_records(self, run: str, id: str, first: int, records: Sequence[str]) -> None:
-        """Append records (lines of `record_to_json`), the first with number `first`. Existing numbers are replaced."""
+        """Store records (lines of `record_to_json`) under numbers from `first`, replacing records with these numbers."""
         row = (self._number(run), json.dumps(id))
         if first + len(records) >= LINES_PER_ROW:
             raise StoreError(f"{journal_label(self.path)}: row {id!r} has more than {LINES_PER_ROW - 1} records")
@@ -287,21 +279,21 @@ class Journal:
     def trace(self, run: str, id: str) -> Trace | None:
         """Return the trace of a row; None if there is none."""
         self._database.flush_if_pending([(run, id)])
-        found = self._database.read(f"{SELECT_ROWS} AND id = ?", json.dumps(run), json.dumps(id))
-        return self._trace(*self._row_info(found[0])) if found else None
+        records = self._database.read(f"{SELECT_ROWS} AND id = ?", json.dumps(run), json.dumps(id))
+        return self._trace(*self._row_info(records[0])) if records else None
 
     def traces(self, run: str, since_invocation: int | None = None) -> Iterator[tuple[RowInfo, Trace]]:
         """Yield the rows seen in that invocation or later, with their traces, in the order of the input.
 
-        None: all rows that are still in the input (see `mark_seen`); 0: all rows there ever were.
+        None: all rows that are still in the input (see `mark_seen`); 0: all rows, also those no longer in the input.
         """
-        known = self.run(run)
+        info_of_run = self.run(run)
         since = since_invocation
         if since is None:
-            since = _invocation_in(known.metadata, "last_full_invocation") if known else 0
+            since = _invocation_in(info_of_run.metadata, "last_full_invocation") if info_of_run else 0
         last = (-1, -1)
-        while found := self._database.read(SELECT_ROWS_AFTER, json.dumps(run), *last, since):
-            for row, info in map(self._row_info, found):
+        while records := self._database.read(SELECT_ROWS_AFTER, json.dumps(run), *last, since):
+            for row, info in map(self._row_info, records):
                 if (info.position, row) <= last:
                     raise damaged_error(self.path, "its rows are out of order")
                 last = (info.position, row)
@@ -337,8 +329,9 @@ class Journal:
         number, name_json, metadata_json, started_at, updated_at = record
         name = self._read("run", number, name_json, str)
         metadata: Mapping[str, Any] = self._read(f"run {name!r}", "metadata", metadata_json, Mapping[str, Any])
-        if (wrong := _invalid_key(metadata)) or not isinstance(started_at, str) or not isinstance(updated_at, str):
-            problem = f"{wrong} cannot be {metadata[wrong]!r:.80}" if wrong else f"started_at cannot be {started_at!r:.80}"
+        invalid = next((key for key, fits in METADATA_CHECKS.items() if key in metadata and not fits(metadata[key])), None)
+        if invalid or not isinstance(started_at, str) or not isinstance(updated_at, str):
+            problem = f"{invalid} cannot be {metadata[invalid]!r:.80}" if invalid else f"started_at cannot be {started_at!r:.80}"
             raise damaged_error(self.path, f"run {name!r:.80}: {problem}")
         return name, _RunState(number, metadata, started_at)
 
@@ -354,8 +347,8 @@ class Journal:
 
     def _run_info(self, number: int, name: str, metadata: str, started_at: str, updated_at: str) -> RunInfo:
         name, run = self._parse_run((number, name, metadata, started_at, updated_at))
-        counted = dict(self._database.read(COUNT_BY_STATUS, number, _invocation_in(run.metadata, "last_full_invocation")))
-        return RunInfo(name, run.metadata, started_at, updated_at, {s: counted.get(s, 0) for s in STATUSES})
+        counts = dict(self._database.read(COUNT_BY_STATUS, number, _invocation_in(run.metadata, "last_full_invocation")))
+        return RunInfo(name, run.metadata, started_at, updated_at, {s: counts.get(s, 0) for s in STATUSES})
 
     def _row_info(self, record: tuple[Any, ...]) -> tuple[int, RowInfo]:
         """Return the number of a row and the row. Raises StoreError for a damaged record."""
@@ -382,7 +375,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class _RunState:
-    """What every update of a run writes again."""
+    """The number of a run and its stored fields, which every update writes."""
 
     number: int
     metadata: Mapping[str, Any]
@@ -397,3 +390,83 @@ def _invocation_in(metadata: Mapping[str, Any], name: str) -> int:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# --- the response cache ------------------------------------------------------------------------------------------------------
+
+KEYS_PER_READ = 1000
+REPLY_FIELDS = tuple(f.name for f in fields(Reply) if f.compare and f.name not in {"usage", "tool_calls"})
+"""The fields that make two replies equal, without usage and tool calls, which are stored separately."""
+USAGE_FIELDS = tuple(f.name for f in fields(Usage))
+
+
+class ResponseCache(MutableMapping[str, Reply]):
+    """The response cache: replies by the key of their request (hex), shared by all runs of the journal.
+
+    A reply can be read as soon as it is set, before it is committed.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __getitem__(self, key: str) -> Reply:
+        text = self._text(key)
+        if text is None:
+            raise KeyError(key)
+        return decode_reply(self._database.path, key, text)
+
+    def __setitem__(self, key: str, reply: Reply) -> None:
+        text = _encode_reply(reply)
+        self._database.write(key, ("INSERT OR REPLACE INTO calls (key, reply) VALUES (?, ?)", (key, text)), value=text)
+
+    def __delitem__(self, key: str) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._database.write(key, ("DELETE FROM calls WHERE key = ?", (key,)))
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._text(key) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        self._database.flush()
+        last = 0
+        while rows := self._database.read("SELECT call, key FROM calls WHERE call > ? ORDER BY call LIMIT ?", last, KEYS_PER_READ):
+            if rows[-1][0] <= last:
+                raise damaged_error(self._database.path, "its calls are out of order")
+            yield from (key for _, key in rows)
+            last = rows[-1][0]
+
+    def __len__(self) -> int:
+        self._database.flush()
+        return int(self._database.read("SELECT count(*) FROM calls")[0][0])
+
+    def clear(self) -> None:
+        """Delete all replies. Blocks."""
+        self._database.flush()
+        self._database.write("calls", ("DELETE FROM calls", ()))
+        self._database.flush()
+
+    def _text(self, key: str) -> str | None:
+        if (write := self._database.pending_write(key)) is not None:
+            return str(write.value) if write.value is not None else None
+        rows = self._database.read("SELECT reply FROM calls WHERE key = ?", key)
+        return rows[0][0] if rows else None
+
+
+def decode_reply(path: Path, key: str, text: Any) -> Reply:
+    """Return a reply that `ResponseCache` stored. Raises StoreError that names the journal for anything else."""
+    if not isinstance(text, str):
+        raise damaged_error(path, f"call {key}: its reply is not text")
+    try:
+        reply: Reply = unpack(Reply, object_from_json(text))
+    except StoreError as error:
+        raise StoreError(f"{journal_label(path)}, call {key}: {error}") from error
+    return reply
+
+
+def _encode_reply(reply: Reply) -> str:
+    """Encode like `pack`, in a third of the time: every model call waits for this."""
+    data = {name: getattr(reply, name) for name in REPLY_FIELDS}
+    if reply.tool_calls:
+        data["tool_calls"] = [pack(call) for call in reply.tool_calls]
+    return json.dumps({**data, "usage": {name: getattr(reply.usage, name) for name in USAGE_FIELDS}})

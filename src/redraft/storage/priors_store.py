@@ -1,8 +1,8 @@
 """Priors fitted to earlier runs: a JSON file for each model with its graders.
 
 The key of a file covers everything that decides the scores: the model that writes, and each grader of the score with its weight and
-fingerprint. If one of them changes, the key changes, and there are no priors for it. A file is a hint only: a run works without one
-that cannot be read.
+fingerprint. If one of them changes, the key changes, and no stored priors apply. A run also works without a file, or with one that
+cannot be read.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from ..core.serialize import object_from_json
 from ..documents import read_small_bytes
 from ..errors import ConfigError, StoreError
 from ..quality.priors import Priors
-from .paths import data_dir
-from .secure_files import make_folder, write_atomic
+from .secure_files import data_dir, make_folder, write_atomic
 
 SCHEMA = 2
-MAX_FILE_BYTES = 65_536  # bytes in a file: far more than one has
+MAX_FILE_BYTES = 65_536  # bytes of a file; a stored file is far smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,8 @@ class PriorsKey:
     def from_graders(cls, model: str, identity: str, graders: Iterable[tuple[str, float, str]]) -> Self:
         """Return the key of a model (its name and identity) and graders (name, share in the score, fingerprint)."""
         ordered = sorted(graders, key=lambda grader: (grader[2], grader[1]))
-        identified = json.dumps([identity, [[fingerprint, round(share, 9)] for _, share, fingerprint in ordered]])
-        key = hashlib.sha256(identified.encode()).hexdigest()[:16]
+        content = json.dumps([identity, [[fingerprint, round(share, 9)] for _, share, fingerprint in ordered]])
+        key = hashlib.sha256(content.encode()).hexdigest()[:16]
         return cls(key, model, tuple(name for name, _, _ in ordered), tuple(fingerprint for _, _, fingerprint in ordered))
 
     def as_data(self) -> dict[str, Any]:
@@ -104,18 +103,18 @@ class StoredPriors:
     def from_data(cls, data: Mapping[str, Any]) -> Self:
         """Return the priors in `as_data`'s form. Raises ValueError or ConfigError for anything else."""
         if data.get("redraft_priors") != SCHEMA:
-            found = data.get("redraft_priors")
-            raise ValueError(f"it has schema {found!r:.20}, and this release reads schema {SCHEMA}: learn the priors again")
+            schema = data.get("redraft_priors")
+            raise ValueError(f"it has schema {schema!r:.20}, and this release reads schema {SCHEMA}: learn the priors again")
         return cls(PriorsKey.from_data(data), priors_from_data(data), _timestamp_in(data, "created_at"), _text_in(data, "source"))
 
 
 def priors_from_data(data: Mapping[str, Any]) -> Priors:
     """Return the priors in plain data: their fields, or the content of a stored file. Raises ConfigError."""
-    held = data.get("priors") if "redraft_priors" in data else data
-    if not isinstance(held, Mapping):
-        raise ConfigError(f"priors must be a table, got {held!r:.80}")
+    fields = data.get("priors") if "redraft_priors" in data else data
+    if not isinstance(fields, Mapping):
+        raise ConfigError(f"priors must be a table, got {fields!r:.80}")
     try:
-        return Priors.from_dict(held)
+        return Priors.from_dict(fields)
     except OverflowError as error:  # an integer too large for a float
         raise ConfigError(f"priors: {error}") from error
 
@@ -154,7 +153,7 @@ class PriorsStore:
         return None
 
     def load_error(self, priors_key: PriorsKey) -> StoreError | None:
-        """Return why the stored priors cannot be read; None if they can, or there are none."""
+        """Return why the stored priors cannot be read; None if they can be read or do not exist."""
         if self.path_for(priors_key).is_file():
             try:
                 _read_stored(self.path_for(priors_key))
@@ -163,7 +162,7 @@ class PriorsStore:
         return None
 
     def save(self, stored: StoredPriors) -> Path:
-        """Store priors in place of those with the same key; return the path. Raises StoreError if that fails."""
+        """Store priors, replacing those with the same key; return the path. Raises StoreError if that fails."""
         path = self.path_for(stored.priors_key)
         try:
             make_folder(self.folder)
@@ -173,7 +172,7 @@ class PriorsStore:
         return path
 
     def save_if_more_tasks(self, stored: StoredPriors) -> StoredPriors:
-        """Store priors unless the stored ones were fitted to more tasks; return those stored now. Raises StoreError."""
+        """Store priors unless the stored ones were fitted to more tasks; return those now stored. Raises StoreError."""
         before = self.load(stored.priors_key)
         if before and before.priors.tasks > stored.priors.tasks:
             return before
@@ -188,7 +187,7 @@ class PriorsStore:
             raise StoreError(f"{path} cannot be removed: {error.strerror}") from error
 
     def entries(self) -> Iterator[tuple[Path, StoredPriors | StoreError]]:
-        """Yield every file by name with its priors, or the reason why they cannot be read."""
+        """Yield every file, sorted by name, with its priors or the error in reading them."""
         for path in sorted(self.folder.glob("*.json")):
             try:
                 yield path, _read_stored(path)
@@ -202,7 +201,7 @@ def _read_stored(path: Path) -> StoredPriors:
     try:
         stored = StoredPriors.from_data(data)
         if stored.priors_key.key != path.stem:
-            raise ValueError(f"it is the file of {stored.priors_key.key} under another name")
+            raise ValueError(f"it is that of {stored.priors_key.key} under another name")
     except (ValueError, ConfigError) as error:
         raise StoreError(f"{path} holds no priors: {error}") from error
     return stored

@@ -29,14 +29,14 @@ COLUMNS = {
 }
 """The columns read of each table; the first is its key."""
 SELECT_DECLARED_TABLES = "SELECT name, sql FROM sqlite_master WHERE name IN ('runs', 'rows', 'lines', 'calls')"
-READ_TIMEOUT = 10.0  # seconds that reading some rows may take
+READ_TIMEOUT = 10.0  # seconds for reading ROWS_PER_READ rows
 JSON_COLUMNS = {"name", "metadata", "id", "key_parts", "result", "line", "reply"}
 
 
 def salvage(path: str | Path, out: str | Path, *, overwrite: bool = False) -> dict[str, int]:
-    """Copy every readable run, row, record and reply to `out` as JSON Lines; return how many of each there are.
+    """Copy every readable run, row, record and reply to `out` as JSON Lines; return the number of lines per table.
 
-    `table` names the kind of a line. A row with status "done" is finished: `result["columns"]` are the columns of its output, `id`
+    `table` in a line is its kind. A row with status "done" is finished: `result["columns"]` are the columns of its output, `id`
     joins them to the input. `lines` are the records of rows in order (`place` 0 is the header), `calls` the replies of models. The
     journal itself stays unchanged: a copy in the folder for temporary files is read. Raises StoreError if nothing can be read, and
     if `out` exists (unless `overwrite`) or is the journal itself.
@@ -56,7 +56,7 @@ def salvage(path: str | Path, out: str | Path, *, overwrite: bool = False) -> di
                 counts = {table: _save_table(connection, table, text) for table in _readable_tables(source, connection)}
                 text.detach()
             if not any(counts.values()):
-                raise StoreError(f"nothing can be read of {journal_label(source)}")
+                raise StoreError(f"nothing in {journal_label(source)} can be read")
             draft.commit()
         finally:
             draft.abort()
@@ -72,54 +72,54 @@ def _copy_journal(source: Path, folder: Path) -> Path:
     copy = folder / "journal"
     for file, its_copy in ((source, copy), (wal_path(source), wal_path(copy))):
         if file == source or file.exists():
-            with open_regular(file) as held, its_copy.open("wb") as written:
-                shutil.copyfileobj(held, written, 2**20)
+            with open_regular(file) as original, its_copy.open("wb") as target:
+                shutil.copyfileobj(original, target, 2**20)
     return copy
 
 
 def _readable_tables(source: Path, connection: sqlite3.Connection) -> list[str]:
-    """Return the readable tables. Raises StoreError for one with another declaration: reading it could run anything."""
+    """Return the readable tables. Raises StoreError for one with another declaration: reading it could run foreign code."""
     set_time_limit(connection, CHECK_TIMEOUT)
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.executescript(TABLES)
-        ours = dict(memory.execute(SELECT_DECLARED_TABLES).fetchall())
+        expected = dict(memory.execute(SELECT_DECLARED_TABLES).fetchall())
     try:
-        found = dict(connection.execute(SELECT_DECLARED_TABLES).fetchall())
+        actual = dict(connection.execute(SELECT_DECLARED_TABLES).fetchall())
     except sqlite3.DatabaseError:
         return []
-    if foreign := [name for name, sql in found.items() if sql != ours[name]]:
-        raise StoreError(f"nothing can be salvaged from {journal_label(source)}: its {foreign[0]!r} is not the table of a journal")
-    return [name for name in COLUMNS if name in found]
+    if foreign := [name for name, sql in actual.items() if sql != expected[name]]:
+        raise StoreError(f"nothing can be salvaged from {journal_label(source)}: its table {foreign[0]!r} is not that of a journal")
+    return [name for name in COLUMNS if name in actual]
 
 
 def _save_table(connection: sqlite3.Connection, table: str, file: TextIO) -> int:
     count = 0
-    for found in _readable_rows(connection, f"SELECT {COLUMNS[table]} FROM {table}", COLUMNS[table].split(",")[0]):  # noqa: S608
-        file.write(json.dumps({"table": table, **{name: _decode_value(name, found[name]) for name in found.keys()}}) + "\n")  # noqa: SIM118
+    for row in _readable_rows(connection, f"SELECT {COLUMNS[table]} FROM {table}", COLUMNS[table].split(",")[0]):  # noqa: S608
+        file.write(json.dumps({"table": table, **{name: _decode_value(name, row[name]) for name in row.keys()}}) + "\n")  # noqa: SIM118
         count += 1
     return count
 
 
 def _readable_rows(connection: sqlite3.Connection, select: str, key_column: str) -> Iterator[sqlite3.Row]:
-    """Yield the rows of a table in order; around an unreadable one, skip twice as many each time until one can be read."""
+    """Yield the rows of a table in order. After an unreadable one, skip 1, 2, 4, ... row numbers until a row can be read."""
     sql = f"{select} WHERE {key_column} >= ? ORDER BY {key_column} LIMIT ?"
-    here, at_once, left_out = 0, ROWS_PER_READ, 1
+    start, limit, skip = 0, ROWS_PER_READ, 1
     restart = set_time_limit(connection, READ_TIMEOUT)
-    while here < MAX_ROW_ID:
+    while start < MAX_ROW_ID:
         restart()
         try:
-            found = fetch_bounded(connection.execute(sql, (here, at_once)))
-            broken = any(row[0] < here for row in found)
+            rows = fetch_bounded(connection.execute(sql, (start, limit)))
+            is_damaged = any(row[0] < start for row in rows)
         except (sqlite3.DatabaseError, OverflowError) as error:
             if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
                 raise
-            found, broken = [], True
-        if broken:
-            here, left_out = (here + left_out, left_out * 2) if at_once == 1 else (here, left_out)
-            at_once = 1
-        elif found:
-            yield from found
-            here, left_out = found[-1][0] + 1, 1
+            rows, is_damaged = [], True
+        if is_damaged:
+            start, skip = (start + skip, skip * 2) if limit == 1 else (start, skip)
+            limit = 1
+        elif rows:
+            yield from rows
+            start, skip = rows[-1][0] + 1, 1
         else:
             return
 

@@ -1,7 +1,7 @@
-"""The file of a journal: its tables, how it is created, checked and opened. This module does not know what the tables mean.
+"""The file of a journal: its tables, and how it is created, checked and opened. This module does not know what the tables mean.
 
-All texts in it are JSON with ASCII escapes, so that lone surrogates and NUL survive. A rejected file stays unchanged: its header is
-read as bytes first, then SQLite reads it in a mode that writes nothing.
+All texts in it are JSON with ASCII escapes, so that lone surrogates and NUL are preserved. A rejected file stays unchanged: its
+header is read as bytes first, then SQLite opens it read-only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .secure_files import AtomicFile, is_untrusted, resolve_path
 
 SCHEMA = 3
 APPLICATION_ID = int.from_bytes(b"Rdft")
-LEAF_PAGE = 0x0D  # of a first page that holds all of the schema
+LEAF_PAGE = 0x0D  # type of a first page that holds the whole schema
 LINES_PER_ROW = 2**20
 """The lines of a row are numbered `row * LINES_PER_ROW + place`: its header has place 0, record k place k + 1."""
 FULL_CHECK_BYTES = 64 * 2**20
@@ -40,7 +40,7 @@ CREATE TRIGGER delete_details_of_row AFTER DELETE ON rows BEGIN
 END;
 CREATE TABLE seen_rows (row INTEGER PRIMARY KEY, invocation INTEGER NOT NULL);
 CREATE TABLE calls (call INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, reply TEXT NOT NULL);
-"""  # noqa: S608  (numbers of our own)
+"""  # noqa: S608  (the numbers are constants)
 Durability: TypeAlias = Literal["normal", "full"]
 SYNCHRONOUS: dict[str, str] = {"normal": "NORMAL", "full": "FULL"}
 WRITER_PRAGMAS = (
@@ -52,9 +52,9 @@ WRITER_PRAGMAS = (
 SECURITY_PRAGMAS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON")
 """SQLite's recommendations for files from strangers (https://www.sqlite.org/security.html)."""
 MAX_VALUE_BYTES = 2**27
-"""Bytes of a value: an answer has 8 MiB at most, and JSON's escapes make it six times as long."""
+"""Bytes of a value. An answer has at most 8 MiB, and JSON escapes make it at most six times as long."""
 MAX_SQL_BYTES = 2**14
-"""Bytes of a statement, those of the schema included: far more than one of ours has."""
+"""Bytes of a statement, also of those in the schema: far more than any statement of ours has."""
 PROGRESS_STEPS = 100_000
 """Steps of SQLite's virtual machine between two checks of the time."""
 CHECK_TIMEOUT = 30.0
@@ -62,9 +62,9 @@ CHECK_TIMEOUT = 30.0
 
 ERROR_MESSAGES = {
     "SQLITE_FULL": "the disk is full",
-    "SQLITE_BUSY": "another program has locked it for more than 30 s",
+    "SQLITE_BUSY": "another program has had it locked for more than 30 s",
     "SQLITE_TOOBIG": f"a value is larger than {MAX_VALUE_BYTES // 2**20} MiB",
-    "SQLITE_INTERRUPT": "it takes too long",
+    "SQLITE_INTERRUPT": "the operation took too long",
 }
 
 
@@ -98,8 +98,8 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 def open_connection(path: Path, mode: str) -> sqlite3.Connection:
     """Open a connection in autocommit mode that any thread may use, with limits against hostile files."""
-    where = f"{real_path(path).as_uri()}?{mode}"
-    connection = sqlite3.connect(where, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
+    uri = f"{real_path(path).as_uri()}?{mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_SQL_BYTES)
@@ -114,7 +114,7 @@ def open_connection(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def set_time_limit(connection: sqlite3.Connection, seconds: float) -> Callable[[], None]:
-    """Make statements of a connection fail after so many seconds; return a function that restarts the clock."""
+    """Make statements of a connection fail once `seconds` have passed; return a function that restarts the clock."""
     end = monotonic() + seconds
 
     def restart() -> None:
@@ -148,7 +148,7 @@ def is_new(path: Path) -> bool:
 
 
 def real_path(path: Path) -> Path:
-    """Return the file at the end of all links: SQLite creates its other files beside it."""
+    """Return the path with all links resolved: SQLite creates its other files beside that file."""
     return Path(os.path.realpath(path))
 
 
@@ -158,28 +158,26 @@ def wal_path(path: Path) -> Path:
 
 
 def sibling_path(path: Path, suffix: str) -> Path:
-    """Return the file with this suffix beside the one that a path means."""
+    """Return the path of the file beside a journal (links resolved) whose name has this suffix."""
     return real_path(path).with_name(f"{real_path(path).name}{suffix}")
 
 
 def check_owner(path: Path) -> None:
-    """Raise StoreError for a file that another user put into a folder where everybody may write: a journal is private."""
+    """Raise StoreError for a file of another user in a world-writable folder: a journal is private."""
     try:
         if path.exists() and is_untrusted(real_path(path)):
-            raise StoreError(
-                f"{journal_label(path)} belongs to another user, in a folder where everybody may write: name another file"
-            )
+            raise StoreError(f"{journal_label(path)} belongs to another user, in a world-writable folder: name another file")
     except OSError as error:
         raise to_store_error(path, error) from error
 
 
 def _check_sibling(path: Path, suffix: str) -> None:
-    """Raise StoreError for a foreign file where SQLite expects one of its own. We never leave a rollback journal."""
+    """Raise StoreError for a file that SQLite would take for its own. Redraft never leaves a rollback journal."""
     file = sibling_path(path, suffix)
     if not os.path.lexists(file):
         return
-    found = file.lstat()
-    if not stat.S_ISREG(found.st_mode) or is_untrusted(file) or (suffix == "-journal" and found.st_size):
+    status = file.lstat()
+    if not stat.S_ISREG(status.st_mode) or is_untrusted(file) or (suffix == "-journal" and status.st_size):
         raise StoreError(
             f"{journal_label(path)} cannot be opened: {str(file)!r} beside it does not belong to it; move it away, or name another "
             "journal"
@@ -199,27 +197,27 @@ def _check_header(path: Path) -> None:
     """Check the first 100 bytes of SQLite's format (https://www.sqlite.org/fileformat.html)."""
     try:
         if not path.is_file():
-            raise StoreError(f"{journal_label(path)} is not a file: name one")
+            raise StoreError(f"{journal_label(path)} is not a regular file: name another path")
         with path.open("rb") as file:
             head = file.read(101)
     except OSError as error:
         raise to_store_error(path, error) from error
     if not head.startswith(b"SQLite format 3\0"):
         raise StoreError(
-            f"{journal_label(path)} is not a journal (it is not an SQLite file): name another file; it was left as it is"
+            f"{journal_label(path)} is not a journal (it is not an SQLite file): name another file; it was left unchanged"
         )
     if len(head) < 101:
         raise StoreError(f"{journal_label(path)} is cut off after {len(head)} bytes: restore it, or name another file")
     version, application = int.from_bytes(head[60:64]), int.from_bytes(head[68:72])
     if application != APPLICATION_ID:
-        raise StoreError(f"{journal_label(path)} is an SQLite file of another program: name another file; it was left as it is")
+        raise StoreError(f"{journal_label(path)} is an SQLite file of another program: name another file; it was left unchanged")
     if version != SCHEMA:
         advice = "it was written by a newer Redraft: use that" if version > SCHEMA else "use the Redraft that wrote it"
         raise StoreError(
             f"{journal_label(path)} has schema {version}, this release reads schema {SCHEMA}; {advice}, or name another file"
         )
     if head[100] != LEAF_PAGE:
-        raise damaged_error(path, "its first page cannot be that of a journal")
+        raise damaged_error(path, "its first page is not that of a journal")
 
 
 def check_journal(path: Path) -> None:
@@ -231,19 +229,20 @@ def check_journal(path: Path) -> None:
 
 def _check_tables(path: Path) -> None:
     wal, shm = wal_path(path), sibling_path(path, "-shm")
-    there = shm.exists()
-    busy = wal.exists() and wal.stat().st_size > 0
+    shm_existed = shm.exists()
+    has_wal = wal.exists() and wal.stat().st_size > 0
     try:
-        with closing(open_connection(path, "mode=ro" if busy else "mode=ro&immutable=1")) as connection:
+        with closing(open_connection(path, "mode=ro" if has_wal else "mode=ro&immutable=1")) as connection:
             set_time_limit(connection, CHECK_TIMEOUT)
             _check_schema_objects(path, _schema_objects(connection))
             if (
                 path.stat().st_size <= FULL_CHECK_BYTES
-                and (said := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok"
+                and (finding := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok"
             ):
-                raise damaged_error(path, said.splitlines()[-1])
+                raise damaged_error(path, finding.splitlines()[-1])
     except (OSError, sqlite3.Error, StoreError) as error:
-        _remove_shm(shm, existed=there)
+        if not shm_existed:  # reading has created it beside the rejected journal
+            shm.unlink(missing_ok=True)
         raise to_store_error(path, error) from error
 
 
@@ -251,41 +250,36 @@ def _check_schema_objects(path: Path, objects: set[SchemaObject]) -> None:
     """Raise StoreError unless a file holds the tables, indices and triggers of a journal, and nothing else."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(TABLES)
-        ours = _schema_objects(connection)
-    if foreign := sorted(f"the {kind} {name!r}" for kind, name, *_ in objects - ours):
+        expected = _schema_objects(connection)
+    if foreign := sorted(f"the {kind} {name!r}" for kind, name, *_ in objects - expected):
         raise StoreError(
-            f"{journal_label(path)} holds what no journal has, {', '.join(foreign[:5])}: name another file; it was left as it is. "
-            "`redraft runs salvage JOURNAL -o saved.jsonl` saves what is in the tables of a journal"
+            f"{journal_label(path)} holds objects that a journal does not have ({', '.join(foreign[:5])}): name another file; "
+            "it was left unchanged. "
+            "`redraft runs salvage JOURNAL -o saved.jsonl` recovers the content of its journal tables"
         )
-    if objects != ours:
-        raise damaged_error(path, "tables are missing in it")
+    if objects != expected:
+        raise damaged_error(path, "some of its tables are missing")
 
 
 SchemaObject: TypeAlias = tuple[str, str, str, str | None]
 
 
 def _schema_objects(connection: sqlite3.Connection) -> set[SchemaObject]:
-    """Return everything a schema declares: kind, name, table, and the statement that created it."""
-    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 1000")
-    return {(str(kind)[:80], str(name)[:80], str(table)[:80], sql) for kind, name, table, sql in found}
-
-
-def _remove_shm(shm: Path, *, existed: bool) -> None:
-    """Remove the file that reading has left beside a rejected journal."""
-    if not existed:
-        shm.unlink(missing_ok=True)
+    """Return everything that a schema declares: kind, name, table, and the statement that created it."""
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 1000")
+    return {(str(kind)[:80], str(name)[:80], str(table)[:80], sql) for kind, name, table, sql in rows}
 
 
 def _create_journal(path: Path) -> None:
     """Create a file atomically, readable by its owner only; an existing empty file keeps its mode."""
     with TemporaryDirectory() as folder:
-        new = Path(folder) / "journal"
-        with closing(open_connection(new, "mode=rwc")) as connection:
+        temporary = Path(folder) / "journal"
+        with closing(open_connection(temporary, "mode=rwc")) as connection:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
             connection.executescript(TABLES)
             connection.execute("PRAGMA journal_mode = WAL")
-        data = new.read_bytes()
+        data = temporary.read_bytes()
     draft = AtomicFile(path, private=True)
     try:
         draft.file.write(data)
@@ -308,7 +302,7 @@ def damaged_error(path: Path, reason: str) -> StoreError:
 
 
 def to_store_error(path: Path, error: Exception, finished_rows: str | None = None, *, action: str = "opened") -> StoreError:
-    """Return an error of SQLite or the disk as a StoreError that says what cannot be done with the file.
+    """Return an error of SQLite or the disk as a StoreError that says what failed.
 
     `finished_rows`: the number of finished rows in a file that was being written.
     """

@@ -1,21 +1,25 @@
-"""Opening and replacing the files that Redraft writes. This module does not know what they hold.
+"""Opening, locking and replacing the files that Redraft writes. This module does not know what they hold.
 
-Links that another user put into a folder where everybody may write are not followed. A draft has a name that cannot be guessed
-and is locked while it is written, so that the draft of a killed process can be told from one in use. Journals, traces, verdicts
-and priors are private to their owner; an output file that the user names follows the umask. Drafts and locks belong to one
-process: a forked child closes them. Everything raises OSError.
+Links of another user in a world-writable folder are not followed. A draft has a name that cannot be guessed and is locked while it
+is written, so that a draft in use can be distinguished from one that a killed process left. Journals, traces, verdicts and priors
+are private to their owner; an output file that the user names follows the umask. Drafts and locks belong to one process: a forked
+child closes them. Functions raise OSError unless they say otherwise.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
+import socket
 import stat
+import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 from secrets import token_hex
@@ -23,43 +27,44 @@ from typing import IO, Any
 from weakref import WeakSet
 
 from ..errors import StoreError
-from .paths import data_dir
 
 PRIVATE, PUBLIC = 0o600, 0o666
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # opening a pipe that nobody reads does not block
+NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # opening a pipe without a reader does not block
 MAX_LINKS = 40
 DRAFT_SUFFIX = re.compile(r"\.[0-9a-f]{16}\.part")
+SIGNATURE_FIELDS = ("pid", "host", "command", "since")
+MAX_LOCK_BYTES = 10_000  # bytes that are read of a lock file, which is far smaller
 
 
 def resolve_path(path: str | Path) -> Path:
-    """Return the file that a path means, links followed. Raises PermissionError for a link of another user in a shared folder."""
-    whole = Path.cwd() / path
-    here, left, links = Path(whole.anchor), deque(whole.parts[1:]), 0
-    while left:
-        part = left.popleft()
-        step = here.parent if part == ".." else here / part
+    """Return a path with its links resolved. Raises PermissionError for a link of another user in a world-writable folder."""
+    absolute = Path.cwd() / path
+    resolved, remaining, links = Path(absolute.anchor), deque(absolute.parts[1:]), 0
+    while remaining:
+        part = remaining.popleft()
+        step = resolved.parent if part == ".." else resolved / part
         if not step.is_symlink():
-            here = step
+            resolved = step
             continue
         links += 1
         if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if is_untrusted(step):
-            raise PermissionError(errno.EACCES, f"{str(step)!r} is a link of another user in a folder where everybody may write")
+            raise PermissionError(errno.EACCES, f"{str(step)!r} is a link of another user in a world-writable folder")
         target = step.readlink()
-        here = Path(target.anchor) if target.is_absolute() else here
-        left.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))
-    return here
+        resolved = Path(target.anchor) if target.is_absolute() else resolved
+        remaining.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))
+    return resolved
 
 
 def is_untrusted(path: Path) -> bool:
-    """Return whether a file or link belongs to another user, in a folder where everybody may write."""
+    """Return whether a file or link belongs to another user, in a world-writable folder of neither user."""
     if not hasattr(os, "geteuid"):
         return False
-    found, folder = path.lstat(), path.parent.stat()
-    return bool(folder.st_mode & stat.S_IWOTH) and found.st_uid not in {os.geteuid(), folder.st_uid}
+    status, folder = path.lstat(), path.parent.stat()
+    return bool(folder.st_mode & stat.S_IWOTH) and status.st_uid not in {os.geteuid(), folder.st_uid}
 
 
 def create_file(path: Path, mode: int = PRIVATE) -> FileIO:
@@ -73,15 +78,15 @@ def open_following_links(path: str | Path, flags: int, mode: int = PRIVATE) -> F
 
 
 def open_private(path: str | Path, flags: int) -> FileIO:
-    """Open a private file: no pipe, and no file that another user put into a folder where everybody may write."""
+    """Open a private file. Raises OSError for a pipe, and for a file of another user in a world-writable folder."""
     target = resolve_path(path)
     file = open_file(target, flags | NON_BLOCKING, PRIVATE)
     try:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) and not stat.S_ISCHR(found.st_mode):
-            raise OSError(errno.EINVAL, "it is not a file")
-        if stat.S_ISREG(found.st_mode) and is_untrusted(target):
-            raise PermissionError(errno.EACCES, "it belongs to another user, in a folder where everybody may write")
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISCHR(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        if stat.S_ISREG(status.st_mode) and is_untrusted(target):
+            raise PermissionError(errno.EACCES, "it belongs to another user, in a world-writable folder")
     except BaseException:
         file.close()
         raise
@@ -89,7 +94,7 @@ def open_private(path: str | Path, flags: int) -> FileIO:
 
 
 def open_file(path: Path, flags: int, mode: int = PRIVATE) -> FileIO:
-    """Open a file with flags of `os.open`; a link is an error."""
+    """Open a file with `flags` of `os.open`. Raises OSError for a link."""
     access = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}[flags & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR)]
     number = os.open(path, flags | OPEN_FLAGS | NO_FOLLOW, mode)
     try:
@@ -97,6 +102,17 @@ def open_file(path: Path, flags: int, mode: int = PRIVATE) -> FileIO:
     except BaseException:
         os.close(number)
         raise
+
+
+def data_dir() -> Path:
+    """Return REDRAFT_HOME, or the system's data folder for the user. Raises StoreError if there is neither."""
+    if own := os.environ.get("REDRAFT_HOME"):
+        return Path(own)
+    base = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
+    try:
+        return (Path(base) if base else Path.home() / ".local" / "share") / "redraft"
+    except RuntimeError as error:
+        raise StoreError(f"the user has no data folder ({error}): name one in REDRAFT_HOME") from error
 
 
 def make_folder(path: Path) -> None:
@@ -129,7 +145,7 @@ _process_files: WeakSet[Any] = WeakSet()
 
 
 def _close_after_fork() -> None:
-    """Close files in a forked child: its lock would outlast the parent's, and buffered data would be written twice."""
+    """Close files in a forked child: its locks would outlast the parent's, and buffered data would be written twice."""
     for file in list(_process_files):
         getattr(file, "raw", file).close()
     _process_files.clear()
@@ -147,15 +163,15 @@ def is_file_at(file: FileIO | int, path: Path) -> bool:
 
 
 class AtomicFile:
-    """A hidden draft beside the file that `path` means, which it replaces on `commit`.
+    """A hidden draft beside the file at `path` (links resolved), which it replaces on `commit`.
 
     A replaced file keeps its mode; a new one follows the umask, or with `private` is readable by its owner only. Without `follow` a
-    link at `path` is replaced itself. Drafts that killed processes left are removed.
+    link at `path` is itself replaced. Drafts that killed processes left are removed.
     """
 
     def __init__(self, path: str | Path, *, private: bool = False, follow: bool = True, buffering: int = 2**20) -> None:
-        whole = Path(os.path.abspath(path))  # noqa: PTH100  (without links followed)
-        self._target = resolve_path(path) if follow else resolve_path(whole.parent) / whole.name
+        absolute = Path(os.path.abspath(path))  # noqa: PTH100  (Path.resolve follows links)
+        self._target = resolve_path(path) if follow else resolve_path(absolute.parent) / absolute.name
         if self._target.is_dir() and not self._target.is_symlink():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         self._mode = _existing_mode(self._target)
@@ -173,7 +189,7 @@ class AtomicFile:
         self.file.close()
         if self._mode is not None:
             self.path.chmod(self._mode)
-        if os.name == "nt":  # an open file cannot be renamed there
+        if os.name == "nt":  # Windows cannot rename an open file
             self._lock.close()
         self.path.replace(self._target)
         self._committed = True
@@ -210,8 +226,8 @@ def write_atomic(path: str | Path, text: str, *, private: bool = False, follow: 
 def _existing_mode(path: Path) -> int | None:
     """Return the mode of a regular file; None if there is none."""
     with suppress(FileNotFoundError):
-        found = path.lstat().st_mode
-        return found & 0o777 if stat.S_ISREG(found) else None
+        mode = path.lstat().st_mode
+        return mode & 0o777 if stat.S_ISREG(mode) else None
     return None
 
 
@@ -221,7 +237,7 @@ def create_draft(target: Path, mode: int) -> tuple[Path, FileIO]:
         path = target.with_name(_draft_name(target))
         file = create_file(path, mode)
         with suppress(OSError):  # a file system without locks
-            if not try_lock(file) or not is_file_at(file, path):  # another process took it for a stale one
+            if not try_lock(file) or not is_file_at(file, path):  # another process removed it as stale
                 file.close()
                 continue
         return path, file
@@ -238,15 +254,15 @@ def remove_stale_drafts(target: Path) -> None:
 
 
 def _remove_unlocked(path: Path) -> None:
-    if os.name == "nt":  # there is no lock that tells whether it is in use
+    if os.name == "nt":  # no lock shows whether it is in use
         return
     number = os.open(path, os.O_RDONLY | NON_BLOCKING | NO_FOLLOW | OPEN_FLAGS)
     try:
-        found = os.fstat(number)
-        if found.st_uid == os.geteuid() and try_lock(number) and is_file_at(number, path):
-            if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(number)
+        if status.st_uid == os.geteuid() and try_lock(number) and is_file_at(number, path):
+            if stat.S_ISDIR(status.st_mode):
                 shutil.rmtree(path)
-            elif stat.S_ISREG(found.st_mode):
+            elif stat.S_ISREG(status.st_mode):
                 path.unlink()
     finally:
         os.close(number)
@@ -258,7 +274,7 @@ def _draft_name(target: Path) -> str:
 
 @contextmanager
 def draft_folder(target: Path) -> Iterator[Path]:
-    """A hidden folder beside a file, for drafts that are moved into place together; removed at the end with its content."""
+    """Create a hidden folder beside a file, for drafts that are moved into place together; remove it at the end."""
     remove_stale_drafts(target)
     folder = target.with_name(_draft_name(target))
     folder.mkdir(mode=0o700)
@@ -274,3 +290,111 @@ def draft_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+# --- locks of paths ----------------------------------------------------------------------------------------------------------
+
+
+class PathLock:
+    """A lock on the file at `path` (links resolved) for one process at a time: a locked file beside it, NAME.lock.
+
+    The lock file names its holder. The operating system releases the lock when the process ends; a lock file that is left then is
+    removed. The file gets its name after it was signed and locked, so an unsigned file of that name belongs to another program and
+    is not touched. Raises StoreError that names the holder if another process has the lock, and for such a foreign file.
+    `label` names the file in errors.
+    """
+
+    def __init__(self, path: Path, label: str) -> None:
+        self.path, self._label = Path(f"{path}.lock"), label
+        try:
+            target = resolve_path(path)
+            self.path = target.with_name(f"{target.name}.lock")
+            self._file = self._acquire()
+        except OSError as error:
+            raise StoreError(f"{label} cannot be locked: {str(self.path)!r}: {error.strerror}") from error
+
+    def _acquire(self) -> FileIO:
+        while True:
+            if file := self._create():
+                return file
+            self._remove_stale()
+
+    def _create(self) -> FileIO | None:
+        """Return a new lock; None if the lock file exists."""
+        remove_stale_drafts(self.path)
+        draft, file = create_draft(self.path, PRIVATE)
+        try:
+            file.write(_signature())
+            os.link(draft, self.path)
+        except FileExistsError:
+            file.close()
+            return None
+        except OSError:  # a file system without hard links: the lock file is unsigned for a moment
+            file.close()
+            return self._create_in_place()
+        finally:
+            draft.unlink(missing_ok=True)
+        return file
+
+    def _create_in_place(self) -> FileIO | None:
+        try:
+            file = create_file(self.path)
+        except FileExistsError:
+            return None
+        try_lock(file)
+        file.write(_signature())
+        return file
+
+    def _remove_stale(self) -> None:
+        """Remove the lock file of a process that has ended. Raises StoreError if the lock is held, and for a foreign file."""
+        try:
+            if self.path.is_symlink() or is_untrusted(self.path):
+                raise self._foreign_lock_error()
+            file = open_file(self.path, os.O_RDWR | NON_BLOCKING)
+        except FileNotFoundError:  # it was released
+            return
+        with file:
+            signature = self._read_signature(file)
+            if not try_lock(file):
+                raise StoreError(f"{self._label} is held by {_holder_text(signature)}: wait until it ends, or name another file")
+            if is_file_at(file, self.path):
+                self.path.unlink()
+
+    def _read_signature(self, file: FileIO) -> dict[str, Any]:
+        """Return the signature in a lock file. Raises StoreError for a foreign file."""
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            with suppress(ValueError, RecursionError):
+                data = json.loads(file.read(MAX_LOCK_BYTES))
+                if isinstance(data, dict) and sorted(data) == sorted(SIGNATURE_FIELDS):
+                    return data
+        raise self._foreign_lock_error()
+
+    def _foreign_lock_error(self) -> StoreError:
+        return StoreError(
+            f"{self._label} cannot be locked: {str(self.path)!r} exists and is not a lock of Redraft; it was left unchanged: name "
+            "another file, or move that one away"
+        )
+
+    def close(self) -> None:
+        """Release the lock."""
+        if not self._file.closed:
+            with suppress(OSError):
+                if is_file_at(self._file, self.path):
+                    self.path.unlink()
+            self._file.close()
+
+
+def _signature() -> bytes:
+    values = os.getpid(), socket.gethostname(), _command(), datetime.now(UTC).isoformat(timespec="seconds")
+    return json.dumps(dict(zip(SIGNATURE_FIELDS, values, strict=True))).encode()
+
+
+def _command() -> str:
+    """Return the program and its subcommand. Later arguments may hold secrets."""
+    return " ".join((Path(sys.argv[0]).name, *(word for word in sys.argv[1:2] if word.isalpha()))) if sys.argv else ""
+
+
+def _holder_text(signature: dict[str, Any]) -> str:
+    pid, host, command, since = (signature[name] for name in SIGNATURE_FIELDS)
+    who = "this process" if (pid, host) == (os.getpid(), socket.gethostname()) else f"process {pid} on {host}"
+    return f"{who} ({command}, since {since})"

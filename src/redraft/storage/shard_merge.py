@@ -1,7 +1,6 @@
 """Journals of shards: their names, reading them from other machines, and merging them into the journal of the run.
 
-A shard has a complete journal in a file beside that of the run: "answers.journal.2-of-8". This module does not know what the
-tables mean.
+A shard has a complete journal in a file beside that of the run, such as "answers.journal.2-of-8".
 """
 
 from __future__ import annotations
@@ -9,30 +8,26 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from ..errors import StoreError
 from ..protocols import Reply
 from .database import fetch_bounded
-from .file_lock import PathLock
-from .journal import Journal
-from .response_cache import ResponseCache
+from .journal import Journal, decode_reply
 from .schema import LINES_PER_ROW, is_new, journal_label, open_connection, sibling_path, to_store_error
+from .secure_files import PathLock
 
-if TYPE_CHECKING:
-    from .database import Database
-
-LOCK_TIMEOUT = 30.0  # seconds to wait for a lock: its holder may be about to end
+LOCK_TIMEOUT = 30.0  # seconds to wait for a lock, whose holder may be about to end
 ITEMS_PER_TRANSACTION = 5000  # rows or calls
 SHARD_SUFFIX = re.compile(r"\.\d+-of-\d+")
 
 SHARD_ROWS_CLAUSE = """FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
 WHERE r.row > ? AND r.row <= ?"""
-MERGE_ROWS = (  # texts of our own
+MERGE_ROWS = (
     f"DELETE FROM main.rows WHERE (run, id) IN (SELECT m.run, r.id {SHARD_ROWS_CLAUSE})",  # noqa: S608
     f"INSERT INTO main.rows (run, id, position, key, key_parts, status, result) SELECT m.run, r.id, r.position, r.key, r.key_parts, r.status, r.result {SHARD_ROWS_CLAUSE}",  # noqa: E501
     f"""INSERT INTO main.lines SELECT w.row * {LINES_PER_ROW} + l.number % {LINES_PER_ROW}, l.line
@@ -55,12 +50,12 @@ def shard_journal_path(path: Path, index: int, count: int) -> Path:
 
 def shard_journals(path: Path) -> list[Path]:
     """Return the existing shard journals of a journal, sorted."""
-    named = (beside for beside in path.parent.glob("*") if beside.name.startswith(path.name))
-    return sorted(beside for beside in named if SHARD_SUFFIX.fullmatch(beside.name[len(path.name) :]))
+    candidates = (file for file in path.parent.glob("*") if file.name.startswith(path.name))
+    return sorted(file for file in candidates if SHARD_SUFFIX.fullmatch(file.name[len(path.name) :]))
 
 
 def open_when_released(open_journal: Callable[[], Journal]) -> Journal:
-    """Open a journal as soon as its lock is free. Raises StoreError if that takes too long."""
+    """Open a journal as soon as its lock is free. Raises StoreError if it is still locked after LOCK_TIMEOUT seconds."""
     end = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
@@ -83,9 +78,9 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
         )
     if is_new(path):
         return {}
-    with open_when_released(partial(Journal, path, create=False)) as part:
-        about = {run.name: run.metadata for run in part.runs()}
-        for name in about:
+    with open_when_released(partial(Journal, path, create=False)) as shard:
+        metadata = {run.name: run.metadata for run in shard.runs()}
+        for name in metadata:
             if journal.run(name) is None:
                 journal.update_run(name)
         journal.flush()
@@ -96,21 +91,21 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
                 _copy_in_pieces(connection, "SELECT call FROM part.calls", "call", MERGE_CALLS)
         except sqlite3.Error as error:
             raise to_store_error(journal.path, error, "the") from error
-    return about
+    return metadata
 
 
 def _copy_in_pieces(connection: sqlite3.Connection, numbers: str, name: str, statements: tuple[str, ...]) -> None:
-    """Copy in pieces, so that the log of a transaction stays small."""
+    """Copy a limited number of items in each transaction, so that the write-ahead log stays small."""
     last = -1
-    piece = f"SELECT max({name}) FROM ({numbers} WHERE {name} > ? ORDER BY {name} LIMIT {ITEMS_PER_TRANSACTION})"  # noqa: S608
-    while (upto := connection.execute(piece, (last,)).fetchone()[0]) is not None:
+    next_end = f"SELECT max({name}) FROM ({numbers} WHERE {name} > ? ORDER BY {name} LIMIT {ITEMS_PER_TRANSACTION})"  # noqa: S608
+    while (end := connection.execute(next_end, (last,)).fetchone()[0]) is not None:
         connection.execute("BEGIN IMMEDIATE")
         for sql in statements:
-            connection.execute(sql, (last, upto))
+            connection.execute(sql, (last, end))
         connection.execute("COMMIT")
-        if upto <= last:
+        if end <= last:
             raise StoreError(f"a shard of a journal is damaged: its {name}s are out of order")
-        last = upto
+        last = end
 
 
 def remove_shard(path: Path) -> None:
@@ -121,7 +116,7 @@ def remove_shard(path: Path) -> None:
 
 
 def checkpoint(journal: Journal) -> None:
-    """Move everything from the write-ahead log into the file itself, where `SnapshotReader` reads it. Raises StoreError."""
+    """Move everything from the write-ahead log into the file itself, where `SnapshotCache` reads it. Raises StoreError."""
     journal.flush()
     try:
         with closing(open_connection(journal.path, "mode=rw")) as connection:
@@ -129,11 +124,11 @@ def checkpoint(journal: Journal) -> None:
     except sqlite3.Error as error:
         raise to_store_error(journal.path, error) from error
     if busy:
-        raise StoreError(f"{journal_label(journal.path)} is being read by another program for more than 30 s: end that first")
+        raise StoreError(f"another program has been reading {journal_label(journal.path)} for more than 30 s: end it first")
 
 
-class SnapshotReader:
-    """Reads a journal that nobody writes to (see `checkpoint`) without locks, from any number of machines."""
+class SnapshotCache(Mapping[str, Reply]):
+    """The response cache of a journal that no process writes to (see `checkpoint`), read without locks from any machine."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -142,15 +137,22 @@ class SnapshotReader:
         except sqlite3.Error as error:
             raise to_store_error(path, error) from error
 
-    def read(self, sql: str, *values: Any) -> list[Any]:
-        """Return all rows that a statement finds."""
+    def __getitem__(self, key: str) -> Reply:
+        for (text,) in self._read("SELECT reply FROM calls WHERE key = ?", key):
+            return decode_reply(self.path, key, text)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for (key,) in self._read("SELECT key FROM calls ORDER BY call"))
+
+    def __len__(self) -> int:
+        return int(self._read("SELECT count(*) FROM calls")[0][0])
+
+    def _read(self, sql: str, *values: Any) -> list[Any]:
         try:
             return fetch_bounded(self._connection.execute(sql, values))
-        except sqlite3.Error as error:
-            raise to_store_error(self.path, error) from error
-
-    def pending_write(self, key: Hashable) -> None:
-        """Return None: a snapshot has no pending writes."""
+        except (sqlite3.Error, OverflowError) as error:
+            raise to_store_error(self.path, error, action="read") from error
 
     def close(self) -> None:
         self._connection.close()
@@ -159,11 +161,14 @@ class SnapshotReader:
 class OverlayCache(MutableMapping[str, Reply]):
     """A response cache in front of a second one that is only read."""
 
-    def __init__(self, primary: MutableMapping[str, Reply], snapshot: SnapshotReader) -> None:
-        self._primary, self._secondary = primary, ResponseCache(cast("Database", snapshot))
+    def __init__(self, primary: MutableMapping[str, Reply], secondary: Mapping[str, Reply]) -> None:
+        self._primary, self._secondary = primary, secondary
 
     def __getitem__(self, key: str) -> Reply:
-        return self._primary[key] if key in self._primary else self._secondary[key]
+        try:
+            return self._primary[key]
+        except KeyError:
+            return self._secondary[key]
 
     def __setitem__(self, key: str, reply: Reply) -> None:
         self._primary[key] = reply

@@ -24,7 +24,7 @@ from ..errors import StoreError
 from .secure_files import open_private, try_lock
 
 READ_BYTES = 2**20  # bytes that are read at a time
-MAX_LINE_BYTES = 2**27  # bytes of a line that is read: an answer has 8 MiB at most, and escapes make it six times as long
+MAX_LINE_BYTES = 2**27  # bytes of a line: an answer has at most 8 MiB, and escapes make it at most six times as long
 MAX_TRACE_BYTES = 2**29  # bytes of a trace that is read
 
 
@@ -62,7 +62,7 @@ class LockedLineFile:
         return self._file.tell() == 0
 
     def write(self, lines: list[str], contents_note: str) -> None:
-        """Hand lines to the operating system. `contents_note` says in an error what the file holds already."""
+        """Write lines without buffering. `contents_note` says in an error what the file already holds."""
         if self._file.closed:
             raise StoreError(f"{self.name} is not open in this process (a forked process must open a file of its own)")
         data = "".join(f"{line}\n" for line in lines).encode()
@@ -87,21 +87,22 @@ class LockedLineFile:
 
 
 def _complete_lines_end(file: FileIO) -> int:
-    """Return the offset behind the last complete line."""
+    """Return the offset of the end of the last complete line."""
     end = file.seek(0, os.SEEK_END)
     while end:
         start = max(0, end - READ_BYTES)
         file.seek(start)
-        if found := file.read(end - start).rfind(b"\n") + 1:
-            return start + found
+        if length := file.read(end - start).rfind(b"\n") + 1:
+            return start + length
         end = start
     return 0
 
 
 class JsonlStore:
-    """Appends a trace to the file `path`. Raises StoreError, also for a file with content unless `resume` is set.
+    """Appends a trace to the file `path`.
 
-    The file is readable by its owner only and locked while it is open, so that two processes cannot mix their lines.
+    The file is readable by its owner only. It is locked while it is open, so that two processes cannot mix their lines. Raises
+    StoreError if the file cannot be written or locked, and for a file with content unless `resume` is set.
     """
 
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
@@ -114,7 +115,7 @@ class JsonlStore:
             raise StoreError(f"trace {str(self.path)!r} exists already: continue it with --resume, or name another file")
 
     def append(self, trace: Trace) -> None:
-        """Write the records that are not in the file yet."""
+        """Write the records that are not yet in the file."""
         lines: list[str] = []
         if self._written_count is None:
             lines = [] if self._is_resumed else [json.dumps(trace.header())]
@@ -137,8 +138,8 @@ class JsonlStore:
 def read_trace(path: str | Path) -> Trace:
     """Read the trace in a file, or in a JSON document that `Trace.to_json` wrote. A torn last line is ignored.
 
-    Raises StoreError, which names the line, for anything else, for a line over 128 MiB and for a file over 512 MiB. A pipe is read
-    if it is named in /dev or /proc, as a shell does for `<(command)`.
+    Raises StoreError that names the line for anything else, and for a line over 128 MiB or a file over 512 MiB. A pipe is read only
+    if its name is in /dev or /proc, as in a shell's `<(command)`.
     """
     try:
         with open_regular(path, streams=True) as raw, BufferedReader(raw) as file:
@@ -146,10 +147,10 @@ def read_trace(path: str | Path) -> Trace:
     except OSError as error:
         raise StoreError(f"trace {str(path)!r} cannot be read: {read_error_message(error)}") from error
     if not lines:
-        raise StoreError(f"trace {str(path)!r} is empty: it is not what `redraft run --trace FILE` wrote")
+        raise StoreError(f"trace {str(path)!r} is empty, so `redraft run --trace FILE` did not write it")
     try:
-        head = object_from_json(lines[0])
-        trace = Trace.from_json(lines[0]) if "records" in head else Trace.from_header(head)
+        header = object_from_json(lines[0])
+        trace = Trace.from_json(lines[0]) if "records" in header else Trace.from_header(header)
     except StoreError as error:
         raise StoreError(f"{str(path)!r} is not a trace, such as `redraft run --trace FILE` writes: line 1: {error}") from error
     records = [_record(path, n, line) for n, line in enumerate(lines[1:], 2)]
@@ -160,8 +161,9 @@ def read_trace(path: str | Path) -> Trace:
 
 
 def read_bounded_lines(file: IO[bytes], name: str, max_bytes: float = inf) -> Iterator[str]:
-    """Yield the complete lines of a file. Raises StoreError, which calls the file `name`, for a line over 128 MiB and after
-    `max_bytes` bytes.
+    """Yield the complete lines of a file; `name` is its name in errors.
+
+    Raises StoreError for a line over 128 MiB, for more than `max_bytes` bytes, and for a line that is not UTF-8.
     """
     total = 0
     for n in count(1):

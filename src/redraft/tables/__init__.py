@@ -1,12 +1,10 @@
-"""Tables: reading rows of any format one at a time, finding the columns that make a task, and writing rows."""
+"""Tables: reading rows in many formats one at a time, finding the columns that make a task, and writing rows."""
 
-from .columns import TaskColumns
+from .columns import RowMapping, TaskColumns, infer_columns
 from .readers import BadRow, Row, iter_rows
 from .sources import Source, open_source
 from .spool import ReadInterrupted
-from .tasks import RowMapping, infer_columns
-from .values import merge_columns, result_column_names
-from .writers import Output, open_output
+from .writers import Output, merge_columns, open_output, result_column_names
 
 __all__ = [
     "BadRow",

@@ -1,25 +1,32 @@
-"""Which column of a table holds what: stated names, usual names, and paths into nested values.
+"""Which column of a table holds what, and the task that a row makes.
 
-`SYNONYMS` is the one table of usual names, for batches and validations alike. A path such as "output.text" or
-"scores.0.value" reaches into objects and lists. Rows are foreign: nothing in one ever names a file. This module does not know
-where rows come from or what is made of their values.
+`infer_columns` looks at the first rows of a table. Columns that the user names are used as they are; others are recognised by
+their usual names if the values fit. Two columns that could have the same role are an error, never a guess. A row that makes no
+task raises ValueError.
+
+`SYNONYMS` is the one table of usual names, for batches and validations alike. A path such as "output.text" or "scores.0.value"
+reaches into objects and lists. Rows are foreign: nothing in one ever names a file. Requirements are checked by a function that
+the caller passes: this module does not know them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any
 
 from ..checks import closest_names, format_value
+from ..core.task import Message, Task, message_text
 from ..errors import ConfigError
+from ..jsontext import strict_loads
 from .readers import delimiter_hint
 
 PROMPT_NAMES = ("prompt", "instruction", "question", "query", "input")
 MESSAGES_NAMES = ("messages", "conversations", "conversation", "input")
 RESPONSE_NAMES = ("response", "completion", "answer", "output")
-OTHER_RESPONSE_NAMES = ("system_output", "candidate", "generation", "prediction")  # used where none of RESPONSE_NAMES is there
+OTHER_RESPONSE_NAMES = ("system_output", "candidate", "generation", "prediction")  # used if there is none of RESPONSE_NAMES
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "uid", "unique_id"),
     "prompt": PROMPT_NAMES,
@@ -41,13 +48,31 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "rejected": ("rejected",),
 }
 MAX_LISTED_COLUMNS = 60
-MAX_LISTED_ROWS = 100  # rows whose columns error messages list
+MAX_LISTED_ROWS = 100  # rows whose columns are listed in error messages
 MISSING = object()
+OTHER_ROLES = ("id", "system", "reference", "context", "tests", "requirements", "tools", "tool_choice")
+RESPONSE_KEYS = ("content", "answer", "response", "completion", "text", "value")  # keys of a response in an object
+ROLE_BY_SPEAKER: Mapping[str, str] = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bard": "assistant",
+    "bing": "assistant",
+    "assistant": "assistant",
+    "function_call": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+}
+MAX_NESTING = 5
+SPEC_PATTERN = re.compile(r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+')  # text up to a semicolon that is not in quotes
 
 
 @dataclass(frozen=True, slots=True)
 class TaskColumns:
-    """The columns that make a task. None: look for a usual name. "": there is no such column, whatever the names are."""
+    """The columns that make a task. None: recognise it by its usual names. "": there is no such column."""
 
     prompt: str | None = None
     messages: str | None = None
@@ -63,18 +88,18 @@ class TaskColumns:
 
 
 def value_at(values: Mapping[str, Any], path: str) -> Any:
-    """Return the value of a column, or of a path into one; MISSING where there is none."""
+    """Return the value of a column, or at a path into one; MISSING if there is none."""
     if path in values:
         return values[path]
-    found: Any = values
+    value: Any = values
     for key in path.split("."):
-        if isinstance(found, Mapping) and key in found:
-            found = found[key]
-        elif isinstance(found, list) and key.isdecimal() and len(key) < 6 and int(key) < len(found):
-            found = found[int(key)]
+        if isinstance(value, Mapping) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and len(key) < 6 and int(key) < len(value):
+            value = value[int(key)]
         else:
             return MISSING
-    return found
+    return value
 
 
 def has_value(value: Any) -> bool:
@@ -84,7 +109,7 @@ def has_value(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class SampleColumns:
-    """The columns of some rows."""
+    """The columns of the first rows of a table."""
 
     rows: Sequence[Mapping[str, Any]]
 
@@ -93,68 +118,405 @@ class SampleColumns:
         return any(value_at(values, path) is not MISSING for values in self.rows)
 
     def matching(self, names: Sequence[str], fits: Callable[[Any], bool], outer: Sequence[str] = ()) -> list[str]:
-        """Return those of the names, also within the objects `outer`, under which any row holds a value that fits."""
+        """Return the names, also within the objects `outer`, under which a row holds a value that fits."""
         paths = [*names, *(f"{o}.{name}" for o in outer for name in names)]
         return [p for p in paths if any(fits(value_at(values, p)) for values in self.rows)]
 
     def empty_columns(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names under which rows hold null and nothing else."""
-        found = {name: [value_at(values, name) for values in self.rows] for name in names}
-        return [n for n in names if any(v is None for v in found[n]) and not any(map(has_value, found[n]))]
+        """Return the names under which rows hold null and no other value."""
+        values_by_name = {name: [value_at(values, name) for values in self.rows] for name in names}
+        return [n for n in names if any(v is None for v in values_by_name[n]) and not any(map(has_value, values_by_name[n]))]
 
     def require(self, label: str, name: str) -> None:
-        """Raise ConfigError, with suggestions, unless there is such a column. `label` is how the user named it."""
+        """Raise ConfigError, with suggestions, unless the column exists. `label` is the user's option."""
         if self.has(name):
             return
-        near = closest_names(name, dict.fromkeys(str(key) for values in self.rows[:MAX_LISTED_ROWS] for key in values))
-        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+        suggestions = closest_names(name, dict.fromkeys(str(key) for values in self.rows[:MAX_LISTED_ROWS] for key in values))
+        hint = f"did you mean {' or '.join(map(repr, suggestions))}? " if suggestions else ""
         raise ConfigError(f"{label}: there is no column {name!r}; {hint}there are {self.column_list()}")
 
     def column_list(self) -> str:
-        """List all columns, in the order of their first row, and the keys of objects one level down."""
+        """Return the names of all columns as text, with the keys of objects one level down."""
         names: dict[str, None] = {}
         for values in islice(self.rows, MAX_LISTED_ROWS):
             for key, value in values.items():
                 nested = isinstance(value, Mapping) and value
                 names.update(dict.fromkeys([f"{key}.{inner}" for inner in value] if nested else [str(key)]))
         more = f" and {len(names) - MAX_LISTED_COLUMNS} more" if len(names) > MAX_LISTED_COLUMNS else ""
-        shown = ", ".join(repr(n[:80]) for n in islice(names, MAX_LISTED_COLUMNS))
-        return (shown + more or "none") + delimiter_hint(list(names))
+        listed = ", ".join(repr(n[:80]) for n in islice(names, MAX_LISTED_COLUMNS))
+        return (listed + more or "none") + delimiter_hint(list(names))
 
 
-@dataclass(frozen=True)
-class RoleColumns:
-    """The columns of some rows by role: those that were stated, else the first usual name that is there.
+@dataclass(frozen=True, slots=True)
+class RowMapping:
+    """How rows become tasks.
 
-    `explicit` maps roles to column names. `assigned` collects the column of each role that was looked up. `list_roles` may name
-    several columns, separated by commas. Raises ConfigError for a stated column that is not there.
+    `input_column`: its text follows the prompt (the `input` of an `instruction`). `check_requirement` raises ConfigError for a
+    text that is not a requirement.
     """
 
-    explicit: Mapping[str, str]
-    sample: SampleColumns
-    list_roles: tuple[str, ...] = ()
-    assigned: dict[str, str] = field(default_factory=dict)
+    columns: TaskColumns
+    check_requirement: Callable[[str], object]
+    input_column: str | None = None
 
-    def find(self, role: str, synonyms: Iterable[str] | None = None) -> str | None:
-        """Return the column of a role; `synonyms` replaces the usual names."""
-        if (stated := self.explicit.get(role)) is not None:
-            several = role in self.list_roles and not self.sample.has(stated)
-            for part in stated.split(",") if several else [stated]:
-                self.sample.require(f"{role}={stated}", part.strip())
-            found: str | None = stated
-        else:
-            names = SYNONYMS.get(role, ()) if synonyms is None else synonyms
-            found = next((name for name in names if self.sample.has(name)), None)
-        if found:
-            self.assigned[role] = found
-        return found
+    @property
+    def description(self) -> str:
+        """The columns in words: 'prompt from "query", response from "response"'."""
+        used = {f.name: getattr(self.columns, f.name) for f in fields(self.columns)}
+        parts = [f'{role} from "{name}"' for role, name in used.items() if name]
+        if self.input_column:
+            parts[0] += f' and "{self.input_column}"'
+        if self.columns.messages and not self.columns.response:
+            parts[0] += " (a last answer in it is the response)"
+        return ", ".join(parts)
 
-    def missing_role_error(self, role: str) -> ConfigError:
-        """Return the error for a role that no column has."""
-        return ConfigError(f"no column is known to be the {role}; state it: {role}=COLUMN. There are {self.sample.column_list()}")
+    def task(self, values: Mapping[str, Any]) -> Task:
+        """Return the task of a row; columns without a role become its metadata. Raises ValueError that names the column."""
+        names = self.columns
+        messages, last_answer = self._messages_and_answer(values)
+        response = _response(values, names.response) if names.response else None
+        if None not in (response, last_answer) and last_answer != response:
+            raise ValueError(f"{names.messages or names.prompt!r} ends with an answer, and {names.response!r} holds another one")
+        return Task(
+            _with_system(messages, _text(values, names.system), names.system),
+            response if response is not None else last_answer,
+            reference=_text(values, names.reference),
+            context=_text(values, names.context),
+            tests=_text(values, names.tests, "\n"),
+            requirements=self._requirements(values),
+            id=_id(values, names.id),
+            metadata=dict(_unused_values(values, self._used_columns())),
+            tools=_tools(values, names.tools),
+            tool_choice=_tool_choice(values, names.tool_choice),
+        )
+
+    def _messages_and_answer(self, values: Mapping[str, Any]) -> tuple[list[Message], str | None]:
+        """Return the messages without the answer at their end, and that answer."""
+        name = self.columns.messages or self.columns.prompt
+        assert name
+        value = value_at(values, name)
+        if value is MISSING:
+            raise ValueError(f"{name!r} is missing{self._alternative_hint(values)}")
+        if not (self.columns.prompt and isinstance(value, str)):
+            return _conversation(value, name, may_be_text=not self.columns.messages)
+        if not value.strip():
+            raise ValueError(f"{name!r} is empty")
+        added = _text(values, self.input_column)
+        prompt = f"{value}\n\n{added}" if added and added.strip() else value
+        return [{"role": "user", "content": prompt}], None
+
+    def _requirements(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the requirements: a list, JSON of one, or a text with line ends or semicolons between them."""
+        name = self.columns.requirements
+        value = _value(values, name)
+        if isinstance(value, str):
+            value = _split_specs(value)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(spec, str) for spec in value):
+            raise ValueError(f"{name!r} must be a text or a list of specs, got {format_value(value, 80)}")
+        try:
+            for spec in value:
+                self.check_requirement(spec)
+        except ConfigError as error:
+            raise ValueError(f"{name!r}: {error}") from error
+        return tuple(value)
+
+    def _alternative_hint(self, values: Mapping[str, Any]) -> str:
+        """Return a hint at another column that could be the prompt, for a row of another shape."""
+        sample, used = SampleColumns([values]), self._used_columns()
+        others = (
+            *sample.matching(PROMPT_NAMES, _is_prompt, ("input",)),
+            *sample.matching(MESSAGES_NAMES, is_messages, ("input",)),
+        )
+        unused = [n for n in others if n not in used]
+        return f"; {unused[0]!r} is there, but the table begins with rows of another shape" if unused else ""
+
+    def _used_columns(self) -> frozenset[str]:
+        named = (getattr(self.columns, f.name) for f in fields(self.columns))
+        return frozenset(filter(None, (*named, self.input_column)))
 
 
-def shorten(value: Any) -> str:
-    """Return the repr of a foreign value in at most 80 characters."""
-    text = format_value(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def infer_columns(
+    sample: Sequence[Mapping[str, Any]],
+    columns: TaskColumns = TaskColumns(),
+    *,
+    check_requirement: Callable[[str], object],
+) -> RowMapping:
+    """Return how the rows of a table become tasks, from its first rows and the columns that the user names.
+
+    Raises ConfigError for a named column that does not exist, for several columns that could be the prompt or the response, and
+    if no column could be the prompt.
+    """
+    if not sample:
+        raise ConfigError("there are no rows, so no column can be recognised")
+    table = SampleColumns(sample)
+    for f in fields(columns):
+        if name := getattr(columns, f.name):
+            table.require(f"--column {f.name}={name}", name)
+    if columns.prompt and columns.messages:
+        raise ConfigError(f"--column prompt={columns.prompt} and --column messages={columns.messages}: name only one of them")
+    prompt_columns, input_column = _find_prompt(table, columns)
+    response = _find_response(table, columns, {prompt_columns.prompt, prompt_columns.messages, input_column})
+    others = {role: _find_other(table, role, getattr(columns, role)) for role in OTHER_ROLES}
+    if columns.tool_choice is None and not others["tools"]:
+        others["tool_choice"] = None  # it has no meaning without tools
+    return RowMapping(replace(prompt_columns, response=response, **others), check_requirement, input_column)
+
+
+def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumns, str | None]:
+    """Return the column of the prompt or the messages, and the column whose text follows it."""
+    if columns.prompt or columns.messages:
+        return TaskColumns(prompt=columns.prompt or None, messages=columns.messages or None), None
+    options = "--column prompt=NAME or messages=NAME"
+    chats = [] if columns.messages == "" else table.matching(MESSAGES_NAMES, is_messages, ("input",))
+    texts = []
+    if columns.prompt is None:
+        texts = [n for n in table.matching(PROMPT_NAMES, _is_prompt, ("input",)) if n not in chats]
+        texts = texts or ([] if chats else table.matching(("text",), _is_text, ("input",)))
+    if {"instruction", "input"} == set(texts) and not chats:
+        return TaskColumns(prompt="instruction"), "input"
+    candidates = [*texts, *chats]
+    if len(candidates) == 1:
+        return (TaskColumns(messages=candidates[0]) if chats else TaskColumns(prompt=candidates[0])), None
+    if not candidates and columns.prompt is None:
+        unusable = table.matching((*PROMPT_NAMES, *MESSAGES_NAMES), lambda v: has_value(v) and not isinstance(v, Mapping))
+        if unusable:
+            raise ConfigError(f"{unusable[0]!r} holds neither texts nor messages; name another column by {options}")
+    raise ConfigError(_ambiguous_message("prompt", candidates, options, table))
+
+
+def _find_response(table: SampleColumns, columns: TaskColumns, excluded: set[str | None]) -> str | None:
+    if columns.response is not None:
+        return columns.response or None
+    inner = table.matching([f"output.{name}" for name in RESPONSE_KEYS], _is_response)
+    outer = [n for n in table.matching(RESPONSE_NAMES, _is_response) if n not in excluded and not (inner and n == "output")]
+    candidates = (
+        [*outer, *inner]
+        or table.matching(OTHER_RESPONSE_NAMES, _is_response)
+        or [n for n in table.empty_columns(RESPONSE_NAMES) if n not in excluded]
+    )
+    if len(candidates) > 1:
+        raise ConfigError(_ambiguous_message("response", candidates, "--column response=NAME", table))
+    return candidates[0] if candidates else None
+
+
+def _find_other(table: SampleColumns, role: str, explicit: str | None) -> str | None:
+    if explicit is not None:
+        return explicit or None
+    fits = VALUE_CHECKS.get(role, _is_texts)
+    return next(iter(table.matching(SYNONYMS[role], fits, ("input", "output"))), None)
+
+
+def _ambiguous_message(role: str, candidates: list[str], options: str, table: SampleColumns) -> str:
+    if candidates:
+        return f"several columns could be the {role}: {', '.join(map(repr, candidates))}; state it by {options}"
+    return f"no column is known to be the {role}; state it by {options}. There are {table.column_list()}"
+
+
+# --- which values fit a role -------------------------------------------------------------------------------------------------
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value))
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _is_prompt(value: Any) -> bool:
+    return isinstance(value, str) or is_messages(value)
+
+
+def is_messages(value: Any) -> bool:
+    """Return whether a value holds messages, as a list or as JSON in a text."""
+    messages = _list_of_objects(value)
+    keys_of_a_message = ({"role", "content"}, {"role", "tool_calls"}, {"from", "value"})
+    return bool(messages) and all(any(keys <= m.keys() for keys in keys_of_a_message) for m in messages)
+
+
+def _is_tools(value: Any) -> bool:
+    """Return whether a value holds tools in OpenAI's form, as a list or as JSON in a text."""
+    tools = _list_of_objects(value)
+    return bool(tools) and all("function" in tool for tool in tools)
+
+
+def _list_of_objects(value: Any) -> list[Mapping[str, Any]]:
+    """Return a list of objects, also from JSON in a text; [] for anything else."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = strict_loads(value)
+        except ValueError:
+            return []
+    return value if isinstance(value, list) and all(isinstance(item, Mapping) for item in value) else []
+
+
+def _is_choice(value: Any) -> bool:
+    return isinstance(value, str | Mapping) and bool(value)
+
+
+def _is_response(value: Any) -> bool:
+    try:
+        return has_value(value) and isinstance(_response_text(value, ""), str)
+    except ValueError:
+        return False
+
+
+VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "id": _is_id,
+    "system": _is_text,
+    "tools": _is_tools,
+    "tool_choice": _is_choice,
+}
+
+
+# --- the values of a row -----------------------------------------------------------------------------------------------------
+
+
+def _value(values: Mapping[str, Any], name: str | None) -> Any:
+    """Return the value of a column; None where it is missing."""
+    value = value_at(values, name) if name else None
+    return None if value is MISSING else value
+
+
+def _unused_values(values: Mapping[str, Any], used_names: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a row that have no role."""
+    for name, value in values.items():
+        if name in used_names:
+            continue
+        if isinstance(value, Mapping) and (inner := {u.partition(".")[2] for u in used_names if u.startswith(f"{name}.")}):
+            value = dict(_unused_values(value, frozenset(inner)))  # noqa: PLW2901
+            if not value:
+                continue
+        yield name, value
+
+
+def _text(values: Mapping[str, Any], name: str | None, separator: str = "\n\n") -> str | None:
+    """Return a text, or the texts of a list joined; None where there is none."""
+    value = _value(values, name)
+    if isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return separator.join(value)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name!r} must be text, got {format_value(value, 80)}")
+    return value
+
+
+def _id(values: Mapping[str, Any], name: str | None) -> str | None:
+    value = _value(values, name)
+    if value is None or value == "":
+        return None
+    if not _is_id(value):
+        raise ValueError(f"{name!r} must be a text or a number, got {format_value(value, 80)}")
+    return str(value)
+
+
+def _response(values: Mapping[str, Any], name: str) -> str | None:
+    """Return the response; None if there is none yet."""
+    value = _value(values, name)
+    return None if value is None else _response_text(value, name)
+
+
+def _response_text(value: Any, name: str, depth: int = 0) -> str:
+    """Return a text, the text in a list of one, or the text in an object under one of the usual keys."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        inner = value
+    elif isinstance(value, Mapping) and isinstance(value.get("role", "assistant"), str) and "content" in value:
+        parts = value["content"]
+        inner = [message_text({"content": parts})] if isinstance(parts, list) and parts else [parts]
+    else:
+        inner = [value[key] for key in RESPONSE_KEYS if value.get(key) is not None] if isinstance(value, Mapping) else []
+    if len(inner) > 1:
+        raise ValueError(f"{name!r} holds {len(inner)} responses; a row has one")
+    if not inner or depth == MAX_NESTING:
+        raise ValueError(f"{name!r} must be text, got {format_value(value, 80)}")
+    return _response_text(inner[0], name, depth + 1)
+
+
+def _conversation(value: Any, name: str, *, may_be_text: bool) -> tuple[list[Message], str | None]:
+    """Return the messages of a conversation without the answer at its end, and that answer."""
+    if value is None:
+        raise ValueError(f"{name!r} is null")
+    if isinstance(value, str) and not may_be_text:
+        value = _load_json(value, f"{name!r} must be a list of messages")
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{name!r} must be {'text or ' if may_be_text else ''}a list of messages, got {format_value(value, 80)}")
+    messages: list[Message] = [read_message(m, name) for m in value]
+    answer = None
+    if messages[-1]["role"] == "assistant":
+        last = messages.pop()
+        if not isinstance(last["content"], str | list):
+            raise ValueError(f"{name!r} ends with an answer without text")
+        answer = message_text(last)
+    if not any(m["role"] != "system" and _has_content(m) for m in messages):
+        raise ValueError(f"{name!r} holds no question")
+    return messages, answer
+
+
+def read_message(message: Any, name: str) -> dict[str, Any]:
+    """Return a message in OpenAI's form, also from ShareGPT's. Raises ValueError that names the column."""
+    if not isinstance(message, Mapping):
+        raise ValueError(f"{name!r}: a message is an object, got {format_value(message, 80)}")
+    if "from" in message and "value" in message and "role" not in message:
+        speaker = message["from"]
+        if not isinstance(speaker, str) or speaker not in ROLE_BY_SPEAKER:
+            raise ValueError(f"{name!r}: unknown speaker {format_value(speaker, 80)}; there are {', '.join(ROLE_BY_SPEAKER)}")
+        message = {"role": ROLE_BY_SPEAKER[speaker], "content": message["value"]}
+    default = None if message.get("tool_calls") else MISSING
+    if not isinstance(message.get("role"), str) or not isinstance(message.get("content", default), str | list | None):
+        raise ValueError(f'{name!r}: a message is {{"role": ..., "content": ...}}, got {format_value(message, 80)}')
+    return {"content": None} | {key: value for key, value in message.items() if value is not None}
+
+
+def _has_content(message: Message) -> bool:
+    content = message["content"]
+    return bool(content.strip() if isinstance(content, str) else content)
+
+
+def _with_system(messages: list[Message], system: str | None, name: str | None) -> list[Message]:
+    if not system or not system.strip():
+        return messages
+    if messages[0]["role"] == "system":
+        raise ValueError(f"{name!r} holds a system message, but the messages begin with one")
+    return [{"role": "system", "content": system}, *messages]
+
+
+def _tools(values: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any]] | None:
+    """Return tools in OpenAI's form: a list, or JSON of one."""
+    value = _value(values, name)
+    if value is None or value == "":
+        return None
+    tools = _load_json(value, f"{name!r} must be a list of tools") if isinstance(value, str) else value
+    if not isinstance(tools, list):
+        raise ValueError(f"{name!r} must be a list of tools, got {format_value(tools, 80)}")
+    return tools
+
+
+def _tool_choice(values: Mapping[str, Any], name: str | None) -> Any:
+    """Return whether tools must be called: a word, an object, or JSON of one."""
+    value = _value(values, name)
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return _load_json(value, "tool_choice must be a word or an object")
+    return None if value == "" else value
+
+
+def _load_json(text: str, expected: str) -> Any:
+    try:
+        return strict_loads(text)
+    except ValueError as error:
+        raise ValueError(f"{expected}, or JSON of one: {error}") from error
+
+
+def _split_specs(text: str) -> Any:
+    if text.lstrip().startswith("["):
+        try:
+            return strict_loads(text)
+        except ValueError:
+            pass
+    return [spec for part in SPEC_PATTERN.findall(text) if (spec := part.strip())]

@@ -1,9 +1,8 @@
-"""Parquet, read in a worker process: what a small file unpacks to is known only when it is unpacked, and may be anything.
+"""Parquet, read in a worker process: a small file may decompress to any size.
 
-The worker's memory is limited, and what it hands over is a part of bounded size, in a temporary file. Where many rows at a
-time are too much, texts that a file holds once and refers to often are not written out before it is known how long they
-are. A part is asked for by its first row, so it does not matter which worker answers; one that has just read the rows
-before goes on from there.
+The memory of the worker is limited. It returns a part of limited size through a temporary file. If many rows at a time take too
+much memory, fewer are read, and dictionary-encoded texts are decoded only once their size is known. A part is requested by its
+first row, so any worker can answer; one that has just read the preceding rows continues from there.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from ..compute import run_sync
 from ..errors import ComputeLimitError, ConfigError, StoreError
 from ..jsontext import first_duplicate
 
-READ_MODES = ((2048, False), (64, True), (1, True))  # rows at a time, and whether texts stay where they stand; tried in turn
-FIRST_MODE_MEMORY = 512 * 2**20  # bytes that the first way may take, beside what the worker has: the others get all it is allowed
-PART_BYTES = 8 * 2**20  # bytes of a part, written out
-MAX_ROW_BYTES = 64 * 2**20  # bytes of a row, written out
-VALUE_BYTES = 16  # that a value in a list takes, beside what Arrow says
+READ_MODES = ((2048, False), (64, True), (1, True))  # rows at a time, whether texts stay dictionary-encoded; tried in order
+FIRST_MODE_MEMORY = 512 * 2**20  # bytes that the first mode may add to the worker's memory; the others get the worker's limit
+PART_BYTES = 8 * 2**20  # bytes of a part, decoded
+MAX_ROW_BYTES = 64 * 2**20  # bytes of a row, decoded
+VALUE_BYTES = 16  # bytes of a value in a list, in addition to what Arrow counts
 BUFFER_BYTES = 2**20  # bytes of the file that are read at a time
-PART_CPU_SECONDS = 60.0  # of CPU time for a part
+PART_CPU_SECONDS = 60.0
 
 
 def read_batches(name: str) -> Iterator[tuple[int, Any]]:
-    """The number of the first row, from 1, and an Arrow record batch; None in its place for one row that is too large.
+    """Yield the number of the first row, from 1, and an Arrow record batch, or None for a single row that is too large.
 
-    Raises ConfigError for a file that cannot be read, StoreError where the temporary file cannot be written.
+    Raises ConfigError for a file that cannot be read, StoreError if the temporary file cannot be written.
     """
     try:
-        import_module("pyarrow.parquet")  # it is the worker that needs it
+        import_module("pyarrow.parquet")  # the worker needs it
         ipc = import_module("pyarrow.ipc")
     except ImportError as error:
         raise ConfigError(f"{name!r} is Parquet: pip install 'redraft[parquet]'") from error
@@ -52,7 +51,7 @@ def read_batches(name: str) -> Iterator[tuple[int, Any]]:
 
 @contextmanager
 def _exchange_file(name: str) -> Iterator[Any]:
-    """The file in which a worker hands over what it has read."""
+    """Create the temporary file through which a worker returns what it has read."""
     try:
         with tempfile.NamedTemporaryFile(prefix="redraft-") as file:
             yield file
@@ -61,21 +60,21 @@ def _exchange_file(name: str) -> Iterator[Any]:
 
 
 def _request_part(name: str, first: int, modes: list[tuple[int, bool]], output_path: str) -> Any:
-    """The answer of a worker. A way to read that takes too much is given up for good."""
+    """Return the answer of a worker. A mode that exceeds the limits is removed from `modes`."""
     try:
         path, size = str(Path(name).resolve()), Path(name).stat().st_size
     except OSError as error:
         raise ConfigError(f"{name!r} cannot be read: {error.strerror}") from error
-    what = f"{name!r} cannot be read: row {first + 1} could not be unpacked"
+    failure = f"{name!r} cannot be read: row {first + 1} could not be unpacked"
     while True:
         try:
             return run_sync(
-                read_part, path, first, *modes[0], output_path, failure_text=what, text_length=size, seconds=PART_CPU_SECONDS
+                read_part, path, first, *modes[0], output_path, failure_text=failure, text_length=size, seconds=PART_CPU_SECONDS
             )
         except ComputeLimitError as error:
             if len(modes) == 1:
-                said = str(error).rpartition(" (")[0]
-                raise ConfigError(f"{said}; the file has {size:,} bytes") from error
+                reason = str(error).rpartition(" (")[0]
+                raise ConfigError(f"{reason}; the file has {size:,} bytes") from error
             modes.pop(0)
 
 
@@ -83,17 +82,18 @@ def _request_part(name: str, first: int, modes: list[tuple[int, bool]], output_p
 
 
 def prepare() -> None:
-    """What a worker does before its first job, so that no job pays for it."""
+    """Import the libraries before the first job, so that no job spends its time on it."""
     arrow = import_module("pyarrow")
     import_module("pyarrow.parquet")
     import_module("pyarrow.compute")
-    arrow.set_memory_pool(arrow.system_memory_pool())  # others reserve more than the limit leaves
+    arrow.set_memory_pool(arrow.system_memory_pool())  # other pools reserve more than the limit allows
 
 
-def read_part(path: str, first: int, most_rows: int, keep_dictionaries: bool, output_path: str) -> dict[str, Any]:  # noqa: FBT001  (a job has no names)
-    """Write the rows from `first` on, as many as fit into a part, into a file as a stream of Arrow.
+def read_part(path: str, first: int, most_rows: int, keep_dictionaries: bool, output_path: str) -> dict[str, Any]:  # noqa: FBT001  (jobs have positional arguments only)
+    """Write the rows from `first` on, as many as fit into a part, to a file as an Arrow stream.
 
-    `rows` are those of each batch in it, 0 for a row that is too large, which is not there; none at the end.
+    `rows` of the result holds the number of rows of each batch; 0 is a row that is too large and not in the stream. An
+    empty list is the end of the file.
     """
     arrow = import_module("pyarrow")
     try:
@@ -104,7 +104,7 @@ def read_part(path: str, first: int, most_rows: int, keep_dictionaries: bool, ou
                     first, output_path
                 )
             }
-    except MemoryError as error:  # Arrow has a class of its own
+    except MemoryError as error:  # Arrow raises a subclass
         _cached_reader.cache_clear()
         raise MemoryError from error
     except (OSError, ValueError, arrow.ArrowException) as error:
@@ -114,14 +114,15 @@ def read_part(path: str, first: int, most_rows: int, keep_dictionaries: bool, ou
 
 @contextmanager
 def _memory_limit() -> Iterator[None]:
-    """Within, MemoryError comes sooner, where the system can."""
+    """Limit the memory of this process to FIRST_MODE_MEMORY more than now, if the system supports it."""
     try:
         import resource
 
-        held, most = resource.getrlimit(resource.RLIMIT_AS)
+        soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(
-            resource.RLIMIT_AS, (used + FIRST_MODE_MEMORY if held < 0 else min(held, used + FIRST_MODE_MEMORY), most)
+            resource.RLIMIT_AS,
+            (used + FIRST_MODE_MEMORY if soft_limit < 0 else min(soft_limit, used + FIRST_MODE_MEMORY), hard_limit),
         )
     except (ImportError, OSError, ValueError):
         yield
@@ -129,7 +130,7 @@ def _memory_limit() -> Iterator[None]:
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (held, most))
+        resource.setrlimit(resource.RLIMIT_AS, (soft_limit, hard_limit))
 
 
 @lru_cache(maxsize=2)
@@ -138,29 +139,29 @@ def _cached_reader(path: str, most_rows: int, keep_dictionaries: bool, mtime_ns:
 
 
 class _PartReader:
-    """A file, and how far it was read."""
+    """An open Parquet file and the position in it."""
 
     def __init__(self, path: str, most_rows: int, *, keep_dictionaries: bool) -> None:
         self._arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
         with parquet.ParquetFile(path, pre_buffer=False) as file:
-            schema, about = file.schema_arrow, file.metadata
-        if (twice := first_duplicate(schema.names)) is not None:
-            raise ConfigError(f"{path}: the column {twice!r} is named twice")
+            schema, metadata = file.schema_arrow, file.metadata
+        if (duplicate := first_duplicate(schema.names)) is not None:
+            raise ConfigError(f"{path}: the column {duplicate!r} is named twice")
         texts = [field.name for field in schema if self._is_text(field.type)] if keep_dictionaries else []
         self._file = parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False, read_dictionary=texts)
-        self._starts = list(accumulate((about.row_group(n).num_rows for n in range(about.num_row_groups)), initial=0))
+        self._starts = list(accumulate((metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)), initial=0))
         self._most_rows = most_rows
         self._start_at(0)
 
     def _start_at(self, group: int) -> None:
-        """Read on from a row group."""
+        """Continue at the first row of a row group."""
         groups = list(range(group, len(self._starts) - 1))
         self._batches = self._file.iter_batches(self._most_rows, row_groups=groups, use_threads=False) if groups else iter(())
         self._next = self._starts[group]
         self._pieces: list[Any] = []
 
     def write_part(self, first: int, output_path: str) -> list[int]:
-        """See `read_part`."""
+        """Write a part and return its `rows` (see `read_part`)."""
         group = max(n for n, start in enumerate(self._starts) if start <= first)
         if first < self._next or self._starts[group] > self._next:
             self._start_at(group)
@@ -170,22 +171,22 @@ class _PartReader:
             stream: Any = None
             while size < PART_BYTES and read < self._most_rows and (batch := self._next_piece(first + read)):
                 read += batch.num_rows
-                plain = self._decode_batch(batch)
-                rows.append(0 if plain is None else batch.num_rows)
-                if plain is None:
+                decoded = self._decode_batch(batch)
+                rows.append(0 if decoded is None else batch.num_rows)
+                if decoded is None:
                     continue
-                stream = stream or self._arrow.ipc.new_stream(file, plain.schema)
-                stream.write_batch(plain)
-                size += plain.nbytes
+                stream = stream or self._arrow.ipc.new_stream(file, decoded.schema)
+                stream.write_batch(decoded)
+                size += decoded.nbytes
             stream = stream or self._arrow.ipc.new_stream(file, self._arrow.schema([]))
             stream.close()
         return rows
 
     def _next_piece(self, first: int) -> Any:
-        """The next rows, from `first` on, of which there is one or no more than fit into a part; None at the end."""
+        """Return the next rows, from `first` on: a single row, or no more than fit into a part. None at the end."""
         while batch := self._pieces.pop(0) if self._pieces else next(self._batches, None):
-            if (known := min(first - self._next, batch.num_rows)) > 0:  # another worker has read them
-                batch, self._next = batch.slice(known), self._next + known
+            if (overlap := min(first - self._next, batch.num_rows)) > 0:  # another worker has read them
+                batch, self._next = batch.slice(overlap), self._next + overlap
             while batch.num_rows > 1 and self._batch_bytes(batch) > PART_BYTES:
                 half = batch.num_rows // 2
                 self._pieces.insert(0, batch.slice(half))
@@ -196,19 +197,19 @@ class _PartReader:
         return None
 
     def _decode_batch(self, batch: Any) -> Any:
-        """The rows with nothing in them that refers to a value which stands elsewhere; None for a row that is too large."""
+        """Return the rows without dictionaries; None for a row that is too large."""
         if self._batch_bytes(batch) > MAX_ROW_BYTES:
             return None
         columns = [self._decode_column(column) for column in batch.columns]
-        plain = self._arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
-        return plain if self._batch_bytes(plain) <= MAX_ROW_BYTES else None
+        decoded = self._arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        return decoded if self._batch_bytes(decoded) <= MAX_ROW_BYTES else None
 
     def _decode_column(self, column: Any) -> Any:
-        plain = _type_without_dictionaries(self._arrow, column.type)
-        return column if column.type == plain else column.cast(plain)
+        plain_type = _type_without_dictionaries(self._arrow, column.type)
+        return column if column.type == plain_type else column.cast(plain_type)
 
     def _batch_bytes(self, batch: Any) -> int:
-        """The bytes that the rows have when their texts are written out, about."""
+        """Return about how many bytes the rows have when they are decoded."""
         return sum(map(self._column_bytes, batch.columns))
 
     def _column_bytes(self, column: Any) -> int:
@@ -220,11 +221,11 @@ class _PartReader:
 
     def _is_text(self, type_: Any) -> bool:
         types = self._arrow.types
-        return any(is_one(type_) for is_one in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary))
+        return any(check(type_) for check in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary))
 
 
 def _count_list_values(types: Any, column: Any) -> int:
-    """How many values lists hold, at all levels."""
+    """Count the values in lists, at all levels."""
     if types.is_struct(column.type):
         return sum(_count_list_values(types, inner) for inner in column.flatten())
     if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
@@ -236,7 +237,7 @@ def _count_list_values(types: Any, column: Any) -> int:
 
 
 def _type_without_dictionaries(arrow: Any, type_: Any) -> Any:
-    """The same type without dictionaries in it."""
+    """Return the type without dictionaries."""
     types = arrow.types
     plain: Callable[[Any], Any] = partial(_type_without_dictionaries, arrow)
     if types.is_dictionary(type_):

@@ -1,8 +1,8 @@
 """Reading rows of JSON Lines, JSON, CSV, TSV and Parquet files, plain or compressed with gzip or Zstandard, and of DataFrames.
 
-Files are streamed: memory holds one row (CSV, JSON Lines) or one batch (Parquet); only a JSON document is read completely.
-Files may be hostile: lines, fields and documents are bounded. A row that cannot be read is reported with its location, or
-raises; it is never skipped silently.
+Files are streamed: memory holds one row (CSV, JSON Lines) or one batch (Parquet); only a JSON document is read as a whole.
+Files may be hostile: lines, fields and documents have a maximum size. A row that cannot be read is reported with its location or
+raises an error; it is never skipped silently.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Self, TypeAlias
 
-from ..checks import format_value
+from ..checks import format_value, read_error_message
 from ..errors import ConfigError
 from ..jsontext import BYTES_PER_VALUE, check_bounds, first_duplicate, strict_loads
 from .parquet import MAX_ROW_BYTES, read_batches
-from .values import to_jsonable
+from .spool import MAX_SKIPPED_BYTES, to_jsonable
 
+ZSTD = ("compression.zstd", "backports.zstd")  # the standard library has it since Python 3.14
 MAX_LINE_BYTES = 32 * 2**20  # bytes of a line, characters of a CSV field
-MAX_SKIPPED_BYTES = 1024 * 2**20  # bytes of a line that is too long and skipped
 MAX_DOCUMENT_BYTES = 512 * 2**20  # bytes of a JSON document, unpacked
-MAX_DOCUMENT_MEMORY = 2 * 2**30  # bytes that the values of a JSON document may take, beside their texts
-CHUNK_BYTES = 2**20  # bytes that are read at a time, or of a line that is skipped
-SPREADSHEET_SAFE = "redraft_spreadsheet_safe"  # the last column of a CSV with an apostrophe before risky texts
-BAD_ROW_MARK = b"!"  # no JSON begins so
+MAX_DOCUMENT_MEMORY = 2 * 2**30  # bytes of memory for the values of a JSON document, without their texts
+CHUNK_BYTES = 2**20  # bytes that are read at a time
+SPREADSHEET_SAFE = "redraft_spreadsheet_safe"  # last column of a CSV whose texts may have an apostrophe in front
+BAD_ROW_MARK = b"!"  # no JSON value begins with it
 ROWS_PER_BATCH = 256  # rows of Parquet
 SPACES = re.compile(r"[ \t\r\n]*")
 VALUE_SCANNER = json.JSONDecoder(parse_int=len, parse_float=len)  # finds where a value ends
@@ -44,7 +44,7 @@ OTHER_DELIMITERS = {";": "semicolons: .csv has commas", "\t": "tabs: call it .ts
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row and its location, "file:line"; in JSON documents and Parquet the number is that of the row, from 1."""
+    """A row and its location, "file:line". For JSON documents and Parquet the number is that of the row, from 1."""
 
     location: str
     values: Mapping[str, Any]
@@ -93,13 +93,13 @@ def is_table(path: str | Path) -> bool:
 def read_jsonl(file: IO[bytes], name: str, on_error: OnError = None, *, with_bad_rows: bool = False) -> Iterator[Row]:
     """Yield the rows of an open file of JSON Lines; `name` is its name in locations.
 
-    With `with_bad_rows` a line that begins with BAD_ROW_MARK stands for a bad row and holds the reason as JSON.
+    With `with_bad_rows` a line that begins with BAD_ROW_MARK is a bad row: the rest of the line is the reason as JSON.
     """
     return reject_bad_rows(_read_objects(file, name, with_bad_rows=with_bad_rows), on_error)
 
 
 def check_row(row: Row) -> Row | BadRow:
-    """Return a row whose values were not read from JSON, or a BadRow if JSON within our limits cannot hold them."""
+    """Return a row from another source than JSON, or a BadRow if its values exceed the limits for JSON."""
     name: Any = None
     try:
         for name, value in row.values.items():
@@ -110,37 +110,31 @@ def check_row(row: Row) -> Row | BadRow:
     return row
 
 
-def reject_bad_rows(rows_found: RowStream, on_error: OnError) -> Iterator[Row]:
-    """Yield the good rows; bad ones go to `on_error`. Without it the first one raises ConfigError."""
-    return _iter_good_rows(rows_found, on_error or _raise_bad_row)
-
-
-def _iter_good_rows(rows_found: RowStream, refuse: Callable[[BadRow], None]) -> Iterator[Row]:
-    for row in rows_found:
+def reject_bad_rows(stream: RowStream, on_error: OnError) -> Iterator[Row]:
+    """Yield the good rows and pass bad ones to `on_error`. Without `on_error` the first bad row raises ConfigError."""
+    for row in stream:
         if isinstance(row, Row):
             yield row
+        elif on_error:
+            on_error(row)
         else:
-            refuse(row)
-
-
-def _raise_bad_row(bad: BadRow) -> None:
-    raise ConfigError(f"{bad.location}: {bad.message}")
+            raise ConfigError(f"{row.location}: {row.message}")
 
 
 def _reader_for(name: str) -> tuple[Callable[[str, str], RowStream], str]:
-    """Return the reader of a file's format, and the suffix of its compression."""
-    endings = [".jsonl"] if name == "-" else [s.lower() for s in Path(name).suffixes]
-    packing = endings.pop() if endings and endings[-1] in OPENERS else ""
-    ending = endings[-1] if endings else ""
-    if ending not in READERS or (ending == ".parquet" and packing):
+    """Return the reader for the format of a file, and the suffix of its compression."""
+    suffixes = [".jsonl"] if name == "-" else [s.lower() for s in Path(name).suffixes]
+    packing = suffixes.pop() if suffixes and suffixes[-1] in OPENERS else ""
+    suffix = suffixes[-1] if suffixes else ""
+    if suffix not in READERS or (suffix == ".parquet" and packing):
         allowed = f"{', '.join(READERS)}; all but .parquet may be followed by .gz or .zst"
         raise ConfigError(f"{name!r} is not a readable table: its name must end in {allowed}")
-    return READERS[ending], packing
+    return READERS[suffix], packing
 
 
 @contextmanager
 def _open_unpacked(name: str, compression: str) -> Iterator[IO[bytes]]:
-    """Open a file, decompressed. Errors while it is read become ConfigError."""
+    """Open a file and decompress it. Errors in reading it become ConfigError."""
     if name == "-":
         yield sys.stdin.buffer
         return
@@ -148,11 +142,11 @@ def _open_unpacked(name: str, compression: str) -> Iterator[IO[bytes]]:
         with OPENERS[compression](name) as file:
             yield file
     except _read_error_types() as error:
-        raise ConfigError(f"{name!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise ConfigError(f"{name!r} cannot be read: {read_error_message(error)}") from error
 
 
 def _read_error_types() -> tuple[type[Exception], ...]:
-    """Return what reading and decompressing raise, with Zstandard's own error if it is imported."""
+    """Return the errors of reading and decompressing, with that of Zstandard if it is imported."""
     loaded = [library.ZstdError for name in ZSTD if (library := sys.modules.get(name))]
     return (OSError, EOFError, zlib.error, *loaded)
 
@@ -166,13 +160,17 @@ def _open_gzip(name: str) -> Any:
 
 
 def _open_zstd(name: str) -> Any:
+    return import_zstd(name).open(name)
+
+
+def import_zstd(name: str) -> Any:
+    """Return the Zstandard library. Raises ConfigError, which says that the file `name` needs it, if there is none."""
     for library in ZSTD:
         with suppress(ImportError):
-            return import_module(library).open(name)
+            return import_module(library)
     raise ConfigError(f"{name!r} needs Zstandard: pip install 'redraft[zstd]'")
 
 
-ZSTD = ("compression.zstd", "backports.zstd")  # the standard library has it from Python 3.14 on
 OPENERS: dict[str, Callable[[str], Any]] = {"": _open_plain, ".gz": _open_gzip, ".zst": _open_zstd}
 
 
@@ -184,7 +182,7 @@ class _Line:
 
 
 def _read_lines(file: IO[bytes]) -> Iterator[_Line]:
-    """Yield the lines of a file with their line ends. One that is too long or not UTF-8 is empty, with an `error`."""
+    """Yield the lines of a file with their line ends. A line that is too long or not UTF-8 is empty and has an `error`."""
     for number in count(1):
         data = file.readline(MAX_LINE_BYTES + 1)
         if not data:
@@ -201,17 +199,14 @@ def _read_lines(file: IO[bytes]) -> Iterator[_Line]:
 
 
 def _not_utf8_message(error: UnicodeDecodeError, data: bytes) -> str:
-    return f"not UTF-8: {error.reason} at byte {error.start}; {_encoding_hint(data)}"
-
-
-def _encoding_hint(data: bytes) -> str:
     utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     kind, name = ("UTF-16", "UTF-16") if utf16 else ("Latin-1 or Windows-1252", "WINDOWS-1252")
-    return f"it may be {kind}: convert the file to UTF-8, by `iconv -f {name} -t UTF-8 FILE > NEW`"
+    hint = f"it may be {kind}: convert the file to UTF-8, by `iconv -f {name} -t UTF-8 FILE > NEW`"
+    return f"not UTF-8: {error.reason} at byte {error.start}; {hint}"
 
 
 def _skip_line(file: IO[bytes], data: bytes, number: int) -> None:
-    """Skip to the end of a line. Raises ConfigError if that is too far: a small compressed file may have an endless line."""
+    """Skip to the end of a line. Raises ConfigError after MAX_SKIPPED_BYTES: a small compressed file may hold a huge line."""
     remaining = MAX_SKIPPED_BYTES
     while data and not data.endswith(b"\n"):
         data = file.readline(CHUNK_BYTES)
@@ -229,13 +224,13 @@ def _read_json_lines(name: str, compression: str) -> RowStream:
 
 def _read_objects(file: IO[bytes], name: str, *, with_bad_rows: bool = False) -> RowStream:
     for line in _read_lines(file):
-        place = f"{name}:{line.number}"
+        location = f"{name}:{line.number}"
         if line.error:
-            yield BadRow(place, line.error)
+            yield BadRow(location, line.error)
         elif with_bad_rows and line.text.startswith(BAD_ROW_MARK.decode()):
-            yield BadRow(place, json.loads(line.text.removeprefix(BAD_ROW_MARK.decode())))
+            yield BadRow(location, json.loads(line.text.removeprefix(BAD_ROW_MARK.decode())))
         elif line.text.strip():
-            yield _parse_object(place, line.text)
+            yield _parse_object(location, line.text)
 
 
 def _parse_object(location: str, text: str) -> Row | BadRow:
@@ -254,21 +249,21 @@ def _row_from_value(location: str, value: Any) -> Row | BadRow:
 
 
 def _read_json(name: str, compression: str) -> RowStream:
-    """Yield the rows of a JSON document; several objects in sequence are read as JSON Lines, whatever the name."""
+    """Yield the rows of a JSON document; a sequence of objects is read as JSON Lines."""
     with _open_unpacked(name, compression) as file:
         data = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
         raise ConfigError(f"{name!r} holds more than {MAX_DOCUMENT_BYTES >> 20} MiB in one document; make it JSON Lines")
     if (data.count(b"[") + data.count(b"{") + data.count(b",")) * BYTES_PER_VALUE > MAX_DOCUMENT_MEMORY:
         raise ConfigError(
-            f"{name!r} holds more values in one document than {MAX_DOCUMENT_MEMORY >> 30} GiB take; make it JSON Lines"
+            f"{name!r} holds more values in one document than fit into {MAX_DOCUMENT_MEMORY >> 30} GiB; make it JSON Lines"
         )
     try:
         text = data.decode("utf-8-sig")
         if text.startswith("[", _skip_spaces(text, 0)):
             yield from _iter_items(name, text)
             return
-        found = strict_loads(text, MAX_DOCUMENT_MEMORY)
+        document = strict_loads(text, MAX_DOCUMENT_MEMORY)
     except json.JSONDecodeError as error:
         if error.msg != "Extra data" or not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
             raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg} at column {error.colno}") from error
@@ -278,30 +273,30 @@ def _read_json(name: str, compression: str) -> RowStream:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: not JSON: {error}") from error
     else:
-        yield from (_row_from_value(f"{name}:{n}", value) for n, value in enumerate(_list_in(name, found), 1))
+        yield from (_row_from_value(f"{name}:{n}", value) for n, value in enumerate(_list_in(name, document), 1))
 
 
 def _iter_items(name: str, text: str) -> RowStream:
     """Yield the rows of a document that is a list, one by one. Raises JSONDecodeError for a syntax error."""
-    place, n = _skip_spaces(text, _skip_spaces(text, 0) + 1), 0
-    while n or not text.startswith("]", place):
+    position, n = _skip_spaces(text, _skip_spaces(text, 0) + 1), 0
+    while n or not text.startswith("]", position):
         n += 1
-        end = VALUE_SCANNER.raw_decode(text, place)[1]
-        yield _parse_object(f"{name}:{n}", text[place:end])
-        place = _skip_spaces(text, end)
-        if not text.startswith(",", place):
+        end = VALUE_SCANNER.raw_decode(text, position)[1]
+        yield _parse_object(f"{name}:{n}", text[position:end])
+        position = _skip_spaces(text, end)
+        if not text.startswith(",", position):
             break
-        place = _skip_spaces(text, place + 1)
-    if not text.startswith("]", place):
-        raise json.JSONDecodeError("Expecting ',' or ']'", text, place)
-    if (rest := _skip_spaces(text, place + 1)) < len(text):
+        position = _skip_spaces(text, position + 1)
+    if not text.startswith("]", position):
+        raise json.JSONDecodeError("Expecting ',' or ']'", text, position)
+    if (rest := _skip_spaces(text, position + 1)) < len(text):
         raise json.JSONDecodeError("Extra data", text, rest)
 
 
 def _skip_spaces(text: str, position: int) -> int:
     """Return the position after white space."""
-    found = SPACES.match(text, position)
-    return found.end() if found else position
+    match = SPACES.match(text, position)
+    return match.end() if match else position
 
 
 def _list_in(name: str, document: Any) -> list[Any]:
@@ -309,18 +304,18 @@ def _list_in(name: str, document: Any) -> list[Any]:
         return document
     lists = {k: v for k, v in document.items() if isinstance(v, list)} if isinstance(document, dict) else {}
     if len(lists) != 1:
-        held = f"lists under {', '.join(map(repr, lists))}" if lists else "no list"
-        raise ConfigError(f"{name!r} must hold a list of objects, or an object with one such list; it holds {held}")
+        content = f"lists under {', '.join(map(repr, lists))}" if lists else "no list"
+        raise ConfigError(f"{name!r} must hold a list of objects, or an object with one such list; it holds {content}")
     return next(iter(lists.values()))
 
 
 class _CsvLines:
-    """The lines of a file for the csv module. Raises csv.Error for a bad line or too long a record, and continues after it."""
+    """The lines of a file for the csv module. Raises csv.Error for a bad line or a record that is too long, and can continue."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._lines = _read_lines(file)
         self.number = 0
-        self.record_chars = 0  # characters of a record
+        self.record_chars = 0  # characters of the current record
 
     def __iter__(self) -> Self:
         return self
@@ -339,16 +334,16 @@ class _CsvLines:
 def _read_csv(name: str, compression: str, delimiter: str = ",") -> RowStream:
     with _open_unpacked(name, compression) as file:
         records = _csv_records(name, file, delimiter)
-        head = next(records, None)
-        if isinstance(head, BadRow):
-            raise ConfigError(f"{head.location}: {head.message}")
-        place, columns = head or (f"{name}:1", [])
+        header = next(records, None)
+        if isinstance(header, BadRow):
+            raise ConfigError(f"{header.location}: {header.message}")
+        location, columns = header or (f"{name}:1", [])
         if len(columns) > 1 and columns[-1] == SPREADSHEET_SAFE:
             columns = [_strip_apostrophe(name) for name in columns[:-1]]
             records = map(_without_apostrophes, records)
-        check_header(place, columns)
-        for found in records:
-            yield found if isinstance(found, BadRow) else _csv_row(*found, columns)
+        check_header(location, columns)
+        for record in records:
+            yield record if isinstance(record, BadRow) else _csv_row(*record, columns)
 
 
 def _without_apostrophes(record: tuple[str, list[str]] | BadRow) -> tuple[str, list[str]] | BadRow:
@@ -361,39 +356,35 @@ def _strip_apostrophe(cell: str) -> str:
 
 
 def _csv_records(name: str, file: IO[bytes], delimiter: str) -> Iterator[tuple[str, list[str]] | BadRow]:
-    """Yield every record that is not empty, with the location of its first line."""
+    """Yield every record that is not empty, with the location of its first line, or a BadRow."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
-    texts = _CsvLines(file)
-    reader = csv.reader(texts, delimiter=delimiter, strict=True)
+    lines = _CsvLines(file)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        place = f"{name}:{texts.number + 1}"
-        texts.record_chars = 0
+        location = f"{name}:{lines.number + 1}"
+        lines.record_chars = 0
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            yield BadRow(place, f"not CSV: {error}")
+            yield BadRow(location, f"not CSV: {error}")
             continue
         if fields is None:
             return
         if fields:
-            yield place, fields
-
-
-def _read_tsv(name: str, compression: str) -> RowStream:
-    return _read_csv(name, compression, "\t")
+            yield location, fields
 
 
 def check_header(location: str, fields: list[str]) -> list[str]:
-    """Return the names of columns. Raises ConfigError for a duplicate."""
-    if (twice := first_duplicate(fields)) is not None:
-        raise ConfigError(f"{location}: the column {twice!r} is named twice")
+    """Return the names of the columns. Raises ConfigError for a duplicate."""
+    if (duplicate := first_duplicate(fields)) is not None:
+        raise ConfigError(f"{location}: the column {duplicate!r} is named twice")
     return fields
 
 
 def delimiter_hint(columns: Sequence[str]) -> str:
     """Return a hint for a table with a single column whose name holds another delimiter; else ""."""
-    found = [said for mark, said in OTHER_DELIMITERS.items() if len(columns) == 1 and mark in columns[0]]
-    return f"; the file looks separated by {found[0]}" if found else ""
+    hints = [hint for delimiter, hint in OTHER_DELIMITERS.items() if len(columns) == 1 and delimiter in columns[0]]
+    return f"; the file looks separated by {hints[0]}" if hints else ""
 
 
 def _csv_row(location: str, fields: list[str], columns: list[str]) -> Row | BadRow:
@@ -414,16 +405,16 @@ def _read_parquet(name: str, compression: str) -> RowStream:
 def _batch_rows(name: str, first: int, batch: Any) -> RowStream:
     """Yield the rows of an Arrow batch; convert them one by one if Python cannot hold a value."""
     try:
-        found = batch.to_pylist()
-    except Exception as error:  # noqa: BLE001  (dates before the year 1, texts that are no UTF-8: each raises another error)
+        rows = batch.to_pylist()
+    except Exception as error:  # noqa: BLE001  (dates before year 1, texts that are not UTF-8: each raises another error)
         if batch.num_rows == 1:
             yield BadRow(f"{name}:{first}", f"a value cannot be read: {type(error).__name__}: {error}")
             return
         for n in range(batch.num_rows):
             yield from _batch_rows(name, first + n, batch.slice(n, 1))
     else:
-        read = (Row(f"{name}:{n}", values) for n, values in enumerate(found, first))
-        yield from map(check_row, read) if any(field.type.num_fields for field in batch.schema) else read
+        good_rows = (Row(f"{name}:{n}", values) for n, values in enumerate(rows, first))
+        yield from map(check_row, good_rows) if any(field.type.num_fields for field in batch.schema) else good_rows
 
 
 READERS: dict[str, Callable[[str, str], RowStream]] = {
@@ -431,7 +422,7 @@ READERS: dict[str, Callable[[str, str], RowStream]] = {
     ".ndjson": _read_json_lines,
     ".json": _read_json,
     ".csv": _read_csv,
-    ".tsv": _read_tsv,
+    ".tsv": partial(_read_csv, delimiter="\t"),
     ".parquet": _read_parquet,
 }
 
@@ -442,7 +433,7 @@ READERS: dict[str, Callable[[str, str], RowStream]] = {
 def frame_rows(table: Any) -> Callable[[], Iterator[Mapping[str, Any]]] | None:
     """Return a function that iterates over the rows of a DataFrame (pandas, polars) or Arrow table; None for anything else.
 
-    Tables are known by their methods, so none of these libraries is imported. Raises ConfigError for a duplicate column.
+    Tables are recognised by their methods, so none of these libraries is imported. Raises ConfigError for a duplicate column.
     """
     if _has_methods(table, "iter_rows"):  # polars
         return partial(table.iter_rows, named=True)
@@ -468,7 +459,7 @@ def _arrow_rows(table: Any) -> Iterator[Mapping[str, Any]]:
 def _pandas_rows(table: Any) -> Iterator[Mapping[str, Any]]:
     """Yield rows with None for missing values and lists for arrays."""
     for start in range(0, len(table), ROWS_PER_BATCH):
-        some = table.iloc[start : start + ROWS_PER_BATCH]
-        objects = some.astype(object).where(some.notna(), None)
+        part = table.iloc[start : start + ROWS_PER_BATCH]
+        objects = part.astype(object).where(part.notna(), None)
         for row in objects.to_dict("records"):
             yield {str(name): to_jsonable(value) if hasattr(value, "tolist") else value for name, value in row.items()}

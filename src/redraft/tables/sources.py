@@ -1,7 +1,7 @@
 """Sources of rows: files, globs, folders, stdin, Hugging Face datasets, and tables in memory.
 
 A source can be read any number of times and yields the same rows in the same order: input that can be read only once (stdin, pipes,
-iterators) is first written to disk. Nothing is held completely in memory.
+iterators) is first written to disk. No source is read into memory as a whole.
 """
 
 from __future__ import annotations
@@ -42,20 +42,19 @@ from .readers import (
     read_jsonl,
     reject_bad_rows,
 )
-from .spool import ReplaySpool, SpoolReader
-from .values import json_line
+from .spool import ReplaySpool, SpoolReader, json_line
 
 RowReader: TypeAlias = Callable[[OnError], Iterator[Row]]
 
 HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
-HUGGING_FACE = ("dataset_info.json", "dataset_dict.json")
+SAVED_DATASET_FILES = ("dataset_info.json", "dataset_dict.json")
 INSTALL = "pip install 'redraft[datasets]'"
 MIN_DATASETS_VERSION = 4  # the first version of `datasets` that runs no loading scripts
-_READERS = (
+_FILE_FORMATS = (
     "arrow audiofolder cache conll csv eval fasta fastq generator genbank harbor hdf5 iceberg imagefolder json lance "
     "meshfolder mmcif niftifolder pandas parquet pdb pdffolder spark sql text tsfile videofolder vortex webdataset xml"
 )
-READERS = frozenset(_READERS.split())  # names that the library takes for file formats, not for datasets
+FILE_FORMATS = frozenset(_FILE_FORMATS.split())  # names that the library takes for file formats, not for datasets
 REMOTE_URL = re.compile(r"://|::")  # a URL, or the library's way to chain them
 HUB_PREFIX = "hf://datasets/"
 RUN_FILES = re.compile(r".*((\.journal|\.\d+-of-\d+)(-wal|-shm)?|\.lock|\.errors\.jsonl)", re.DOTALL)
@@ -63,7 +62,7 @@ RUN_FILES = re.compile(r".*((\.journal|\.\d+-of-\d+)(-wal|-shm)?|\.lock|\.errors
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows that can be read any number of times. `name` is for people: a file's name, "3 files", "stdin".
+    """Rows that can be read any number of times. `name` is for people: the name of a file, "3 files", "stdin".
 
     `paths` are the resolved files; empty for datasets, tables in memory, and input that can be read only once.
     """
@@ -75,14 +74,14 @@ class Source:
     def rows(self, on_error: OnError = None) -> Iterator[Row]:
         """Yield the rows. Bad rows go to `on_error`; without it the first one raises ConfigError.
 
-        Raises StoreError if the disk has no room for input that can be read only once, and ReadInterrupted.
+        Raises StoreError if input that can be read only once does not fit on the disk, and ReadInterrupted.
         """
         return self.read(on_error)
 
 
 @dataclass(frozen=True, slots=True)
 class _Spool:
-    """The folder for input that can be read only once, and a function that says whether to stop reading it."""
+    """The folder for input that can be read only once, and a function that returns whether to stop reading it."""
 
     folder: Path | None
     should_stop: Callable[[], bool] | None
@@ -100,14 +99,14 @@ class _Spool:
 
 
 def open_source(spec: Any, *, spool: Path | None = None, should_stop: Callable[[], bool] | None = None) -> Source:
-    """Return the source that a spec means, without reading rows. Raises ConfigError if there is none.
+    """Return the source for a spec, without reading rows. Raises ConfigError if there is none.
 
     A text or Path is a file (see `iter_rows`), a glob (its files are sorted), a folder (of table files, or one saved by the
-    library `datasets`), a pipe or "-" for stdin (JSON Lines), or "hf:NAME[:SPLIT]", a dataset of the Hugging Face hub or a
-    folder of one; a name without a file is such a NAME, too. A list of these is read in order. Mappings are rows: a sequence of
-    them is read in place, any other iterable once. Datasets of `datasets`, DataFrames and Arrow tables are read in place. A
-    link in a glob or folder that leads out of it is an error. Files that runs write beside their output (journals, locks,
-    *.errors.jsonl) are left out of globs and folders.
+    library `datasets`), a pipe or "-" for stdin (JSON Lines), or "hf:NAME[:SPLIT]" for a dataset of the Hugging Face hub or a
+    folder of one; "hf:" may be omitted if there is no such file. A list of these is read in order. Mappings are rows: a sequence
+    of them is read in place, any other iterable once. Datasets of `datasets`, DataFrames and Arrow tables are read in place. A
+    link in a glob or folder that leads out of it is an error. Globs and folders leave out files that runs write beside their
+    output (journals, locks, *.errors.jsonl).
 
     `spool` is the folder for input that can be read only once (None: the usual one for temporary files). While that input is
     read, `should_stop` is called several times a second, even if stdin is silent; if it returns True, `Source.rows` raises
@@ -124,10 +123,10 @@ def _source_of(spec: Any, spool: _Spool) -> Source:
     if (frame := frame_rows(spec)) is not None:
         return Source(f"rows of a {type(spec).__name__}", lambda on_error: _iter_items(frame(), on_error))
     if isinstance(spec, Mapping) or not isinstance(spec, Iterable):
-        raise ConfigError(f"rows come from a file, a dataset or an iterable of mappings, got {type(spec).__name__}")
+        raise ConfigError(f"rows must be a file, a dataset or an iterable of mappings, got {type(spec).__name__}")
     if isinstance(spec, Sequence):
         return _sequence_source(spec, spool)
-    return Source("rows of an iterable", spool.replayable(partial(_encode_rows, iter(spec)), "row", with_bad_rows=True))
+    return Source("rows of an iterable", spool.replayable(partial(map, _encode_row, iter(spec)), "row", with_bad_rows=True))
 
 
 def _source_from_name(spec: str | Path, spool: _Spool) -> Source:
@@ -144,9 +143,9 @@ def _source_from_name(spec: str | Path, spool: _Spool) -> Source:
     if path.exists():
         return Source(name, _require_rows(spool.replayable(partial(_read_pipe, name), name), name))
     if glob.has_magic(name):
-        found = glob.glob(name, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
+        matches = glob.glob(name, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
         return _file_source(
-            _check_inside(_without_run_files([n for n in found if Path(n).is_file()], name), _fixed_part(name)), name
+            _check_inside(_without_run_files([n for n in matches if Path(n).is_file()], name), _fixed_part(name)), name
         )
     if HUB_NAME.fullmatch(name) and not is_table(name) and _is_installed():
         return _hub_source(name, spool)
@@ -155,9 +154,9 @@ def _source_from_name(spec: str | Path, spool: _Spool) -> Source:
 
 def _hint(name: str) -> str:
     if "://" in name:
-        return ": an address is not read from here; download it first, or pipe it: curl ... | redraft batch -"
+        return ": a URL is not read; download it first, or pipe it: curl ... | redraft batch -"
     likely = HUB_NAME.fullmatch(name) and not is_table(name)
-    return f"; if a Hugging Face dataset is meant: {INSTALL}" if likely else ""
+    return f"; if you mean a Hugging Face dataset: {INSTALL}" if likely else ""
 
 
 def _file_source(names: list[str], spec: str) -> Source:
@@ -165,25 +164,25 @@ def _file_source(names: list[str], spec: str) -> Source:
         raise ConfigError(f"there is no file {spec!r}")
     for name in names:
         check_table_name(name)
-    said = names[0] if len(names) == 1 else f"{len(names)} files"
-    return Source(said, partial(_chain_rows, [partial(iter_rows, n) for n in names]), tuple(Path(n).resolve() for n in names))
+    label = names[0] if len(names) == 1 else f"{len(names)} files"
+    return Source(label, partial(_chain_rows, [partial(iter_rows, n) for n in names]), tuple(Path(n).resolve() for n in names))
 
 
 def _without_run_files(names: list[str], spec: str) -> list[str]:
     """Return the names sorted, without files that runs write beside their output."""
-    others = sorted(n for n in names if not RUN_FILES.fullmatch(Path(n).name))
-    if names and not others:
-        raise ConfigError(f"{spec!r} finds only files that runs keep for themselves; name such a file itself")
-    return others
+    tables = sorted(n for n in names if not RUN_FILES.fullmatch(Path(n).name))
+    if names and not tables:
+        raise ConfigError(f"{spec!r} matches only files that runs write for themselves; to read one, give its own name")
+    return tables
 
 
 def _folder_source(path: Path, spool: _Spool) -> Source:
-    if any((path / name).is_file() for name in HUGGING_FACE):
+    if _is_saved_dataset(path):
         return _hub_source(str(path), spool)
     tables = [str(p) for p in path.iterdir() if p.is_file() and p.name[0] not in "._" and is_table(p)]
     if not tables:
         raise ConfigError(
-            f"folder {str(path)!r} holds no table; name its files by a glob, such as {str(path / '**' / '*.parquet')!r}"
+            f"folder {str(path)!r} holds no table; select files by a glob, such as {str(path / '**' / '*.parquet')!r}"
         )
     return _file_source(_check_inside(_without_run_files(tables, str(path)), path), str(path))
 
@@ -196,31 +195,31 @@ def _fixed_part(pattern: str) -> Path:
 
 def _check_inside(names: list[str], folder: Path) -> list[str]:
     """Return the files. Raises ConfigError for a link that leads out of the folder: the user did not choose its target."""
-    top = folder.resolve()
+    root = folder.resolve()
     for name in names:
         target = Path(name).resolve()
-        if not target.is_relative_to(top):
-            raise ConfigError(f"{name!r} is a link to {str(target)!r}, outside of {str(folder)!r}; if it is meant, name it itself")
+        if not target.is_relative_to(root):
+            raise ConfigError(f"{name!r} is a link to {str(target)!r}, outside of {str(folder)!r}; to read it, give its own name")
     return names
 
 
 def _sequence_source(items: Sequence[Any], spool: _Spool) -> Source:
-    """Return rows that are in memory, or several sources in one."""
+    """Return the source of rows in memory, or of several sources in order."""
     if not items or not all(isinstance(item, str | Path) for item in items):
         return Source(f"{len(items)} rows", partial(_iter_items, items))
     if prompts := [item for item in items if isinstance(item, str) and not _may_be_source(item)]:
         raise ConfigError(
-            f"a list of texts is read as a list of files, and {prompts[0][:80]!r} is none: give prompts as rows, "
+            f"a list of texts is read as a list of files, and {prompts[0][:80]!r} is not a file: give prompts as rows, "
             '[{"prompt": ...}, ...], or to `refine_many`'
         )
     sources = [_source_of(item, spool) for item in items]
     plain = all(Path(item).is_file() for item in items)
-    said = f"{len(items)} files" if plain else ", ".join(s.name for s in sources)
-    return Source(said, partial(_chain_rows, [s.read for s in sources]), tuple(path for s in sources for path in s.paths))
+    label = f"{len(items)} files" if plain else ", ".join(s.name for s in sources)
+    return Source(label, partial(_chain_rows, [s.read for s in sources]), tuple(path for s in sources for path in s.paths))
 
 
 def _may_be_source(name: str) -> bool:
-    """Return whether a text in a list means a file, a folder, a glob, stdin or, with "hf:", a dataset."""
+    """Return whether a text in a list names a file, a folder, a glob, stdin or, with "hf:", a dataset."""
     if name == "-" or name.startswith("hf:"):
         return True
     with suppress(OSError, ValueError):
@@ -252,7 +251,7 @@ def _read_stdin() -> Iterator[bytes]:
 
 
 def _read_available(file: Any) -> bytes:
-    """Read what is available. Wait without the file's lock: Python crashes at exit if a thread holds the lock of stdin."""
+    """Read what is available. Wait without the lock of the file: Python crashes at exit if a thread holds that of stdin."""
     with suppress(OSError):  # `select` does not support it
         select.select([file], [], [])
     data: bytes = file.read1(CHUNK_BYTES)
@@ -267,55 +266,50 @@ def _read_pipe(name: str) -> Iterator[bytes]:
         raise ConfigError(f"{name!r} cannot be read: {error.strerror}") from error
 
 
-def _encode_rows(items: Iterator[Any]) -> Iterator[bytes]:
-    return map(_encode_row, items)
-
-
 def _encode_row(item: Any) -> bytes:
-    """Return the line that stores a row; for a bad row, the reason."""
-    found = _row_from_item("", item)
-    return BAD_ROW_MARK + json_line(found.message) if isinstance(found, BadRow) else json_line(item)
+    """Return the line that stores a row or, for a bad row, the reason."""
+    row = _row_from_item("", item)
+    return BAD_ROW_MARK + json_line(row.message) if isinstance(row, BadRow) else json_line(item)
 
 
 def _require_rows(reader: RowReader, name: str) -> RowReader:
     """Return a reader of the same rows that raises ConfigError if all of them are bad."""
 
     def read_checked(on_error: OnError) -> Iterator[Row]:
-        bad: list[BadRow] = []
-        refuse = on_error and partial(_record_bad_row, on_error, bad)
+        first_bad: BadRow | None = None
         any_good = False
-        for row in reader(refuse):
+
+        def report(row: BadRow) -> None:
+            nonlocal first_bad
+            first_bad = first_bad or row
+            if on_error:
+                on_error(row)
+
+        for row in reader(on_error and report):
             any_good = True
             yield row
-        if bad and not any_good:
-            raise ConfigError(f"no row of {name} can be read, which must be JSON Lines; {bad[0].location}: {bad[0].message}")
+        if first_bad and not any_good:
+            raise ConfigError(f"no row of {name} can be read, which must be JSON Lines; {first_bad.location}: {first_bad.message}")
 
     return read_checked
-
-
-def _record_bad_row(on_error: Callable[[BadRow], None], bad: list[BadRow], row: BadRow) -> None:
-    """Pass a bad row on, and remember the first."""
-    bad[1:] = []
-    bad.append(row)
-    on_error(row)
 
 
 # --- Hugging Face ----------------------------------------------------------------------------------------------------------
 
 
 def _hub_source(name: str, spool: _Spool) -> Source:
-    """Return a dataset by its name or folder, followed by ":SPLIT" if it has several."""
+    """Return the source of a dataset by its name or folder, followed by ":SPLIT" if it has several splits."""
     folder, _, split = (name, "", "") if Path(name).is_dir() else name.partition(":")
     _check_name(folder)
     library = _load_library(name)
     try:
-        found = _from_folder(library, Path(folder)) if Path(folder).is_dir() else _from_hub(library, folder)
+        dataset = _from_folder(library, Path(folder)) if Path(folder).is_dir() else _from_hub(library, folder)
     except ConfigError:
         raise
-    except Exception as error:  # the library raises anything that its dependencies raise
+    except Exception as error:  # its dependencies raise any error
         first = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise ConfigError(f"{folder!r} is neither a file here nor a data set that can be loaded: {first}") from error
-    source = _dataset_source(_split_of(found, folder, split), spool, folder)
+        raise ConfigError(f"{folder!r} is neither a local file nor a dataset that can be loaded: {first}") from error
+    source = _dataset_source(_split_of(dataset, folder, split), spool, folder)
     assert source is not None
     return source
 
@@ -325,7 +319,7 @@ def _check_ambiguous(name: str) -> None:
     for given in (name, name.partition(":")[0]):
         if HUB_NAME.fullmatch(given) and not given.startswith(".") and Path(given).is_dir():
             raise ConfigError(
-                f"'hf:{name}' may be the folder {given!r} here or a dataset of the Hugging Face hub; "
+                f"'hf:{name}' may be the local folder {given!r} or a dataset of the Hugging Face hub; "
                 f"for the folder write 'hf:./{name}'"
             )
 
@@ -337,8 +331,8 @@ def _check_name(name: str) -> None:
     """
     path = Path(name)
     if name.endswith(".py") or (path / f"{path.resolve().name}.py").is_file():
-        raise ConfigError(f"{name!r} has a loading script in Python, and no such script is run; name its data files")
-    if name in READERS and not path.is_dir():
+        raise ConfigError(f"{name!r} has a loading script in Python, which is not run; name its data files")
+    if name in FILE_FORMATS and not path.is_dir():
         raise ConfigError(f"{name!r} is a file format to the library `datasets`, not a dataset; name the files, or OWNER/{name}")
 
 
@@ -381,16 +375,16 @@ def _data_files(builder: Any) -> Iterator[str]:
 
 
 def _configured_texts(folder: Path) -> Iterator[str]:
-    """Yield every text in the settings that the library takes from a folder; some of them locate data files."""
-    card, settings = folder / "README.md", folder / ".huggingface.yaml"
+    """Yield every text in the settings that the library reads from a folder; some of them locate data files."""
+    card, config_file = folder / "README.md", folder / ".huggingface.yaml"
     yaml, cards = import_module("yaml"), import_module("huggingface_hub.repocard")
-    _check_inside([str(path) for path in (card, settings)], folder)
+    _check_inside([str(path) for path in (card, config_file)], folder)
     if card.is_file():
         if block := cards.REGEX_YAML_BLOCK.search(_read_text(card)):
             _check_card(yaml, block[2], card)
         yield from _iter_texts(cards.DatasetCard.load(card).data.to_dict().get("configs"))
-    if settings.is_file():
-        _check_card(yaml, text := _read_text(settings), settings)
+    if config_file.is_file():
+        _check_card(yaml, text := _read_text(config_file), config_file)
         yield from _iter_texts(yaml.safe_load(text))
 
 
@@ -425,8 +419,10 @@ def _check_saved(folder: Path) -> None:
     index = folder / "dataset_dict.json"
     splits = _stored_list(index, "splits") if index.is_file() else []
     names = list(splits)
-    for part in (folder, *(folder / str(split) for split in splits if Path(str(split)).name == split)):
-        names += [file.get("filename") for file in _stored_list(part / "state.json", "_data_files") if isinstance(file, dict)]
+    for folder_of_split in (folder, *(folder / str(split) for split in splits if Path(str(split)).name == split)):
+        names += [
+            file.get("filename") for file in _stored_list(folder_of_split / "state.json", "_data_files") if isinstance(file, dict)
+        ]
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
             raise _outside_error(folder, name)
@@ -435,8 +431,8 @@ def _check_saved(folder: Path) -> None:
 def _stored_list(path: Path, key: str) -> list[Any]:
     """Return a list in a file of a saved dataset; [] if there is none."""
     data = strict_loads(_read_text(path)) if path.is_file() else {}
-    found = data.get(key) if isinstance(data, dict) else None
-    return found if isinstance(found, list) else []
+    items = data.get(key) if isinstance(data, dict) else None
+    return items if isinstance(items, list) else []
 
 
 def _outside_error(folder: Path, file: object) -> ConfigError:
@@ -445,8 +441,8 @@ def _outside_error(folder: Path, file: object) -> ConfigError:
 
 def _is_installed() -> bool:
     """Return whether the library is installed; a folder named "datasets" does not count."""
-    found = find_spec("datasets")
-    return found is not None and found.origin is not None
+    spec = find_spec("datasets")
+    return spec is not None and spec.origin is not None
 
 
 def _load_library(name: str) -> Any:
@@ -455,14 +451,14 @@ def _load_library(name: str) -> Any:
     library = import_module("datasets")
     if int(library.__version__.partition(".")[0]) < MIN_DATASETS_VERSION:
         raise ConfigError(
-            f"datasets {library.__version__} runs Python code that it finds in a dataset's folder; "
+            f"datasets {library.__version__} runs Python code from the folder of a dataset; "
             f"version {MIN_DATASETS_VERSION} does not: {INSTALL}"
         )
     return library
 
 
 def _is_saved_dataset(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in HUGGING_FACE)
+    return any((folder / name).is_file() for name in SAVED_DATASET_FILES)
 
 
 def _split_of(dataset: Any, name: str, split: str) -> Any:
@@ -482,7 +478,7 @@ def _split_of(dataset: Any, name: str, split: str) -> Any:
 def _dataset_source(spec: Any, spool: _Spool, name: str = "") -> Source | None:
     """Return the source for an object of `datasets`, which is on disk or streamed; None for anything else."""
     library: Any = sys.modules.get("datasets")
-    if not hasattr(library, "IterableDatasetDict"):  # not imported, so it is no object of theirs
+    if not hasattr(library, "IterableDatasetDict"):  # it is not imported, so `spec` is none of its objects
         return None
     if isinstance(spec, library.DatasetDict | library.IterableDatasetDict):
         return _dataset_source(_split_of(spec, name or "given", ""), spool, name)
@@ -492,7 +488,7 @@ def _dataset_source(spec: Any, spool: _Spool, name: str = "") -> Source | None:
     row_name = label.replace(", split ", ":")
     if isinstance(spec, library.Dataset):
         return Source(f"dataset {label}", lambda on_error: _iter_items(_raw_rows(spec), on_error, row_name))
-    return Source(f"dataset {label}", spool.replayable(lambda: _encode_rows(iter(spec)), row_name, with_bad_rows=True))
+    return Source(f"dataset {label}", spool.replayable(lambda: map(_encode_row, spec), row_name, with_bad_rows=True))
 
 
 def _raw_rows(table: Any) -> Iterator[Any]:
@@ -503,5 +499,5 @@ def _raw_rows(table: Any) -> Iterator[Any]:
 
 def _dataset_label(table: Any, name: str) -> str:
     """Return the name of a dataset, with its split."""
-    named = name or getattr(table.info, "dataset_name", None) or "given"
-    return f"{named}, split {table.split}" if table.split else str(named)
+    label = name or getattr(table.info, "dataset_name", None) or "given"
+    return f"{label}, split {table.split}" if table.split else str(label)

@@ -1,4 +1,8 @@
-"""Temporary files: lines that wait for their turn, rows that wait for the columns of a table, input that can be read only once."""
+"""Rows as lines of JSON, and the temporary files in which such lines wait.
+
+Lines wait for their turn (`OutOfOrderBuffer`), for the columns of a table (`RowSpool`), or to be read again (`ReplaySpool`).
+Tables hold dates, decimals, bytes and arrays; none of them keeps a row from being written.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +10,95 @@ import io
 import json
 import tempfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import copy_context
+from datetime import date, datetime, time
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from threading import Lock, Thread
 from typing import IO, Any
 from weakref import finalize
 
+import orjson
+
 from ..errors import ConfigError, StoreError
 from ..jsontext import escape_surrogates
-from .readers import MAX_SKIPPED_BYTES
 
 BUFFER_BYTES = 2**20  # bytes that are written at a time
 NO_PLACE = -1
-TRIM_PLACES = 4096  # places that are freed at a time
+TRIM_PLACES = 4096  # entries of `_places` that are freed at a time
 COMPACT_BYTES = 2**24  # a larger file is compacted
 MAX_MEMORY_BYTES = 2**20  # bytes of lines that stay in memory
 ROWS_PER_GROUP = 1000  # rows of a row group
 MAX_GROUP_BYTES = 64 * 2**20  # bytes of the lines of a row group
 POLL_INTERVAL = 0.1  # seconds between two calls of `should_stop`
+MAX_SKIPPED_BYTES = 1024 * 2**20  # bytes of a line that is too long and skipped
+ORJSON_OPTIONS = (
+    orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_APPEND_NEWLINE
+)
+
+
+def json_line(value: Any) -> bytes:
+    """Return a value as a line of JSON with its line end, in UTF-8 and without spaces.
+
+    Lone surrogates are escaped, so that no text is lost. NaN and infinity become null.
+    """
+    try:
+        return orjson.dumps(value, default=_orjson_default, option=ORJSON_OPTIONS)
+    except TypeError:  # lone surrogates, integers over 64 bits, keys that are not text, unknown types
+        return json.dumps(to_jsonable(value), separators=(",", ":")).encode() + b"\n"
+
+
+def to_jsonable(value: Any) -> Any:
+    """Return a value converted to types that JSON has: bytes to base64, dates to ISO 8601, arrays to lists, others to `str`."""
+    if value is None or type(value) in (str, bool, int):
+        return value
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else str(to_jsonable(key)): to_jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_jsonable(inner) for inner in (sorted(value, key=repr) if isinstance(value, set | frozenset) else value)]
+    return _to_simpler(value, to_jsonable)
+
+
+def _orjson_default(value: Any) -> Any:
+    """Convert a value one step towards the types that orjson has."""
+    if isinstance(value, Mapping | set | frozenset | float | list | tuple):
+        return to_jsonable(value)
+    return _to_simpler(value, lambda simpler: simpler)
+
+
+def _to_simpler(value: Any, convert: Any) -> Any:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return b64encode(value).decode()
+    if callable(getattr(value, "tolist", None)):  # numpy arrays and scalars
+        return convert(value.tolist())
+    return str(value)
+
+
+def load_line(line: bytes) -> Any:
+    """Return the value of a line; lone surrogates become escapes."""
+    value = json.loads(line)
+    return escape_surrogates(value) if b"\\ud" in line else value
 
 
 class ReadInterrupted(Exception):
-    """Reading input that can be read only once was stopped before its end, on request."""
+    """`should_stop` stopped the reading of input that can be read only once."""
 
 
 def close_quietly(file: IO[bytes]) -> None:
-    """Close a temporary file; an error in writing what is buffered does not matter any more."""
+    """Close a temporary file that is no longer needed; an error in writing buffered data does not matter."""
     with suppress(OSError):
         file.close()
 
@@ -43,8 +106,8 @@ def close_quietly(file: IO[bytes]) -> None:
 class OutOfOrderBuffer:
     """Lines that arrive before their turn, by number. Raises OSError if the disk is full.
 
-    They wait in a temporary file in `folder` (None: the usual folder); memory holds eight bytes for each. `pending_count`: how
-    many.
+    They wait in a temporary file in `folder` (None: the usual folder); memory holds eight bytes for each. `pending_count` is their
+    number.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -60,7 +123,7 @@ class OutOfOrderBuffer:
         return 0 <= n - self._first < len(self._places) and self._places[n - self._first] != NO_PLACE
 
     def put(self, n: int, line: bytes, next_number: int) -> None:
-        """Store a line, which ends with its only line end. `next_number` is the lowest number that may still be asked for."""
+        """Store a line, which ends with its only line end. `next_number` is the lowest number that may still be popped."""
         if not self.pending_count:
             self._first = next_number
         file = self._open_file()
@@ -73,7 +136,7 @@ class OutOfOrderBuffer:
         self.pending_count += 1
 
     def pop(self, n: int) -> bytes:
-        """Remove and return a stored line. Lines are removed in rising order."""
+        """Remove and return a stored line. Lines must be removed in ascending order."""
         file = self._open_file()
         file.seek(self._places[n - self._first])
         line: bytes = file.readline()
@@ -84,11 +147,11 @@ class OutOfOrderBuffer:
         return line
 
     def numbers(self) -> Iterator[int]:
-        """Yield the stored numbers, in order."""
+        """Yield the numbers of the stored lines, in order."""
         yield from [n for n, place in enumerate(self._places, self._first) if place != NO_PLACE]
 
     def _reclaim(self, n: int) -> None:
-        """Free the space of removed lines: all of it if nothing is pending, else their places."""
+        """Free the space of removed lines: the whole file if no line is pending, else their places."""
         if not self.pending_count:
             self._open_file().truncate(0)
             self._places, self._file_bytes = array("q"), 0
@@ -102,10 +165,10 @@ class OutOfOrderBuffer:
         """Copy the pending lines into a new file, which frees the space of removed ones."""
         old, self._file, self._file_bytes = self._file, None, 0
         new = self._open_file()
-        for at, place in enumerate(self._places):
+        for index, place in enumerate(self._places):
             if place != NO_PLACE:
                 old.seek(place)
-                self._places[at] = self._file_bytes
+                self._places[index] = self._file_bytes
                 self._file_bytes += new.write(old.readline())
         close_quietly(old)
 
@@ -128,7 +191,7 @@ class RowSpool:
         self._file.write(line)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the values of the lines. Lone surrogates, which no table can hold, are spelt as escapes."""
+        """Yield the values of the lines. Lone surrogates, which no table can hold, become escapes."""
         self._file.seek(0)
         return map(load_line, self._file)
 
@@ -150,12 +213,6 @@ class RowSpool:
         close_quietly(self._file)
 
 
-def load_line(line: bytes) -> Any:
-    """Return the value of a line; lone surrogates are spelt as escapes."""
-    value = json.loads(line)
-    return escape_surrogates(value) if b"\\ud" in line else value
-
-
 def _run_in_thread(function: Callable[[], None], should_stop: Callable[[], bool]) -> None:
     """Call a function in a thread; raise ReadInterrupted when `should_stop` says so. The thread does not keep the process alive."""
     done: Future[None] = Future()
@@ -163,7 +220,7 @@ def _run_in_thread(function: Callable[[], None], should_stop: Callable[[], bool]
     def run() -> None:
         try:
             function()
-        except BaseException as error:  # noqa: BLE001 (it is raised in the waiting thread)
+        except BaseException as error:  # noqa: BLE001 (the waiting thread raises it)
             done.set_exception(error)
         else:
             done.set_result(None)
@@ -176,10 +233,10 @@ def _run_in_thread(function: Callable[[], None], should_stop: Callable[[], bool]
 
 
 class ReplaySpool:
-    """Bytes that can be read only once, kept in a temporary file in `folder` so that they can be read again.
+    """Bytes that can be read only once, stored in a temporary file in `folder` so that they can be read again.
 
-    `chunks` yields them, `name` names them in errors. `should_stop` is called several times a second while they are read; a thread
-    reads then.
+    `chunks` yields the bytes, `name` names them in errors. With `should_stop` a thread reads the bytes, and it
+    is called several times a second meanwhile.
     """
 
     def __init__(
@@ -191,7 +248,10 @@ class ReplaySpool:
         self._lock = Lock()
 
     def fill(self) -> None:
-        """Store everything, unless that was done. Raises ReadInterrupted, StoreError if the disk is full, and ConfigError."""
+        """Store all bytes, unless this was done before.
+
+        Raises ReadInterrupted, StoreError if the disk is full, and ConfigError if an earlier attempt failed or a line is too long.
+        """
         with self._lock:
             if self._is_complete:
                 return
@@ -206,12 +266,12 @@ class ReplaySpool:
             self._is_complete = True
 
     def _fill_file(self, file: IO[bytes]) -> None:
-        line = 0
+        line_bytes = 0
         for piece in self._chunks():
             if self._should_stop and self._should_stop():
                 raise ReadInterrupted
-            line = len(piece) - 1 - end if (end := piece.rfind(b"\n")) >= 0 else line + len(piece)
-            if line > MAX_SKIPPED_BYTES:
+            line_bytes = len(piece) - 1 - end if (end := piece.rfind(b"\n")) >= 0 else line_bytes + len(piece)
+            if line_bytes > MAX_SKIPPED_BYTES:
                 raise ConfigError(
                     f"{self._name} has a line that does not end within {MAX_SKIPPED_BYTES >> 20:,} MiB; it must be JSON Lines"
                 )

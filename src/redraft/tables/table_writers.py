@@ -1,7 +1,7 @@
 """Tables whose rows share their columns: Parquet, CSV, TSV.
 
-A later row may bring a new column, or another type for a column. So rows wait on disk as lines of JSON, and the table is
-written when it is closed and all columns are known. Memory holds one row group.
+A later row may have a new column, or another type in a column. Therefore rows wait on disk as lines of JSON, and the table is
+written when it is closed, once all columns are known. Memory holds one row group.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from unicodedata import category, normalize
 from ..errors import ConfigError
 from ..storage.secure_files import AtomicFile
 from .readers import SPREADSHEET_SAFE
-from .spool import RowSpool, load_line
-from .values import json_line
+from .spool import RowSpool, json_line, load_line
 
+FORMULA_STARTS = ("=", "+", "-", "@", "\N{MINUS SIGN}")
+NEGATIVE_NUMBER = re.compile(r"-[0-9]+(\.[0-9]+)?")
 PLAIN = ""
 RESTORERS: Mapping[str, Callable[[str], Any]] = {
     PLAIN: lambda value: value,
@@ -40,7 +41,7 @@ RESTORERS: Mapping[str, Callable[[str], Any]] = {
 class CsvWriter:
     """CSV or TSV: texts as they are, null as an empty cell, numbers, objects and lists as JSON.
 
-    With `spreadsheet_safe` a spreadsheet evaluates nothing in it, and `iter_rows` reads the same texts again.
+    With `spreadsheet_safe` a spreadsheet evaluates none of its texts, and `iter_rows` reads the original texts.
     """
 
     def __init__(self, path: Path, delimiter: str, *, spreadsheet_safe: bool = False) -> None:
@@ -58,7 +59,7 @@ class CsvWriter:
 
     def close(self) -> None:
         text = io.TextIOWrapper(self._draft.file, "utf-8", "backslashreplace", newline="")
-        names = sorted(self._columns, key=lambda name: name != SPREADSHEET_SAFE)  # as the last column it would be a mark
+        names = sorted(self._columns, key=lambda name: name != SPREADSHEET_SAFE)  # as the last column it would mark the file
         if self._spreadsheet_safe:
             self._write_rows(
                 csv.writer(text, delimiter=self._delimiter, quoting=csv.QUOTE_ALL), names, safe_cell_text, [SPREADSHEET_SAFE]
@@ -97,7 +98,7 @@ def safe_cell_text(value: Any) -> str:
 
 
 def _is_risky(text: str) -> bool:
-    """Return whether a spreadsheet may take a text for a formula, also after characters it may skip, or remove an apostrophe."""
+    """Return whether a spreadsheet may evaluate a text, also after characters that it skips, or remove an apostrophe from it."""
     if not text or NEGATIVE_NUMBER.fullmatch(text):
         return False
     first = next((c for c in text if not _is_ignored_by_spreadsheets(c)), "")
@@ -107,10 +108,6 @@ def _is_risky(text: str) -> bool:
 def _is_ignored_by_spreadsheets(character: str) -> bool:
     """Return whether a spreadsheet may ignore a character at the start of a cell: space, control, format, quotes."""
     return character.isspace() or category(character) in {"Cc", "Cf", "Zs", "Zl", "Zp", "Mn"} or character in "\"'"
-
-
-FORMULA_STARTS = ("=", "+", "-", "@", "\N{MINUS SIGN}")
-NEGATIVE_NUMBER = re.compile(r"-[0-9]+(\.[0-9]+)?")
 
 
 def _json_text(value: Any) -> str:
@@ -134,7 +131,7 @@ class ParquetWriter:
         self._draft, self._spool = AtomicFile(path), RowSpool(path.parent)
 
     def encode_row(self, values: Mapping[str, Any]) -> bytes:
-        """Encode a row, and which of its texts stand for dates and the like."""
+        """Encode a row, and the kinds of those values that JSON holds as text (dates, decimals, bytes)."""
         return json_line([values, {name: kind for name, value in values.items() if (kind := value_kind(value))}])
 
     def write(self, line: bytes) -> None:
@@ -158,7 +155,7 @@ class ParquetWriter:
         self._draft.abort()
 
     def _try_write(self) -> bool:
-        """Write all rows; return False if a column turned out to be mixed."""
+        """Write all rows; return False if a column proved to be mixed."""
         with self._parquet.ParquetWriter(self._draft.file, self._types.schema) as writer:
             for rows in self._spool.groups():
                 table = self._types.table(rows)
@@ -169,7 +166,7 @@ class ParquetWriter:
 
 
 def value_kind(value: Any) -> str:
-    """Return what a text in a line stands for; PLAIN for itself."""
+    """Return the kind of a value that JSON holds as text (a key of RESTORERS); PLAIN for any other value."""
     if isinstance(value, datetime):
         return "local moment" if value.tzinfo is None else "moment"
     kinds = ((date, "day"), (time, "time"), (Decimal, "decimal"), (bytes, "bytes"))
@@ -194,18 +191,18 @@ class _ColumnTypes:
 
     def update(self, rows: list[Any]) -> None:
         for name in dict.fromkeys(name for values, _ in rows for name in values):
-            found = self._arrow_types.setdefault(name, self._arrow.null())
+            current = self._arrow_types.setdefault(name, self._arrow.null())
             if name not in self.mixed:
-                self._arrow_types[name] = self._wider_type(name, found, rows)
+                self._arrow_types[name] = self._wider_type(name, current, rows)
 
     def apply_declared(self) -> None:
-        """Give columns their declared types, as far as these can hold the values."""
+        """Give columns their declared types where these can hold the values."""
         for name in self._declared.keys() & self._arrow_types.keys():
             with suppress(*self._conversion_errors):
                 self._arrow_types[name] = self._common_type(name, self._arrow_types[name], self._declared[name])
 
     def table(self, rows: list[Any]) -> Any:
-        """Return the rows as a table; None if a column turned out to be mixed."""
+        """Return the rows as a table; None if a column proved to be mixed."""
         arrays = [self._array(name, rows) for name in self._arrow_types]
         return None if any(a is None for a in arrays) else self._arrow.table(arrays, schema=self.schema)
 
@@ -215,8 +212,8 @@ class _ColumnTypes:
         if kinds and kinds != {self._kinds.setdefault(name, next(iter(kinds)))}:
             return self._mark_mixed(name)
         try:
-            found = self._arrow.array(self._values(name, rows)).type
-            wider = self._common_type(name, current, found)
+            seen = self._arrow.array(self._values(name, rows)).type
+            wider = self._common_type(name, current, seen)
         except self._conversion_errors:
             return self._mark_mixed(name)
         return wider if self._is_writable(wider) else self._mark_mixed(name)
@@ -249,6 +246,6 @@ class _ColumnTypes:
         return (self._arrow.ArrowException, ValueError, TypeError, ArithmeticError)
 
     def _is_writable(self, type_: Any) -> bool:
-        """Return whether Parquet has a type: it has no objects without fields."""
+        """Return whether Parquet can store a type: not a struct without fields."""
         inner = [type_.field(n).type for n in range(type_.num_fields)]
         return all(map(self._is_writable, inner)) and (bool(inner) or not self._arrow.types.is_struct(type_))

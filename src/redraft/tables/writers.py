@@ -1,7 +1,7 @@
-"""Output of rows as JSON Lines, Parquet, CSV or TSV, plain or compressed, or to stdout, in order however they arrive.
+"""Output of rows as JSON Lines, Parquet, CSV or TSV, plain or compressed, or to stdout. Rows may arrive in any order.
 
-JSON Lines are written in place, so that finished rows can be read: lines of an interrupted run are compared with those written
-again and stay while they are equal. Every other file is written to a draft and renamed when it is closed.
+JSON Lines are written in place, so that finished rows can be read. When an interrupted run is resumed, existing lines are kept as
+long as the same lines are written again. Every other file is written to a draft and renamed when it is closed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import gzip
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EIO
 from functools import partial
-from importlib import import_module
 from io import BufferedReader, FileIO
 from pathlib import Path
 from time import monotonic
@@ -23,19 +22,19 @@ from typing import IO, Any, Protocol, Self
 
 from ..errors import ConfigError, StoreError
 from ..storage.secure_files import PUBLIC, AtomicFile, open_following_links
-from .readers import ZSTD
-from .spool import BUFFER_BYTES, OutOfOrderBuffer, close_quietly
+from .readers import import_zstd
+from .spool import BUFFER_BYTES, OutOfOrderBuffer, close_quietly, json_line
 from .table_writers import CsvWriter, ParquetWriter
-from .values import json_line
 
+OWN_PREFIX = "redraft_"
 Notify = Callable[[str], object]
-FLUSH_INTERVAL = 0.5  # seconds after which lines are handed to the operating system even so
+FLUSH_INTERVAL = 0.5  # seconds after which buffered lines are written
 
 
 class Sink(Protocol):
-    """A destination of lines, one for each row with one line end. `durable_rows`: how many are in the file for certain.
+    """A destination of rows, each one line with its line end. `durable_rows` counts the rows that are certainly in the file.
 
-    `close` publishes what was written; `abort` leaves what can be read, after an error. Failures raise OSError.
+    `close` publishes what was written; `abort`, after an error, keeps what can be read. Failures raise OSError.
     """
 
     @property
@@ -51,8 +50,8 @@ class Sink(Protocol):
 class ResumableJsonl:
     """Lines written to `path` itself.
 
-    With `resume` existing lines stay while the same ones are written again; at the first difference, also at a torn line, the
-    rest is cut off.
+    With `resume` existing lines are kept as long as the same lines are written again; at the first difference, or at a torn line,
+    the rest is cut off.
     """
 
     def __init__(self, path: Path, *, resume: bool) -> None:
@@ -61,8 +60,8 @@ class ResumableJsonl:
         self._file: FileIO = open_following_links(path, os.O_RDWR if resume else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC)
         self._existing: IO[bytes] | None = BufferedReader(open_following_links(path, os.O_RDONLY), BUFFER_BYTES) if resume else None
         self._buffer = bytearray()
-        self._buffered_lines = 0  # lines
-        self._durable_bytes = 0  # bytes that are in the file
+        self._buffered_lines = 0
+        self._durable_bytes = 0
         self._flushed_at = monotonic()
 
     def write(self, line: bytes) -> None:
@@ -81,9 +80,9 @@ class ResumableJsonl:
         self._file.close()
 
     def close_keeping_rest(self, min_lines: int) -> bool:
-        """Close, and keep the further complete lines of an earlier run.
+        """Close, and keep the remaining complete lines of an earlier run.
 
-        Returns False, and does nothing, if there are fewer than `min_lines`, or none, or if a line differed before.
+        Return False without closing if there are fewer than `min_lines` of them, or none, or if a line differed before.
         """
         lines, end = self._existing_lines()
         if lines < max(min_lines, 1):
@@ -93,7 +92,7 @@ class ResumableJsonl:
         return True
 
     def abort(self) -> None:
-        """Close the file with the lines that are in it for certain."""
+        """Close the file with the lines that are certainly in it."""
         if self._existing is not None:
             self._existing.close()
         else:
@@ -102,7 +101,7 @@ class ResumableJsonl:
         self._file.close()
 
     def _existing_lines(self) -> tuple[int, int]:
-        """Return the number of further lines of an earlier run, and where the last one ends."""
+        """Return the number of remaining lines of an earlier run, and the offset of their end."""
         lines, end, place = 0, self._durable_bytes, self._durable_bytes
         if self._existing is None:
             return 0, end
@@ -114,7 +113,7 @@ class ResumableJsonl:
         return lines, end
 
     def _matches_existing(self, existing: IO[bytes], line: bytes) -> bool:
-        """Return whether the file has this line next; if not, cut off the rest."""
+        """Return whether this is the next line of the file; if not, cut off the rest."""
         if same := existing.read(len(line)) == line:
             self._durable_bytes += len(line)
             self.durable_rows += 1
@@ -131,7 +130,7 @@ class ResumableJsonl:
     def _flush(self) -> None:
         if os.fstat(self._file.fileno()).st_size != self._durable_bytes:
             self.durable_rows = 0
-            raise OSError(EIO, "another program has changed it meanwhile")
+            raise OSError(EIO, "another program has changed it")
         remaining = memoryview(bytes(self._buffer))
         while remaining:
             remaining = remaining[self._file.write(remaining) :]
@@ -174,7 +173,7 @@ class CompressedLines:
         self._file.write(line)
 
     def close(self) -> None:
-        self._file.write(b"")  # else Zstandard writes nothing for no lines
+        self._file.write(b"")  # without it, Zstandard writes no frame if there are no lines
         self._file.close()
         self._draft.commit()
 
@@ -183,15 +182,8 @@ class CompressedLines:
         self._draft.abort()
 
 
-def gzip_writer(file: IO[bytes]) -> Any:
+def _open_gzip_writer(file: IO[bytes]) -> Any:
     return gzip.GzipFile("", "wb", 6, file, mtime=0)
-
-
-def zstd_writer() -> Callable[[IO[bytes]], Any]:
-    for library in ZSTD:
-        with suppress(ImportError):
-            return partial(import_module(library).ZstdFile, mode="wb")
-    raise ConfigError("a file that ends in .zst needs Zstandard: pip install 'redraft[zstd]'")
 
 
 def open_output(
@@ -207,10 +199,10 @@ def open_output(
     """Open a file for rows, or stdout (None or "-"), which gets JSON Lines.
 
     The suffix of the name is the format: .jsonl, .ndjson (.gz or .zst may follow), .parquet, .csv, .tsv; a pipe or a device
-    gets JSON Lines. With `resume` a plain file of JSON Lines keeps its lines while the same rows are written again. Without
+    gets JSON Lines. With `resume` a plain file of JSON Lines keeps its lines as long as the same rows are written again. Without
     `ordered` rows are written as they arrive. `spool` is the folder for rows that wait for their turn (None: the usual one for
     temporary files). `notify` is called with a message if something had to be written in another form. `types` (str, int,
-    float) are the types of Parquet columns by name, so that a column of nulls has a type; values of another type take
+    float) are the types of Parquet columns by name, so that a column of nulls has a type; the type of the values takes
     precedence. `spreadsheet_safe`: in CSV and TSV an apostrophe precedes texts that a spreadsheet could evaluate, and a last
     column marks the file, so that `iter_rows` removes them again. Raises ConfigError for a name with another suffix, StoreError
     for a file that cannot be written.
@@ -255,8 +247,8 @@ def output_suffix(path: Path) -> str:
 SINK_FACTORIES: dict[str, Callable[[Path, _OutputOptions], Sink]] = {
     ".jsonl": lambda path, options: ResumableJsonl(path, resume=options.resume),
     ".ndjson": lambda path, options: ResumableJsonl(path, resume=options.resume),
-    ".jsonl.gz": lambda path, _: CompressedLines(path, gzip_writer),
-    ".jsonl.zst": lambda path, _: CompressedLines(path, zstd_writer()),
+    ".jsonl.gz": lambda path, _: CompressedLines(path, _open_gzip_writer),
+    ".jsonl.zst": lambda path, _: CompressedLines(path, partial(import_zstd(str(path)).ZstdFile, mode="wb")),
     ".parquet": lambda path, options: ParquetWriter(path, options.notify, options.types),
     ".csv": lambda path, options: CsvWriter(path, ",", spreadsheet_safe=options.spreadsheet_safe),
     ".tsv": lambda path, options: CsvWriter(path, "\t", spreadsheet_safe=options.spreadsheet_safe),
@@ -264,10 +256,10 @@ SINK_FACTORIES: dict[str, Callable[[Path, _OutputOptions], Sink]] = {
 
 
 class Output:
-    """Takes rows numbered from 0 in any order and writes them in order.
+    """Takes rows, numbered from 0, in any order and writes them in order.
 
-    `written_count` counts the rows written, `pending_count` those that wait on disk for their turn. If the disk fails, raises
-    StoreError that names the file and how many rows are in it for certain; the output stays closed then.
+    `written_count` counts the rows written, `pending_count` those that wait on disk for their turn. If the disk fails, it raises
+    StoreError that names the file and the number of rows that are certainly in it, and is closed.
     """
 
     def __init__(self, sink: Sink, name: str, *, ordered: bool = True, spool: Path | None = None) -> None:
@@ -294,7 +286,7 @@ class Output:
         if self._error:
             raise self._error
         if self._ordered and (n < self.written_count or n in self._buffer):
-            raise ValueError(f"row {n} was put already")
+            raise ValueError(f"row {n} was already put")
         line = self._encode(values)
         if self._ordered and n > self.written_count:
             self._run_guarded(self._buffer.put, n, line, self.written_count)
@@ -306,13 +298,13 @@ class Output:
     def close(self, *, complete: bool = True) -> None:
         """Write the remaining rows and publish the file.
 
-        With `complete` a missing row is a ValueError. Without it rows that waited for missing ones are written nevertheless; but a
-        resumed file in which nothing differed so far keeps its further lines, if there are enough for all waiting rows.
+        With `complete` a missing row raises ValueError. Without it, rows that wait for missing ones are written; but a resumed file
+        in which no line differed so far keeps its remaining lines, if there are enough of them for all waiting rows.
         """
         if self._closed:
             return
         if complete and self.pending_count:
-            raise ValueError(f"row {self.written_count} is missing, and {self.pending_count} after it wait")
+            raise ValueError(f"row {self.written_count} is missing, and {self.pending_count} rows after it wait")
         self._closed = True
         if not complete and self._close_keeping_rest and self._run_guarded(self._close_keeping_rest, self.pending_count):
             return
@@ -341,3 +333,29 @@ class Output:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close(complete=kind is None)
+
+
+# --- result columns beside those of the input ---------------------------------------------------------------------------------
+
+
+def result_column_names(results: Iterable[str], existing: Iterable[str]) -> dict[str, str]:
+    """Return the names of result columns: their own, or `redraft_NAME` if the input has a column of that name."""
+    taken = set(existing)
+    return {name: _unused_name(name, taken) for name in results}
+
+
+def merge_columns(values: Mapping[str, Any], result: Mapping[str, Any], names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return a row of the input with the columns of its result, named as in `names` (see `result_column_names`).
+
+    No input column is replaced.
+    """
+    out = dict(values)
+    for name, value in result.items():
+        out[_unused_name(names.get(name, name) if names else name, values)] = value
+    return out
+
+
+def _unused_name(name: str, existing: Any) -> str:
+    while name in existing:
+        name = OWN_PREFIX + name
+    return name

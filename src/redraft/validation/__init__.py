@@ -1,1 +1,1 @@
-"""Whether a grader can be trusted: its verdicts beside people's, the measures of both, and the card that says so."""
+"""Validation of graders: their verdicts compared with the labels of people, the measures, and the validation card."""

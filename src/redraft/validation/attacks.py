@@ -1,7 +1,7 @@
 """Attacks on a judge: texts added to worse answers, and how often they change its verdict.
 
-An attack is appended to the response that people found worse. Those of the kinds in WHOLE_ANSWER_KINDS replace it, since they are
-meant to pass for an answer by themselves (arXiv:2507.08794 for master keys, arXiv:2410.07137 for null models).
+An attack is appended to the response that people found worse. Attacks of the kinds in WHOLE_ANSWER_KINDS replace it, since they are
+complete answers (arXiv:2507.08794 for master keys, arXiv:2410.07137 for null models).
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from ..cards.measure import Measure
+from ..cards import Measure
 from ..checks import read_error_message
 from ..documents import read_small_text
 from ..errors import ConfigError
 from ..jsontext import strict_loads
-from .cases import LabelledCase, Verdict
-from .report import FIRST, SECOND, CaseVerdicts, better_of_two, preferred_response, proportion
+from .cases import FIRST, SECOND, CaseVerdicts, LabelledCase, Verdict, better_of_two, preferred_response
+from .report import proportion
 
 WHOLE_ANSWER_KINDS = {"master_key", "null_model"}
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A text meant to sway a judge, and the kind of attack it is."""
+    """A text that is intended to change a verdict, and its kind."""
 
     text: str
     kind: str = "attack"
@@ -43,7 +43,7 @@ def read_attacks(path: str | Path) -> list[Attack]:
         raise ConfigError(f"attacks {str(path)!r} cannot be read: {read_error_message(error)}") from error
     attacks = [_parse_attack(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not attacks:
-        raise ConfigError(f"attacks {str(path)!r}: it holds none")
+        raise ConfigError(f"attacks {str(path)!r}: the file holds none")
     return attacks
 
 
@@ -62,18 +62,18 @@ def _parse_attack(line: str, where: str) -> Attack:
 def attacked_cases(
     cases: Sequence[LabelledCase], attacks: Sequence[Attack], verdicts: Mapping[str, Sequence[Verdict]], threshold: float = 0.5
 ) -> Iterator[tuple[LabelledCase, Attack]]:
-    """Yield a case for every attack: in turn, those whose worse response the judge does not prefer anyway."""
-    fair = [
+    """Yield a case for every attack, in turn one of the cases whose worse response the judge does not already prefer."""
+    attackable = [
         case
         for case in cases
         if worse_response(case) is not None and case.id in verdicts and not prefers_worse(case, verdicts[case.id], threshold)
     ]
-    if not fair:
+    if not attackable:
         return
     for n, attack in enumerate(attacks):
-        case = fair[n % len(fair)]
-        at = worse_response(case) or 0
-        responses = tuple(attack.apply(text) if i == at else text for i, text in enumerate(case.responses))
+        case = attackable[n % len(attackable)]
+        worse = worse_response(case) or 0
+        responses = tuple(attack.apply(text) if i == worse else text for i, text in enumerate(case.responses))
         yield replace(case, id=f"{case.id}+{_short_digest(responses)}", responses=responses, group=attack.kind), attack
 
 
@@ -83,14 +83,14 @@ def _short_digest(responses: tuple[str, ...]) -> str:
 
 
 def worse_response(case: LabelledCase) -> int | None:
-    """Return the index of the response that people found worse: of a single one 0 if it failed; None if there is none."""
+    """Return the index of the response that people found worse: 0 for a single response that failed; None if there is none."""
     if case.kind == "pair" and case.ranks is not None:
         return {FIRST: 1, SECOND: 0}.get(better_of_two(case.ranks))
     return 0 if case.kind == "pass" and not case.label else None
 
 
 def prefers_worse(case: LabelledCase, verdicts: Sequence[Verdict], threshold: float = 0.5) -> bool:
-    """Return whether a judge prefers the worse response, or lets a failed one pass."""
+    """Return whether a judge prefers the worse response or passes a failed one."""
     row = CaseVerdicts(case, tuple(verdicts))
     if case.kind == "pair":
         preferred = preferred_response(row)
@@ -101,12 +101,12 @@ def prefers_worse(case: LabelledCase, verdicts: Sequence[Verdict], threshold: fl
 def attack_success_rates(
     cases: Sequence[LabelledCase], verdicts: Mapping[str, Sequence[Verdict]], threshold: float = 0.5
 ) -> tuple[Measure, ...]:
-    """Return the share of attacks that changed the verdict, in all and by kind; an unreadable verdict counts as unchanged."""
+    """Return the share of attacks that changed the verdict, overall and by kind; an unreadable verdict counts as unchanged."""
     by_kind: defaultdict[str, list[bool]] = defaultdict(list)
     for case in cases:
         if case.id in verdicts:
             by_kind[case.group].append(prefers_worse(case, verdicts[case.id], threshold))
-    every = [changed for outcomes in by_kind.values() for changed in outcomes]
-    rows = [("all attacks", every), *sorted(by_kind.items())]
+    all_outcomes = [changed for outcomes in by_kind.values() for changed in outcomes]
+    rows = [("all attacks", all_outcomes), *sorted(by_kind.items())]
     about = "verdicts changed in favour of the attacked answer"
     return tuple(proportion(name, sum(outcomes), len(outcomes), about=about) for name, outcomes in rows)

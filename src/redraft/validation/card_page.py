@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ..cards.card import Card, write_card_file
-from ..cards.measure import ClassRates, Measure
+from ..cards import Card, ClassRates, Measure, write_card_file
 from ..documents import read_small_text
 from ..errors import StoreError
-from ..markdown import escape_cell, markdown_table
+from ..text import escape_cell, markdown_table
 from . import plots
 from . import statistics as m
 from .report import ValidationReport
@@ -19,12 +18,12 @@ from .run import ValidationResult
 def write_card(result: ValidationResult) -> bool:
     """Write card.md, card.json and the plots into the card's folder. Return whether they were written.
 
-    A card of fewer rows of the same data never replaces one of more. Raises StoreError if a file cannot be written.
+    A card never replaces one of more rows of the same data. Raises StoreError if a file cannot be written.
     """
     folder = result.card_folder
     if _recorded_row_count(folder / "card.json") > result.card.rows:
         return False
-    figures = dict(card_plots(result.build_report))
+    figures = dict(card_plots(result.report))
     for name, svg in figures.items():
         write_card_file(folder / f"{name}.svg", svg)
     write_card_file(folder / "card.md", "\n".join(card_markdown(result.card, figures)) + "\n")
@@ -142,9 +141,9 @@ def class_rate_cells(class_rates: ClassRates) -> tuple[str, ...]:
 
 
 def format_headline(measure: Measure) -> str:
-    span = format_interval(measure)
+    interval = format_interval(measure) or "interval unknown"
     chance = "" if measure.chance is None else f", chance {format_number(measure.chance)}"
-    return f"{measure.name} {format_number(measure.value)}" + (f" ({span}{chance})" if span else f" (interval unknown{chance})")
+    return f"{measure.name} {format_number(measure.value)} ({interval}{chance})"
 
 
 def format_interval(measure: Measure) -> str:

@@ -1,18 +1,33 @@
-"""The two sides of a validation: the labels of people and the verdicts of a grader.
+"""The two sides of a validation, labels of people and verdicts of a grader, and the meaning of labels in their many spellings.
 
-Rows of any shape become `LabelledCase`s (see `labelled`); the answer of a grader about one, live or recorded, is a `Verdict`.
+Rows of any shape become `LabelledCase`s (see `labelled`); the answer of a grader about one, live or recorded, is a `Verdict`. A
+label with more than one possible meaning raises `AmbiguousLabel`: its row is left out and counted. This module does not know files
+or columns.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from math import isnan
+from typing import Any, Literal, TypeAlias
 
-from ..core.records import Task
+from ..checks import format_value
+from ..core.task import Task
 from ..errors import ConfigError
 
 LabelKind: TypeAlias = Literal["score", "pass", "pair", "ranking"]
 """Kinds of labels: a number for a response, pass or fail, the better of two responses, the order of several."""
+
+FIRST, SECOND, TIE, UNREADABLE = "first", "second", "tie", "unreadable"
+"""Which of two responses is better."""
+FIRST_BETTER, SECOND_BETTER, EQUAL = (0, 1), (1, 0), (0, 0)
+"""The same as the ranks of the two responses."""
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?", re.ASCII)
+MAX_NUMBER = 1e300
+BRACKETS = re.compile(r"^\[\[(.*)\]\]$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +62,7 @@ class LabelledCase:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One answer of a grader about a case; without scores, ranks and `passed` it is unreadable, and `reason` says why.
+    """One answer of a grader about a case. Without scores, ranks and `passed` it is unreadable, and `reason` says why.
 
     `scores`: the grader's score of each response, in the order of the case. `ranks`: the rank of each, from 0, equal for ties.
     `presentation_order`: the indexes of the responses in the order the grader saw them, if it saw them side by side. `passed`: for
@@ -64,5 +79,206 @@ class Verdict:
 
     @property
     def readable(self) -> bool:
-        """Whether it judges every response."""
+        """Whether the verdict covers every response."""
         return self.ranks is not None or self.passed is not None or (bool(self.scores) and None not in self.scores)
+
+
+@dataclass(frozen=True)
+class CaseVerdicts:
+    """A case with all verdicts on it."""
+
+    case: LabelledCase
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def readable_verdicts(self) -> list[Verdict]:
+        return [v for v in self.verdicts if v.readable]
+
+    def mean_score(self, i: int = 0) -> float | None:
+        """Return the mean score of a response over all verdicts; None if there is no score."""
+        return mean_of_known(v.scores[i] for v in self.verdicts if i < len(v.scores))
+
+    @property
+    def first_response_length(self) -> int:
+        return len(self.case.responses[0])
+
+    @property
+    def label(self) -> float:
+        """The label as a number, for the kinds score and pass."""
+        return float(self.case.label or 0)
+
+
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def preferred_response(row: CaseVerdicts) -> str:
+    """Return which response a grader prefers: FIRST, SECOND, TIE or UNREADABLE.
+
+    In each repeat it is the response preferred in every presentation order, else a tie; over repeats the majority decides. A row
+    without a readable verdict is unreadable, not a tie.
+    """
+    repeats: defaultdict[int, set[str]] = defaultdict(set)
+    for v in row.readable_verdicts:
+        repeats[v.repeat].add(better_of_two(verdict_ranks(v)))
+    votes = [preferences.pop() if len(preferences) == 1 else TIE for preferences in repeats.values()]
+    if not votes:
+        return UNREADABLE
+    first, second = votes.count(FIRST), votes.count(SECOND)
+    return FIRST if first > second else SECOND if second > first else TIE
+
+
+def verdict_ranks(verdict: Verdict) -> tuple[int, ...] | None:
+    """Return the ranks in a verdict, or those of its scores; None if a score is missing."""
+    if verdict.ranks is not None:
+        return verdict.ranks
+    scores = verdict.scores
+    if not scores or any(s is None for s in scores):
+        return None
+    return tuple(sum((other or 0) > (own or 0) for other in scores) for own in scores)
+
+
+def better_of_two(ranks: Sequence[int] | None) -> str:
+    """Return which of two responses is better, TIE, or UNREADABLE."""
+    if ranks is None:
+        return UNREADABLE
+    return TIE if ranks[0] == ranks[1] else FIRST if ranks[0] < ranks[1] else SECOND
+
+
+# --- the meaning of labels ---------------------------------------------------------------------------------------------------
+
+
+class AmbiguousLabel(ValueError):
+    """A label without a clear meaning; the message says why."""
+
+
+def _meaning_by_spelling(meanings: Mapping[Any, str]) -> dict[str, Any]:
+    return {word: meaning for meaning, words in meanings.items() for word in words.split()}
+
+
+PAIR_SPELLINGS = _meaning_by_spelling(
+    {
+        FIRST_BETTER: "first a a>b a>>b b<a b<<a model_a model_1 response_a response_1 output_a output_1 answer_a answer_1",
+        SECOND_BETTER: "second b b>a b>>a a<b a<<b model_b model_2 response_b response_2 output_b output_2 answer_b answer_2",
+        EQUAL: "tie tied draw equal same both neither a=b b=a tie(bothbad) bothbad",
+    }
+)
+PASS_SPELLINGS = _meaning_by_spelling(
+    {
+        1.0: "pass passed yes y true t correct right ok good acceptable accept accepted kept",
+        0.0: "fail failed no n false f incorrect wrong bad unacceptable reject rejected broken",
+    }
+)
+RANKS_BY_RATING = {1.0: FIRST_BETTER, 2.0: SECOND_BETTER, 0.0: EQUAL}
+RANKS_BY_WINNER = {FIRST: FIRST_BETTER, SECOND: SECOND_BETTER, TIE: EQUAL}
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is null, NaN or an empty text."""
+    return value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and isnan(value))
+
+
+def normalise_label(value: Any) -> str:
+    """Return a text without case, spaces and double brackets; "" for anything else."""
+    bare = BRACKETS.sub(r"\1", value.strip()) if isinstance(value, str) else ""
+    return "".join(bare.split()).casefold()
+
+
+def parse_number(value: Any) -> float:
+    """Return a finite number, also from a text. Raises AmbiguousLabel for anything else, such as "4/5" or true."""
+    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER <= value <= MAX_NUMBER:
+        raise AmbiguousLabel(f"{format_value(value, 80)} is not a number")
+    return float(value)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether `parse_number` accepts a value."""
+    try:
+        parse_number(value)
+    except AmbiguousLabel:
+        return False
+    return True
+
+
+def parse_whole_number(value: Any) -> int:
+    """Return a whole number. Raises AmbiguousLabel."""
+    number = parse_number(value)
+    if number != int(number):
+        raise AmbiguousLabel(f"{format_value(value, 80)} is not a whole number")
+    return int(number)
+
+
+def parse_pass(value: Any) -> float:
+    """Return 1 for pass, 0 for fail. Raises AmbiguousLabel."""
+    if isinstance(value, bool):
+        return float(value)
+    number = parse_number(value) if is_number(value) else PASS_SPELLINGS.get(normalise_label(value))
+    if number not in {0.0, 1.0}:
+        raise AmbiguousLabel(f"{format_value(value, 80)} means neither pass nor fail")
+    return number
+
+
+def is_pass(value: Any) -> bool:
+    """Return whether `parse_pass` accepts a value."""
+    try:
+        parse_pass(value)
+    except AmbiguousLabel:
+        return False
+    return True
+
+
+def parse_preference(value: Any, *, from_zero: bool = False) -> tuple[int, ...]:
+    """Return the ranks that a label gives to the two responses. Raises AmbiguousLabel.
+
+    `from_zero`: 0 and 1 in the column may be the responses, or a tie and the first one, so numbers are ambiguous.
+    """
+    if isinstance(value, bool):
+        raise AmbiguousLabel(f"{value!r} does not say which response is better")
+    if not is_number(value):
+        if (spelling := normalise_label(value)) in PAIR_SPELLINGS:
+            return tuple(PAIR_SPELLINGS[spelling])
+        raise AmbiguousLabel(f"{format_value(value, 80)} does not say which response is better")
+    if from_zero:
+        raise AmbiguousLabel(f"{format_value(value, 80)} may count from 0, or say tie; state what it means")
+    if (number := parse_number(value)) in RANKS_BY_RATING:
+        return RANKS_BY_RATING[number]
+    raise AmbiguousLabel(f"{format_value(value, 80)} is neither 1, 2 nor 0 (tie)")
+
+
+def counts_from_zero(values: Iterable[Any]) -> bool:
+    """Return whether a column of preferences holds 0 but not 2, so that 0 may be the first response or a tie."""
+    numbers = {parse_number(v) for v in values if is_number(v)}
+    return 0.0 in numbers and 2.0 not in numbers
+
+
+def as_rating(ranks: Sequence[int]) -> float:
+    """Return a preference as the number of the better response: 1, 2, or 0 for a tie."""
+    return {FIRST_BETTER: 1.0, SECOND_BETTER: 2.0}.get((ranks[0], ranks[1]), 0.0)
+
+
+def majority_rating(ratings: Iterable[float | None]) -> float:
+    """Return the most frequent rating. Raises AmbiguousLabel if there is none."""
+    counts = Counter(r for r in ratings if r is not None).most_common(2)
+    if not counts or (len(counts) > 1 and counts[0][1] == counts[1][1]):
+        raise AmbiguousLabel("no rating is the most frequent" if counts else "no rater gave a label")
+    return counts[0][0]
+
+
+def zero_based_ranks(ranks: Sequence[Any], n: int) -> tuple[int, ...]:
+    """Return ranks from 0 of `n` responses, from ranks that count from 1, equal for ties. Raises AmbiguousLabel."""
+    numbers = [parse_whole_number(rank) for rank in ranks]
+    if len(numbers) != n or min(numbers, default=0) != 1 or max(numbers) > n:
+        raise AmbiguousLabel(f"ranks of {n} responses are {n} numbers from 1 to {n}, got {format_value(list(ranks), 80)}")
+    return tuple(sum(other < own for other in numbers) for own in numbers)
+
+
+def ranks_from_order(order: Sequence[Any], n: int) -> tuple[int, ...]:
+    """Return ranks from 0 of `n` responses, from their numbers (from 0 or 1), best first. Raises AmbiguousLabel."""
+    numbers = [parse_whole_number(item) for item in order]
+    start = min(numbers, default=0)
+    if start not in {0, 1} or sorted(numbers) != list(range(start, start + n)):
+        raise AmbiguousLabel(f"an order of {n} responses holds each of their numbers once, got {format_value(list(order), 80)}")
+    return tuple(numbers.index(item) for item in range(start, start + n))

@@ -1,30 +1,43 @@
 """Labelled rows of any shape as cases.
 
-Columns are stated, or recognised by their usual names and then reported. A row that cannot be understood is left out, with its
-location and the reason; nothing is guessed. `labels` knows what a label means, `recorded` reads outputs of other judges.
+The user names columns, or they are recognised by their usual names and reported. A row that cannot be understood is left out, with
+its location and the reason; nothing is guessed. `cases` knows what a label means, `recorded` reads outputs of other judges.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 from .. import checks
-from ..core.records import Message, Task, message_text
+from ..core.task import Message, Task, message_text
 from ..errors import ConfigError
 from ..jsontext import strict_loads
-from ..tables.columns import MISSING, PROMPT_NAMES, RoleColumns, SampleColumns, value_at
+from ..tables.columns import MISSING, PROMPT_NAMES, SYNONYMS, SampleColumns, read_message, value_at
 from ..tables.readers import BadRow, Row, iter_rows
-from ..tables.tasks import read_message
-from . import labels
-from .cases import LabelKind, LabelledCase
-from .labels import AmbiguousLabel, short_repr
+from .cases import (
+    FIRST_BETTER,
+    RANKS_BY_RATING,
+    AmbiguousLabel,
+    LabelKind,
+    LabelledCase,
+    as_rating,
+    counts_from_zero,
+    is_missing,
+    is_pass,
+    majority_rating,
+    parse_number,
+    parse_pass,
+    parse_preference,
+    ranks_from_order,
+    zero_based_ranks,
+)
 
 MAX_ROWS = 10**15
 CASE_ID_NAMES = ("id", "pair_id", "question_id", "item_id", "uid", "unique_id")
@@ -40,7 +53,8 @@ LABEL_NAMES: dict[LabelKind, tuple[str, ...]] = {
 }
 INPUT_ROLES = ("prompt", "messages", "context", "reference", "response", "responses", "response_a", "response_b")
 LABEL_ROLES = ("chosen", "rejected", "label", "ratings", "ranking", "order", "group", "id")
-OUTPUT_ROLES = ("case", "look", "output", "output_ba", "score_1", "score_2", "shown")  # of recorded outputs
+OUTPUT_ROLES = ("case", "repeat", "output", "output_ba", "score_1", "score_2", "shown")  # of recorded outputs
+LIST_ROLES = ("ratings", "responses")  # the user may name several columns, separated by commas
 ROLES = frozenset((*INPUT_ROLES, *LABEL_ROLES, *OUTPUT_ROLES))
 
 
@@ -49,8 +63,8 @@ class LabelledCases:
     """The cases of a file.
 
     `scale`: the lowest and the highest number that people gave (kind score), else None. `skipped_rows`: the rows that cannot be
-    understood, and why. `column_notes`: in words, which column was taken as what. `ignored_filters`: the columns of a
-    "where:COLUMN" that are not in the file.
+    understood, with the reasons. `column_notes`: the role of each column, in words. `ignored_filters`: the columns of
+    "where:COLUMN" that the file does not have. `column_list`: all columns, as text.
     """
 
     cases: tuple[LabelledCase, ...]
@@ -71,11 +85,11 @@ def read_cases(
     chosen and rejected, or responses; label, ratings (one for each rater), ranking (the rank of each response, from 1, equal for
     ties) or order (the numbers of the responses, best first). "scores.overall" reaches into objects, "r1,r2,r3" joins columns
     to a list (ratings, responses). "label:VALUE" gives the meaning of a value of the label: first, second, tie; pass, fail; a
-    number. "where:COLUMN" keeps the rows with that value. Other roles are recognised by the usual names of their columns.
+    number. "where:COLUMN" keeps the rows with that value. Other roles are recognised by the usual names of columns.
 
     `kind` is inferred from the columns and the labels unless given. Several ratings become one label: the mean of scores, else
     the most frequent rating. The order of chosen and rejected responses depends on their texts only. Raises ConfigError for a
-    column that is not there, for a label that could be several columns, and if no row can be understood.
+    column that does not exist, if several columns could be the label, and if no row can be understood.
     """
     if kind is not None and kind not in get_args(LabelKind):
         raise ConfigError(f"kind={kind!r}: there are {', '.join(get_args(LabelKind))}")
@@ -86,13 +100,13 @@ def read_cases(
     if not rows:
         raise ConfigError(f"{str(path)!r} holds no row{' that fits' if columns else ''}{_first_errors(skipped)}")
     schema = _infer_schema(table, kind)
-    find = table.columns.find
+    find = table.find
     reader = _CaseReader(schema, _prompt_reader(table), _id_reader(table), find("context"), find("reference"), find("group"))
     cases = list(_read_all_cases(reader, rows, skipped))
     if not cases:
         raise ConfigError(f"{str(path)!r}: none of its rows can be understood{_first_errors(skipped)}")
     notes = (f"{len(cases)} cases of kind {schema.kind}: {KIND_DESCRIPTIONS[schema.kind]}", *_column_notes(table, schema))
-    column_list = table.columns.sample.column_list()
+    column_list = table.sample.column_list()
     return LabelledCases(tuple(cases), schema.kind, _label_range(cases), tuple(skipped), notes, tuple(ignored), column_list)
 
 
@@ -105,42 +119,60 @@ KIND_DESCRIPTIONS: dict[LabelKind, str] = {
 
 
 def _first_errors(bad_rows: Sequence[BadRow]) -> str:
-    told = "; ".join(f"{bad.location}: {bad.message}" for bad in bad_rows[:3])
-    return f" ({told}{'; ...' if len(bad_rows) > 3 else ''})" if told else ""
+    errors = "; ".join(f"{bad.location}: {bad.message}" for bad in bad_rows[:3])
+    return f" ({errors}{'; ...' if len(bad_rows) > 3 else ''})" if errors else ""
 
 
-@dataclass(frozen=True)
 class LabelledTable:
-    """Some rows, and their columns by role; `explicit` as `columns` of `read_cases`. Raises ConfigError for an unknown role."""
+    """Some rows and their columns by role: those that the user names, else the first usual name that is there.
 
-    explicit: Mapping[str, str]
-    rows: Sequence[Row]
-    columns: RoleColumns = field(init=False)
+    `explicit` is `columns` of `read_cases`. `assigned` collects the column of each role that was looked up. Raises ConfigError for
+    an unknown role.
+    """
 
-    def __post_init__(self) -> None:
-        for role, name in self.explicit.items():
+    def __init__(self, explicit: Mapping[str, str], rows: Sequence[Row]) -> None:
+        for role, name in explicit.items():
             if ":" not in role and role not in ROLES:
                 known = [*INPUT_ROLES, *LABEL_ROLES, *OUTPUT_ROLES, "label:VALUE", "where:COLUMN"]
                 raise ConfigError(checks.unknown_name_message("role", role, known, full_value=f"{role}={name}"))
-        sample = SampleColumns([row.values for row in self.rows])
-        object.__setattr__(self, "columns", RoleColumns(self.explicit, sample, list_roles=("ratings", "responses")))
+        self.explicit, self.rows = explicit, rows
+        self.sample = SampleColumns([row.values for row in rows])
+        self.assigned: dict[str, str] = {}
+
+    def find(self, role: str, synonyms: Iterable[str] | None = None) -> str | None:
+        """Return the column of a role; `synonyms` replaces the usual names. Raises ConfigError if the named column is not there."""
+        column: str | None
+        if (column := self.explicit.get(role)) is not None:
+            several = role in LIST_ROLES and not self.sample.has(column)
+            for part in column.split(",") if several else [column]:
+                self.sample.require(f"{role}={column}", part.strip())
+        else:
+            names = SYNONYMS.get(role, ()) if synonyms is None else synonyms
+            column = next((name for name in names if self.sample.has(name)), None)
+        if column:
+            self.assigned[role] = column
+        return column
+
+    def missing_role_error(self, role: str) -> ConfigError:
+        """Return the error for a role that no column has."""
+        return ConfigError(f"no column is known to be the {role}; state it: {role}=COLUMN. There are {self.sample.column_list()}")
 
     def label_meanings(self) -> dict[str, str]:
-        """Return the stated meanings of label values."""
-        return {role.removeprefix("label:"): said for role, said in self.explicit.items() if role.startswith("label:")}
+        """Return the meanings that the user gives to values of the label."""
+        return {role.removeprefix("label:"): text for role, text in self.explicit.items() if role.startswith("label:")}
 
 
 def read_filtered_rows(
     path: str | Path, explicit: Mapping[str, str], limit: int | None = None
 ) -> tuple[list[Row], list[BadRow], list[str]]:
-    """Return the first `limit` rows that every "where:COLUMN" keeps, the rows that cannot be read, and filters without a column."""
+    """Return the first `limit` rows that pass the "where:COLUMN" filters, the unreadable rows, and the filters without a column."""
     filters = {role.removeprefix("where:"): value for role, value in explicit.items() if role.startswith("where:")}
     bad: list[BadRow] = []
     rows = list(islice(iter_rows(path, bad.append), None if filters else limit))
     sample = SampleColumns([row.values for row in rows])
     present = {name: value for name, value in filters.items() if sample.has(name)}
-    kept = [row for row in rows if all(to_text(value_at(row.values, name)) == value for name, value in present.items())]
-    return kept[:limit], bad, sorted(filters.keys() - present.keys())
+    matching = [row for row in rows if all(to_text(value_at(row.values, name)) == value for name, value in present.items())]
+    return matching[:limit], bad, sorted(filters.keys() - present.keys())
 
 
 def to_text(value: Any) -> str:
@@ -149,23 +181,23 @@ def to_text(value: Any) -> str:
         return value
     try:
         return "" if value is MISSING else json.dumps(value)
-    except TypeError:  # a date, say
+    except TypeError:  # for example a date
         return str(value)
     except (ValueError, RecursionError):
-        return short_repr(value)
+        return checks.format_value(value, 80)
 
 
 def cell(row: Row, name: str | None) -> Any:
-    """Return the value of a row in a column; None where there is none."""
+    """Return the value of a row in a column; None if it is missing."""
     value = MISSING if name is None else value_at(row.values, name)
     return None if value is MISSING else value
 
 
 def text_cell(row: Row, name: str | None) -> str | None:
-    """Return a text; None where there is none. Raises AmbiguousLabel for anything else."""
+    """Return a text; None if it is missing. Raises AmbiguousLabel for anything else."""
     value = cell(row, name)
     if value is not None and not isinstance(value, str):
-        raise AmbiguousLabel(f"{name!r} must be text, got {short_repr(value)}")
+        raise AmbiguousLabel(f"{name!r} must be text, got {checks.format_value(value, 80)}")
     return value
 
 
@@ -175,7 +207,7 @@ def response_cell(row: Row, name: str) -> str:
     if isinstance(value, list) and value and isinstance(value[-1], Mapping) and "content" in value[-1]:
         value = message_text(value[-1])
     if not isinstance(value, str):
-        raise AmbiguousLabel(f"{name!r} must be text, got {short_repr(value)}")
+        raise AmbiguousLabel(f"{name!r} must be text, got {checks.format_value(value, 80)}")
     return value
 
 
@@ -190,7 +222,7 @@ def list_cell(row: Row, name: str) -> list[Any]:
         except ValueError as error:
             raise AmbiguousLabel(f"{name!r} is not a list: {error}") from error
     if not isinstance(value, list):
-        raise AmbiguousLabel(f"{name!r} must be a list, got {short_repr(value)}")
+        raise AmbiguousLabel(f"{name!r} must be a list, got {checks.format_value(value, 80)}")
     return value
 
 
@@ -199,7 +231,7 @@ ResponsesReader: TypeAlias = Callable[[Row], tuple[str, ...]]
 
 @dataclass(frozen=True)
 class _Label:
-    """What people said of one row, as a case holds it."""
+    """The label of one row, in the fields of `LabelledCase`."""
 
     label: float | None = None
     ranks: tuple[int, ...] | None = None
@@ -208,7 +240,11 @@ class _Label:
 
 @dataclass(frozen=True)
 class _LabelSchema:
-    """What the labels are, where the responses are, how a row is told, and what its label was read as."""
+    """The kind of the labels, and how to read responses and labels.
+
+    `label_counts` counts the values of the label with their meanings. `shuffle`: the first response is always the better one in the
+    file, so the order in the cases must not depend on it.
+    """
 
     kind: LabelKind
     read_responses: ResponsesReader
@@ -218,44 +254,42 @@ class _LabelSchema:
 
 
 def _infer_schema(table: LabelledTable, kind: LabelKind | None) -> _LabelSchema:
-    """How rows are to be read: by the responses that they hold, then by their labels."""
-    meant: Counter[tuple[str, str]] = Counter()
+    """Return how to read rows: the columns of the responses determine it first, then those of the labels."""
+    label_counts: Counter[tuple[str, str]] = Counter()
     if kind in {None, "pair"} and (pair := _pair_columns(table)):
-        return _LabelSchema("pair", _responses_reader(pair), _preference_reader(table, meant), meant)
-    if kind in {None, "pair"} and (chosen := table.columns.find("chosen")) and (rejected := table.columns.find("rejected")):
-        return _LabelSchema("pair", _responses_reader((chosen, rejected)), _first_is_better, meant, shuffle=True)
-    if kind in {None, "pair", "ranking"} and (several := table.columns.find("responses")):
-        return _list_schema(table, several, kind, meant)
+        return _LabelSchema("pair", _responses_reader(pair), _preference_reader(table, label_counts), label_counts)
+    if kind in {None, "pair"} and (chosen := table.find("chosen")) and (rejected := table.find("rejected")):
+        first_is_better = _Label(ranks=FIRST_BETTER)
+        responses = _responses_reader((chosen, rejected))
+        return _LabelSchema("pair", responses, lambda _row, _n: first_is_better, label_counts, shuffle=True)
+    if kind in {None, "pair", "ranking"} and (several := table.find("responses")):
+        return _list_schema(table, several, kind, label_counts)
     if kind in {"pair", "ranking"}:
-        raise table.columns.missing_role_error("responses" if kind == "ranking" else "response_a")
-    if not (single := table.columns.find("response")):
-        raise table.columns.missing_role_error("response")
-    return _single_schema(table, single, kind, meant)
-
-
-def _first_is_better(row: Row, n: int) -> _Label:
-    return _Label(ranks=labels.FIRST)
+        raise table.missing_role_error("responses" if kind == "ranking" else "response_a")
+    if not (single := table.find("response")):
+        raise table.missing_role_error("response")
+    return _single_schema(table, single, kind, label_counts)
 
 
 def _list_schema(table: LabelledTable, column: str, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]) -> _LabelSchema:
     def responses(row: Row) -> tuple[str, ...]:
-        found = list_cell(row, column)
-        if len(found) < 2 or not all(isinstance(text, str) for text in found):
+        texts = list_cell(row, column)
+        if len(texts) < 2 or not all(isinstance(text, str) for text in texts):
             raise AmbiguousLabel(f"{column!r} must be a list of two texts or more")
-        return tuple(found)
+        return tuple(texts)
 
     if kind != "pair":
-        if (name := table.columns.find("ranking")) or (name := table.columns.find("order")):
-            reading = labels.zero_based_ranks if "ranking" in table.columns.assigned else labels.ranks_from_order
+        if (name := table.find("ranking")) or (name := table.find("order")):
+            reading = zero_based_ranks if "ranking" in table.assigned else ranks_from_order
             return _LabelSchema("ranking", responses, lambda row, n: _Label(ranks=reading(list_cell(row, name), n)), label_counts)
         if kind == "ranking":
-            raise table.columns.missing_role_error("ranking")
+            raise table.missing_role_error("ranking")
 
     def both(row: Row) -> tuple[str, ...]:
-        found = responses(row)
-        if len(found) != 2:
-            raise AmbiguousLabel(f"a pair has two responses, {column!r} holds {len(found)}")
-        return found
+        texts = responses(row)
+        if len(texts) != 2:
+            raise AmbiguousLabel(f"a pair has two responses, {column!r} holds {len(texts)}")
+        return texts
 
     return _LabelSchema("pair", both, _preference_reader(table, label_counts), label_counts)
 
@@ -266,11 +300,11 @@ def _single_schema(
     names = LABEL_NAMES[kind] if kind else dict.fromkeys((*LABEL_NAMES["score"], *LABEL_NAMES["pass"]))
     label, ratings = _label_columns(table, [name for name in names if name != column])
     if kind is None:
-        values = [value for row in table.rows for value in _label_values(row, label, ratings) if not labels.is_missing(value)]
+        values = [value for row in table.rows for value in _label_values(row, label, ratings) if not is_missing(value)]
         means = table.label_meanings()
-        kind = "pass" if values and all(labels.is_pass(means.get(to_text(v), v)) for v in values) else "score"
-    read = labels.parse_pass if kind == "pass" else labels.parse_number
-    join = labels.majority_rating if kind == "pass" else _mean_rating
+        kind = "pass" if values and all(is_pass(means.get(to_text(v), v)) for v in values) else "score"
+    read = parse_pass if kind == "pass" else parse_number
+    join = majority_rating if kind == "pass" else _mean_rating
     words = {1.0: "pass", 0.0: "fail"} if kind == "pass" else {}
 
     def read_label(row: Row, n: int) -> _Label:
@@ -284,21 +318,21 @@ def _single_schema(
 
 
 def _preference_reader(table: LabelledTable, label_counts: Counter[tuple[str, str]]) -> Callable[[Row, int], _Label]:
-    """How a row says which of two responses is better."""
+    """Return the function that reads which of two responses is better."""
     label, ratings = _label_columns(table, LABEL_NAMES["pair"])
     means = table.label_meanings()
     values = [means.get(to_text(v), v) for row in table.rows for v in _label_values(row, label, ratings)]
-    zero = labels.counts_from_zero(values)
+    zero = counts_from_zero(values)
 
     def parse(value: Any) -> float:
-        return labels.as_rating(labels.parse_preference(value, from_zero=zero))
+        return as_rating(parse_preference(value, from_zero=zero))
 
     def read_label(row: Row, n: int) -> _Label:
         value, rated = _read_label_and_ratings(row, label, ratings, means, parse)
-        said = labels.majority_rating(rated) if value is None else value
+        rating = majority_rating(rated) if value is None else value
         if label:
-            label_counts[to_text(cell(row, label)), PREFERENCE_WORDS[said]] += 1
-        return _Label(ranks=labels.RANKS_BY_RATING[said], ratings=rated)
+            label_counts[to_text(cell(row, label)), PREFERENCE_WORDS[rating]] += 1
+        return _Label(ranks=RANKS_BY_RATING[rating], ratings=rated)
 
     return read_label
 
@@ -307,28 +341,23 @@ PREFERENCE_WORDS = {1.0: "the first is better", 2.0: "the second is better", 0.0
 
 
 def _label_columns(table: LabelledTable, names: Sequence[str]) -> tuple[str | None, str | None]:
-    """The columns of the label and of what each rater said. A column of labels that holds lists is one of ratings."""
-    label = table.columns.find("label", ())
-    if label is None and len(usual := [name for name in names if table.columns.sample.has(name)]) > 1:
+    """Return the columns of the label and of the ratings. A label column that holds only lists is one of ratings."""
+    label = table.find("label", ())
+    if label is None and len(usual := [name for name in names if table.sample.has(name)]) > 1:
         raise ConfigError(f"any of the columns {', '.join(map(repr, usual))} may be the label; state it: label=COLUMN")
-    label = label or table.columns.find("label", names)
-    ratings = table.columns.find("ratings")
-    if label and ratings is None and _holds_lists(table.rows, label):
-        table.columns.assigned["ratings"] = table.columns.assigned.pop("label")
+    label = label or table.find("label", names)
+    ratings = table.find("ratings")
+    values = [value for row in table.rows if not is_missing(value := cell(row, label))] if label else []
+    if label and ratings is None and values and all(isinstance(value, list) for value in values):
+        table.assigned["ratings"] = table.assigned.pop("label")
         return None, label
     if label is None and ratings is None:
-        raise table.columns.missing_role_error("label")
+        raise table.missing_role_error("label")
     return label, ratings
 
 
-def _holds_lists(rows: Sequence[Row], name: str) -> bool:
-    """Whether a column holds lists and nothing else."""
-    said = [value for row in rows if not labels.is_missing(value := cell(row, name))]
-    return bool(said) and all(isinstance(value, list) for value in said)
-
-
 def _label_values(row: Row, label: str | None, ratings: str | None) -> list[Any]:
-    """All values of the label in a row: itself, or what the raters said."""
+    """Return the values of the label in a row: the label, or the ratings."""
     if label:
         return [cell(row, label)]
     try:
@@ -340,10 +369,10 @@ def _label_values(row: Row, label: str | None, ratings: str | None) -> list[Any]
 def _read_label_and_ratings(
     row: Row, label: str | None, ratings: str | None, meanings: Mapping[str, str], parse: Callable[[Any], float]
 ) -> tuple[float | None, tuple[float | None, ...]]:
-    """The label of a row (None where it has no column), and its ratings. Raises Unclear."""
+    """Return the label of a row (None if there is no column for it) and its ratings. Raises AmbiguousLabel."""
 
     def parse_one(value: Any) -> float | None:
-        return None if labels.is_missing(value) else parse(meanings.get(to_text(value), value))
+        return None if is_missing(value) else parse(meanings.get(to_text(value), value))
 
     rated = tuple(parse_one(value) for value in list_cell(row, ratings)) if ratings else ()
     if label is None:
@@ -361,17 +390,17 @@ def _mean_rating(ratings: Sequence[float | None]) -> float:
 
 
 def _pair_columns(table: LabelledTable) -> tuple[str, str] | None:
-    """The columns of two responses."""
-    stated = [table.columns.find("response_a", ()), table.columns.find("response_b", ())]
-    if all(stated):
-        return stated[0] or "", stated[1] or ""
+    """Return the columns of the two responses of a pair; None if there are none."""
+    a, b = table.find("response_a", ()), table.find("response_b", ())
+    if a and b:
+        return a, b
     for first, second in () if "response" in table.explicit else PAIR_COLUMNS:
-        fits = stated[0] in {None, first} and stated[1] in {None, second}
-        if fits and table.columns.sample.has(first) and table.columns.sample.has(second):
-            table.columns.assigned.update(response_a=first, response_b=second)
+        fits = a in {None, first} and b in {None, second}
+        if fits and table.sample.has(first) and table.sample.has(second):
+            table.assigned.update(response_a=first, response_b=second)
             return first, second
-    if any(stated):
-        raise table.columns.missing_role_error("response_b" if stated[0] else "response_a")
+    if a or b:
+        raise table.missing_role_error("response_b" if a else "response_a")
     return None
 
 
@@ -383,16 +412,16 @@ PromptReader: TypeAlias = Callable[[Row], str | list[Message]]
 
 
 def _prompt_reader(table: LabelledTable) -> PromptReader:
-    """Return how the prompt of a row is read. Without a column for it the task is empty: some labels need none."""
-    used = set(table.columns.assigned.values())
-    if messages := table.columns.find("messages"):
+    """Return the function that reads the prompt. Without a column for it the prompt is empty: some graders need none."""
+    used = set(table.assigned.values())
+    if messages := table.find("messages"):
         return lambda row: [read_message(message, messages) for message in list_cell(row, messages)]
-    prompt = table.columns.find("prompt", [name for name in PROMPT_NAMES if name not in used])
+    prompt = table.find("prompt", [name for name in PROMPT_NAMES if name not in used])
     if prompt is None:
-        chosen = table.columns.assigned.get("chosen")
-        return lambda row: _messages_before_last(cell(row, chosen))
-    if prompt == "instruction" and "prompt" not in table.explicit and table.columns.sample.has("input") and "input" not in used:
-        table.columns.assigned["prompt"] = "instruction, then input"
+        chosen = table.assigned.get("chosen")
+        return lambda row: chat[:-1] if isinstance(chat := cell(row, chosen), list) and len(chat) > 1 else ""
+    if prompt == "instruction" and "prompt" not in table.explicit and table.sample.has("input") and "input" not in used:
+        table.assigned["prompt"] = "instruction, then input"
         return lambda row: "\n\n".join(filter(None, (text_cell(row, "instruction"), text_cell(row, "input"))))
     return lambda row: _read_prompt(row, prompt)
 
@@ -404,24 +433,19 @@ def _read_prompt(row: Row, name: str) -> str | list[Message]:
     return [read_message(message, name) for message in value] if isinstance(value, list) else text_cell(row, name) or ""
 
 
-def _messages_before_last(chat: Any) -> str | list[Message]:
-    """The messages before the last one of a chat."""
-    return chat[:-1] if isinstance(chat, list) and len(chat) > 1 else ""
-
-
 def _id_reader(table: LabelledTable) -> Callable[[Row], str]:
-    """How a row is called: by its id, where every row has another one, else by file and line."""
-    name = table.columns.find("id", CASE_ID_NAMES)
+    """Return the function that reads the ID of a row: its column, if every row has a different ID, else file and line."""
+    name = table.find("id", CASE_ID_NAMES)
     if name and "id" not in table.explicit:
-        known = {to_text(cell(row, name)) for row in table.rows if not labels.is_missing(cell(row, name))}
-        if len(known) < len(table.rows):
-            del table.columns.assigned["id"]
+        ids = {to_text(cell(row, name)) for row in table.rows if not is_missing(cell(row, name))}
+        if len(ids) < len(table.rows):
+            del table.assigned["id"]
             name = None
 
     def read_id(row: Row) -> str:
         if name is None:
             return Path(row.location).name
-        if labels.is_missing(value := cell(row, name)):
+        if is_missing(value := cell(row, name)):
             raise AmbiguousLabel(f"the id is missing in {name!r}")
         return to_text(value)
 
@@ -430,7 +454,7 @@ def _id_reader(table: LabelledTable) -> Callable[[Row], str]:
 
 @dataclass(frozen=True)
 class _CaseReader:
-    """Makes cases of rows."""
+    """Makes cases from rows."""
 
     schema: _LabelSchema
     read_prompt: PromptReader
@@ -440,32 +464,32 @@ class _CaseReader:
     group: str | None
 
     def read_case(self, row: Row) -> LabelledCase:
-        """The case in a row. Raises Unclear, or ValueError for messages that are none."""
+        """Return the case in a row. Raises AmbiguousLabel, or ValueError for invalid messages."""
         id, responses = self.read_id(row), self.schema.read_responses(row)
         context, reference = text_cell(row, self.context) or None, text_cell(row, self.reference) or None
         task = Task(self.read_prompt(row), id=id, context=context, reference=reference)
-        told = self.schema.read_label(row, len(responses))
+        label = self.schema.read_label(row, len(responses))
         group = cell(row, self.group)
         name = "" if group is None else to_text(group)
-        case = LabelledCase(id, self.schema.kind, task, responses, told.label, told.ranks, told.ratings, name)
-        return _maybe_swapped(case) if self.schema.shuffle else case
+        case = LabelledCase(id, self.schema.kind, task, responses, label.label, label.ranks, label.ratings, name)
+        return _shuffle_pair(case) if self.schema.shuffle else case
 
 
-def _maybe_swapped(case: LabelledCase) -> LabelledCase:
-    """The case with its two responses the other way round, for every second one by its texts, so that place says nothing."""
+def _shuffle_pair(case: LabelledCase) -> LabelledCase:
+    """Swap the two responses of about every second case, by a hash of its texts, so that their order says nothing."""
     texts = "\0".join((case.task.prompt, *sorted(case.responses))).encode("utf-8", "surrogatepass")
-    turn = sha256(texts).digest()[0] % 2 == (case.responses[0] < case.responses[1])
-    return replace(case, responses=case.responses[::-1], ranks=(case.ranks or ())[::-1]) if turn else case
+    swap = sha256(texts).digest()[0] % 2 == (case.responses[0] < case.responses[1])
+    return replace(case, responses=case.responses[::-1], ranks=(case.ranks or ())[::-1]) if swap else case
 
 
-def _read_all_cases(reader: _CaseReader, rows: Sequence[Row], bad_rows: list[BadRow]) -> Any:
-    """The cases of all rows that can be understood; the others are added to `skipped`."""
+def _read_all_cases(reader: _CaseReader, rows: Sequence[Row], bad_rows: list[BadRow]) -> Iterator[LabelledCase]:
+    """Yield the cases of all rows that can be understood; add the others to `bad_rows`."""
     seen: dict[str, str] = {}
     for row in rows:
         try:
             case = reader.read_case(row)
             if case.id in seen:
-                raise AmbiguousLabel(f"the id {short_repr(case.id)} was that of {seen[case.id]} already")
+                raise AmbiguousLabel(f"the ID {checks.format_value(case.id, 80)} is also that of {seen[case.id]}")
         except ValueError as error:
             bad_rows.append(BadRow(row.location, str(error)))
             continue
@@ -476,25 +500,21 @@ def _read_all_cases(reader: _CaseReader, rows: Sequence[Row], bad_rows: list[Bad
 def _label_range(cases: Sequence[LabelledCase]) -> tuple[float, float] | None:
     if cases[0].kind != "score":
         return None
-    said = [value for case in cases for value in (case.label, *case.ratings) if value is not None]
-    return min(said), max(said)
+    values = [value for case in cases for value in (case.label, *case.ratings) if value is not None]
+    return min(values), max(values)
 
 
 def _column_notes(table: LabelledTable, schema: _LabelSchema) -> list[str]:
-    """In words: what each column was taken as, and what the values of the label were taken for."""
-    said = [
-        f"{role}: column {table.columns.assigned[role]!r}"
-        for role in (*INPUT_ROLES, *LABEL_ROLES)
-        if role in table.columns.assigned
-    ]
-    if not {"prompt", "messages", "chosen"} & table.columns.assigned.keys():
-        said.append("no column holds the task: it is empty")
-    if "id" not in table.columns.assigned:
-        said.append("id: file and line")
+    """Return in words the role of each column and the meaning of each value of the label."""
+    notes = [f"{role}: column {table.assigned[role]!r}" for role in (*INPUT_ROLES, *LABEL_ROLES) if role in table.assigned]
+    if not {"prompt", "messages", "chosen"} & table.assigned.keys():
+        notes.append("no column holds the task: it is empty")
+    if "id" not in table.assigned:
+        notes.append("id: file and line")
     if schema.shuffle:
-        said.append("the chosen response is the better one; which of the two comes first depends on their texts only")
-    read = schema.label_counts.most_common(12)
-    said += [f"label {short_repr(value)}: {meaning} ({n} rows)" for (value, meaning), n in read]
-    if "label" not in table.columns.assigned and "ratings" in table.columns.assigned:
-        said.append(f"the label is the {'mean of the ratings' if schema.kind == 'score' else 'most frequent rating'}")
-    return said
+        notes.append("the chosen response is the better one; which of the two comes first depends on their texts only")
+    counts = schema.label_counts.most_common(12)
+    notes += [f"label {checks.format_value(value, 80)}: {meaning} ({n} rows)" for (value, meaning), n in counts]
+    if "label" not in table.assigned and "ratings" in table.assigned:
+        notes.append(f"the label is the {'mean of the ratings' if schema.kind == 'score' else 'most frequent rating'}")
+    return notes

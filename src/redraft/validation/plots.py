@@ -1,7 +1,7 @@
 """The charts of a validation: as SVG for the card, and as text for the terminal.
 
 Every chart also shows its numbers as text. Unknown values are not drawn; items beyond a limit are counted instead. Names of
-groups and classes are untrusted text. Nothing here computes a measure.
+groups and classes are untrusted text. This module computes no measure.
 """
 
 from __future__ import annotations
@@ -50,32 +50,32 @@ def reliability_svg(points: Sequence[Point]) -> str:
 
 def histogram_svg(groups: Mapping[str, Sequence[float]], *, low: float = 0.0, high: float = 1.0, bins: int = 10) -> str:
     """Draw the scores of a grader, a histogram for each label of people. Raises ValueError for scores outside [low, high]."""
-    counted = [(clean_text(name, 80), bin_counts(scores, low, high, bins), _mean(scores)) for name, scores in groups.items()]
-    descriptions = [f"{name}: {sum(counts)} rows, mean {_format_number(mean)}, by bin {counts}" for name, counts, mean in counted]
+    panels = [(clean_text(name, 80), bin_counts(scores, low, high, bins), _mean(scores)) for name, scores in groups.items()]
+    descriptions = [f"{name}: {sum(counts)} rows, mean {_format_number(mean)}, by bin {counts}" for name, counts, mean in panels]
     panel = 84
-    drawing = Drawing.create(560, 92 + panel * max(len(counted), 1), "Scores by label", descriptions or ["no rows"])
-    whole = Axes(150, 44, 386, panel * max(len(counted), 1), (low, high))
-    whole.draw_x_axis(drawing, "score that the grader gave; triangle: mean", ticks(low, high))
-    for row, (name, counts, mean) in enumerate(counted):
-        _draw_histogram(drawing, Axes(whole.left, whole.top + panel * row + 22, whole.width, panel - 22, (low, high)), counts, mean)
-        _row_label(drawing, whole.top + panel * row + 46, name, f"n = {sum(counts)}", f"mean {_format_number(mean)}")
+    drawing = Drawing.create(560, 92 + panel * max(len(panels), 1), "Scores by label", descriptions or ["no rows"])
+    outer = Axes(150, 44, 386, panel * max(len(panels), 1), (low, high))
+    outer.draw_x_axis(drawing, "score that the grader gave; triangle: mean", ticks(low, high))
+    for row, (name, counts, mean) in enumerate(panels):
+        _draw_histogram(drawing, Axes(outer.left, outer.top + panel * row + 22, outer.width, panel - 22, (low, high)), counts, mean)
+        _row_label(drawing, outer.top + panel * row + 46, name, f"n = {sum(counts)}", f"mean {_format_number(mean)}")
     return drawing.to_svg()
 
 
 def _draw_histogram(drawing: Drawing, axes: Axes, counts: Sequence[int], mean: float | None) -> None:
     """Draw the bars of one group, the most frequent as high as the axes, and a triangle at the mean."""
-    wide, most = axes.width / len(counts), max([*counts, 1])
+    width, maximum = axes.width / len(counts), max([*counts, 1])
     for i, count in enumerate(counts):
-        tall = (axes.height - 4) * count / most
-        x = axes.left + wide * i
-        drawing.add("rect", "mark", f"{count} rows", x=x + 1, y=axes.bottom - tall, width=wide - 2, height=tall)
+        height = (axes.height - 4) * count / maximum
+        x = axes.left + width * i
+        drawing.add("rect", "mark", f"{count} rows", x=x + 1, y=axes.bottom - height, width=width - 2, height=height)
         if count:
-            drawing.text(x + wide / 2, axes.bottom - tall - 4, str(count), "small", anchor="middle")
+            drawing.text(x + width / 2, axes.bottom - height - 4, str(count), "small", anchor="middle")
     drawing.add("line", "axis", x1=axes.left, x2=axes.right, y1=axes.bottom, y2=axes.bottom)
     if mean is not None:
         x, y = axes.x(mean), axes.bottom
         drawing.add(
-            "polygon", "said", f"mean {mean:.2f}", points=f"{x:.1f},{y + 1:.1f} {x - 5:.1f},{y + 9:.1f} {x + 5:.1f},{y + 9:.1f}"
+            "polygon", "mean", f"mean {mean:.2f}", points=f"{x:.1f},{y + 1:.1f} {x - 5:.1f},{y + 9:.1f} {x + 5:.1f},{y + 9:.1f}"
         )
 
 
@@ -100,29 +100,29 @@ def bin_counts(scores: Iterable[float], low: float, high: float, bins: int) -> l
 
 def confusion_svg(labels: Sequence[str], counts: Counts) -> str:
     """Draw a confusion matrix: labels of people in rows, of the grader in columns; larger shares of a row are darker."""
-    across = labels[:MAX_CLASSES]
-    down = _labels_given_by_people(across, counts)
-    wide = 92 if len(across) <= 6 else 64
+    columns = labels[:MAX_CLASSES]
+    rows = _labels_given_by_people(columns, counts)
+    width = 92 if len(columns) <= 6 else 64
     descriptions = [
-        f"people {clean_text(a, 80)}, grader {clean_text(b, 80)}: {counts.get(a, {}).get(b, 0)}" for a in down for b in across
+        f"people {clean_text(a, 80)}, grader {clean_text(b, 80)}: {counts.get(a, {}).get(b, 0)}" for a in rows for b in columns
     ]
-    drawing = Drawing.create(max(176 + wide * len(across), 340), 128 + 56 * len(down), "Labels and verdicts", descriptions)
-    drawing.text(150 + wide * len(across) / 2, 58, "grader", "soft", anchor="middle")
-    drawing.text(18, 92 + 28 * len(down), "people", "soft", anchor="middle", rotation=-90)
-    for j, label in enumerate(across):
-        drawing.text(150 + wide * (j + 0.5), 80, clean_text(label, wide // 8), anchor="middle")
-    for i, people in enumerate(down):
-        row = [counts.get(people, {}).get(label, 0) for label in across]
+    drawing = Drawing.create(max(176 + width * len(columns), 340), 128 + 56 * len(rows), "Labels and verdicts", descriptions)
+    drawing.text(150 + width * len(columns) / 2, 58, "grader", "soft", anchor="middle")
+    drawing.text(18, 92 + 28 * len(rows), "people", "soft", anchor="middle", rotation=-90)
+    for j, label in enumerate(columns):
+        drawing.text(150 + width * (j + 0.5), 80, clean_text(label, width // 8), anchor="middle")
+    for i, people in enumerate(rows):
+        row = [counts.get(people, {}).get(label, 0) for label in columns]
         drawing.text(140, 92 + 56 * (i + 0.5) + 4, clean_text(people, 14), anchor="end")
         for j, n in enumerate(row):
-            _draw_cell(drawing, Axes(150 + wide * j, 92 + 56 * i, wide, 56), n, sum(row), descriptions[i * len(across) + j])
-    if more := len(labels) - len(across):
+            _draw_cell(drawing, Axes(150 + width * j, 92 + 56 * i, width, 56), n, sum(row), descriptions[i * len(columns) + j])
+    if more := len(labels) - len(columns):
         drawing.text(16, drawing.height - 12, f"{more} more labels are not drawn", "soft small")
     return drawing.to_svg()
 
 
 def _labels_given_by_people(labels: Sequence[str], counts: Counts) -> list[str]:
-    """The labels that people gave at least once."""
+    """Return the labels that people gave at least once."""
     return [label for label in labels if any(counts.get(label, {}).values())]
 
 
@@ -197,8 +197,8 @@ def _draw_estimate(drawing: Drawing, axes: Axes, y: float, row: Estimate, descri
 
 def _value_range(rows: Sequence[Estimate], chance: float | None) -> tuple[float, float]:
     """Return [0, 1], or a wider range where a value lies outside."""
-    there = [0.0, 1.0, *(x for _, *three, _ in rows for x in three if x is not None)] + ([] if chance is None else [chance])
-    return min(there), max(there)
+    values = [0.0, 1.0, *(x for _, *three, _ in rows for x in three if x is not None)] + ([] if chance is None else [chance])
+    return min(values), max(values)
 
 
 def _format_estimate(value: float | None, low: float | None, high: float | None) -> str:
@@ -237,7 +237,7 @@ def text_bar(share: float, width: int = 12) -> str:
 
 
 def reliability_text(points: Sequence[Point]) -> Table:
-    """The same as `reliability_svg` as a table, a row for each bin."""
+    """Return the data of `reliability_svg` as a table, a row for each bin."""
     table = _text_table("Are probabilities calibrated?", "said", "came true", "n", "")
     for p, share, n in points:
         table.add_row(f"{p:.2f}", f"{share:.2f}", str(n), _text(_mark_line(30, {p: "|", share: "●"})))
@@ -245,7 +245,7 @@ def reliability_text(points: Sequence[Point]) -> Table:
 
 
 def _mark_line(width: int, marks: Mapping[float, str], low: float = 0.0, high: float = 1.0) -> str:
-    """A line of dots with marks at some values; where marks collide, the last one is shown."""
+    """Return a line of dots with marks at some values; of marks at the same place the last one is shown."""
     line = ["·"] * width
     for value, mark in marks.items():
         line[min(int((value - low) / (high - low) * width), width - 1)] = mark
@@ -253,19 +253,19 @@ def _mark_line(width: int, marks: Mapping[float, str], low: float = 0.0, high: f
 
 
 def histogram_text(groups: Mapping[str, Sequence[float]], *, low: float = 0.0, high: float = 1.0, bins: int = 10) -> Table:
-    """The same as `histogram_svg` as a table, a row for each bin and a column for each group."""
+    """Return the data of `histogram_svg` as a table, a row for each bin and a column for each group."""
     table = _text_table("Scores by label", "score", *groups)
-    counted = [bin_counts(scores, low, high, bins) for scores in groups.values()]
+    counts = [bin_counts(scores, low, high, bins) for scores in groups.values()]
     for i in range(bins):
         start, end = (low + (high - low) * n / bins for n in (i, i + 1))
-        bars = (_text(f"{text_bar(c[i] / max([*c, 1]), 10)} {c[i]}" if c[i] else "", "blue") for c in counted)
+        bars = (_text(f"{text_bar(c[i] / max([*c, 1]), 10)} {c[i]}" if c[i] else "", "blue") for c in counts)
         table.add_row(f"{start:.2f}-{end:.2f}", *bars)
-    table.add_row("n", *(str(sum(c)) for c in counted))
+    table.add_row("n", *(str(sum(c)) for c in counts))
     return table
 
 
 def confusion_text(labels: Sequence[str], counts: Counts) -> Table:
-    """The same as `confusion_svg` as a table: people in rows, the grader in columns."""
+    """Return the data of `confusion_svg` as a table: people in rows, the grader in columns."""
     visible = labels[:MAX_CLASSES]
     table = _text_table("Labels (down) and verdicts (across)", "", *visible, "n")
     for people in _labels_given_by_people(visible, counts):
@@ -276,7 +276,7 @@ def confusion_text(labels: Sequence[str], counts: Counts) -> Table:
 
 
 def forest_text(rows: Sequence[Estimate], chance: float | None = None) -> Table:
-    """The same as `forest_svg` as a table, a row for each estimate."""
+    """Return the data of `forest_svg` as a table, a row for each estimate."""
     table = _text_table("By group, with 95 % intervals", "", "value", "n", "" if chance is None else f"| chance {chance:g}")
     low, high = _value_range(rows, chance)
     for name, value, start, end, n in islice(rows, MAX_ROWS):

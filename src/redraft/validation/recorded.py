@@ -1,7 +1,7 @@
 """Recorded outputs of other systems' judges on labelled cases, read into verdicts. The caller provides the parser of an output.
 
-A row refers to its case by the case's id, or is in the file of the labels. An unreadable output is an empty verdict with the
-complaint; an ambiguous row is an error.
+A row refers to its case by the ID of the case, or is in the file of the labels. An unreadable output becomes an empty verdict with
+the reason; an ambiguous row is an error.
 """
 
 from __future__ import annotations
@@ -12,18 +12,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..checks import format_value
 from ..errors import ConfigError
-from ..graders.judging.json_reader import UnreadableOutput
+from ..graders.judging.structured import UnreadableOutput
 from ..tables import Row
-from . import labels
-from .cases import LabelledCase, Verdict
+from .cases import (
+    PASS_SPELLINGS,
+    RANKS_BY_WINNER,
+    AmbiguousLabel,
+    LabelledCase,
+    Verdict,
+    is_missing,
+    normalise_label,
+    parse_pass,
+    parse_preference,
+    parse_whole_number,
+)
 from .labelled import CASE_ID_NAMES, LabelledTable, cell, read_filtered_rows, to_text
 from .recorded_formats import ParsedOutput
 
 CASE_COLUMNS = ("case", "case_id", *CASE_ID_NAMES)
 OUTPUT_COLUMNS = ("output", "completion", "text")
 ORDER_COLUMNS = ("shown", "order", "swapped")
-REPEAT_COLUMNS = ("look", "sample")
+REPEAT_COLUMNS = ("repeat", "sample")
 ORDER_VALUES = {"ab": (0, 1), "ba": (1, 0), "original": (0, 1), "swapped": (1, 0)}
 PASS_VALUES = {1.0: True, 0.0: False}
 OutputReader = Callable[[str], ParsedOutput]
@@ -36,11 +47,11 @@ def read_verdicts(
     parse: Callable[[str], ParsedOutput],
     ignored_filters: Collection[str] | None = None,
 ) -> list[Verdict]:
-    """Return the verdicts in recorded outputs, in the order of the file; rows about other cases are left out.
+    """Return the verdicts in recorded outputs, in the order of the file. Rows about other cases are left out.
 
-    `columns`: case (the id of the case; else id, and its usual names), output (else output, completion or text), shown ("AB" or
-    "BA" = swapped; in a column whose name contains "swap" also true and false), look. Without shown, a pair was shown in the
-    order of the case; then output_ba is the output for the swapped pair, in the same row. score_1 and score_2 are instead the
+    `columns`: case (the ID of the case; default: id and its usual names), output (default: output, completion or text), shown
+    ("AB" or "BA" = swapped; in a column whose name contains "swap" also true and false), repeat. Without shown, a pair was shown in
+    the order of the case; then output_ba is the output for the swapped pair, in the same row. score_1 and score_2 are instead the
     outputs that score the two responses of a pair one by one. A list of outputs holds repeats; so do further outputs on the
     same case in the same order. "where:COLUMN" selects the rows with a value: those of one judge, for example.
 
@@ -51,20 +62,20 @@ def read_verdicts(
     """
     rows, bad, missing = read_filtered_rows(path, columns)
     table = LabelledTable(columns, rows)
-    if strange := [name for name in missing if ignored_filters is not None and name in ignored_filters]:
-        raise ConfigError(f"where:{strange[0]}: no row has such a column. There are {table.columns.sample.column_list()}")
+    if unknown_filters := [name for name in missing if ignored_filters is not None and name in ignored_filters]:
+        raise ConfigError(f"where:{unknown_filters[0]}: no row has such a column. There are {table.sample.column_list()}")
     if bad:
         raise ConfigError(f"{bad[0].location}: {bad[0].message}")
     reader = _VerdictReader({case.id: case for case in cases}, table, parse)
-    found = [verdict for row in rows for verdict in reader.verdicts(row)]
-    if not found:
+    verdicts = [verdict for row in rows for verdict in reader.verdicts(row)]
+    if not verdicts:
         raise ConfigError(f"{str(path)!r}: no row is about any of the {len(cases)} cases; state the column: case=COLUMN")
-    return found
+    return verdicts
 
 
 @dataclass
 class _VerdictReader:
-    """Reads one row after the other; `repeat_counts` counts the verdicts on a case in an order."""
+    """Reads rows in order. `repeat_counts` counts the verdicts on a case by presentation order."""
 
     cases: Mapping[str, LabelledCase]
     table: LabelledTable
@@ -73,39 +84,42 @@ class _VerdictReader:
 
     def __post_init__(self) -> None:
         self._case_name = self._find_case_column()
-        self._repeat_name, self._order_name = self.table.columns.find("look", REPEAT_COLUMNS), self._find_order_column()
-        self._score_names = [name for role in ("score_1", "score_2") if (name := self.table.columns.find(role, ()))]
+        self._repeat_name, self._order_name = self.table.find("repeat", REPEAT_COLUMNS), self._find_order_column()
+        self._score_names = [name for role in ("score_1", "score_2") if (name := self.table.find(role, ()))]
         if len(self._score_names) == 1:
-            raise self.table.columns.missing_role_error("score_2" if "score_1" in self.table.columns.assigned else "score_1")
-        self._output_name = None if self._score_names else self.table.columns.find("output", OUTPUT_COLUMNS)
-        self._swapped_output_name = self.table.columns.find("output_ba", ())
+            raise self.table.missing_role_error("score_2" if "score_1" in self.table.assigned else "score_1")
+        self._output_name = None if self._score_names else self.table.find("output", OUTPUT_COLUMNS)
+        self._swapped_output_name = self.table.find("output_ba", ())
         if not self._output_name and not self._score_names:
-            raise self.table.columns.missing_role_error("output")
+            raise self.table.missing_role_error("output")
 
     def _find_case_column(self) -> str | None:
-        """Return the column with the ids of cases; None if the position of a row is the id."""
-        stated = self.table.explicit.get("id")
-        own = [stated] if stated and "case" not in self.table.explicit and self.table.columns.sample.has(stated) else CASE_COLUMNS
-        names = [self.table.columns.find("case", ())] if "case" in self.table.explicit else own
+        """Return the column with the IDs of cases; None if the location of a row is its ID."""
+        explicit = self.table.explicit
+        names: Sequence[str | None] = CASE_COLUMNS
+        if "case" in explicit:
+            names = [self.table.find("case", ())]
+        elif explicit.get("id") and self.table.sample.has(explicit["id"]):
+            names = [explicit["id"]]
         return next((n for n in names if n and any(to_text(cell(row, n)) in self.cases for row in self.table.rows)), None)
 
     def _find_order_column(self) -> str | None:
         pairs = all(case.kind == "pair" for case in self.cases.values())
-        return self.table.columns.find("shown", ORDER_COLUMNS if pairs else ())
+        return self.table.find("shown", ORDER_COLUMNS if pairs else ())
 
     def verdicts(self, row: Row) -> Iterator[Verdict]:
         """Yield the verdicts in a row."""
         id = Path(row.location).name if self._case_name is None else to_text(cell(row, self._case_name))
         if (case := self.cases.get(id)) is None:
             return
-        shown = self._presentation_order(row, case)
+        order = self._presentation_order(row, case)
         if self._score_names:
             yield from self._score_verdicts(row, case)
             return
         for text in _cell_texts(cell(row, self._output_name)):
-            yield self._with_repeat(row, self.read_verdict(case, text, shown))
+            yield self._with_repeat(row, self.read_verdict(case, text, order))
         for text in _cell_texts(cell(row, self._swapped_output_name)) if self._swapped_output_name else ():
-            yield self._with_repeat(row, self.read_verdict(case, text, shown[::-1]))
+            yield self._with_repeat(row, self.read_verdict(case, text, order[::-1]))
 
     def _presentation_order(self, row: Row, case: LabelledCase) -> tuple[int, ...]:
         """Return the order in which the responses were shown."""
@@ -113,28 +127,28 @@ class _VerdictReader:
             return ()
         if self._order_name is None:
             return tuple(range(len(case.responses)))
-        said = labels.normalise_label(to_text(cell(row, self._order_name)))
-        if "swap" in self._order_name.casefold() and said in labels.PASS_SPELLINGS | {"0": 0.0, "1": 1.0}:
-            return (1, 0) if labels.parse_pass(cell(row, self._order_name)) else (0, 1)
-        if said not in ORDER_VALUES:
+        text = normalise_label(to_text(cell(row, self._order_name)))
+        if "swap" in self._order_name.casefold() and text in PASS_SPELLINGS | {"0": 0.0, "1": 1.0}:
+            return (1, 0) if parse_pass(cell(row, self._order_name)) else (0, 1)
+        if text not in ORDER_VALUES:
             raise ConfigError(
-                f"{row.location}: {self._order_name!r} must say AB or BA, got {labels.short_repr(cell(row, self._order_name))}"
+                f"{row.location}: {self._order_name!r} must say AB or BA, got {format_value(cell(row, self._order_name), 80)}"
             )
-        return ORDER_VALUES[said]
+        return ORDER_VALUES[text]
 
     def _with_repeat(self, row: Row, verdict: Verdict) -> Verdict:
-        """Return the verdict with its repeat index: as in the row, else the next one in the same order."""
+        """Return the verdict with its repeat index: that in the row, else the next one for the same order."""
         key = (verdict.case, verdict.presentation_order)
         repeat = self.repeat_counts[key]
         self.repeat_counts[key] += 1
-        stated = cell(row, self._repeat_name) if self._repeat_name else None
+        value = cell(row, self._repeat_name) if self._repeat_name else None
         try:
-            return replace(verdict, repeat=repeat if stated is None else labels.parse_whole_number(stated))
-        except labels.AmbiguousLabel as error:
-            raise ConfigError(f"{row.location}: the look: {error}") from error
+            return replace(verdict, repeat=repeat if value is None else parse_whole_number(value))
+        except AmbiguousLabel as error:
+            raise ConfigError(f"{row.location}: the repeat: {error}") from error
 
     def _score_verdicts(self, row: Row, case: LabelledCase) -> Iterator[Verdict]:
-        """Yield verdicts from pairs of outputs, each the score of one response; an unreadable score is None."""
+        """Yield verdicts from pairs of outputs, each of which scores one response; an unreadable score is None."""
         for texts in zip(*(_cell_texts(cell(row, name)) for name in self._score_names), strict=True):
             scores: list[float | None] = []
             reasons = []
@@ -160,13 +174,13 @@ class _VerdictReader:
 
 
 def _cell_texts(value: Any) -> list[str | None]:
-    """Return the outputs in a cell: itself, or each item of a list. Numbers are read as text."""
+    """Return the outputs in a cell: its value, or the items of a list. Numbers are read as text."""
     values = value if isinstance(value, list) else [value]
-    return [None if labels.is_missing(v) else to_text(v) for v in values] or [None]
+    return [None if is_missing(v) else to_text(v) for v in values] or [None]
 
 
 def _verdict_from_output(case: LabelledCase, parsed_output: ParsedOutput, presentation_order: tuple[int, ...]) -> Verdict:
-    """Return a parsed output as a verdict on its case: "first" is the response that was shown first."""
+    """Return the verdict of a parsed output, in which "first" is the response shown first."""
     match case.kind:
         case "pair":
             ranks = _preference_ranks(case, parsed_output)
@@ -180,7 +194,7 @@ def _verdict_from_output(case: LabelledCase, parsed_output: ParsedOutput, presen
                 case.id, ranks=_ranks_from_ranking(parsed_output.ranking, presentation_order), presentation_order=presentation_order
             )
         case "pass" if parsed_output.label is not None:
-            return Verdict(case.id, passed=PASS_VALUES[_parse_output_label(labels.parse_pass, parsed_output.label)])
+            return Verdict(case.id, passed=PASS_VALUES[_parse_output_label(parse_pass, parsed_output.label)])
         case _:
             return Verdict(case.id, (_normalised_score(parsed_output, case),))
 
@@ -188,9 +202,9 @@ def _verdict_from_output(case: LabelledCase, parsed_output: ParsedOutput, presen
 def _preference_ranks(case: LabelledCase, parsed_output: ParsedOutput) -> tuple[int, ...]:
     """Return the ranks of the two responses in the order in which they were shown."""
     if parsed_output.winner is not None:
-        return {"first": labels.FIRST, "second": labels.SECOND, "tie": labels.TIE}[parsed_output.winner]
+        return RANKS_BY_WINNER[parsed_output.winner]
     if parsed_output.label is not None:
-        return tuple(_parse_output_label(labels.parse_preference, parsed_output.label))
+        return tuple(_parse_output_label(parse_preference, parsed_output.label))
     if parsed_output.ranking is not None:
         return _ranks_from_ranking(parsed_output.ranking, (0, 1))
     raise _unusable_error(case, parsed_output)
@@ -213,7 +227,7 @@ def _normalised_score(parsed_output: ParsedOutput, case: LabelledCase) -> float:
 def _parse_output_label(parse: Callable[[str], Any], label: str) -> Any:
     try:
         return parse(label)
-    except labels.AmbiguousLabel as error:
+    except AmbiguousLabel as error:
         raise UnreadableOutput(str(error)) from error
 
 

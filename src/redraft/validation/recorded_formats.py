@@ -1,31 +1,31 @@
 """Parsing outputs of other systems' judges by named formats, or `UnreadableOutput` with the exact complaint.
 
-A format says where a verdict is and which forms it may have. A missing verdict is not guessed, contradicting verdicts are none,
-and a number outside its scale is not a score. Recorded outputs are hostile input: their size is bounded, digits are ASCII, and
-every pattern takes time linear in the text (a user's own has a time limit).
+A format says where a verdict is and which forms it may have. A missing verdict is not guessed, contradicting verdicts count as
+none, and a number outside its scale is not a score. Recorded outputs are hostile input: their size is limited, digits are ASCII,
+and every pattern takes time linear in the text (the pattern of a user has a time limit).
 
-Nothing here knows cases, or the order in which a judge was shown anything: "first" is the first that it saw.
+This module does not know cases or presentation orders: "first" is the response that the judge was shown first.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from .. import checks
 from ..errors import ConfigError
-from ..graders.judging.json_reader import MAX_CHARS, UnreadableOutput, read_object, without_thinking
+from ..graders.judging.structured import MAX_CHARS, UnreadableOutput, read_object, without_thinking
 
 __all__ = ["OUTPUT_FORMATS", "OutputFormat", "ParsedOutput", "UnreadableOutput", "find_format", "parse_output"]
 
 OutputKind: TypeAlias = Literal["pair", "score", "ranking", "label"]
 Winner: TypeAlias = Literal["first", "second", "tie"]
 Scale: TypeAlias = tuple[float, float]
-PATTERN_TIMEOUT = 0.5  # seconds for a user's own pattern on one text
+PATTERN_TIMEOUT = 0.5  # seconds for a user's pattern on one text
 MAX_RANKED = 100
 
 
@@ -72,20 +72,20 @@ class OutputFormat:
 
 
 def parse_output(text: str, output_format: str | OutputFormat) -> ParsedOutput:
-    """Parse a recorded output in a format, or in one with a name such as "arena_hard", "json:score@1-5" or "label:yes/no".
+    """Parse a recorded output. A format is an `OutputFormat` or a name such as "arena_hard", "json:score@1-5" or "label:yes/no".
 
     Thinking (everything up to the last `</think>`, and from a `<think>` that never ends) is removed first. Raises UnreadableOutput
     with the complaint, and ConfigError for an unknown name.
     """
-    form = output_format if isinstance(output_format, OutputFormat) else find_format(output_format)
+    known_format = output_format if isinstance(output_format, OutputFormat) else find_format(output_format)
     if not isinstance(text, str):
         raise UnreadableOutput(f"the output is not text: {type(text).__name__}")
     if len(text) > MAX_CHARS:
         raise UnreadableOutput(f"the output is {len(text)} characters long; at most {MAX_CHARS} are read")
-    said = without_thinking(text).replace("\r\n", "\n").strip()
-    if not said:
+    answer = without_thinking(text).replace("\r\n", "\n").strip()
+    if not answer:
         raise UnreadableOutput("the output is empty")
-    return form.parse(said, form)
+    return known_format.parse(answer, known_format)
 
 
 @lru_cache(maxsize=256)
@@ -94,15 +94,15 @@ def find_format(spec: str) -> OutputFormat:
     name = re.split("[:@]", spec, maxsplit=1)[0]
     if name not in OUTPUT_FORMATS:
         raise ConfigError(checks.unknown_name_message("format", name, OUTPUT_FORMATS, full_value=spec))
-    form, rest = OUTPUT_FORMATS[name], spec[len(name) :]
+    output_format, rest = OUTPUT_FORMATS[name], spec[len(name) :]
     if scaled := _SCALE.search(rest):
-        form, rest = _with_scale(form, scaled, spec), rest[: scaled.start()]
+        output_format, rest = _with_scale(output_format, scaled, spec), rest[: scaled.start()]
     if not rest:
-        return form
-    if not form.argument_name or not rest[1:] or rest[0] != ":":
-        allowed = f"{name}:{form.argument_name.upper()}" if form.argument_name else name
+        return output_format
+    if not output_format.argument_name or not rest[1:] or rest[0] != ":":
+        allowed = f"{name}:{output_format.argument_name.upper()}" if output_format.argument_name else name
         raise ConfigError(f"format {spec!r} is not understood; it is written {allowed!r}, with a scale as in '@1-10'")
-    return _check_format(replace(form, argument=rest[1:]))
+    return _check_format(replace(output_format, argument=rest[1:]))
 
 
 def _with_scale(output_format: OutputFormat, match: re.Match[str], spec: str) -> OutputFormat:
@@ -130,12 +130,12 @@ _OUT_OF = r"[ \t]{0,8}(?:/|out[ ]of)[ \t]{0,8}"
 _SCORE = rf"(?P<words>(?P<score>{_NUMBER})(?:{_OUT_OF}(?P<most>{_NUMBER}))?)"
 _OUT_OF_OR_OF = r"[ \t]{0,8}(?:/|(?:out[ ])?of\b)[ \t]{0,8}"
 _LABELLED_SCORE = rf"(?P<words>(?P<score>{_NUMBER})(?:[ \t]{{1,8}}points?\b)?(?:{_OUT_OF_OR_OF}(?P<most>{_NUMBER}))?)"
-# What may follow a number: closing marks and white space, but no other number, percent sign or range.
+# What may follow a number: closing marks and white space, but not another number, a percent sign or a range.
 _TOKEN_END = r"""(?=[*_`"')\]}.,;:!]{0,8}(?:\s|\Z))"""
 _RANGE_JOINT = r"[/\u2044\u2215\u00f7\u00d7x^+\-\u2010-\u2015\u2212~]|to\b|or\b"
 _SCORE_END = rf"{_TOKEN_END}(?![^\S\n]{{0,8}}(?:[%\u2030]|(?:{_RANGE_JOINT})?[^\S\n]{{0,8}}\d))"
 _SCORE_VALUE = re.compile(rf"[\s*_`\"'(\[]{{0,8}}{_LABELLED_SCORE}{_SCORE_END}", re.IGNORECASE)
-# What must not follow a number without "out of": a unit, or another scale.
+# What must not follow a number without "out of": a unit or another scale.
 _OTHER_UNIT = re.compile(
     r"""[*_`"')\]}]{0,8}[^\S\n]{0,8}(?:[^\W\d_]|[/\\\u2044\u2215\u2605\u2606\u2b50\U0001f31f]"""
     r"""|[^\w\n]{1,8}(?:(?:out\s{1,4})?of|on\s{1,4}an?|stars?|scale|max(?:imum)?)\b)""",
@@ -171,18 +171,18 @@ DEFAULT_LABELS = "yes/no/pass/fail/true/false/A/B"
 
 
 def _single_value(values: Iterable[str], subject: str) -> str:
-    """Return the only value, however often it occurs. Raises UnreadableOutput for none, and for several different ones."""
-    several = list(dict.fromkeys(values))
-    if not several:
+    """Return the only distinct value. Raises UnreadableOutput for none, and for several distinct values."""
+    distinct = list(dict.fromkeys(values))
+    if not distinct:
         raise UnreadableOutput(f"there is no {subject} in the output")
-    if len(several) > 1:
-        raise UnreadableOutput(f"there are several that differ where one {subject} should be: {_abbreviate(several)}")
-    return several[0]
+    if len(distinct) > 1:
+        raise UnreadableOutput(f"there are several different values where one {subject} is expected: {_abbreviate(distinct)}")
+    return distinct[0]
 
 
 def _abbreviate(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "..."
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _score_from_digits(digits: str, scale: Scale, excerpt: str) -> ParsedOutput:
@@ -193,19 +193,20 @@ def _score_from_digits(digits: str, scale: Scale, excerpt: str) -> ParsedOutput:
 
 
 def _parse_score(excerpt: str, scale: Scale | None) -> ParsedOutput:
-    """Return the score in "7", "7/10" or "7 out of 10". The second number is the top of the scale, and must be if there is one."""
-    score, most, *_ = [*re.findall(_NUMBER, excerpt), ""]
-    if scale is None and not float(most or 0):
+    """Return the score in "7", "7/10" or "7 out of 10", where the second number must be the maximum of `scale` if given."""
+    score, maximum, *_ = [*re.findall(_NUMBER, excerpt), ""]
+    if scale is None and not float(maximum or 0):
         raise UnreadableOutput(f"{excerpt!r} does not say out of how many; give the scale, as in '@1-10'")
-    if scale is not None and most and float(most) != scale[1]:
+    if scale is not None and maximum and float(maximum) != scale[1]:
         raise UnreadableOutput(f"{excerpt!r} is not on the scale {scale[0]:g} to {scale[1]:g}")
-    return _score_from_digits(score, scale or (0.0, float(most)), excerpt)
+    return _score_from_digits(score, scale or (0.0, float(maximum)), excerpt)
 
 
 def _consistent_score(scores: Iterable[str], scale: Scale | None, subject: str) -> ParsedOutput:
-    """Return the score that all of these texts give."""
-    readings = {(one.score, one.scale): one for one in (_parse_score(words, scale) for words in dict.fromkeys(scores))}
-    _single_value((one.excerpt for one in readings.values()), subject)
+    """Return the score that all texts give. Raises UnreadableOutput if they differ."""
+    parsed = [_parse_score(words, scale) for words in dict.fromkeys(scores)]
+    readings = {(output.score, output.scale): output for output in parsed}
+    _single_value((output.excerpt for output in readings.values()), subject)
     return next(iter(readings.values()))
 
 
@@ -220,12 +221,11 @@ def _score_after(label: re.Match[str]) -> re.Match[str]:
 
 
 def _labelled_score(label: re.Match[str]) -> re.Match[str]:
-    """Do the same without a scale of the format: a number of stars, or out of five, is not a score."""
+    """Return the score after a label, which must not be followed by another unit, as in "4 stars" or "4 of 5"."""
     match = _score_after(label)
     if not match["most"] and _OTHER_UNIT.match(match.string, match.end()):
-        raise UnreadableOutput(
-            f"{_abbreviate(match.string[match.start() : match.end() + 30].strip())} is not on a scale that is known"
-        )
+        excerpt = match.string[match.start() : match.end() + 30].strip()
+        raise UnreadableOutput(f"{_abbreviate(excerpt)} is not on a scale that is known")
     return match
 
 
@@ -233,7 +233,7 @@ def _labelled_score(label: re.Match[str]) -> re.Match[str]:
 
 
 def _first_matching_pattern(*patterns: str) -> Callable[[str, OutputFormat], ParsedOutput]:
-    """Return a parser that tries the patterns in order: for the first response, the second, the first, ..."""
+    """Return a parser that tries patterns in order: for the first response, the second, the first again, ..."""
     tried: list[tuple[re.Pattern[str], Winner]] = [
         (re.compile(pattern), side) for pattern, side in zip(patterns, _SIDES, strict=False)
     ]
@@ -253,26 +253,26 @@ _LINES = (r"(?:^|\n) ?Output \(a\)", r"(?:^|\n) ?Output \(b\)")
 
 
 def _parse_arena(text: str, output_format: OutputFormat) -> ParsedOutput:
-    said = _single_value((m for m in re.findall(r"\[\[([AB<>=]+)\]\]", text)), "verdict")
-    if said not in ARENA:
-        raise UnreadableOutput(f"{_abbreviate(said)} is not a verdict; these are {', '.join(ARENA)}")
-    return ParsedOutput(winner=ARENA[said], excerpt=f"[[{said}]]")
+    verdict = _single_value((m for m in re.findall(r"\[\[([AB<>=]+)\]\]", text)), "verdict")
+    if verdict not in ARENA:
+        raise UnreadableOutput(f"{_abbreviate(verdict)} is not a verdict; these are {', '.join(ARENA)}")
+    return ParsedOutput(winner=ARENA[verdict], excerpt=f"[[{verdict}]]")
 
 
 def _parse_letters(text: str, output_format: OutputFormat) -> ParsedOutput:
-    said = _single_value(re.findall(r"\[\[([ABC])\]\]", text), "verdict")
-    return ParsedOutput(winner=WINNERS[said.lower()], excerpt=f"[[{said}]]")
+    letter = _single_value(re.findall(r"\[\[([ABC])\]\]", text), "verdict")
+    return ParsedOutput(winner=WINNERS[letter.lower()], excerpt=f"[[{letter}]]")
 
 
 def _parse_double_brackets(text: str, output_format: OutputFormat) -> ParsedOutput:
-    inside = [held.strip() for held in _DOUBLE_BRACKETS.findall(text) if any(map(str.isnumeric, held))]
-    if odd := [held for held in inside if not re.fullmatch(_NUMBER, held)]:
-        raise UnreadableOutput(f"[[{odd[0]}]] does not hold a plain number")
-    return _consistent_score(inside, output_format.scale, "rating in double brackets")
+    ratings = [inner.strip() for inner in _DOUBLE_BRACKETS.findall(text) if any(map(str.isnumeric, inner))]
+    if invalid := [rating for rating in ratings if not re.fullmatch(_NUMBER, rating)]:
+        raise UnreadableOutput(f"[[{invalid[0]}]] does not hold a plain number")
+    return _consistent_score(ratings, output_format.scale, "rating in double brackets")
 
 
 def _parse_score_line(text: str, output_format: OutputFormat) -> ParsedOutput:
-    """Return the labelled scores; without any, those on a line of their own."""
+    """Return the labelled scores or, if there are none, those on lines of their own."""
     if labelled := [_labelled_score(head) for head in _SCORE_LABEL.finditer(text)]:
         return _consistent_score(
             (words for given in labelled for words in (given["words"], *_other_scores(given))), output_format.scale, "score"
@@ -304,10 +304,10 @@ def _parse_prometheus(text: str, output_format: OutputFormat) -> ParsedOutput:
 
 def _parse_prometheus_pair(text: str, output_format: OutputFormat) -> ParsedOutput:
     letters = (_LETTER.match(text, head.end()) for head in _RESULT.finditer(text))
-    said = _single_value((match["words"] if match else "?" for match in letters), "[RESULT]")
-    if said == "?":
+    letter = _single_value((match["words"] if match else "?" for match in letters), "[RESULT]")
+    if letter == "?":
         raise UnreadableOutput("after [RESULT] there is neither A nor B")
-    return ParsedOutput(winner=WINNERS[said.lower()], excerpt=said)
+    return ParsedOutput(winner=WINNERS[letter.lower()], excerpt=letter)
 
 
 def _parse_pandalm(text: str, output_format: OutputFormat) -> ParsedOutput:
@@ -331,10 +331,10 @@ def _label_options(output_format: OutputFormat) -> list[str]:
 
 
 def _parse_sentiment(text: str, output_format: OutputFormat) -> ParsedOutput:
-    found = _SENTIMENT.findall(text)
-    if not found:
+    sentiments = _SENTIMENT.findall(text)
+    if not sentiments:
         raise UnreadableOutput("the output does not say what the sentiment is")
-    return ParsedOutput(label=found[-1].lower(), excerpt=found[-1])
+    return ParsedOutput(label=sentiments[-1].lower(), excerpt=sentiments[-1])
 
 
 def _parse_chain(text: str, output_format: OutputFormat) -> ParsedOutput:
@@ -396,12 +396,14 @@ def _value_at_key(text: str, output_format: OutputFormat) -> tuple[Any, str]:
 
 
 def _parse_user_pattern(text: str, output_format: OutputFormat) -> ParsedOutput:
-    """Return the match of the first group of a user's pattern (or of all of it): a score with a scale, else a winner."""
+    """Return the match of a user's pattern (of its first group if it has one): a score if there is a scale, else a winner."""
     try:
-        found = [m[1] if m.re.groups else m[0] for m in _find_matches(output_format.argument, text)]
+        matches = [
+            m[1] if m.re.groups else m[0] for m in _compile_pattern(output_format.argument).finditer(text, timeout=PATTERN_TIMEOUT)
+        ]
     except TimeoutError:
         raise UnreadableOutput(f"the pattern took more than {PATTERN_TIMEOUT} s") from None
-    words = _single_value((each for each in found if each is not None), "match of the pattern")
+    words = _single_value((each for each in matches if each is not None), "match of the pattern")
     if output_format.scale is None:
         if words.strip().lower() not in WINNERS:
             raise UnreadableOutput(f"{_abbreviate(words)} is none of {', '.join(WINNERS)}")
@@ -409,10 +411,6 @@ def _parse_user_pattern(text: str, output_format: OutputFormat) -> ParsedOutput:
     if not re.fullmatch(_NUMBER, words.strip()):
         raise UnreadableOutput(f"{_abbreviate(words)} is not a plain number")
     return _score_from_digits(words.strip(), output_format.scale, words.strip())
-
-
-def _find_matches(pattern: str, text: str) -> Iterator[Any]:
-    yield from _compile_pattern(pattern).finditer(text, timeout=PATTERN_TIMEOUT)
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,7 @@
 """The measures of a grader: its verdicts compared with the labels of people, for each kind of label.
 
-Every share has its Wilson interval, every other measure a bootstrap interval over rows (2.5 % and 97.5 %). What cannot be read is
-counted separately and never as right; what is unknown stays unknown.
+Shares have a Wilson interval, most other measures a bootstrap interval over rows (2.5 % to 97.5 %). Unreadable verdicts are counted
+separately and never as right. A value that cannot be computed is None.
 """
 
 from __future__ import annotations
@@ -11,23 +11,37 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..cards.measure import MIN_ROWS, ClassRates, Measure
+from ..cards import MIN_ROWS, ClassRates, Measure
 from . import statistics as m
-from .cases import LabelKind, LabelledCase, Verdict
+from .cases import (
+    FIRST,
+    SECOND,
+    TIE,
+    UNREADABLE,
+    CaseVerdicts,
+    LabelKind,
+    LabelledCase,
+    Verdict,
+    better_of_two,
+    mean_of_known,
+    preferred_response,
+    verdict_ranks,
+)
 
 BOOTSTRAP_SAMPLES = 1000
 LENIENCY = "mean score minus people's, both in 0-1"
-SCALE_UNKNOWN = "unknown: say with --scale LOW-HIGH which scale people used"
-STEPS = 20  # of the scale from 0 to 1, for measures that need classes
+SCALE_UNKNOWN = "unknown: give the scale that people used by --scale LOW-HIGH"
+STEPS = 20  # classes into which the scale from 0 to 1 is divided
 ALPHA = f"Krippendorff's, with people's mean, both in {STEPS} steps"
-FIRST, SECOND, TIE, UNREADABLE = "first", "second", "tie", "unreadable"
 Statistic: TypeAlias = Callable[[Sequence[Any]], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportConfig:
-    """How labels and scores are read: the score from which a response passes, the scale that people used (for labels of kind
-    score; None: unknown), and the seed of the bootstrap samples.
+    """How labels and scores are read.
+
+    `threshold`: the score from which a response passes. `scale`: the lowest and the highest number that people could give, for
+    labels of kind score; None: unknown. `seed`: the seed of the bootstrap samples.
     """
 
     threshold: float = 0.5
@@ -37,11 +51,11 @@ class ReportConfig:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """All measures. `headline` is the one that decides whether a grader is trusted; `groups` holds it for each group.
+    """The measures of a grader. `headline` decides whether the grader is trusted; `groups` holds it for each group.
 
-    `confusion` counts the grader's labels (inner) by people's (outer), `parse_errors` why verdicts could not be read. For
-    plots: `probabilities` with their outcomes, the grader's `scores` by people's label, and `points` of people's score and the
-    grader's.
+    `confusion` counts the grader's labels (inner keys) by people's (outer keys), `parse_errors` the reasons why verdicts could not
+    be read. For plots: `probabilities` with their outcomes, the grader's `scores` by people's label, and `points` of people's score
+    and the grader's.
     """
 
     kind: LabelKind
@@ -55,31 +69,6 @@ class ValidationReport:
     probabilities: tuple[tuple[float, bool], ...] = ()
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     points: tuple[tuple[float, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class CaseVerdicts:
-    """A case with all verdicts on it."""
-
-    case: LabelledCase
-    verdicts: tuple[Verdict, ...]
-
-    @property
-    def readable_verdicts(self) -> list[Verdict]:
-        return [v for v in self.verdicts if v.readable]
-
-    def mean_score(self, i: int = 0) -> float | None:
-        """Return the mean score of a response over all verdicts; None without one."""
-        return mean_of_known(v.scores[i] for v in self.verdicts if i < len(v.scores))
-
-    @property
-    def first_response_length(self) -> int:
-        return len(self.case.responses[0])
-
-    @property
-    def label(self) -> float:
-        """The label as a number, for the kinds score and pass."""
-        return float(self.case.label or 0)
 
 
 def build_report(
@@ -96,34 +85,12 @@ def build_report(
 def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
     """Measure scores against numeric labels: correlations, agreement and leniency on the scale that people used."""
     points = _score_points(rows)
-    low, high = config.scale or (0.0, 1.0)
-    fits = all(low <= row.label <= high for row in rows)
-    both = [((label - low) / (high - low), score) for score, label, _ in points] if fits else []
-
-    def rank(group: Sequence[CaseVerdicts]) -> Measure:
-        known, about = _score_points(group), "rank correlation with people"
-        if 2 * len(known) < len(group):
-            return Measure(
-                "Spearman", m.spearman(*_scores_and_labels(known)), n=len(known), chance=0.0, about="most rows cannot be read"
-            )
-        return estimate("Spearman", known, _correlation_statistic(m.spearman), config.seed, chance=0.0, about=about)
-
-    headline = rank(rows)
-    found = [
+    headline = _spearman(rows, config.seed)
+    measures = [
         estimate("Pearson", points, _correlation_statistic(m.pearson), config.seed, chance=0.0),
         headline,
         estimate("Kendall tau-b", points, _correlation_statistic(m.kendall), config.seed, chance=0.0),
-        *(
-            Measure(f"alpha ({level})", _binned_alpha(both, level), n=len(both), chance=0.0, about=ALPHA if fits else SCALE_UNKNOWN)
-            for level in ("ordinal", "interval")
-        ),
-        estimate(
-            "leniency",
-            both,
-            lambda held: mean_of_known(s - p for p, s in held),
-            config.seed,
-            about=LENIENCY if fits else SCALE_UNKNOWN,
-        ),
+        *_scale_measures(rows, config),
         _verbosity(rows, config.seed),
         *retest_noise(rows),
         unreadable_share(rows),
@@ -133,29 +100,51 @@ def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validati
         "score",
         len(rows),
         headline,
-        tuple(found),
-        measure_by_group(rows, rank),
+        tuple(measures),
+        measure_by_group(rows, lambda group: _spearman(group, config.seed)),
         parse_errors=count_parse_errors(rows),
         scores=_scores_by_label([row for row in rows if row.mean_score() is not None]),
         points=tuple((label, score) for score, label, _ in points),
     )
 
 
+def _spearman(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
+    points = _score_points(rows)
+    if 2 * len(points) < len(rows):
+        rho = m.spearman(*_scores_and_labels(points))
+        return Measure("Spearman", rho, n=len(points), chance=0.0, about="most rows cannot be read")
+    about = "rank correlation with people"
+    return estimate("Spearman", points, _correlation_statistic(m.spearman), seed, chance=0.0, about=about)
+
+
+def _scale_measures(rows: Sequence[CaseVerdicts], config: ReportConfig) -> list[Measure]:
+    """Return alpha and leniency. Their values are None if a label is outside the scale."""
+    low, high = config.scale or (0.0, 1.0)
+    known = all(low <= row.label <= high for row in rows)
+    both = [((label - low) / (high - low), score) for score, label, _ in _score_points(rows)] if known else []
+    alphas = [
+        Measure(f"alpha ({level})", _binned_alpha(both, level), n=len(both), chance=0.0, about=ALPHA if known else SCALE_UNKNOWN)
+        for level in ("ordinal", "interval")
+    ]
+    about = LENIENCY if known else SCALE_UNKNOWN
+    return [*alphas, estimate("leniency", both, lambda group: mean_of_known(s - p for p, s in group), config.seed, about=about)]
+
+
 def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
     """Measure scores against pass and fail: accuracy of both classes, and calibration of scores as probabilities."""
-    truth = ["pass" if row.label else "fail" for row in rows]
-    said = [_pass_label(row, config.threshold) for row in rows]
-    both = list(zip(truth, said, strict=True))
+    labels = ["pass" if row.label else "fail" for row in rows]
+    verdicts = [_pass_label(row, config.threshold) for row in rows]
+    both = list(zip(labels, verdicts, strict=True))
     headline = _balanced_accuracy(rows, config.threshold)
     probabilities = [(row.mean_score(), bool(row.label)) for row in rows]
-    likely = [(p, outcome) for p, outcome in probabilities if p is not None]
-    found = [
-        proportion("accuracy", sum(t == s for t, s in both), len(both), chance=max(Counter(truth).values()) / len(truth)),
+    forecasts = [(p, outcome) for p, outcome in probabilities if p is not None]
+    measures = [
+        proportion("accuracy", sum(t == s for t, s in both), len(both), chance=max(Counter(labels).values()) / len(labels)),
         headline,
         estimate("Cohen's kappa", both, _kappa, config.seed, chance=0.0),
-        *_calibration(likely, config.seed),
+        *_calibration(forecasts, config.seed),
         proportion(
-            "leniency", sum(t == "fail" and s == "pass" for t, s in both), truth.count("fail"), about="fails that it lets pass"
+            "leniency", sum(t == "fail" and s == "pass" for t, s in both), labels.count("fail"), about="fails that it lets pass"
         ),
         _verbosity(rows, config.seed),
         *retest_noise(rows),
@@ -166,23 +155,23 @@ def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
         "pass",
         len(rows),
         headline,
-        tuple(found),
-        measure_by_group(rows, lambda held: _balanced_accuracy(held, config.threshold)),
+        tuple(measures),
+        measure_by_group(rows, lambda group: _balanced_accuracy(group, config.threshold)),
         _class_rates(both),
         _confusion_counts(both),
         count_parse_errors(rows),
-        tuple((float(p), o) for p, o in likely),
+        tuple((float(p), o) for p, o in forecasts),
         _scores_by_label([row for row in rows if row.mean_score() is not None]),
     )
 
 
 def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
     """Measure preferences between two responses: accuracy, agreement, and the effects of order and length."""
-    truth = [better_of_two(row.case.ranks) for row in rows]
-    said = [preferred_response(row) for row in rows]
-    both = list(zip(truth, said, strict=True))
+    labels = [better_of_two(row.case.ranks) for row in rows]
+    verdicts = [preferred_response(row) for row in rows]
+    both = list(zip(labels, verdicts, strict=True))
     headline = _preference_measure(rows)
-    found = [
+    measures = [
         headline,
         proportion(
             "accuracy", sum(t == s for t, s in both), len(both), about="exactly what people said; a tie is right for a tie only"
@@ -191,7 +180,7 @@ def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
         *_order_measures(rows),
         _longer_preferred(rows),
         _pair_verbosity(rows, config.seed),
-        proportion("ties", said.count(TIE), len(said), about="rows it does not decide"),
+        proportion("ties", verdicts.count(TIE), len(verdicts), about="rows it does not decide"),
         *_self_consistency(rows),
         *retest_noise(rows),
         unreadable_share(rows),
@@ -201,7 +190,7 @@ def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
         "pair",
         len(rows),
         headline,
-        tuple(found),
+        tuple(measures),
         measure_by_group(rows, _preference_measure),
         _class_rates(both),
         _confusion_counts(both),
@@ -220,16 +209,20 @@ def ranking_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Valida
     headline = agreement(rows)
     chance = mean_of_known(1 / len(row.case.responses) for row in rows)
     best = sum(_best_share(row) for row in rows)
-    found = [
+    measures = [
         headline,
         proportion(
-            "best first", best, len(rows), chance=chance, about="rows whose best it puts first; shared places count in part"
+            "best first",
+            best,
+            len(rows),
+            chance=chance,
+            about="rows whose best it ranks first; shared ranks count in part",
         ),
         *_order_measures(rows),
         unreadable_share(rows),
     ]
     return ValidationReport(
-        "ranking", len(rows), headline, tuple(found), measure_by_group(rows, agreement), parse_errors=count_parse_errors(rows)
+        "ranking", len(rows), headline, tuple(measures), measure_by_group(rows, agreement), parse_errors=count_parse_errors(rows)
     )
 
 
@@ -241,45 +234,10 @@ REPORT_BUILDERS: dict[LabelKind, Callable[[Sequence[CaseVerdicts], ReportConfig]
 }
 
 
-def preferred_response(row: CaseVerdicts) -> str:
-    """Return which response a grader prefers.
-
-    Within a repeat it is what the grader says in every order, else a tie; over repeats what most of them say. A row without a
-    readable verdict is unreadable, never a tie.
-    """
-    repeats: defaultdict[int, set[str]] = defaultdict(set)
-    for v in row.readable_verdicts:
-        repeats[v.repeat].add(better_of_two(verdict_ranks(v)))
-    votes = [preferences.pop() if len(preferences) == 1 else TIE for preferences in repeats.values()]
-    if not votes:
-        return UNREADABLE
-    first, second = votes.count(FIRST), votes.count(SECOND)
-    return FIRST if first > second else SECOND if second > first else TIE
-
-
-def verdict_ranks(verdict: Verdict) -> tuple[int, ...] | None:
-    """Return the ranks in a verdict, or those of its scores; None if a score is missing."""
-    if verdict.ranks is not None:
-        return verdict.ranks
-    scores = verdict.scores
-    if not scores or any(s is None for s in scores):
-        return None
-    return tuple(sum((other or 0) > (own or 0) for other in scores) for own in scores)
-
-
-def better_of_two(ranks: Sequence[int] | None) -> str:
-    """Return which of two responses is better, TIE, or UNREADABLE."""
-    if ranks is None:
-        return UNREADABLE
-    return TIE if ranks[0] == ranks[1] else FIRST if ranks[0] < ranks[1] else SECOND
-
-
 def _preference_measure(rows: Sequence[CaseVerdicts]) -> Measure:
     decided = [row for row in rows if better_of_two(row.case.ranks) != TIE]
-    points = {True: 1.0, False: 0.0}
-    right = sum(
-        0.5 if (said := preferred_response(row)) == TIE else points[said == better_of_two(row.case.ranks)] for row in decided
-    )
+    preferences = [(better_of_two(row.case.ranks), preferred_response(row)) for row in decided]
+    right = sum(0.5 if preferred == TIE else float(preferred == better) for better, preferred in preferences)
     return proportion(
         "preference",
         right,
@@ -290,25 +248,25 @@ def _preference_measure(rows: Sequence[CaseVerdicts]) -> Measure:
 
 
 def _order_measures(rows: Sequence[CaseVerdicts]) -> list[Measure]:
-    """Measure the effect of the order in which responses were shown."""
-    shown = [(v, row) for row in rows for v in row.readable_verdicts if v.ranks is not None and v.presentation_order]
-    if not shown:
+    """Measure the effect of the presentation order."""
+    verdict_rows = [(v, row) for row in rows for v in row.readable_verdicts if v.ranks is not None and v.presentation_order]
+    if not verdict_rows:
         return []
-    strict = [v for v, _ in shown if sum(place == 0 for place in v.ranks or ()) == 1]
+    strict = [v for v, _ in verdict_rows if sum(place == 0 for place in v.ranks or ()) == 1]
     first = sum((v.ranks or ())[v.presentation_order[0]] == 0 for v in strict)
     chance = mean_of_known(1 / len(v.presentation_order) for v in strict)
-    found = [
+    measures = [
         proportion("first place", first, len(strict), chance=chance, about="verdicts for the response shown first; chance if fair")
     ]
     swapped = [ranks for row in rows if len(ranks := _ranks_by_order(row)) > 1]
     if swapped:
         same = sum(len(set(ranks.values())) == 1 for ranks in swapped)
-        found.append(proportion("order consistency", same, len(swapped), about="rows with the same verdict in every order"))
-    return found
+        measures.append(proportion("order consistency", same, len(swapped), about="rows with the same verdict in every order"))
+    return measures
 
 
 def _ranks_by_order(row: CaseVerdicts) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """Return the first verdict for each order in which the responses were shown."""
+    """Return the ranks of the first verdict for each presentation order."""
     ranks: dict[tuple[int, ...], tuple[int, ...]] = {}
     for v in row.readable_verdicts:
         if v.presentation_order and v.ranks is not None:
@@ -317,12 +275,14 @@ def _ranks_by_order(row: CaseVerdicts) -> dict[tuple[int, ...], tuple[int, ...]]
 
 
 def _longer_preferred(rows: Sequence[CaseVerdicts]) -> Measure:
-    decided = [(row, said) for row in rows if (said := preferred_response(row)) in {FIRST, SECOND} and _longer_response(row) != TIE]
+    preferences = [(row, preferred_response(row)) for row in rows if _longer_response(row) != TIE]
+    decided = [(row, preferred) for row, preferred in preferences if preferred in {FIRST, SECOND}]
     people = mean_of_known(
         better_of_two(row.case.ranks) == _longer_response(row) for row, _ in decided if better_of_two(row.case.ranks) != TIE
     )
     about = "verdicts for the longer response" + ("" if people is None else f"; people: {people:.2f}")
-    return proportion("longer preferred", sum(said == _longer_response(row) for row, said in decided), len(decided), about=about)
+    longer = sum(preferred == _longer_response(row) for row, preferred in decided)
+    return proportion("longer preferred", longer, len(decided), about=about)
 
 
 def _longer_response(row: CaseVerdicts) -> str:
@@ -334,11 +294,11 @@ SIGN = {FIRST: 1.0, TIE: 0.0, SECOND: -1.0}
 
 
 def _pair_verbosity(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
-    """Measure how far the verdict follows the difference in length, with people's verdict held fixed."""
+    """Return the partial rank correlation of the verdict with the difference in length, given people's verdict."""
     points = [
-        (SIGN[said], SIGN[better_of_two(row.case.ranks)], float(len(row.case.responses[0]) - len(row.case.responses[1])))
+        (SIGN[preferred], SIGN[better_of_two(row.case.ranks)], float(len(row.case.responses[0]) - len(row.case.responses[1])))
         for row in rows
-        if (said := preferred_response(row)) != UNREADABLE
+        if (preferred := preferred_response(row)) != UNREADABLE
     ]
     return estimate(
         "verbosity", points, _length_correlation, seed, about="rank correlation of the verdict with length, given people's"
@@ -376,8 +336,8 @@ def _balanced_accuracy(rows: Sequence[CaseVerdicts], threshold: float) -> Measur
     """Return the mean recall of passes and of fails; its interval is the mean of both Wilson intervals."""
     shares = []
     for label, word in ((1, "pass"), (0, "fail")):
-        held = [row for row in rows if bool(row.label) == bool(label)]
-        shares.append(proportion(word, sum(_pass_label(row, threshold) == word for row in held), len(held)))
+        rows_of_class = [row for row in rows if bool(row.label) == bool(label)]
+        shares.append(proportion(word, sum(_pass_label(row, threshold) == word for row in rows_of_class), len(rows_of_class)))
     both = [(s.value, s.low, s.high) for s in shares if s.value is not None and s.low is not None and s.high is not None]
     value, low, high = [sum(x) / 2 for x in zip(*both, strict=True)] if len(both) == 2 else (None, None, None)
     return Measure("balanced accuracy", value, low, high, len(rows), 0.5, "the mean of both classes; unreadable is never right")
@@ -389,33 +349,33 @@ def _kappa(both: Sequence[tuple[Any, Any]]) -> float | None:
 
 
 def _class_rates(both: Sequence[tuple[str, str]]) -> tuple[ClassRates, ...]:
-    """Return the rates of every class that people used, and their plain mean. Other labels count as unreadable."""
+    """Return the rates of each class that people used, and their unweighted means. Other labels count as unreadable."""
     used = {t for t, _ in both}
-    found = m.precision_recall_f1([t for t, _ in both], [s if s in used else None for _, s in both])
-    return tuple(ClassRates(str(label), *rates) for label, rates in found.items())
+    rates_by_label = m.precision_recall_f1([t for t, _ in both], [s if s in used else None for _, s in both])
+    return tuple(ClassRates(str(label), *rates) for label, rates in rates_by_label.items())
 
 
-def _calibration(likely: Sequence[tuple[float, bool]], seed: int) -> list[Measure]:
-    if not likely:
+def _calibration(forecasts: Sequence[tuple[float, bool]], seed: int) -> list[Measure]:
+    if not forecasts:
         return []
     about = "the score read as the probability of a pass; 0 is best"
-    brier = estimate("Brier", likely, lambda held: m.brier_score([p for p, _ in held], [o for _, o in held]), seed, about=about)
-    ece = m.expected_calibration_error([p for p, _ in likely], [o for _, o in likely])
-    return [brier, Measure("ECE", ece, n=len(likely), about="expected calibration error, 10 bins; 0 is best")]
+    brier = estimate("Brier", forecasts, lambda rows: m.brier_score(*_scores_and_labels(rows)), seed, about=about)
+    ece = m.expected_calibration_error(*_scores_and_labels(forecasts))
+    return [brier, Measure("ECE", ece, n=len(forecasts), about="expected calibration error, 10 bins; 0 is best")]
 
 
 def _correlation_statistic(measure: Callable[[Sequence[Any], Sequence[Any]], float | None]) -> Statistic:
-    """Return a correlation as a statistic of points whose first two parts are the score and the label."""
+    """Return a correlation as a statistic of (score, label, ...) points."""
     return lambda points: measure(*_scores_and_labels(points))
 
 
 def _scores_and_labels(points: Sequence[Any]) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the scores and the labels of points."""
+    """Return the first two columns of points."""
     return [p[0] for p in points], [p[1] for p in points]
 
 
 def _length_correlation(points: Sequence[Any]) -> float | None:
-    """Return the rank correlation of score and length, with the label held fixed."""
+    """Return the partial rank correlation of score and length, given the label."""
     scores, labels, lengths = zip(*points, strict=True)
     return m.partial_rank_correlation(scores, lengths, labels)
 
@@ -435,10 +395,10 @@ def _scores_by_label(rows: Sequence[CaseVerdicts]) -> dict[str, tuple[float, ...
     if len(labels) > 5:
         ordered = sorted(row.label for row in rows)
         labels = sorted({ordered[len(ordered) * i // 4] for i in range(4)})
-    held: defaultdict[float, list[float]] = defaultdict(list)
+    scores: defaultdict[float, list[float]] = defaultdict(list)
     for row in rows:
-        held[max((edge for edge in labels if edge <= row.label), default=labels[0])].append(row.mean_score() or 0.0)
-    return {f"{edge:g}": tuple(held[edge]) for edge in labels if held[edge]}
+        scores[max((edge for edge in labels if edge <= row.label), default=labels[0])].append(row.mean_score() or 0.0)
+    return {f"{edge:g}": tuple(scores[edge]) for edge in labels if scores[edge]}
 
 
 def _confusion_counts(both: Sequence[tuple[str, str]]) -> dict[str, dict[str, int]]:
@@ -449,12 +409,12 @@ def _confusion_counts(both: Sequence[tuple[str, str]]) -> dict[str, dict[str, in
 
 def _mean_ranks(row: CaseVerdicts) -> tuple[float, ...] | None:
     """Return the mean rank of each response over all verdicts."""
-    every = [ranks for v in row.readable_verdicts if (ranks := verdict_ranks(v)) is not None]
-    return tuple(sum(column) / len(every) for column in zip(*every, strict=True)) if every else None
+    all_ranks = [ranks for v in row.readable_verdicts if (ranks := verdict_ranks(v)) is not None]
+    return tuple(sum(column) / len(all_ranks) for column in zip(*all_ranks, strict=True)) if all_ranks else None
 
 
 def _kendall_tau(row: CaseVerdicts) -> float | None:
-    """Return Kendall's tau-b with people's order; 0 for a row that it ties or that cannot be read, None if people tie all."""
+    """Return Kendall's tau-b with people's ranks; 0 if the verdict ties all or is unreadable, None if people tie all."""
     people, order = row.case.ranks or (), _mean_ranks(row)
     if len(set(people)) < 2:
         return None
@@ -472,13 +432,8 @@ def _best_share(row: CaseVerdicts) -> float:
 # ---- measures with intervals
 
 
-def mean_of_known(values: Iterable[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return sum(known) / len(known) if known else None
-
-
 def proportion(name: str, successes: float, n: int, *, chance: float | None = None, about: str = "") -> Measure:
-    """Return a share with its Wilson interval; unknown without rows. Half successes make the interval wider than necessary."""
+    """Return a share with its Wilson interval; None without rows. `successes` may count halves, which widens the interval."""
     interval = m.wilson_interval(successes, n) if n else None
     low, high = interval or (None, None)
     return Measure(name, successes / n if n else None, low, high, n, chance, about)
@@ -487,7 +442,7 @@ def proportion(name: str, successes: float, n: int, *, chance: float | None = No
 def estimate(
     name: str, rows: Sequence[Any], statistic: Statistic, seed: int, *, chance: float | None = None, about: str = ""
 ) -> Measure:
-    """Return a statistic of rows with its bootstrap interval; with fewer than MIN_ROWS rows without one."""
+    """Return a statistic of rows with its bootstrap interval, which needs at least MIN_ROWS rows."""
     value = statistic(rows) if rows else None
     interval = (
         m.bootstrap_interval(rows, statistic, samples=BOOTSTRAP_SAMPLES, seed=seed)
@@ -499,18 +454,18 @@ def estimate(
 
 
 def measure_by_group(rows: Sequence[CaseVerdicts], measure: Callable[[Sequence[CaseVerdicts]], Measure]) -> tuple[Measure, ...]:
-    """Return one measure for every group, sorted by name; none if there is a single group."""
+    """Return a measure for each group, sorted by name; () for a single group."""
     groups: defaultdict[str, list[CaseVerdicts]] = defaultdict(list)
     for row in rows:
         groups[row.case.group].append(row)
     if len(groups) < 2:
         return ()
-    found = ((name, measure(held)) for name, held in sorted(groups.items()))
-    return tuple(Measure(name or "(none)", x.value, x.low, x.high, x.n, x.chance) for name, x in found)
+    measured = ((name, measure(group)) for name, group in sorted(groups.items()))
+    return tuple(Measure(name or "(none)", x.value, x.low, x.high, x.n, x.chance) for name, x in measured)
 
 
 def count_parse_errors(rows: Sequence[CaseVerdicts]) -> dict[str, int]:
-    """Return why verdicts could not be read, the most frequent reason first."""
+    """Count the reasons why verdicts could not be read, the most frequent first."""
     return dict(Counter(v.reason for row in rows for v in row.verdicts if not v.readable).most_common(10))
 
 
@@ -520,23 +475,28 @@ def unreadable_share(rows: Sequence[CaseVerdicts]) -> Measure:
 
 
 def rater_agreement(rows: Sequence[CaseVerdicts], level: str) -> list[Measure]:
-    """Return how far people agree among themselves: what can be expected of a grader."""
-    rated = [row.case.ratings for row in rows if sum(r is not None for r in row.case.ratings) > 1]
-    if not rated:
+    """Return the agreement of people among themselves, which a grader can hardly exceed."""
+    ratings = [row.case.ratings for row in rows if sum(r is not None for r in row.case.ratings) > 1]
+    if not ratings:
         return []
     levels = ("nominal",) if level == "nominal" else ("nominal", "ordinal", "interval")
-    found = [
+    measures = [
         Measure(
-            f"raters' alpha ({name})", m.krippendorff_alpha(rated, name), n=len(rated), about="Krippendorff's alpha among people"
+            f"raters' alpha ({name})",
+            m.krippendorff_alpha(ratings, name),
+            n=len(ratings),
+            about="Krippendorff's alpha among people",
         )
         for name in levels
     ]
-    fleiss = m.fleiss_kappa(rated) if level == "nominal" else None
-    return found if fleiss is None else [*found, Measure("raters' Fleiss kappa", fleiss, n=len(rated), about="among people")]
+    fleiss = m.fleiss_kappa(ratings) if level == "nominal" else None
+    if fleiss is not None:
+        measures.append(Measure("raters' Fleiss kappa", fleiss, n=len(ratings), about="among people"))
+    return measures
 
 
 def retest_noise(rows: Sequence[CaseVerdicts]) -> list[Measure]:
-    """Return how far repeated scores of the same response differ."""
+    """Return the standard deviation of repeated scores of the same response."""
     scores = [
         [v.scores[i] for v in row.readable_verdicts if i < len(v.scores) and v.scores[i] is not None]
         for row in rows

@@ -1,9 +1,9 @@
 """Rubric induction: propose criteria from labelled data, measure how far a judge that uses them agrees with people, revise.
 
-The cases are split three ways by the hash of their ids: examples for the proposing model, cases on which the rubric is selected,
-and test cases that are used once, at the end, for the agreement that is reported. Selecting and reporting on the same rows would
-promise too much. The starting rubric is measured on the same test cases and is returned unless the new one is better there. If the
-budget or the time ends first, the best rubric so far is returned.
+The cases are split by the hash of their IDs into examples for the proposing model, cases on which the rubric is selected, and test
+cases that are used once, at the end, for the reported agreement: the agreement on the selection cases is biased upwards. The
+starting rubric is measured on the same test cases and is returned unless the new one is better there. If the budget or the time is
+used up earlier, the best rubric so far is returned.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from hashlib import sha256
 from time import monotonic
 from typing import Any
 
-from ..cards.measure import Measure
+from ..cards import Measure
 from ..core.records import StopReason
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..graders import Criterion, Judge, Rubric
-from ..graders.judging.json_reader import UnreadableOutput, read_object, string_at
 from ..graders.judging.prompt import data_notice, enclose, fresh_nonce, truncate_middle
-from ..graders.judging.structured import ask_for_json
+from ..graders.judging.structured import UnreadableOutput, ask_for_json, read_object, string_at
 from ..middleware import enforce_deadline
 from ..perform import ModelClient, StepClient
 from ..protocols import Reply, Request
 from ..session import Session
 from ..text import strip_control_sequences
-from .cases import LabelledCase, Verdict
-from .report import CaseVerdicts, better_of_two, build_report, preferred_response
+from .cases import CaseVerdicts, LabelledCase, Verdict, better_of_two, preferred_response
+from .report import build_report
 from .run import GraderHarness
 
-MIN_CASES = 24  # fewer say too little in each of the three parts
+MIN_CASES = 24  # with fewer cases each of the three parts is too small
 MAX_CRITERIA = 6
 MAX_NAME_CHARS, MAX_CRITERION_CHARS = 40, 300
 MAX_EXAMPLES = 10  # in one request
@@ -75,7 +74,7 @@ class InducedRubric:
 
 @dataclass
 class RubricInduction:
-    """The search for a rubric. It tries at most `max_rounds` proposals, and stops when agreement no longer rises.
+    """The search for a rubric. It tries at most `max_rounds` proposals, and stops when the agreement no longer rises.
 
     The budget and the deadline of the session apply to the whole search. Raises ConfigError for too few rows, or for rankings.
     """
@@ -112,7 +111,7 @@ class RubricInduction:
         return InducedRubric(*result, start, tuple(rounds), improved, self._stop_reason, self._note)
 
     async def _search(self) -> tuple[Rubric, Measure, list[Measure]]:
-        """Return the best rubric by the selection cases, its agreement there, and the agreements of all that were tried."""
+        """Return the best rubric on the selection cases, its agreement there, and the agreements of all tried rubrics."""
         best, value = self.start, await self._measure_selection("start", self.start)
         rounds = [value]
         for n in range(1, self.max_rounds + 1):
@@ -139,11 +138,11 @@ class RubricInduction:
 
     async def _measure_agreement(self, rubric: Rubric, cases: Sequence[LabelledCase]) -> Measure:
         verdicts = await self._judge_cases(rubric, cases)
-        every = [v for by_case in verdicts.values() for v in by_case]
-        return build_report(cases, every).headline if every else UNKNOWN_AGREEMENT
+        all_verdicts = [v for by_case in verdicts.values() for v in by_case]
+        return build_report(cases, all_verdicts).headline if all_verdicts else UNKNOWN_AGREEMENT
 
     async def _judge_cases(self, rubric: Rubric, cases: Sequence[LabelledCase]) -> dict[str, list[Verdict]]:
-        """Return the verdicts of a judge with this rubric, by case. Without any, the search ends."""
+        """Return the verdicts of a judge with this rubric, by case. If there are none, the search ends."""
         verdicts: defaultdict[str, list[Verdict]] = defaultdict(list)
         outage = ""
         async for judged in self._harness(rubric).judge(cases):
@@ -156,14 +155,14 @@ class RubricInduction:
         return dict(verdicts)
 
     def _harness(self, rubric: Rubric) -> GraderHarness:
-        """Return a harness for a judge with this rubric, with the time that is left."""
+        """Return a harness for a judge with this rubric and the remaining time."""
         session = self.session.with_graders(Judge(rubric, rubric.name))
         if self._deadline is not None:
             session.options = replace(session.options, deadline=max(0.0, self._deadline - monotonic()))
         return GraderHarness(session)
 
     async def _try_propose(self, rubric: Rubric, n: int) -> Rubric | None:
-        """Return proposal `n`; None if the budget or the time is used up, it cannot be read, or nothing needs changing."""
+        """Return proposal `n`; None if the budget or the time is used up, it cannot be read, or there are no disagreements."""
         try:
             return await enforce_deadline(self._propose, self._deadline)((rubric, n == 1))
         except BudgetExhaustedError as error:
@@ -176,11 +175,11 @@ class RubricInduction:
 
     async def _propose(self, start: tuple[Rubric, bool]) -> Rubric | None:
         """Return the model's criteria from examples or, after the first round, from cases where judge and people disagree."""
-        rubric, first = start
-        shown = self._splits[0] if first else await self._find_disagreements(rubric)
+        rubric, is_first = start
+        shown = self._splits[0] if is_first else await self._find_disagreements(rubric)
         if not shown or self._stop_reason:
             return None
-        revision = [] if first else [REVISE_PROMPT, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
+        revision = [] if is_first else [REVISE_PROMPT, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
         request = proposal_request(shown[:MAX_EXAMPLES], [PROPOSE_PROMPT, *revision])
         return await ask_for_json(StepClient(self._writer), request, lambda reply: parse_rubric(reply, self.start))
 
@@ -199,12 +198,12 @@ def is_better(one: Measure, other: Measure) -> bool:
 
 
 def is_promising(one: Measure, other: Measure) -> bool:
-    """Return whether the first agreement is better, or the only one that is known."""
+    """Return whether the first agreement is better, or only the first is known."""
     return is_better(one, other) or (one.value is not None and other.value is None)
 
 
 def proposal_request(examples: Sequence[LabelledCase], instructions: Sequence[str]) -> Request:
-    """Return the request to the proposing model: what to do, then labelled cases as data, then how to answer."""
+    """Return the request to the proposing model: instructions, labelled cases as data, answer format."""
     nonce = fresh_nonce(part for case in examples for part in _case_texts(case))
     lines = [*instructions, data_notice(nonce), *(_format_case(case, n, nonce) for n, case in enumerate(examples, 1))]
     prompt = "\n\n".join([*lines, f"Answer with one JSON object only:\n{ANSWER_FORMAT}"])
@@ -219,18 +218,16 @@ def split_cases(cases: Sequence[LabelledCase]) -> tuple[list[LabelledCase], list
 
 
 def disagreements(rows: Sequence[CaseVerdicts]) -> list[LabelledCase]:
-    """Return the cases on which grader and people disagree, the widest gap first.
+    """Return the cases on which grader and people disagree, the largest disagreement first.
 
-    Pairs: the grader does not prefer what people prefer. Pass and fail: its score is far from 1 or 0. Scores, for which people
-    use a unit of their own: the ranks among all rows differ.
+    Pairs: the grader does not prefer what people prefer. Pass or fail: the distance of its score from 1 or 0. Scores, for which
+    people use another scale: the difference of the ranks among all rows.
     """
     kind = rows[0].case.kind if rows else "pair"
-    gaps = _pair_gaps(rows) if kind == "pair" else _score_gaps(rows, by_rank=kind == "score")
-    return [case for gap, case in sorted(gaps, key=lambda found: found[0], reverse=True) if gap > 0]
-
-
-def _pair_gaps(rows: Sequence[CaseVerdicts]) -> list[tuple[float, LabelledCase]]:
-    return [(float(preferred_response(row) != better_of_two(row.case.ranks)), row.case) for row in rows]
+    if kind == "pair":
+        return [row.case for row in rows if preferred_response(row) != better_of_two(row.case.ranks)]
+    gaps = _score_gaps(rows, by_rank=kind == "score")
+    return [case for gap, case in sorted(gaps, key=lambda pair: pair[0], reverse=True) if gap > 0]
 
 
 def _score_gaps(rows: Sequence[CaseVerdicts], *, by_rank: bool) -> list[tuple[float, LabelledCase]]:
@@ -332,10 +329,10 @@ def _header_lines(result: InducedRubric, data: str) -> Iterator[str]:
 
 
 def _agreement_line(role: str, agreement: Measure, start: Measure, *, with_start: bool) -> str:
-    beside = f"; the starting rubric: {_format_value(start)} on {start.n}" if with_start else ""
-    return f"On {agreement.n} rows that it was {role}: {agreement.name} {_format_value(agreement)}{beside}."
+    comparison = f"; the starting rubric: {_format_value(start)} on {start.n}" if with_start else ""
+    return f"On {agreement.n} rows that it was {role}: {agreement.name} {_format_value(agreement)}{comparison}."
 
 
 def _format_value(measure: Measure) -> str:
-    span = "" if measure.low is None or measure.high is None else f" ({measure.low:.2f} to {measure.high:.2f})"
-    return ("unknown" if measure.value is None else f"{measure.value:.2f}") + span
+    interval = "" if measure.low is None or measure.high is None else f" ({measure.low:.2f} to {measure.high:.2f})"
+    return ("unknown" if measure.value is None else f"{measure.value:.2f}") + interval

@@ -1,10 +1,10 @@
-"""One validation of a grader from end to end: labelled data in, verdicts as they arrive, a card out.
+"""The validation of a grader: it judges labelled cases, and its verdicts are measured and summarised on a card.
 
-The grader is asked about each case once for each repeat, and about pairs in both orders if it compares responses. It never sees
-the labels. If it cannot give a verdict, that is an empty verdict. If the network or the budget prevented it, there is no verdict
-and the case is asked again. Verdicts are stored in JSON lines as they arrive, so that an interrupted run resumes: the first line
-says what they are verdicts of (the grader's fingerprint, the labelled data), then each case and repeat has a line. An incomplete
-last line is dropped; a file about something else is refused.
+The grader judges each case once per repeat, and pairs in both orders if it compares responses. It never sees the labels. If it
+gives no readable verdict, the verdict is empty. If the network or the budget prevented a verdict, none is stored, and the next run
+judges the case again. Verdicts are stored as JSON Lines when they arrive, so that an interrupted run can be resumed. The first line
+holds the grader's fingerprint and the digest of the labelled data, each further line one case and repeat. An incomplete last line
+is dropped; a file of another grader or other data is an error.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
-from ..cards.card import RECORDED_FINGERPRINT, Card, CardStore
+from ..cards import RECORDED_FINGERPRINT, Card, CardStore
 from ..core.cancellation import cancel_and_wait
 from ..core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from ..core.serialize import object_from_json, unpack
 from ..core.steps import Compare, Grade
 from ..core.trace import PanelGrader
 from ..errors import EXTERNAL_ERRORS, ConfigError, GradingError, StoreError
-from ..graders.inputs import needs_of
+from ..graders.base import needs_of
 from ..perform import Roles, make_performer
 from ..protocols import Perform
 from ..session import Session
@@ -40,7 +40,7 @@ from .cases import LabelledCase, Verdict
 from .report import ReportConfig, ValidationReport, build_report
 
 VERDICTS_SCHEMA = 2
-MAX_CONSECUTIVE_FAILURES = 10  # a run ends after so many cases without a verdict
+MAX_CONSECUTIVE_FAILURES = 10  # cases without a verdict after which a run ends
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class LabelledData:
 
 @dataclass(frozen=True)
 class LiveConfig:
-    """How a grader is asked: how often about each case, with which attacks, and a callback for each case.
+    """How a grader is run: the repeats per case, the attacks, and a callback for each case.
 
-    `restart`: do not resume from the verdicts of an earlier run; they are renamed.
+    `restart`: do not resume from the verdicts of an earlier run, and rename their file.
     """
 
     repeats: int = 1
@@ -80,10 +80,10 @@ class LiveConfig:
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """The card, the store for it, all measures, and why the run ended early, if it did."""
+    """The card, the store for it, the report, and the reason if the run ended early."""
 
     card: Card
-    build_report: ValidationReport
+    report: ValidationReport
     card_store: CardStore
     stop_reason: StopReason | None = None
 
@@ -95,7 +95,7 @@ class ValidationResult:
 
 @dataclass
 class GraderRun:
-    """Asks one grader about cases: known verdicts are not asked for again, new ones are stored."""
+    """Has one grader judge cases. Stored verdicts are reused, new ones are stored."""
 
     harness: GraderHarness
     verdict_file: VerdictFile
@@ -105,7 +105,7 @@ class GraderRun:
     stop_reason: StopReason | None = None
 
     async def judge_cases(self, cases: Sequence[LabelledCase]) -> dict[str, list[Verdict]]:
-        """Return all verdicts on these cases, by case: those stored, and those asked for now."""
+        """Return all verdicts on these cases, stored and new, by case."""
         async for judged in self.harness.judge(cases, self.verdict_file.judged_cases):
             self._record_case(judged)
         by_case: defaultdict[str, list[Verdict]] = defaultdict(list)
@@ -123,13 +123,13 @@ class GraderRun:
             self.config.on_case_judged(judged_case)
 
     async def measure_attacks(self, data: LabelledData, verdicts: Mapping[str, Sequence[Verdict]]) -> dict[str, Any] | None:
-        """Return how often the attacks change its verdict, and a note if there was nothing to attack."""
+        """Return how often the attacks change the verdict, and a note if there was nothing to attack."""
         if not self.config.attacks or self.stop_reason:
             return None
         threshold = data.report_config.threshold
         cases = [case for case, _ in attacked_cases(data.cases, self.config.attacks, verdicts, threshold)]
         attacked = await self.judge_cases(cases)
-        note = "" if cases else "nothing to attack: it prefers, or lets pass, every answer that people found worse"
+        note = "" if cases else "nothing to attack: the grader prefers, or passes, every answer that people found worse"
         measures = [asdict(measure) for measure in attack_success_rates(cases, attacked, threshold) if measure.n]
         return {"measures": measures, "note": note}
 
@@ -137,10 +137,10 @@ class GraderRun:
 async def validate(
     data: LabelledData, session: Session, card_store: CardStore, config: LiveConfig = LiveConfig()
 ) -> ValidationResult:
-    """Ask a session's only grader about labelled cases, measure it, and put the result on a card.
+    """Have the only grader of a session judge labelled cases, and return its measures and its card.
 
-    Verdicts are stored as they arrive: an interrupted run resumes. Raises ConfigError for a kind of label that the grader cannot
-    be measured by, and GradingError if there is no verdict at all.
+    Verdicts are stored as they arrive, so that an interrupted run can be resumed. Raises ConfigError for a kind of label that does
+    not suit the grader, and GradingError if there is no verdict at all.
     """
     m.check_dependencies()
     harness = GraderHarness(session, config.repeats)
@@ -164,7 +164,7 @@ async def validate(
 def validate_recorded(
     data: LabelledData, verdicts: Sequence[Verdict], card_store: CardStore, *, grader: str, output_format: str
 ) -> ValidationResult:
-    """Measure recorded verdicts. The card describes the recordings: it has no fingerprint, and no live grader is trusted for it."""
+    """Measure recorded verdicts. Their card has no fingerprint, so no live grader is trusted because of it."""
     m.check_dependencies()
     if not verdicts:
         raise GradingError("no recorded output belongs to any of the labelled rows")
@@ -174,7 +174,7 @@ def validate_recorded(
 
 
 def _report_fields(data: LabelledData, result: ValidationReport) -> dict[str, Any]:
-    """Return the fields of a card that a report gives, and the numbers of rows that it does not cover."""
+    """Return the fields of a card that a report determines, and the numbers of rows that it does not cover."""
     names = ("kind", "rows", "headline", "measures", "groups", "class_rates", "confusion", "parse_errors")
     return {name: getattr(result, name) for name in names} | {
         "unjudged": len(data.cases) - result.rows,
@@ -187,12 +187,12 @@ def today_utc() -> str:
 
 
 def _check_labels(data: LabelledData, harness: GraderHarness) -> None:
-    """Raise ConfigError for labels, or rows, that the grader cannot be measured by."""
+    """Raise ConfigError for labels or rows that do not suit the grader."""
     kind = data.cases[0].kind
     for name, needed in needs_of(harness.roles.graders[harness.panel_grader.name]):
         if not any(getattr(case.task, needed) for case in data.cases):
             raise ConfigError(
-                f"grader {name!r} needs a {needed}, and no row of {data.name} has one: say which column holds it, "
+                f"grader {name!r} needs a {needed}, and no row of {data.name} has one: name its column, "
                 f"such as -c {needed}=COLUMN" + (f"; there are {data.column_list}" if data.column_list else "")
             )
     if harness.panel_grader.compares and kind in {"score", "pass"}:
@@ -206,7 +206,7 @@ def _check_labels(data: LabelledData, harness: GraderHarness) -> None:
 
 @dataclass(frozen=True)
 class JudgedCase:
-    """The verdicts of one repeat on one case, and their usage. `outage` says why there is none, if the cause is external."""
+    """The verdicts of one repeat on one case, and their usage. `outage` is the error if an external cause prevented them."""
 
     case: str
     repeat: int
@@ -218,7 +218,7 @@ class JudgedCase:
 
 @dataclass
 class GraderHarness:
-    """Asks a grader about cases, `repeats` times about each."""
+    """Has a grader judge cases, `repeats` times each."""
 
     session: Session
     repeats: int = 1
@@ -233,17 +233,17 @@ class GraderHarness:
 
     @property
     def model(self) -> str:
-        """The name of the model that the grader asks; "" if it asks none."""
+        """The name of the model that the grader calls; "" if it calls none."""
         client = self.roles.judges.get(self.panel_grader.name)
         return client.name if client and not self.panel_grader.model_free else ""
 
     async def judge(
         self, cases: Iterable[LabelledCase], done_keys: Container[tuple[str, int]] = frozenset()
     ) -> AsyncGenerator[JudgedCase, None]:
-        """Yield the verdicts as they arrive. Cases and repeats in `done_keys` are not asked again.
+        """Yield the verdicts as they arrive. Cases and repeats in `done_keys` are left out.
 
-        At most `max_in_flight` cases run at a time. No more are started once the budget or the time is used up, if the key is
-        wrong, or after MAX_CONSECUTIVE_FAILURES cases without a verdict.
+        At most `max_in_flight` cases run at a time. No more cases start once the budget or the time is used up, after an
+        authentication error, and after MAX_CONSECUTIVE_FAILURES cases in a row without a verdict.
         """
         failures = 0
         pending: Iterator[tuple[LabelledCase, int]] = (
@@ -294,7 +294,7 @@ def _judged_case(case: LabelledCase, repeat: int, records: Sequence[Record]) -> 
 
 
 def _comparison_verdicts(case: LabelledCase, repeat: int, comparison: Comparison) -> Iterator[Verdict]:
-    """Yield a verdict for each vote that ranks all responses; without such votes, one for the comparison."""
+    """Yield a verdict for each vote that ranks all responses or, if there is none, one for the whole comparison."""
     complete = [v for v in comparison.votes if isinstance(v, Comparison) and len(v.ranking) == len(case.responses)]
     for vote in complete or [comparison]:
         ranks = vote.ranks
@@ -313,7 +313,7 @@ def _comparison_verdicts(case: LabelledCase, repeat: int, comparison: Comparison
 
 
 class VerdictFile:
-    """The verdicts on one set of data by one grader, for one process at a time. Raises StoreError if it holds other verdicts.
+    """The stored verdicts of one grader on one data set, locked for one process. Raises StoreError for a file of other verdicts.
 
     With `restart` the existing file is renamed to "verdicts.before.jsonl".
     """
@@ -356,7 +356,7 @@ class VerdictFile:
                 raise StoreError(f"{self._lines.name} are of another grader or other data: {line[:200]}")
 
     def add(self, judged_case: JudgedCase) -> None:
-        """Store the verdicts on a case. If an outage prevented them, nothing is stored, and the case is asked again."""
+        """Store the verdicts on a case. If an outage prevented them, nothing is stored, so that the next run judges the case."""
         if not judged_case.outage:
             self.judged_cases[judged_case.case, judged_case.repeat] = judged_case
             self._lines.write(
@@ -365,8 +365,8 @@ class VerdictFile:
 
     def verdicts(self, cases: Iterable[str]) -> list[Verdict]:
         """Return all verdicts on these cases."""
-        wanted = set(cases)
-        return [v for (case, _), judged in sorted(self.judged_cases.items()) if case in wanted for v in judged.verdicts]
+        case_ids = set(cases)
+        return [v for (case, _), judged in sorted(self.judged_cases.items()) if case in case_ids for v in judged.verdicts]
 
     def __enter__(self) -> Self:
         return self
@@ -376,7 +376,7 @@ class VerdictFile:
 
 
 def _parse_judged_case(data: Mapping[str, Any]) -> JudgedCase:
-    """Return the case in a line that `add` wrote."""
+    """Return the content of a line that `add` wrote."""
     stop_reason = data["stop_reason"] and StopReason(data["stop_reason"])
     verdicts = tuple(_parse_verdict(**v) for v in data["verdicts"])
     return JudgedCase(str(data["case"]), int(data["repeat"]), verdicts, unpack(Usage, data["usage"]), data["outage"], stop_reason)

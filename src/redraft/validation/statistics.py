@@ -1,7 +1,7 @@
 """Statistics of agreement: pure functions over plain sequences.
 
-An unknown result is None: no data, too little of it, or input without variation if the measure divides by it. It is never 0 and
-never NaN, and no library warning escapes. Nothing here knows cases, verdicts or graders.
+A result is None if it is undefined: for too few data, or for input without variation where the measure divides by it. It is never
+NaN, and warnings of libraries are suppressed. This module does not know cases, verdicts or graders.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import ConfigError
 
 T = TypeVar("T")
 OptionalNumber: TypeAlias = float | None
-MAX_UNKNOWN_SHARE = 0.05  # of the resamples of a bootstrap
+MAX_UNKNOWN_SHARE = 0.05  # share of bootstrap samples whose statistic may be None
 
 
 class LabelScores(NamedTuple):
@@ -47,13 +47,13 @@ def wilson_interval(successes: float, n: int, level: float = 0.95) -> tuple[floa
 def precision_recall_f1(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> dict[Hashable, LabelScores]:
     """Return the rates of each label in either sequence, and under "macro" their plain means (van Rijsbergen 1979).
 
-    None in `predicted` is unreadable: never right, counted in recall, in no precision. Rows without a truth are left out. A
-    label that is never predicted has no precision, one that is never true no recall; a mean with such a part is None.
+    None in `predicted` is an unreadable verdict: it is wrong, and counts for recall but not for precision. Rows whose truth is None
+    are left out. Precision is None for a label that is never predicted, recall for one that is never true, and so are their means.
     """
     rows = [(true, guess) for true, guess in _zip_columns(truth, predicted) if true is not None]
     labels = dict.fromkeys(label for row in rows for label in row if label is not None)
     if "macro" in labels:
-        raise ConfigError("a label cannot be called 'macro': that is what the means are called")
+        raise ConfigError("a label cannot be called 'macro': that is the key of the means")
     rates: dict[Hashable, LabelScores] = {label: _label_scores(rows, label) for label in labels}
     precision, recall, f1 = (_mean_if_complete([each[part] for each in rates.values()]) for part in range(3))
     return {**rates, "macro": LabelScores(precision, recall, f1, len(rows))}
@@ -130,8 +130,7 @@ def krippendorff_alpha(ratings: Sequence[Sequence[OptionalNumber]], level: str =
     """Return Krippendorff's alpha, at most 1; `level` is "nominal", "ordinal" or "interval".
 
     K. Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011): one minus the disagreement within items divided by
-    that of all ratings with each other. A row holds the ratings of one item; raters may differ from item to item in person and
-    number.
+    that of all ratings. A row holds the ratings of one item; the raters and their number may differ from item to item.
 
     None in a row is a missing rating; items with fewer than two ratings are left out. The result is None if no item is left,
     or all ratings are equal.
@@ -140,11 +139,11 @@ def krippendorff_alpha(ratings: Sequence[Sequence[OptionalNumber]], level: str =
         raise ConfigError(f"level must be 'nominal', 'ordinal' or 'interval', got {level!r}")
     rows = [[_check_finite(rating) for rating in row if rating is not None] for row in ratings]
     rows = [row for row in rows if len(row) > 1]
-    held = Counter(rating for row in rows for rating in row)
-    if len(held) < 2:
+    counts = Counter(rating for row in rows for rating in row)
+    if len(counts) < 2:
         return None
-    place = _positions(held, level)
-    rows = [[place[rating] for rating in row] for row in rows]
+    positions = _positions(counts, level)
+    rows = [[positions[rating] for rating in row] for row in rows]
     disagreement = _unlike_pairs if level == "nominal" else _squared_distances
     expected = disagreement([value for row in rows for value in row])
     return 1 - sum(map(disagreement, rows)) / expected if expected else None
@@ -247,10 +246,11 @@ def reliability_bins(
     """
     if bins < 1:
         raise ConfigError(f"bins must be at least 1, got {bins!r}")
-    held: dict[int, list[tuple[float, ...]]] = {}
+    rows_by_bin: dict[int, list[tuple[float, ...]]] = {}
     for row in _forecast_rows(probabilities, outcomes):
-        held.setdefault(max(0, ceil(row[0] * bins) - 1), []).append(row)
-    return [(fmean(p for p, _ in rows), fmean(outcome for _, outcome in rows), len(rows)) for _, rows in sorted(held.items())]
+        rows_by_bin.setdefault(max(0, ceil(row[0] * bins) - 1), []).append(row)
+    ordered = [rows for _, rows in sorted(rows_by_bin.items())]
+    return [(fmean(p for p, _ in rows), fmean(outcome for _, outcome in rows), len(rows)) for rows in ordered]
 
 
 def bootstrap_interval(
@@ -271,11 +271,11 @@ def bootstrap_interval(
     if len(rows) < 2 or statistic(rows) is None:
         return None
     draw = random.Random(seed).choices
-    found = [value for _ in range(samples) if (value := statistic(draw(rows, k=len(rows)))) is not None]
-    if len(found) < (1 - MAX_UNKNOWN_SHARE) * samples:
+    values = [value for _ in range(samples) if (value := statistic(draw(rows, k=len(rows)))) is not None]
+    if len(values) < (1 - MAX_UNKNOWN_SHARE) * samples:
         return None
-    found.sort()
-    return _quantile(found, tail), _quantile(found, 1 - tail)
+    values.sort()
+    return _quantile(values, tail), _quantile(values, 1 - tail)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -299,7 +299,7 @@ def noise_sigma(repeats: Sequence[Sequence[OptionalNumber]]) -> float | None:
 
 
 def check_dependencies() -> None:
-    """Raise ConfigError if a library that the statistics need is not installed. Called before anything is paid for."""
+    """Raise ConfigError if a library that the statistics need is not installed. Called before the first model call."""
     for name in ("numpy", "scipy.stats"):
         _import_library(name)
 
@@ -312,7 +312,7 @@ def _import_library(name: str) -> Any:
 
 
 def _finite_or_none(measure: Callable[..., Any], *args: Any, **kwargs: Any) -> float | None:
-    """Return what a library's measure returns, and None for NaN; its warnings are suppressed."""
+    """Return the result of a library function, None for NaN. Its warnings are suppressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         value = float(measure(*args, **kwargs))

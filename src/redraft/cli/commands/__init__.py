@@ -1,1 +1,1 @@
-"""The commands: each module holds one command of `redraft` and its work, and imports what is slow only when it runs."""
+"""The commands: each module declares one command of `redraft`: its arguments, options and help (see `redraft.cli`)."""

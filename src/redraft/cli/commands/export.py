@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
+from ...export.formats import FILES, FORMATS, PAIRS, STYLES, ExportConfig, ExportResult, Provenance
+from ...export.writer import export as export_run
+from ...storage.journal import Journal
 from .. import options
 from ..output import notice, pluralize
-
-if TYPE_CHECKING:
-    from ...export.result import ExportResult
+from .runs import find_run
 
 EPILOG = """\b
 Examples:
@@ -23,43 +24,41 @@ Examples:
 \b
 RUN is a name that `redraft runs` lists, or the path of the run's output. OUT is
 JSONL (.gz, .zst) or Parquet by its name, - for stdout; with --test-size it becomes
-two files, OUT.train and OUT.test. Any other name is a folder: it gets train, test and
-a data set card with the numbers. The same prompt is always in the same split.
-Existing files are replaced with --overwrite only; in a folder, files that the card of
-an earlier export names are replaced without it. Rows that were removed from the input
-of the run or changed there since are left out.
+two files, OUT.train and OUT.test. Any other name is a folder, which gets the files train
+and test and a data set card. The same prompt is always in the same split. Existing files
+are replaced only with --overwrite; in a folder, files that the card of an earlier export
+names are replaced without it. Rows that were since removed from the input of the run, or
+changed there, are left out.
 
 \b
 The columns are those that TRL's trainers read:
   preference         prompt, chosen, rejected: the best answer and a worse one
-  unpaired           prompt, completion, label: the same answers, one a row
+  unpaired           prompt, completion, label: the same answers, one per row
   prompt-completion  prompt, completion: the best answer
   messages           messages: the best answer as a conversation
   stepwise           prompt, completions, labels: all answers in order
   trajectory         prompt, candidates, best, stop: the whole refinement
 Columns that begin with redraft_ say where a row comes from: run, row, models,
-graders, scores. Answers without a score are not used, no example occurs twice, and
-the summary counts what was left out by reason.
+graders, scores. Answers without a score and duplicates are left out; the summary
+counts them by reason.
 """
 
-FORMATS = ("preference", "unpaired", "prompt-completion", "messages", "stepwise", "trajectory")
 SCORE = click.FloatRange(0, 1)
 
 
-@click.command(epilog=EPILOG)
+@click.command(short_help="Write the answers of a run as training data.", epilog=EPILOG)
 @click.argument("run")
 @click.option("--output", "-o", type=click.Path(), required=True, metavar="OUT", help="Write to this file or folder.")
 @click.option(
     "--format",
-    "format_",
     type=click.Choice(FORMATS),
     default="preference",
     show_default=True,
-    help="What a row contains, see below.",
+    help="What a row contains (see below).",
 )
 @click.option(
     "--pairs",
-    type=click.Choice(["best-first", "best-worst", "all"]),
+    type=click.Choice(PAIRS),
     default="best-first",
     show_default=True,
     help="Pair the best answer with the first, with the worst, or with each other answer.",
@@ -68,7 +67,7 @@ SCORE = click.FloatRange(0, 1)
 @click.option("--good", type=SCORE, metavar="SCORE", help="Answers with at least this score are good.")
 @click.option(
     "--style",
-    type=click.Choice(["conversational", "standard"]),
+    type=click.Choice(STYLES),
     default="conversational",
     show_default=True,
     help="Write lists of messages, or plain text.",
@@ -81,57 +80,25 @@ SCORE = click.FloatRange(0, 1)
     help="Share of the prompts in the test split.",
 )
 @click.option("--salt", default="redraft", metavar="TEXT", help="Seed of the train/test split.")
-@click.option(
-    "--files", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True, help="Format of the files in a folder."
-)
+@click.option("--files", type=click.Choice(FILES), default="jsonl", show_default=True, help="Format of the files in a folder.")
 @click.option("--with-requirements", is_flag=True, help="End each prompt with its requirements, as the model saw them.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @options.journal
 @options.as_json
 @options.debug
-def export(
-    *,
-    run: str,
-    output: str,
-    format_: str,
-    pairs: str,
-    min_margin: float,
-    good: float | None,
-    style: str,
-    test_size: float,
-    salt: str,
-    files: str,
-    with_requirements: bool,
-    overwrite: bool,
-    journal: str | None,
-    as_json: bool,
-) -> None:
+def export(*, run: str, output: str, overwrite: bool, journal: str | None, as_json: bool, **settings: Any) -> None:
     """Write the answers of a RUN as training data."""
     if as_json and output == "-":
         raise click.UsageError("--json and -o - both write to stdout: leave out one")
-    from ...export.formats import ExportConfig
-    from ...export.result import Provenance
-    from ...export.writer import export as export_run
-    from ...storage.journal import Journal
-    from ..stored_runs import find_run
-
-    recipe = ExportConfig(
-        format=format_,
-        pairs=pairs,
-        min_margin=min_margin,
-        good=good,
-        style=style,
-        test_size=test_size,
-        salt=salt,
-        files=files,
-        with_demands=with_requirements,
-    )
+    config = ExportConfig(**settings)
     stored = find_run(run, journal)
     stored.check_output(output)
-    about = stored.note.metadata
-    provenance = Provenance(stored.note.name, about.get("model"), {"input": about.get("source"), "mode": about.get("mode")})
-    with Journal(stored.path, read_only=True) as opened:
-        exported = export_run(opened.traces(stored.note.name), output, recipe, provenance, overwrite=overwrite)
+    metadata = stored.info.metadata
+    provenance = Provenance(
+        stored.info.name, metadata.get("model"), {"input": metadata.get("source"), "mode": metadata.get("mode")}
+    )
+    with Journal(stored.path, read_only=True) as file:
+        exported = export_run(file.traces(stored.info.name), output, config, provenance, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps(exported.as_data(), indent=2, default=str))
     else:
@@ -140,9 +107,7 @@ def export(
 
 def _summarize(exported: ExportResult) -> None:
     """Write the numbers of examples and rows to stderr, and why rows were left out."""
-    from rich.table import Table
-
-    from ..terminal import console, text_line
+    from ..terminal import console, plain_table, text_line
 
     split = f" ({exported.train:,} to train, {exported.test:,} to test)" if exported.test else ""
     examples, rows = pluralize(exported.train + exported.test, "example"), pluralize(exported.used, "row")
@@ -152,7 +117,7 @@ def _summarize(exported: ExportResult) -> None:
         notice(f"mean scores: {means}")
     if not exported.left_out:
         return
-    table = Table("left out because", "rows", box=None, padding=(0, 3, 0, 0), pad_edge=False)
+    table = plain_table("left out because", "rows")
     table.columns[1].justify = "right"
     for reason, count in sorted(exported.left_out.items(), key=lambda item: -item[1]):
         table.add_row(text_line(reason), f"{count:,}")

@@ -24,7 +24,7 @@ Examples:
 @options.debug
 def graders(name: str | None, cards_dir: str | None, as_json: bool) -> None:
     """List all graders, or show one. With NAME: its mode, the fields it reads, its cost, rubric, example and latest validation."""
-    from ..views.graders import show_all, show_one
+    from ..operations.graders import show_all, show_one
 
     if name is None:
         show_all(cards_dir, as_json=as_json)

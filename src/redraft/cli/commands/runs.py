@@ -6,21 +6,22 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
-from ...errors import ConfigError
+from ...errors import ConfigError, StoreError
+from ...storage.journal import Journal, RunInfo, Status
+from ...storage.recovery import salvage as recover
+from ...storage.secure_files import AtomicFile
 from .. import options
+from ..command_classes import DefaultGroup
 from ..errors import OK
-from ..options import DefaultGroup
-from ..output import check_overwrite, check_writable, notice, pluralize, single_line
-
-if TYPE_CHECKING:
-    from ...storage.journal import Status
+from ..output import check_overwrite, check_writable, format_time, notice, parse_time, pluralize, single_line, warning
 
 EPILOG = """\b
 Examples:
@@ -47,6 +48,7 @@ Run `redraft batch` over the rows of the input that are missing there, with anot
 journal and output.
 """
 
+SUFFIX = ".journal"
 STATUSES: tuple[Status, ...] = ("done", "failed", "open")
 INTERNAL = (  # metadata of a run that is not shown as it is
     "settings",
@@ -54,7 +56,7 @@ INTERNAL = (  # metadata of a run that is not shown as it is
     "last_full_invocation",
     "merged_shards",
     "provider_batches",
-    "pair",
+    "priors_key",
     "online_priors",
     "budget_raised",
     "report",
@@ -62,7 +64,9 @@ INTERNAL = (  # metadata of a run that is not shown as it is
 ELSEWHERE = ("output", "journal", "run", "rows", "by_iteration")  # of a report: shown above, or too long for a line
 
 
-@click.group(cls=DefaultGroup, default="list", epilog=EPILOG)
+@click.group(
+    short_help="List the runs of `redraft batch`; show, export or delete one.", cls=DefaultGroup, default="list", epilog=EPILOG
+)
 def runs() -> None:
     """List the runs of `redraft batch`, inspect one, export its traces, or delete it."""
 
@@ -73,28 +77,25 @@ def runs() -> None:
 @options.debug
 def list_(journal: str | None, as_json: bool) -> None:
     """List all runs, the latest last. `redraft runs` alone does the same."""
-    from rich.table import Table
-
-    from ..stored_runs import describe_runs, journal_paths, read_runs
-    from ..terminal import format_time, list_console, text_line
-
     paths = journal_paths(journal)
-    found = read_runs(paths, strict=bool(journal))
+    stored = read_runs(paths, strict=bool(journal))
     if as_json:
-        click.echo(json.dumps([run.as_data() for run in found], indent=2, default=str))
+        click.echo(json.dumps([run.as_data() for run in stored], indent=2, default=str))
         return
-    if not found:
-        notice(f"no runs; {describe_runs(found, paths)}")
+    if not stored:
+        notice(f"no runs; {describe_runs(stored, paths)}")
         return
-    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False)
+    from ..terminal import list_console, plain_table, text_line
+
+    table = plain_table()
     table.add_column("run", overflow="fold")
     for status in STATUSES:
         table.add_column(status, justify="right")
     table.add_column("last change", no_wrap=True)
     table.add_column("journal", overflow="fold")
-    for run in found:
-        counts = [f"{run.note.counts.get(status, 0):,}" for status in STATUSES]
-        table.add_row(text_line(run.note.name), *counts, format_time(run.note.updated_at), text_line(str(run.path)))
+    for run in stored:
+        counts = [f"{run.info.counts.get(status, 0):,}" for status in STATUSES]
+        table.add_row(text_line(run.info.name), *counts, format_time(run.info.updated_at), text_line(str(run.path)))
     list_console().print(table)
 
 
@@ -114,39 +115,36 @@ def show(run: str, row: str | None, journal: str | None, as_json: bool, full: bo
 
 
 def _show_run(name: str, journal: str | None, *, as_json: bool) -> None:
-    from rich.table import Table
-
-    from ..stored_runs import find_run
-    from ..terminal import console, format_time, text_line
-
     run = find_run(name, journal)
     if as_json:
         click.echo(json.dumps(run.as_data(), indent=2, default=str))
         return
-    note = run.note
-    rows = ", ".join(f"{count:,} {status}" for status, count in note.counts.items() if count) or "none"
+    from ..terminal import console, grid, text_line
+
+    info = run.info
+    rows = ", ".join(f"{count:,} {status}" for status, count in info.counts.items() if count) or "none"
     facts = {
         "journal": str(run.path),
-        "started": format_time(note.started_at),
-        "last change": format_time(note.updated_at),
+        "started": format_time(info.started_at),
+        "last change": format_time(info.updated_at),
         "rows": rows,
     }
     out = console(stderr=False)
-    out.print(text_line(note.name, "bold"))
-    table = Table.grid(padding=(0, 2, 0, 1))
-    for label, value in (*facts.items(), *_facts(note.metadata)):
+    out.print(text_line(info.name, "bold"))
+    table = grid(indent=1)
+    for label, value in (*facts.items(), *_facts(info.metadata)):
         table.add_row(text_line(label, "dim"), text_line(value))
     out.print(table)
 
 
-def _facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what is known about a run, one fact a line; those of its last report come last."""
     from ...runs.report import SUMMARIZED, budget_and_priors
 
-    facts = {name: value for name, value in about.items() if name not in INTERNAL}
-    report = {name: value for name, value in (about.get("report") or {}).items() if name not in {*ELSEWHERE, *SUMMARIZED}}
+    facts = {name: value for name, value in metadata.items() if name not in INTERNAL}
+    report = {name: value for name, value in (metadata.get("report") or {}).items() if name not in {*ELSEWHERE, *SUMMARIZED}}
     report |= {name: "unknown" for name in ("tokens", "cost") if name in report and report[name] is None}
-    for name, value in {**facts, **report, **budget_and_priors(about.get("report") or {})}.items():
+    for name, value in {**facts, **report, **budget_and_priors(metadata.get("report") or {})}.items():
         if value not in (None, "", 0, False, [], {}):
             yield name.replace("_", " "), _format_value(value)
 
@@ -162,15 +160,13 @@ def _format_value(value: Any) -> str:
 
 
 def _show_row(name: str, row: str, journal: str | None, *, as_json: bool, full: bool) -> None:
-    from ...storage.journal import Journal
-    from ..stored_runs import find_run
-    from ..trace_view import show_trace, trace_as_json
+    from ..terminal import show_trace, trace_as_json
 
     run = find_run(name, journal)
     with Journal(run.path, read_only=True) as opened:
-        trace = opened.trace(run.note.name, row)
+        trace = opened.trace(run.info.name, row)
     if trace is None:
-        raise ConfigError(f"run {run.note.name!r} has no row {row!r}")
+        raise ConfigError(f"run {run.info.name!r} has no row {row!r}")
     if as_json:
         click.echo(trace_as_json(trace))
     else:
@@ -184,18 +180,15 @@ def _show_row(name: str, row: str, journal: str | None, *, as_json: bool, full: 
 @options.journal
 @options.debug
 def export(run: str, output: str, overwrite: bool, journal: str | None) -> None:
-    """Write the traces of a RUN as JSON Lines, a row each, in the order of the input. For training data, use `redraft export`."""
+    """Write the traces of a RUN as JSON Lines, one row per line, in input order. For training data, use `redraft export`."""
     if output != "-":
         check_writable(output)
         check_overwrite(output, overwrite=overwrite)
-    from ...storage.journal import Journal
-    from ..stored_runs import find_run
-
     stored, count = find_run(run, journal), 0
     stored.check_output(output)
     with Journal(stored.path, read_only=True) as opened, _open_output(output) as file:
-        for row, trace in opened.traces(stored.note.name):
-            data = {"run": stored.note.name, "id": row.id, "status": row.status, "result": row.result}
+        for row, trace in opened.traces(stored.info.name):
+            data = {"run": stored.info.name, "id": row.id, "status": row.status, "result": row.result}
             file.write(f"{json.dumps({**data, 'trace': json.loads(trace.to_json())})}\n")
             count += 1
     notice(f"{pluralize(count, 'trace')} written to {'stdout' if output == '-' else output}")
@@ -204,8 +197,6 @@ def export(run: str, output: str, overwrite: bool, journal: str | None) -> None:
 @contextmanager
 def _open_output(path: str) -> Iterator[TextIO]:
     """Open a file for writing that appears under its name when it is complete; or stdout."""
-    from ...storage.secure_files import AtomicFile
-
     if path == "-":
         yield sys.stdout
         return
@@ -226,38 +217,34 @@ def _open_output(path: str) -> Iterator[TextIO]:
 
 @runs.command()
 @click.argument("run", required=False)
-@click.option("--older-than", type=options.POSITIVE, metavar="DAYS", help="Delete all runs that did not change for DAYS days.")
+@click.option("--older-than", type=options.POSITIVE, metavar="DAYS", help="Delete all runs that have not changed for DAYS days.")
 @options.journal
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @options.debug
 def prune(run: str | None, older_than: float | None, journal: str | None, yes: bool) -> int:
-    """Delete a RUN, or all old ones, from the journal: rows, traces and results. Outputs and paid answers are kept."""
+    """Delete a RUN, or all old ones, from the journal: rows, traces and results. Outputs and cached replies are kept."""
     if run is None and older_than is None:
         raise click.UsageError("name a RUN to delete it, or give --older-than DAYS to delete all runs that are older")
     if run is not None and older_than is not None:
         raise click.UsageError(f"{run} and --older-than exclude each other: a named RUN is deleted whatever its age")
-    from ...storage.journal import Journal
-    from ..stored_runs import find_run, journal_paths, read_runs
-    from ..terminal import parse_time
-
     if run is not None:
         selection = [find_run(run, journal)]
     else:
         limit = datetime.now(UTC) - timedelta(days=older_than or 0.0)
-        selection = [each for each in read_runs(journal_paths(journal)) if parse_time(each.note.updated_at) <= limit]
+        selection = [each for each in read_runs(journal_paths(journal)) if parse_time(each.info.updated_at) <= limit]
     if not selection:
         notice("no run is that old")
         return OK
     if not yes:
-        names = ", ".join(f"{each.note.name} ({pluralize(sum(each.note.counts.values()), 'row')})" for each in selection)
+        names = ", ".join(f"{each.info.name} ({pluralize(sum(each.info.counts.values()), 'row')})" for each in selection)
         if not sys.stdin.isatty():
             raise click.UsageError(f"this would delete {names}: give --yes")
         click.confirm(click.unstyle(f"Delete {single_line(names)}?"), abort=True, err=True)
     for each in selection:
         with Journal(each.path, create=False) as opened:
-            opened.delete(each.note.name)
+            opened.delete(each.info.name)
             opened.compact()
-        notice(f"deleted {each.note.name} from {each.path}")
+        notice(f"deleted {each.info.name} from {each.path}")
     return OK
 
 
@@ -270,7 +257,65 @@ def salvage(damaged: str, output: str, overwrite: bool) -> None:
     """Write what can still be read of a damaged JOURNAL as JSON Lines. The journal is not changed."""
     check_writable(output)
     check_overwrite(output, overwrite=overwrite)
-    from ...storage.recovery import salvage as recover
-
     counts = recover(damaged, output, overwrite=True)
     notice(f"{output}: {', '.join(pluralize(count, table.removesuffix('s')) for table, count in counts.items())}")
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run, and the journal that contains it."""
+
+    path: Path
+    info: RunInfo
+
+    def as_data(self) -> dict[str, Any]:
+        return {"journal": str(self.path), **asdict(self.info)}
+
+    def check_output(self, path: str) -> None:
+        """Raise ConfigError if the output is the journal itself, which is never overwritten."""
+        if Path(path).exists() and Path(path).samefile(self.path):
+            raise ConfigError(f"--output: {path} is the journal itself; name another file")
+
+
+def journal_paths(journal: str | None) -> list[Path]:
+    """Return the journal that was named, or those of this folder."""
+    return [Path(journal)] if journal else sorted(path for path in Path().glob(f"*{SUFFIX}") if path.is_file())
+
+
+def read_runs(paths: list[Path], *, strict: bool = True) -> list[StoredRun]:
+    """Return the runs in some journals, the latest last.
+
+    A journal that cannot be read is reported in a warning; with `strict`, StoreError is raised.
+    """
+    runs: list[StoredRun] = []
+    for path in paths:
+        try:
+            with Journal(path, read_only=True) as journal:
+                runs += [StoredRun(path, info) for info in journal.runs()]
+        except StoreError as error:
+            if strict:
+                raise
+            warning(str(error))
+    return sorted(runs, key=lambda run: (run.info.updated_at, run.info.started_at))
+
+
+def find_run(name: str, journal: str | None) -> StoredRun:
+    """Return the run of that name, or of the output at that path. Raises ConfigError unless there is exactly one."""
+    from ...runs.config import run_name  # with the whole engine
+
+    beside = Path(f"{name}{SUFFIX}")
+    paths = [beside] if not journal and beside.is_file() else journal_paths(journal)
+    runs = read_runs(paths, strict=bool(journal))
+    matches = [run for run in runs if run.info.name in {name, run_name(Path(name).name)}]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise ConfigError(f"there are {len(matches)} runs {name!r}; give --journal: {', '.join(str(run.path) for run in matches)}")
+    raise ConfigError(f"there is no run {name!r}; {describe_runs(runs, paths)}")
+
+
+def describe_runs(runs: list[StoredRun], paths: list[Path]) -> str:
+    """Name the runs that exist; if there are none, name the places that were searched."""
+    if runs:
+        return f"there are {', '.join(dict.fromkeys(repr(run.info.name) for run in runs))}"
+    return f"looked in {', '.join(map(str, paths))}" if paths else f"no *{SUFFIX} in this folder: give --journal FILE"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ...storage import read_trace
 from .. import options
 
 EPILOG = """\b
@@ -21,8 +22,7 @@ Examples:
 @options.debug
 def show(trace: str, as_json: bool, full: bool) -> None:
     """Show a saved TRACE: scores, feedback, changes and usage. It calls no model."""
-    from ...storage import read_trace
-    from ..trace_view import show_trace, trace_as_json
+    from ..terminal import show_trace, trace_as_json
 
     saved = read_trace(trace)
     if as_json:

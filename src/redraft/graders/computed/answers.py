@@ -1,7 +1,7 @@
 """Finding the final answer in a text: what it marks as such, a number, a choice.
 
-An answer that marks several different things has committed itself to none: all of them are handed back, and a grader
-takes that for wrong. Everything is linear in the length of the text. Nothing here compares.
+A text may mark several different answers. All of them are returned, and graders count such a text as wrong. Everything takes time
+linear in the length of the text. Nothing here compares answers.
 """
 
 from __future__ import annotations
@@ -61,31 +61,32 @@ MAX_CONTEXT_WORDS = 3  # before a list and after it
 
 def boxed_answers(text: str) -> list[str]:
     r"""Return the contents of \boxed{...} and \fbox{...}, with balanced braces; of nested ones, the innermost."""
-    found: list[str] = []
-    opened: list[tuple[int, bool]] = []
+    answers: list[str] = []
+    open_braces: list[tuple[int, bool]] = []
     for brace in _BRACE.finditer(text):
         if brace[0].endswith("{") and brace[0] != r"\{":
-            opened.append((brace.end(), len(brace[0]) > 1))
-        elif brace[0] == "}" and opened:
-            start, is_box = opened.pop()
+            open_braces.append((brace.end(), len(brace[0]) > 1))
+        elif brace[0] == "}" and open_braces:
+            start, is_box = open_braces.pop()
             if is_box and brace.start() - start <= 2000 and not _BOX.search(text, start, brace.start()):
-                found.append(text[start : brace.start()].strip())
-    return found
+                answers.append(text[start : brace.start()].strip())
+    return answers
 
 
 def marked_answers(text: str) -> list[str]:
-    r"""The different answers marked as such, by the strongest kind of mark there is: \boxed, ####, "the final answer is",
-    "the answer is".
+    r"""Return the different answers that are marked as such, by the strongest marker that occurs.
+
+    The markers, strongest first: \boxed, ####, "the final answer is", "the answer is".
     """
-    for found in (boxed_answers(text), *(_answers_after(mark, text) for mark in _ANSWER_MARKERS)):
-        if found:
-            return list(dict.fromkeys(found))
+    for answers in (boxed_answers(text), *(_answers_after(marker, text) for marker in _ANSWER_MARKERS)):
+        if answers:
+            return list(dict.fromkeys(answers))
     return []
 
 
-def _answers_after(mark: re.Pattern[str], text: str) -> list[str]:
-    found = (_clean(_SENTENCE.split(m[1], maxsplit=1)[0]) for m in mark.finditer(text))
-    return [piece for piece in found if piece]
+def _answers_after(marker: re.Pattern[str], text: str) -> list[str]:
+    answers = (_clean(_SENTENCE.split(m[1], maxsplit=1)[0]) for m in marker.finditer(text))
+    return [answer for answer in answers if answer]
 
 
 def _clean(piece: str) -> str:
@@ -99,24 +100,24 @@ def _first_group(match: re.Match[str]) -> str:
 
 
 def formulas(text: str) -> list[str]:
-    """Return the contents of dollar signs or LaTeX's brackets."""
+    """Return the formulas between dollar signs or LaTeX's brackets."""
     return [_first_group(m) for m in _MATH.finditer(text)]
 
 
 def choices(text: str) -> set[str]:
     """Return the letters A-J that a text chooses: marked, alone, or at the start of a line ("B) ...")."""
-    found = {m[1] for piece in marked_answers(text) if (m := _CHOICE.match(piece))}
-    return found or {next(filter(None, m.groups())) for m in _CHOICE_LINE.finditer(text)}
+    marked = {m[1] for piece in marked_answers(text) if (m := _CHOICE.match(piece))}
+    return marked or {next(filter(None, m.groups())) for m in _CHOICE_LINE.finditer(text)}
 
 
 Number: TypeAlias = tuple[Fraction, bool]
 
 
 def numbers(text: str) -> list[Number]:
-    """The numbers in a text in their order, and whether each is a percentage (which is divided by 100).
+    """Return the numbers in a text, in order, each with whether it is a percentage (its value is then divided by 100).
 
     Thousands may be grouped by commas, apostrophes or thin spaces; 1.5e3, 1.5 x 10^3, 3/4, 1 3/4, \u00bd and 5km are read, in
-    the digits of any script; a minus may be Unicode's. 1,2,3 and (1,2) are several. What can be read in two ways (3,14 or
+    the digits of any script, with ASCII or Unicode minus signs. 1,2,3 and (1,2) are several numbers. An ambiguous form (3,14 or
     1.2.3) is not a number.
     """
     return [number for run in number_runs(text) for number in run]
@@ -128,13 +129,13 @@ def number_runs(text: str) -> list[list[Number]]:
 
 
 def number_list(text: str) -> list[Number]:
-    """Return the numbers of a text that is a list of numbers with at most a word or two around it; none for any other text."""
+    """Return the numbers of a text that is a list of numbers with at most three words on each side; none for any other text."""
     text = _with_ascii_digits(text)
-    found = _find_runs(text)
-    if len(found) != 1 or len(found[0].numbers) < 2:
+    runs = _find_runs(text)
+    if len(runs) != 1 or len(runs[0].numbers) < 2:
         return []
-    around = text[: found[0].start], text[found[0].end :]
-    return found[0].numbers if all(len(words.split()) <= MAX_CONTEXT_WORDS for words in around) else []
+    around = text[: runs[0].start], text[runs[0].end :]
+    return runs[0].numbers if all(len(words.split()) <= MAX_CONTEXT_WORDS for words in around) else []
 
 
 @dataclass
@@ -149,17 +150,17 @@ class _NumberRun:
 def _find_runs(text: str) -> list[_NumberRun]:
     """Return the lists of numbers in a text; a single number is a list of one."""
     runs: list[_NumberRun] = []
-    for found in _TOKEN.finditer(text):
-        if not (values := _parse_numbers(found)):
+    for token in _TOKEN.finditer(text):
+        if not (values := _parse_numbers(token)):
             continue
-        gap = text[runs[-1].end : found.start()] if runs else ""
-        if gap == " " and found["over"] and runs[-1].numbers[-1][0].denominator == 1 and 0 < values[0][0] < 1:
+        gap = text[runs[-1].end : token.start()] if runs else ""
+        if gap == " " and token["over"] and runs[-1].numbers[-1][0].denominator == 1 and 0 < values[0][0] < 1:
             runs[-1].numbers[-1] = (runs[-1].numbers[-1][0] + values[0][0], values[0][1])  # 1 3/4
         elif gap and len(gap) <= 40 and _LIST_GAP.fullmatch(gap):
             runs[-1].numbers += values
         else:
-            runs.append(_NumberRun(values, found.start(), 0))
-        runs[-1].end = found.start() + len(found[0].rstrip(_TRAILING_CHARS))
+            runs.append(_NumberRun(values, token.start(), 0))
+        runs[-1].end = token.start() + len(token[0].rstrip(_TRAILING_CHARS))
     return runs
 
 

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ...core.records import Candidate, Feedback, Task
+from ... import checks
+from ...core.records import Candidate, Feedback
+from ...core.task import Task
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
-from .arguments import check_number
-from .compute_limits import with_limit
-from .topical import content_words, words
-from .views import context_of, preview, score_feedback
+from .base import context_of, preview, score_feedback, with_limit
+from .similarity import content_words, words
 
 MAX_FUZZY_COST = 20_000_000  # characters times characters that are searched with tolerance; then only exact quotes count
 
@@ -33,11 +33,11 @@ _SENTENCE = re.compile(r"[^.!?\n\u3002]*[.!?\n\u3002]?(?:[ \t]*\[[^\[\]\n]{1,60}
 class Citations:
     """The share of different citations in the answer that the context supports; 0 for an answer that cites nothing.
 
-    A quoted stretch of at least `min_words` words is a citation: it must stand in the context, whatever its case, white
-    space and punctuation; with `tolerance` (0 to 0.5) that share of its characters may differ. A marker such as [1] or
-    [Smith 2020] is one where the context labels a passage so: at least half of the content words of its sentence
-    must stand in that passage. A number in brackets that the context does not label is a source that does not exist,
-    where the context numbers its passages; other brackets are no citations. Reads `context`.
+    A quotation of at least `min_words` words is a citation. The context supports it if it contains the same words, ignoring case,
+    white space and punctuation; with `tolerance` (0 to 0.5) that share of the characters may differ. A marker such as [1] or
+    [Smith 2020] is a citation if the context labels a passage with it. It is supported if at least half of the content words of
+    its sentence occur in that passage. If the context numbers its passages, any other number in brackets is an unsupported
+    citation; other brackets are no citations. Reads `context`.
     """
 
     min_words: int = 4
@@ -48,31 +48,31 @@ class Citations:
     needs = ("context",)
 
     def __post_init__(self) -> None:
-        check_number("min_words", self.min_words, 1, 1000, whole=True)
-        check_number("tolerance", self.tolerance, 0, 0.5)
+        checks.whole_number("min_words", self.min_words, 1, 1000)
+        checks.number("tolerance", self.tolerance, 0, 0.5)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1. Raises ConfigError for a task without context."""
         return await asyncio.to_thread(self._check, candidate.text, context_of(task, self.name))
 
     def _check(self, answer: str, context: str) -> Feedback:
-        found = {**dict(self._check_quotes(answer, context)), **dict(_check_labels(answer, passages(context)))}
-        if not found:
+        citations = {**dict(self._check_quotes(answer, context)), **dict(_check_labels(answer, passages(context)))}
+        if not citations:
             return Feedback(0.0, "nothing is quoted or cited", ("Quote the context, or cite its passages by their labels.",))
-        unsupported = [cited for cited, supported in found.items() if not supported]
-        score = 1 - len(unsupported) / len(found)
+        unsupported = [cited for cited, supported in citations.items() if not supported]
+        score = 1 - len(unsupported) / len(citations)
         listed = "; ".join(map(preview, unsupported[:5]))
-        reason = f"{len(found) - len(unsupported)} of {len(found)} citations are supported by the context"
+        reason = f"{len(citations) - len(unsupported)} of {len(citations)} citations are supported by the context"
         return score_feedback(score, reason, f"The context does not say so: {listed}. Quote it exactly, or leave it out.")
 
     def _check_quotes(self, answer: str, context: str) -> Iterator[tuple[str, bool]]:
-        plain, room = f" {_normalise(context)} ", MAX_FUZZY_COST
+        plain, cost_left = f" {_normalise(context)} ", MAX_FUZZY_COST
         for match in _QUOTE.finditer(answer):
             quote = _normalise(next(filter(None, match.groups()), ""))
             if quote.count(" ") + 1 < self.min_words:
                 continue
             supported = f" {quote} " in plain
-            if not supported and self.tolerance and (room := room - len(quote) * len(plain)) > 0:
+            if not supported and self.tolerance and (cost_left := cost_left - len(quote) * len(plain)) > 0:
                 supported = _fuzzy_contains(quote, plain, self.tolerance)
             yield f'"{quote}"', supported
 
@@ -89,19 +89,19 @@ def _fuzzy_contains(quote: str, plain: str, tolerance: float) -> bool:
 
 
 def passages(context: str) -> Mapping[str, set[str]]:
-    """Return the words that follow each label, up to the next one."""
-    found: dict[str, set[str]] = {}
+    """Return the words between each label and the next one, by label."""
+    words_by_label: dict[str, set[str]] = {}
     pieces = _MARKER.split(context)
     for label, passage in zip(pieces[1::2], pieces[2::2], strict=True):
-        found.setdefault(label.strip(), set()).update(words(passage))
-    return found
+        words_by_label.setdefault(label.strip(), set()).update(words(passage))
+    return words_by_label
 
 
 def _check_labels(answer: str, passage_words: Mapping[str, set[str]]) -> Iterator[tuple[str, bool]]:
-    numbered = any(label.isdigit() for label in passage_words)
+    has_numbers = any(label.isdigit() for label in passage_words)
     for sentence in _SENTENCE.findall(answer):
         labels = [each.strip() for group in _MARKER.findall(sentence) for each in re.split("[,;]", group)]
-        counted = [label for label in labels if label in passage_words or (numbered and label.isdigit())]
+        counted = [label for label in labels if label in passage_words or (has_numbers and label.isdigit())]
         if not counted:
             continue
         bare = _MARKER.sub(" ", sentence)

@@ -9,7 +9,9 @@ from typing import Any
 
 import orjson
 
-from ...core.records import Candidate, Feedback, Task
+from ... import checks
+from ...core.records import Candidate, Feedback
+from ...core.task import Task
 from ...errors import BadResponseError, ConfigError, ModelError
 from ...jsontext import replace_lone_surrogates
 from ...models.endpoint_url import redacted_model_name
@@ -19,7 +21,7 @@ from ...models.openai_responses import parse_body
 from ...models.registry import VENDORS, connect
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
-from .views import reference_of, score_feedback
+from .base import reference_of, score_feedback
 
 EXAMPLE = "embedding:openai:text-embedding-3-small"
 CLOSER_ACTION = "Say what the expected answer says, and leave out what it does not."
@@ -28,13 +30,12 @@ CLOSER_ACTION = "Say what the expected answer says, and leave out what it does n
 @fingerprint_name("embedding")
 @dataclass(frozen=True, repr=False)
 class Embedding:
-    """The cosine of the answer's and the reference's vectors; a negative one counts as 0, and the reason says so.
+    """The cosine similarity of the vectors of answer and reference; a negative one counts as 0, and the reason says so.
 
     `endpoint` is named like a chat model: "openai:NAME", "ollama:NAME", "http://host:port/v1#NAME"; it is called once for each
     answer, at /v1/embeddings, and finds its key as chat models do. It calls no chat model, so plans treat it as free, and no
-    budget includes what the endpoint charges. A text written to be close to everything gets a high score: an embedding model
-    can be fooled, so do not let this grader alone decide about untrusted answers. Reads `reference`. Raises ModelError if the
-    endpoint fails.
+    budget includes what the endpoint charges. An embedding model can be fooled: do not let this grader alone decide about untrusted
+    answers. Reads `reference`. Raises ModelError if the endpoint fails.
     """
 
     endpoint: str
@@ -53,10 +54,10 @@ class Embedding:
         """Return max(0, cosine)."""
         if not candidate.text.strip():
             return Feedback(0.0, "the answer is empty", (CLOSER_ACTION,))
-        answer, wanted = await connect_embedder(self.endpoint).embed([candidate.text, reference_of(task, self.name)])
-        found = cosine_similarity(answer, wanted)
-        mapped = " (negative, which counts as 0)" if found < 0 else ""
-        return score_feedback(min(1.0, max(0.0, found)), f"cosine {found:.3f} with the expected answer{mapped}", CLOSER_ACTION)
+        answer, reference = await connect_embedder(self.endpoint).embed([candidate.text, reference_of(task, self.name)])
+        cosine = cosine_similarity(answer, reference)
+        note = " (negative, which counts as 0)" if cosine < 0 else ""
+        return score_feedback(min(1.0, max(0.0, cosine)), f"cosine {cosine:.3f} with the expected answer{note}", CLOSER_ACTION)
 
 
 def make_embedding(argument: str) -> Embedding:
@@ -68,11 +69,11 @@ def make_embedding(argument: str) -> Embedding:
 
 def connect_embedder(model_name: str) -> Embedder:
     """Return the client of an endpoint, by the name of a model on it. Raises ConfigError."""
-    known = None if model_name.partition(":")[0] in {*VENDORS, "local"} else connect(model_name)
-    if not isinstance(known, Chat):
+    client = None if model_name.partition(":")[0] in {*VENDORS, "local"} else connect(model_name)
+    if not isinstance(client, Chat):
         shown = redacted_model_name(model_name)
         raise ConfigError(f"embedding needs an OpenAI-compatible endpoint (openai:NAME, http://host:port/v1#NAME), got {shown!r}")
-    return Embedder(known)
+    return Embedder(client)
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,10 @@ class Embedder:
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return a vector for each text, in order, with one call. Raises ModelError."""
-        route = self.chat.target_for("/embeddings")
-        asked = {"model": self.chat.name, "input": replace_lone_surrogates(list(texts)), "encoding_format": "float"}
+        target = self.chat.target_for("/embeddings")
+        request = {"model": self.chat.name, "input": replace_lone_surrogates(list(texts)), "encoding_format": "float"}
         try:
-            status, headers, body = await fetch(route, "POST", orjson.dumps(asked))
+            status, headers, body = await fetch(target, "POST", orjson.dumps(request))
             if status >= 300:
                 raise self.chat.error_from_response(status, headers, body)
             return parse_vectors(parse_body(body, headers.get("Content-Type", "")), len(texts))
@@ -101,16 +102,12 @@ def parse_vectors(data: Any, count: int) -> list[list[float]]:
         raise _bad_response(f"sent no list of {count} embeddings")
     if sorted(str(row.get("index")) for row in rows) != sorted(map(str, range(count))):
         raise _bad_response("sent embeddings that do not say which text they belong to")
-    found = [row.get("embedding") for row in sorted(rows, key=lambda row: int(row["index"]))]
-    if not all(isinstance(v, list) and v and all(_is_number(x) for x in v) for v in found):
+    vectors = [row.get("embedding") for row in sorted(rows, key=lambda row: int(row["index"]))]
+    if not all(isinstance(v, list) and v and all(map(checks.is_number, v)) for v in vectors):
         raise _bad_response("sent an embedding that is not a list of numbers")
-    if len({len(v) for v in found}) != 1:
+    if len({len(v) for v in vectors}) != 1:
         raise _bad_response("sent embeddings of different lengths")
-    return found
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return vectors
 
 
 def _bad_response(problem: str) -> BadResponseError:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from math import isclose
 from typing import Any
 
-from ...core.records import Candidate, Feedback, Task
+from ... import checks
+from ...core.records import Candidate, Feedback
+from ...core.task import Task
 from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements.data import parse_json
-from .arguments import check_number
-from .compute_limits import with_limit
-from .views import binary_feedback, reference_of, score_feedback
+from .base import binary_feedback, reference_of, score_feedback, with_limit
 
 MAX_DEPTH = 64
 MISSING = object()
@@ -28,9 +28,9 @@ MISSING = object()
 class JsonFields:
     """The share of fields that are equal: of all in the reference or in the answer, so an extra field counts as wrong.
 
-    A field is a path to a value that is no object and no list, or an empty one: `user.tags.0`. The whole answer must be
-    JSON, bare or in one code fence; else the score is 0. `fields` limits it to these paths and what lies below them;
-    `ordered` False compares lists as bags; numbers may differ by `tolerance` times the reference's size (>= 0).
+    A field is a path, such as `user.tags.0`, to a value that is neither an object nor a list, or to an empty one. The whole answer
+    must be JSON, bare or in one code fence; else the score is 0. `fields` limits the comparison to these paths and those below
+    them; without `ordered`, the order of lists does not count; numbers may differ by `tolerance` times the reference's size (>= 0).
     Reads `reference`, which must be JSON.
     """
 
@@ -43,7 +43,7 @@ class JsonFields:
     needs = ("reference",)
 
     def __post_init__(self) -> None:
-        check_number("tolerance", self.tolerance, 0)
+        checks.number("tolerance", self.tolerance, 0)
         object.__setattr__(self, "fields", tuple(self.fields))
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
@@ -51,15 +51,15 @@ class JsonFields:
         return await asyncio.to_thread(self._compare, reference_of(task, self.name), candidate.text)
 
     def _compare(self, reference: str, answer: str) -> Feedback:
-        wanted = self._expected_leaves(reference)
+        expected = self._expected_leaves(reference)
         try:
-            found = self._leaves(answer)
+            actual = self._leaves(answer)
         except ValueError as error:
             return binary_feedback(
                 ok=False, reason=f"the answer is not JSON: {str(error)[:200]}", action="Answer with JSON and nothing else."
             )
-        paths = {**wanted, **found}
-        wrong = [path for path in paths if not self._equal(found.get(path, MISSING), wanted.get(path, MISSING))]
+        paths = {**expected, **actual}
+        wrong = [path for path in paths if not self._equal(actual.get(path, MISSING), expected.get(path, MISSING))]
         score = 1 - len(wrong) / len(paths)
         listed = ", ".join((path or "the value")[:60] for path in wrong[:20])
         return score_feedback(
@@ -76,10 +76,10 @@ class JsonFields:
         return leaves
 
     def _leaves(self, text: str) -> dict[str, Any]:
-        found = dict(iter_leaves(parse_json(text), ordered=self.ordered))
+        leaves = dict(iter_leaves(parse_json(text), ordered=self.ordered))
         if not self.fields:
-            return found
-        return {path: value for path, value in found.items() if any(f"{path}.".startswith(f"{f}.") for f in self.fields)}
+            return leaves
+        return {path: value for path, value in leaves.items() if any(f"{path}.".startswith(f"{f}.") for f in self.fields)}
 
     def _equal(self, a: Any, b: Any) -> bool:
         if _is_number(a) and _is_number(b):
@@ -106,17 +106,13 @@ def iter_leaves(value: Any, path: str = "", depth: int = 0, *, ordered: bool = T
     if not isinstance(value, dict | list) or not value:
         yield path, value
         return
-    inside = value.items() if isinstance(value, dict) else enumerate(value if ordered else _sort_values(value))
+    inside = value.items() if isinstance(value, dict) else enumerate(value if ordered else sorted(value, key=canonical_json))
     for key, each in inside:
         yield from iter_leaves(each, f"{path}.{key}" if path else str(key), depth + 1, ordered=ordered)
 
 
-def _sort_values(values: list[Any]) -> list[Any]:
-    return sorted(values, key=canonical_json)
-
-
 def canonical_json(value: Any) -> str:
-    """Return the same text for the same JSON, 1.0 as 1. Raises ValueError for a value that is nested too deep or not JSON."""
+    """Return one text for equal JSON values (1.0 equals 1). Raises ValueError for a value that is nested too deep or not JSON."""
     try:
         return json.dumps(_normalise_numbers(value), sort_keys=True)
     except (RecursionError, TypeError) as error:

@@ -1,24 +1,29 @@
 """The final answer of a text as mathematics, compared with the reference: 1/2 is 0.5.
 
-What is compared as mathematics is compared in another process (`math_worker`), which is killed when it takes too long.
+Expressions are compared in a worker process (`math_worker`), since sympy cannot be stopped otherwise. A worker loads sympy once
+(about a second) and answers many questions.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
-from ...core.records import Candidate, Feedback, Task
+from ... import checks
+from ...compute import run, run_on_texts
+from ...core.records import Candidate, Feedback
+from ...core.task import Task
+from ...errors import ComputeLimitError, ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from .answers import boxed_answers, choices, formulas, marked_answers, numbers
-from .arguments import check_number
-from .compute_limits import compute_with_limit
-from .math_pool import equal_in_worker
-from .views import binary_feedback, preview, reference_of
+from .base import binary_feedback, preview, reference_of
+from .math_worker import equal_as_mathematics
 
-MAX_EXPRESSION_CHARS = 400  # characters of an expression; what is longer is compared as text only
+MAX_EXPRESSION_CHARS = 400  # a longer expression is compared as text only
 
 _LETTER = re.compile(r"\W*([A-Ja-j])\W*")
 _COMMAND = r"\\(?:text|mathrm|textbf|mbox|operatorname|begin|end)\s?\{[^{}]{0,100}\}|\\[A-Za-z]+"
@@ -44,11 +49,11 @@ _PARTICLES = re.compile("ah|am|an|as|at|be|by|do|go|he|hi|in|it|me|my|oh|ok|on|s
 class Math:
     r"""1 if the answer equals the reference as mathematics, else 0; None if the comparison takes too long.
 
-    The answer is what the text marks (\boxed{...}, "####", "the final answer is", "the answer is"), else the text itself
-    where it is one short expression, else its last formula, equation or number. Several different marked answers are
-    compared as all of them together ("2, 3"), so naming every possibility wins nothing. A reference that is a letter from
-    A to J is a choice. Compared by math-verify and sympy, from LaTeX or plain notation; nothing is ever evaluated as code.
-    `seconds` (0.1 to 60) bounds one comparison. Reads `reference`; needs the extra `math`.
+    The answer is what the text marks (\boxed{...}, "####", "the final answer is", "the answer is"); else the text itself if it is
+    one short expression; else its last formula, equation or number. Several different marked answers are compared together, as a
+    list ("2, 3"), so an answer that names every possibility is wrong. A reference that is a letter from A to J is a choice.
+    math-verify and sympy compare LaTeX or plain notation; nothing is ever evaluated as code. `seconds` (0.1 to 60) limits one
+    comparison. Reads `reference`; needs the extra `math`.
     """
 
     seconds: float = 5.0
@@ -58,30 +63,41 @@ class Math:
     needs = ("reference",)
 
     def __post_init__(self) -> None:
-        check_number("seconds", self.seconds, 0.1, 60)
+        checks.number("seconds", self.seconds, 0.1, 60)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return 1, 0 or None."""
-        wanted = await compute_with_limit(final_answer, reference_of(task, self.name), name=self.name)
-        if letter := _LETTER.fullmatch(wanted):
-            chosen = await compute_with_limit(_named_choices, candidate.text, wanted, letter[1].upper(), name=self.name)
-            return _choice_feedback(chosen, letter[1].upper())
-        found = await compute_with_limit(final_answer, candidate.text, name=self.name)
-        if not found:
+        expected = await self._run(final_answer, reference_of(task, self.name))
+        if letter := _LETTER.fullmatch(expected):
+            letters = await self._run(_named_choices, candidate.text, expected, letter[1].upper())
+            return _choice_feedback(letters, letter[1].upper())
+        answer = await self._run(final_answer, candidate.text)
+        if not answer:
             return binary_feedback(ok=False, reason="there is no final answer in the text", action=STATE_ANSWER_ACTION)
-        equal = await self._equals(found, wanted)
+        equal = await self._run(equal_as_text_or_number, answer, expected)
         if equal is None:
-            return Feedback(None, f"whether {preview(found)} is right could not be found out within {self.seconds:g} s")
+            equal = await self._equals(_brace_products(_strip_unit(answer, expected)), _brace_products(expected))
+        if equal is None:
+            return Feedback(None, f"whether {preview(answer)} is right could not be found out within {self.seconds:g} s")
         return binary_feedback(
-            equal, f"the final answer is {preview(found)}, which is {'right' if equal else 'wrong'}", CHECK_ANSWER_ACTION
+            equal, f"the final answer is {preview(answer)}, which is {'right' if equal else 'wrong'}", CHECK_ANSWER_ACTION
         )
 
+    async def _run(self, function: Callable[..., Any], *texts: str) -> Any:
+        return await run_on_texts(function, *texts, failure_text=f"{self.name} could not be computed")
+
     async def _equals(self, answer: str, expected: str) -> bool | None:
-        """Return whether two expressions are equal; None if the comparison takes too long."""
-        equal = await compute_with_limit(equal_as_text_or_number, answer, expected, name=self.name)
-        if equal is not None:
-            return bool(equal)
-        return await equal_in_worker(_brace_products(_strip_unit(answer, expected)), _brace_products(expected), self.seconds)
+        """Return whether two expressions are equal as mathematics; None if that takes too long. Raises ConfigError."""
+        if find_spec("math_verify") is None:
+            raise ConfigError("math needs an extra: pip install 'redraft[math]'")
+        failure = "the expressions could not be compared"
+        try:
+            equal = await run(
+                equal_as_mathematics, answer, expected, failure_text=failure, text_length=len(answer), seconds=self.seconds
+            )
+        except ComputeLimitError:
+            return None
+        return equal if isinstance(equal, bool) else None
 
 
 STATE_ANSWER_ACTION = "End with one line: The final answer is \\boxed{...}."
@@ -90,32 +106,34 @@ CHECK_ANSWER_ACTION = "Work it out again, step by step, and check the result."
 
 def _named_choices(text: str, expected: str, letter: str) -> list[str]:
     """Return the choices that a text names, if the reference is a letter of a choice."""
-    found = choices(text) or {m[1].upper() for m in [_LETTER.fullmatch(text.strip())] if m}
-    if not found and (marks := boxed_answers(text) or marked_answers(text)) and marks == [expected]:
-        found = {letter}
-    return sorted(found)
+    letters = choices(text)
+    if not letters and (whole := _LETTER.fullmatch(text.strip())):
+        letters = {whole[1].upper()}
+    if not letters and (boxed_answers(text) or marked_answers(text)) == [expected]:
+        letters = {letter}
+    return sorted(letters)
 
 
 def _choice_feedback(letters: list[str], letter: str) -> Feedback:
     if len(letters) != 1:
-        what = "several choices are named" if letters else "no choice is named"
-        return binary_feedback(ok=False, reason=what, action='State one choice: "The answer is X."')
+        reason = "several choices are named" if letters else "no choice is named"
+        return binary_feedback(ok=False, reason=reason, action='State one choice: "The answer is X."')
     ok = letters == [letter]
     return binary_feedback(ok, f"the choice is {letters[0]}, which is {'right' if ok else 'wrong'}", CHECK_ANSWER_ACTION)
 
 
 def final_answer(text: str) -> str:
     """Return the final expression of a text; "" if there is none."""
-    if marks := marked_answers(text):
-        return ", ".join(marks)
+    if answers := marked_answers(text):
+        return ", ".join(answers)
     bare = text.strip()
     if len(bare) <= MAX_EXPRESSION_CHARS and "\n" not in bare and not _has_prose(bare):
         return _right_side(bare.strip("$"))
     tail = text[-20_000:]
-    if found := formulas(tail):
-        return _right_side(found[-1])
-    if found := [m[1] for m in _EQUATION.finditer(tail)]:
-        return found[-1].strip()
+    if in_math := formulas(tail):
+        return _right_side(in_math[-1])
+    if right_sides := [m[1] for m in _EQUATION.finditer(tail)]:
+        return right_sides[-1].strip()
     values = numbers(tail)
     return str(values[-1][0]) if values else (bare if len(bare) <= MAX_EXPRESSION_CHARS else "")
 
@@ -153,11 +171,11 @@ def _is_beside_bracket(run: re.Match[str]) -> bool:
 
 def _brace_products(formula: str) -> str:
     """Return the formula with products of letters in braces, so that none is read as a unit."""
-    return _LETTER_RUN.sub(lambda run: _brace_letters(run[0]) if run["letters"] and run[0] not in _FUNCTIONS else run[0], formula)
 
+    def with_braces(run: re.Match[str]) -> str:
+        return "".join(f"{{{letter}}}" for letter in run[0]) if run["letters"] and run[0] not in _FUNCTIONS else run[0]
 
-def _brace_letters(letters: str) -> str:
-    return "".join(f"{{{letter}}}" for letter in letters)
+    return _LETTER_RUN.sub(with_braces, formula)
 
 
 def equal_as_text_or_number(answer: str, expected: str) -> bool | None:

@@ -1,8 +1,10 @@
-"""What `math` runs in a worker: whether an answer and a reference are equal as mathematics.
+"""The comparison that `math` runs in a worker: whether an answer and a reference are equal as mathematics.
 
-What it reads is hostile. math-verify's LaTeX parser builds sympy objects from a grammar, but leaves numbers to sympy, which
-reads any string by evaluating it as Python: that reading is replaced here, before the first job, by one that knows
-plain decimals and names only. Time and memory are limited by the worker (see `compute`).
+The input is hostile. math-verify's LaTeX parser builds sympy objects from a grammar, but leaves numbers to sympy, which parses a
+string by evaluating it as Python. That parser is replaced here, before the first job, by one that accepts only plain decimals and
+names. The worker limits time and memory (see `compute`).
+
+This module is separate because a worker calls `prepare` of any module that it loads a function from.
 """
 
 from __future__ import annotations

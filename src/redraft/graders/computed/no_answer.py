@@ -1,9 +1,9 @@
-"""Texts that are no answer although a judge may take them for one: nothing, a full stop, a bare opener.
+"""Texts that are no answer although judges may accept them: nothing, a full stop, or an opener such as "Solution:" alone.
 
 Openers such as "Thought process:" or "Solution", and single marks such as ":", were found to be judged correct in up to
-80-90 % of cases by LLM judges (Zhao et al. 2025, "One Token to Fool LLM-as-a-Judge", arXiv:2507.08794). Whatever else is short
-is an answer: "Yes.", "42", "B", "[]", "&&", "*", an emoji. So is what the task lists as an option or has as its
-reference. Whether an answer is right is no matter here.
+80-90 % of cases by LLM judges (Zhao et al. 2025, "One Token to Fool LLM-as-a-Judge", arXiv:2507.08794). Any other short text is
+an answer: "Yes.", "42", "B", "[]", "&&", "*", an emoji. So is a text that the task lists as an option or has as its reference.
+Nothing here checks whether an answer is right.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
+from ...compute import run_on_texts
 from ...core.cancellation import run_in_thread_if_large
-from ...core.records import Candidate, Feedback, Task, message_text
+from ...core.records import Candidate, Feedback
+from ...core.task import Task, message_text
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
-from .compute_limits import compute_with_limit
-from .views import binary_feedback
 
-MAX_CHARS = 400  # a longer text is more than openers
+MAX_CHARS = 400  # a longer text is more than an opener
 CHUNK_CHARS = 2**16
 
 OPENERS = (
@@ -138,19 +138,17 @@ _OPEN, _CLOSE = "\"'`\u201c\u2018\u201e\u00ab\u300c", "\"'`\u201c\u201d\u2019\u0
 _QUOTE = re.compile(rf"[{_OPEN}]([^{_OPEN}{_CLOSE}\n]{{1,80}})[{_CLOSE}](?!\s*:)")  # before a colon it is a JSON key
 
 
-def no_answer_reason(text: str, task: Task | None = None) -> str | None:
-    """Return why a text is no answer; None if it may be one. A text that the task expects is one, whatever its form."""
-    why = _emptiness_reason(text)
-    return None if why and task is not None and (_is_reference(text, task) or _is_asked_for(text, _prompt_text(task))) else why
-
-
 async def find_no_answer_reason(text: str, task: Task) -> str | None:
-    """Do the same without blocking the event loop on a long text or task."""
-    why = await run_in_thread_if_large(len(text), _emptiness_reason, text)
-    if why is None or _is_reference(text, task):
+    """Return why a text is no answer; None if it may be one. A text that the task asks for is an answer, whatever its form.
+
+    It does not block the event loop, however long the text and the task are.
+    """
+    reason = await run_in_thread_if_large(len(text), _emptiness_reason, text)
+    if reason is None or _is_reference(text, task):
         return None
-    expected = await compute_with_limit(_is_asked_for, text[: MAX_CHARS + 1], _prompt_text(task), name="answered")
-    return None if expected else why
+    failure = "answered could not be computed"
+    asked_for = await run_on_texts(_is_asked_for, text[: MAX_CHARS + 1], _prompt_text(task), failure_text=failure)
+    return None if asked_for else reason
 
 
 def _emptiness_reason(text: str) -> str | None:
@@ -158,7 +156,7 @@ def _emptiness_reason(text: str) -> str | None:
         return None
     bare = _EMPTY.sub(" ", text) if len(text) <= MAX_CHARS else text
     characters: set[str] = set()
-    for at in range(0, len(bare), CHUNK_CHARS):  # in one piece it would block the event loop from any thread
+    for at in range(0, len(bare), CHUNK_CHARS):  # the set of a long text would block the event loop even from a thread
         characters.update(bare[at : at + CHUNK_CHARS])
     if not any(map(_is_visible, characters)):
         return "it is empty"
@@ -175,8 +173,9 @@ def _is_visible(char: str) -> bool:
 
 def _normalise(text: str) -> str:
     """Return the words in lower case without accents."""
-    spread = (unicodedata.normalize("NFD", c) for c in _APOSTROPHE.sub("", text).casefold())  # one by one: a long run is slow
-    bare = "".join(c for piece in spread for c in piece if not unicodedata.combining(c))
+    # one character at a time: a long run of marks takes quadratic time
+    decomposed = (unicodedata.normalize("NFD", c) for c in _APOSTROPHE.sub("", text).casefold())
+    bare = "".join(c for piece in decomposed for c in piece if not unicodedata.combining(c))
     return " ".join(_WORDS.findall(unicodedata.normalize("NFC", bare)))
 
 
@@ -201,13 +200,15 @@ def _prompt_text(task: Task) -> str:
 
 
 def _is_asked_for(text: str, prompt: str) -> bool:
-    """Whether a text is an option that the task lists, or an opener where the task quotes one ("What is 'answer' in Spanish?").
-    Words with a colon announce something, so they are no option; nor is what is longer than openers.
+    """Return whether a text is an option that the task lists, or an opener if the task quotes one.
+
+    An example of the latter is "What is 'answer' in Spanish?". Words with a colon announce something, so they are no option; nor
+    is a text longer than any opener.
     """
     key = _text_key(text) if len(text) <= MAX_CHARS else ""
     if not key or _announces(text):
         return False
-    quoted = {_text_key(found) for found in _QUOTE.findall(prompt) if not _announces(found)}
+    quoted = {_text_key(quote) for quote in _QUOTE.findall(prompt) if not _announces(quote)}
     translated = any(word in _OPENER_KEYS for word in quoted if " " not in word)
     return translated or key in quoted | _list_items(prompt) or _is_alternative(key, prompt)
 
@@ -237,13 +238,11 @@ def _only_openers(text: str, *, colon: bool) -> bool:
         return False
     if len(words) == 1 and not colon:
         return text in _SINGLE_WORD_KEYS
-    reached = {0}
+    ends = {0}  # word positions at which a sequence of openers may end
     for start in range(len(words)):
-        if start in reached:
-            reached |= {
-                end for end in range(start + 1, start + 1 + _MAX_OPENER_WORDS) if " ".join(words[start:end]) in _OPENER_KEYS
-            }
-    return len(words) in reached
+        if start in ends:
+            ends |= {end for end in range(start + 1, start + 1 + _MAX_OPENER_WORDS) if " ".join(words[start:end]) in _OPENER_KEYS}
+    return len(words) in ends
 
 
 @fingerprint_name("answered")
@@ -257,5 +256,7 @@ class AnswerPresence:
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return 1 or 0."""
-        why = None if candidate.tool_calls else await find_no_answer_reason(candidate.text, task)
-        return binary_feedback(why is None, f"no answer: {why}" if why else "there is an answer", "Give an answer.")
+        reason = None if candidate.tool_calls else await find_no_answer_reason(candidate.text, task)
+        if reason:
+            return Feedback(0.0, f"no answer: {reason}", ("Give an answer.",), done=False)
+        return Feedback(1.0, "there is an answer")

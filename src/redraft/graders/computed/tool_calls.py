@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ...core.records import Candidate, Feedback, Task
+from ... import checks
+from ...core.records import Candidate, Feedback
+from ...core.task import Task
 from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements.data import parse_json
-from .arguments import check_choice
-from .compute_limits import with_limit
+from .base import preview, score_feedback, with_limit
 from .json_fields import canonical_json
-from .views import preview, score_feedback
 
 CallKey: TypeAlias = tuple[str, str]
 MODES = ("order", "any", "subset")
@@ -33,15 +33,15 @@ _CALL_HINT = re.compile(r"tool_calls?|\"(?:name|arguments|function)\"\s*:", re.I
 class ToolCalls:
     """The share of tool calls that are the expected ones.
 
-    `order`: the longest common subsequence by the longer of both lists, so calls too many and out of order cost.
-    `any`: the calls in common, in any order, by the longer of both lists. `subset`: the share of expected calls that were
-    made; others are allowed. A call is the expected one when its name is and, with `arguments`, every argument, too.
+    `order`: the length of the longest common subsequence divided by that of the longer list, so surplus calls and a wrong order
+    lower the score. `any`: the number of common calls, in any order, divided by the length of the longer list. `subset`: the share
+    of expected calls that were made; others are allowed. Two calls are equal if their names are and, with `arguments`, all their
+    arguments.
 
-    Expected calls stand in `metadata["tool_calls"]`, else as JSON in `reference`: a list of {"name", "arguments"} or of
-    OpenAI's {"function": {...}}, or an object with such `tool_calls`. Those made are the calls of the candidate
-    (`Candidate.tool_calls`); of an answer that calls no tools, what its text holds in the same form: as its whole text, in its
-    one code fence, or in <tool_call> tags; if it has several fences or other calls outside, it holds none that can be
-    read. No call is expected where the list is empty: then 1 is for a text that makes none.
+    The expected calls are `metadata["tool_calls"]`, else JSON in `reference`: a list of {"name", "arguments"} or of OpenAI's
+    {"function": {...}}, or an object with such `tool_calls`. If the list is empty, a text without calls gets 1. The calls made are
+    `Candidate.tool_calls`; without any, those that the text holds in the same form: as the whole text, in one code fence, or in
+    <tool_call> tags. Calls in several fences, or both inside and outside of tags, cannot be read.
     """
 
     mode: Literal["order", "any", "subset"] = "order"
@@ -53,20 +53,20 @@ class ToolCalls:
     reads_tool_calls = True
 
     def __post_init__(self) -> None:
-        check_choice("mode", self.mode, MODES)
+        checks.one_of("mode", self.mode, MODES)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1. Raises ConfigError for a task without readable expectations."""
         return await asyncio.to_thread(self._compare, self._expected_calls(task), candidate)
 
     def _expected_calls(self, task: Task) -> list[CallKey]:
-        given = task.metadata.get("tool_calls", MISSING)
-        if given is MISSING and task.reference is None:
+        listed = task.metadata.get("tool_calls", MISSING)
+        if listed is MISSING and task.reference is None:
             raise ConfigError(
                 f'grader {self.name!r} needs the task\'s metadata["tool_calls"] or reference, and this task has neither'
             )
         try:
-            return self._parse_calls(parse_json(task.reference or "") if given is MISSING else given)
+            return self._parse_calls(parse_json(task.reference or "") if listed is MISSING else listed)
         except ValueError as error:
             raise ConfigError(f"grader {self.name!r} cannot read the expected tool calls: {error}") from None
 
@@ -76,8 +76,8 @@ class ToolCalls:
         except ValueError as error:
             return Feedback(0.0, f"no tool calls can be read: {error}", ("Answer with the tool calls as one JSON list.",))
         score = _match_share(made, expected, self.mode)
-        odd = [preview(name, 40) for name, _ in (Counter(made) - Counter(expected))]
-        hint = f"Not expected like this: {', '.join(odd[:10])}." if odd else "Calls are missing or out of order."
+        unexpected = [preview(name, 40) for name, _ in (Counter(made) - Counter(expected))]
+        hint = f"Not expected like this: {', '.join(unexpected[:10])}." if unexpected else "Calls are missing or out of order."
         return score_feedback(score, f"{len(made)} tool calls made, {len(expected)} expected, {score:.0%} in agreement", hint)
 
     def _made_calls(self, candidate: Candidate, *, none_expected: bool) -> list[CallKey]:
@@ -101,7 +101,7 @@ class ToolCalls:
             raise ValueError('a call is {"name": ..., "arguments": {...}}')
         arguments = value.get("arguments", value.get("parameters")) or {}
         if isinstance(arguments, str):
-            arguments = _load_json(arguments)
+            arguments = parse_json(arguments)
         return value["name"], canonical_json(arguments) if self.arguments else ""
 
 
@@ -113,18 +113,11 @@ def _find_json(text: str) -> Any:
     if tags := _TAG.findall(text):
         if _CALL_HINT.search(_TAG.sub("", text)):
             raise ValueError("there are calls outside the tags")
-        return [_load_json(tag) for tag in tags]
+        return [parse_json(tag) for tag in tags]
     fences = _FENCE.findall(text)
     if len(fences) > 1:
         raise ValueError("there are several code fences")
-    return _load_json(fences[0] if fences else text)
-
-
-def _load_json(text: str) -> Any:
-    try:
-        return parse_json(text)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
+    return parse_json(fences[0] if fences else text)
 
 
 def _match_share(actual: Sequence[CallKey], expected: Sequence[CallKey], mode: str) -> float:

@@ -1,6 +1,6 @@
-"""A checklist: yes, partial or no to questions about an answer, written by people or generated from the task by the model.
+"""A checklist: questions about an answer, written by people or generated from the task, that a model answers yes, partial or no.
 
-The score is the weighted share of what is met (yes 1, partial 0.5, no 0). Generated questions are cached by task, so that all its
+The score is the weighted mean of the answers (yes 1, partial 0.5, no 0). Generated questions are cached by task, so that all its
 candidates answer the same ones. TICK (arXiv:2410.03608) found that judges with such checklists agree more with people.
 """
 
@@ -19,14 +19,14 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ... import checks
 from ...core.cancellation import run_in_thread_if_large
-from ...core.records import Candidate, CriterionScore, Feedback, Task
+from ...core.records import Candidate, CriterionScore, Feedback
+from ...core.task import Task
 from ...errors import ConfigError
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply
 from ..computed.no_answer import find_no_answer_reason
 from ..rubric import TASK_FIELDS, check_keys, read_table, weight_of
-from . import json_reader as reader
 from .pointwise import (
     MAX_CHANGE_CHARS,
     MAX_QUOTE_CHARS,
@@ -37,7 +37,19 @@ from .pointwise import (
     weighted_mean,
 )
 from .prompt import CONTROL_NOTICE, DATA_NOTICE, data_notice, enclose, input_texts, task_texts, total_chars, without_control_tokens
-from .structured import JSON_ONLY, SYSTEM, JudgeRequest, ask_judge, check_judge_config, object_schema, text_schema
+from .structured import (
+    JSON_ONLY,
+    SYSTEM,
+    JudgeRequest,
+    UnreadableOutput,
+    ask_judge,
+    check_judge_config,
+    object_at,
+    object_schema,
+    read_object,
+    string_at,
+    text_schema,
+)
 
 ANSWER_SCORES = {"yes": 1.0, "partial": 0.5, "no": 0.0}
 MAX_QUESTIONS, MAX_QUESTION_CHARS = 40, 300
@@ -78,13 +90,13 @@ class QuestionCache:
         return QuestionCache, (dict(self._questions),)
 
     async def get_or_create(self, key: str, generate: Callable[[], Awaitable[Questions]]) -> Questions:
-        """Return the questions under `key`, generated now if there are none.
+        """Return the questions under `key`; generate them if there are none.
 
-        Two event loops may both generate some; the first ones stay.
+        Two event loops may both generate questions; those stored first are used.
         """
         async with self._lock(key):
-            known = self._questions.get(key)
-            return known if known is not None else self._store(key, await generate())
+            questions = self._questions.get(key)
+            return questions if questions is not None else self._store(key, await generate())
 
     def _lock(self, key: str) -> asyncio.Lock:
         """Return the lock for a key in this event loop; it exists as long as anything holds or awaits it."""
@@ -103,9 +115,9 @@ class QuestionCache:
 class Checklist:
     """An LLM grader that answers questions with yes, partial or no, all in one call.
 
-    `questions`: texts, or (text, weight); a file that holds `questions`; None: the model generates at most `n` (1-40) from each
-    task, with one more call for each task. This object caches those of the last 1024 tasks; another process generates them
-    again, unless the response cache holds them. `model`, `max_eval_chars` and `images` are as in `Judge`. Raises ConfigError.
+    `questions` are texts or (text, weight) pairs, or a file that holds `questions`. With None, the model generates at most `n`
+    (1-40) from each task, with one more call per task. The grader caches those of the last 1024 tasks; another process generates
+    them again, unless the response cache holds them. `model`, `max_eval_chars` and `images` are as in `Judge`. Raises ConfigError.
     """
 
     questions: QuestionsInput | None = None
@@ -239,14 +251,14 @@ def _questions_schema(n: int) -> dict[str, Any]:
 
 def parse_questions(reply: Reply, max_questions: int) -> Questions:
     """Return the questions in a reply. Raises UnreadableOutput unless they are different, not too long and not too many."""
-    rows = reader.read_object(reply.text).get("questions")
+    rows = read_object(reply.text).get("questions")
     if not isinstance(rows, list) or not 1 <= len(rows) <= max_questions:
-        raise reader.UnreadableOutput(f"'questions' must be a list of 1 to {max_questions} texts")
+        raise UnreadableOutput(f"'questions' must be a list of 1 to {max_questions} texts")
     if not all(isinstance(q, str) and q.strip() and len(q) <= MAX_QUESTION_CHARS for q in rows):
-        raise reader.UnreadableOutput(f"a question is a text of 1 to {MAX_QUESTION_CHARS} characters")
+        raise UnreadableOutput(f"a question is a text of 1 to {MAX_QUESTION_CHARS} characters")
     questions = tuple(Question(" ".join(q.split())) for q in rows)
     if duplicate := _first_duplicate([q.text for q in questions]):
-        raise reader.UnreadableOutput(f"the question {duplicate!r} occurs twice")
+        raise UnreadableOutput(f"the question {duplicate!r} occurs twice")
     return questions
 
 
@@ -265,19 +277,19 @@ def _answers_schema(n: int) -> dict[str, Any]:
 
 def parse_answers(reply: Reply, questions: Questions) -> Feedback:
     """Return the feedback in a reply. Raises UnreadableOutput unless each question is answered with yes, partial or no."""
-    data = reader.read_object(reply.text)
+    data = read_object(reply.text)
     scores = tuple(_parse_answer(data, f"q{n}", question) for n, question in enumerate(questions, 1))
     if unknown := data.keys() - {f"q{n}" for n in range(1, len(questions) + 1)}:
-        raise reader.UnreadableOutput(f"there is no question {min(unknown)[:60]!r}")
-    met, partly = (sum(s.score == ANSWER_SCORES[answer] for s in scores) for answer in ("yes", "partial"))
-    reason = f"{met} of {len(scores)} yes" + (f", {partly} in part" if partly else "")
-    return Feedback(weighted_mean(scores), reason, open_actions(scores), met == len(scores), scores)
+        raise UnreadableOutput(f"there is no question {min(unknown)[:60]!r}")
+    yes, half = (sum(s.score == ANSWER_SCORES[answer] for s in scores) for answer in ("yes", "partial"))
+    reason = f"{yes} of {len(scores)} yes" + (f", {half} in part" if half else "")
+    return Feedback(weighted_mean(scores), reason, open_actions(scores), yes == len(scores), scores)
 
 
 def _parse_answer(data: Mapping[str, Any], key: str, question: Question) -> CriterionScore:
-    row = reader.object_at(data, key)
-    answer = reader.string_at(row, "answer").lower()  # (casefold would read the long s of "ye\u017f" as an s)
+    row = object_at(data, key)
+    answer = string_at(row, "answer").lower()  # (casefold would read the long s of "ye\u017f" as an s)
     if answer not in ANSWER_SCORES:
-        raise reader.UnreadableOutput(f"the answer to {key!r} must be yes, partial or no, got {answer[:60]!r}")
+        raise UnreadableOutput(f"the answer to {key!r} must be yes, partial or no, got {answer[:60]!r}")
     change = "" if answer == "yes" else change_text(row, f"Make the answer to this yes: {question.text}")
-    return CriterionScore(question.text, ANSWER_SCORES[answer], reader.string_at(row, "evidence")[:300], change, question.weight)
+    return CriterionScore(question.text, ANSWER_SCORES[answer], string_at(row, "evidence")[:300], change, question.weight)

@@ -1,8 +1,8 @@
 """The LLM judge: a model that reads task, answer and rubric in a fresh context, and says what to change.
 
-It answers with one JSON object: for each criterion a short quotation as evidence, what to change, and a whole number 0-5; and
-whether it would stop here. The score is the weighted mean divided by 5. Evidence comes before the number, as usual (G-Eval,
-arXiv:2303.16634). Untrusted text is put between delimiters (see `prompt`): a mitigation, not a guarantee.
+It answers with one JSON object: for each criterion a short quotation as evidence, what to change, and a whole number 0-5; then
+whether nothing should change. The score is the weighted mean divided by 5. Evidence comes before the number, as in G-Eval
+(arXiv:2303.16634). Untrusted text is put between delimiters (see `prompt`): a mitigation, not a guarantee.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 
 from ... import checks
 from ...core.cancellation import run_in_thread_if_large
-from ...core.records import Candidate, CriterionScore, Feedback, Task
+from ...core.records import Candidate, CriterionScore, Feedback
+from ...core.task import Task
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply
+from ..base import check_needs
 from ..computed.no_answer import find_no_answer_reason
-from ..inputs import check_needs
 from ..rubric import (
     DEFAULT_RUBRIC,
     MAX_SCORE,
@@ -28,14 +29,27 @@ from ..rubric import (
     Criterion,
     Rubric,
     ScoredExample,
+    Template,
     as_rubric,
     overall_criterion,
     read_text_file,
 )
-from ..template import Template
-from . import json_reader as reader
 from .prompt import CONTROL_NOTICE, DATA_NOTICE, data_notice, enclose, input_texts, total_chars
-from .structured import JSON_ONLY, SYSTEM, JudgeRequest, ask_judge, check_judge_config, object_schema, text_schema
+from .structured import (
+    JSON_ONLY,
+    SYSTEM,
+    JudgeRequest,
+    UnreadableOutput,
+    ask_judge,
+    bool_at,
+    check_judge_config,
+    int_at,
+    object_at,
+    object_schema,
+    read_object,
+    string_at,
+    text_schema,
+)
 
 SCORE_SCALE = "Scores: 0 absent or wrong, 1 poor, 2 weak, 3 acceptable, 4 good, 5 nothing to improve."
 LEVELS_NOTE = "Where levels are described, give the score of the level that fits best; a score between two of them may fit, too."
@@ -71,16 +85,16 @@ class Judge:
         rubric: The criteria: a mapping of criterion to description, a file that holds a rubric, or a `Rubric`. The default asks
             whether instructions are followed, and about correctness, completeness and clarity.
         name: Its name in the trace.
-        template: A prompt of your own, as text or as the Path of a file, with fields such as `{query}`, `{response}`,
+        template: Your own prompt, as text or as the Path of a file, with fields such as `{query}`, `{response}`,
             `{context}` and `{reference}`. Without a rubric the judge then gives one overall score.
         model: The model to ask, in any form that `refine` takes. None means the `judge` of the call, else its `model`.
         temperature: Sampling temperature; None leaves it to the endpoint.
         max_tokens: Maximum length of its verdict, in tokens; None means no limit.
-        max_eval_chars: Maximum length of the texts it is shown, in characters. The middle of a longer text is left out,
+        max_eval_chars: Maximum length of each text that it is shown, in characters. The middle of a longer text is left out,
             visibly, and the feedback says so.
-        images: Whether it is sent the images of the task. If its endpoint takes none, it is told that it does not see them.
-        reads_tool_calls: Whether answers that call tools are graded and refined, too, with the calls shown as data. If no
-            grader reads tool calls, such answers are returned as they are.
+        images: Whether the images of the task are sent to it. If its endpoint accepts none, the prompt says that they are missing.
+        reads_tool_calls: Whether answers that call tools are also graded and refined, with the calls shown as data. If no
+            grader reads tool calls, such answers are returned unchanged.
 
     Raises:
         ConfigError: The rubric, the template or a limit is wrong.
@@ -156,7 +170,7 @@ class Judge:
         return input_texts(task, candidate, TASK_FIELDS if self.template is not None else self._rubric.task_fields)
 
     def prompt(self, texts: Mapping[str, str], nonce: str) -> str:
-        """Return the user message: what to judge by, what is data, the data, how to answer."""
+        """Return the user message: the criteria, what is data, the data, and the format of the answer."""
         enclosed = {name: enclose(name, text, nonce) for name, text in texts.items()}
         criteria = "\n".join([CRITERIA, *map(_describe_criterion, self.criteria)])
         levels = f"{SCORE_SCALE}\n{LEVELS_NOTE}" if any(c.levels for c in self.criteria) else SCORE_SCALE
@@ -168,7 +182,7 @@ class Judge:
         return "\n\n".join([data_notice(nonce), *self._template_texts(enclosed, criteria), *examples, closing])
 
     def _template_texts(self, texts: Mapping[str, str], criteria: str) -> list[str]:
-        """Return the filled template and, unless it has a field for them, the criteria of the rubric after it."""
+        """Return the filled template and, unless it has a field for them, the criteria of the rubric."""
         template = Template(self._rubric.template or "")
         filled = template.fill({**texts, "criteria": criteria})
         return [filled] if self.criteria == overall_criterion() or "criteria" in template.fields else [filled, criteria]
@@ -187,13 +201,13 @@ class Judge:
 
     def parse_reply(self, reply: Reply) -> Feedback:
         """Return the feedback in a reply. Raises UnreadableOutput."""
-        data = reader.read_object(reply.text)
-        rows = reader.object_at(data, "criteria")
+        data = read_object(reply.text)
+        rows = object_at(data, "criteria")
         scores = tuple(_parse_criterion(rows, c) for c in self.criteria)
         if unknown := rows.keys() - {c.name for c in self.criteria}:
-            raise reader.UnreadableOutput(f"there is no criterion {min(unknown)[:60]!r}")
+            raise UnreadableOutput(f"there is no criterion {min(unknown)[:60]!r}")
         reason = "; ".join(f"{s.name} {round(s.score * MAX_SCORE)}/{MAX_SCORE}" for s in scores)
-        return Feedback(weighted_mean(scores), reason, open_actions(scores), reader.bool_at(data, "done"), scores)
+        return Feedback(weighted_mean(scores), reason, open_actions(scores), bool_at(data, "done"), scores)
 
 
 # ---- shared by judges of single answers
@@ -216,15 +230,15 @@ def open_actions(scores: tuple[CriterionScore, ...]) -> tuple[str, ...]:
 
 def change_text(row: Mapping[str, Any], default: str) -> str:
     """Return the change that a judge asks for, or `default` if it asks for none."""
-    change = reader.string_at(row, "change")[: 4 * MAX_CHANGE_CHARS]
+    change = string_at(row, "change")[: 4 * MAX_CHANGE_CHARS]
     return default if change.casefold().rstrip(". ") in NO_CHANGE_TEXTS else change
 
 
 def _parse_criterion(data: Mapping[str, Any], criterion: Criterion) -> CriterionScore:
-    row = reader.object_at(data, criterion.name)
-    score = reader.int_at(row, "score", 0, MAX_SCORE)
+    row = object_at(data, criterion.name)
+    score = int_at(row, "score", 0, MAX_SCORE)
     change = change_text(row, criterion.description and f"Make this hold: {criterion.description}")
-    evidence = reader.string_at(row, "evidence")[:300]
+    evidence = string_at(row, "evidence")[:300]
     return CriterionScore(criterion.name, score / MAX_SCORE, evidence, change if score < MAX_SCORE else "", criterion.weight)
 
 

@@ -1,10 +1,11 @@
 """What a judge is shown: a task as named texts and images, and untrusted text inside delimiters that it cannot close.
 
-All that comes from users and models is data. Tool calls and their results are written out, bounded, and no text can pass for
-another turn of the conversation. Images are numbered in the text and sent after it. The control tokens of chat templates are
-broken up, since a server may read them as the end of a turn wherever they occur.
+Everything that comes from users and models is data. Tool calls and their results are shown as text of bounded length, and no text
+can imitate another turn of the conversation. Images are numbered in the text and sent after it. The control tokens of chat
+templates are broken up, since a server may read them as the end of a turn wherever they occur.
 
-A mitigation, not a guarantee: what a judge reads can still sway it. For untrusted input use a grader that asks no model.
+This is a mitigation, not a guarantee: the text that a judge reads can still influence it. For untrusted input use a grader that
+asks no model.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from ...core.records import Candidate, Comparison, Feedback, Message, Task, message_text
-from ...middleware.messages import IMAGES_OMITTED_NOTE
+from ...core.records import Candidate, Comparison, Feedback
+from ...core.task import Message, Task, message_text
+from ...middleware.messages import IMAGES_OMITTED_NOTE, SYSTEM_ROLES, TOOL_ROLES
 
 RecordT = TypeVar("RecordT", Feedback, Comparison)
-SYSTEM_ROLES = ("system", "developer")
-ROLES = (*SYSTEM_ROLES, "user", "assistant", "tool", "function")
+ROLES = SYSTEM_ROLES | TOOL_ROLES | {"user", "assistant"}
 MAX_ARGUMENTS_CHARS, MAX_RESULT_CHARS = 2_000, 8_000  # characters
 MAX_IMAGES = 16
 IMAGE_URL = re.compile(r"https?://|data:image/", re.IGNORECASE)
@@ -39,7 +40,7 @@ def fresh_nonce(texts: Iterable[str]) -> str:
 
 
 def _random_hex() -> str:
-    """Return eight random hex digits from a pool: asking the system for each takes longer than the rest of a prompt."""
+    """Return eight random hex digits from a pool: asking the system for them each time is slower than the rest of a prompt."""
     while True:
         try:
             return _nonce_pool.pop()
@@ -89,12 +90,12 @@ _CONTROL_TOKEN = re.compile(
 
 
 def without_control_tokens(text: str) -> str:
-    """Return the text with the first character of every control token replaced by one that looks alike."""
-    return _CONTROL_TOKEN.sub(lambda found: _REPLACEMENTS[found[0]], text)
+    """Return the text with the first character of every control token replaced by a similar one."""
+    return _CONTROL_TOKEN.sub(lambda match: _REPLACEMENTS[match[0]], text)
 
 
 def truncate_middle(text: str, max_chars: int) -> tuple[str, int]:
-    """Return the text and 0; beyond `max_chars` its two ends with a visible mark between them, and how many characters it omits."""
+    """Return the text, its middle replaced by a visible mark if it exceeds `max_chars`, and the number of omitted characters."""
     if len(text) <= max_chars:
         return text, 0
     head = max_chars // 2
@@ -111,7 +112,7 @@ class Transcript:
     """A task as named texts, and its images as content parts of the OpenAI protocol, in the order of their numbers.
 
     `texts` holds "task" (the last message of the user) and, if there are any, "system", "history" (the messages before it) and
-    "steps" (what was done since: tool calls and their results).
+    "steps" (the messages after it: tool calls and their results).
     """
 
     texts: Mapping[str, str]
@@ -143,7 +144,7 @@ def render_candidate(candidate: Candidate) -> str:
 
 
 def render_answer(text: str) -> str:
-    """Return an answer as text. Tool calls written as a chat message in JSON are shown as tool calls, anything else as it is."""
+    """Return an answer as text. A chat message in JSON with tool calls is shown as text and tool calls, anything else unchanged."""
     if text.lstrip().startswith("{") and '"tool_calls"' in text:
         try:
             message = json.loads(text)
@@ -161,7 +162,7 @@ def without_data_urls(text: str) -> str:
 
 
 def user_message(prompt: str, images: Iterable[Mapping[str, Any]], *, show: bool = True) -> Message:
-    """Return the message with a prompt and, after it, the images; without `show` it says that they are not shown."""
+    """Return the message with a prompt and, after it, the images; without `show`, with a note that they are not shown."""
     parts = list(images)
     if not parts:
         return {"role": "user", "content": prompt}
@@ -188,7 +189,7 @@ class ShownTexts:
 
 
 def total_chars(task: Task, *answers: str) -> int:
-    """Return about how many characters there are to show."""
+    """Return approximately how many characters a judge is shown."""
     messages = sum(len(message_text(message)) for message in task.messages)
     return messages + len(task.context or "") + len(task.reference or "") + sum(map(len, answers))
 
@@ -246,11 +247,11 @@ class ImageCollector:
 
 
 def _message_to_text(message: Message, images: ImageCollector) -> str:
-    """Return the text of a message, with marks in place of everything else."""
+    """Return the text of a message. Every other part is replaced by a mark."""
     content = message.get("content")
     parts = [content] if isinstance(content, str) else content if isinstance(content, list | tuple) else []
     text = "\n".join(_part_text(part, images) for part in parts)
-    if message.get("role") in {"tool", "function"}:
+    if message.get("role") in TOOL_ROLES:
         return truncate_middle(text, MAX_RESULT_CHARS)[0]
     return text
 

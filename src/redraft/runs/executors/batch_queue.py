@@ -1,6 +1,6 @@
-"""The requests for one model that go out in batches: those that wait, those that were submitted, and the journal's log of them.
+"""The requests for one model in a provider's batch API (`ModelQueue`), and the journal's log of batches (`SubmissionLog`).
 
-Nothing here waits or calls anything; when a batch is submitted, and how its answers come back, is decided by `provider_batch`.
+Only data structures: `provider_batch` decides when a batch is submitted, makes all calls, and waits for the answers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ...models.openai_batches import BatchClient, BatchItemResult, ProviderBatch
 from ...protocols import Request
 from ...storage.journal import Journal
 
-MAX_REQUESTS = 50_000  # the most that providers take in a batch
+MAX_REQUESTS = 50_000  # in a batch, by the limits of providers
 MAX_BYTES = 100_000_000
-MAX_TRIES = 3  # batches that may end without an answer to a request
-OVER_LIMIT = "token_limit_exceeded"  # what a batch fails with when more tokens wait than an account may have
+MAX_TRIES = 3  # batches that may end without an answer to the same request
+OVER_LIMIT = "token_limit_exceeded"  # the error of a batch if an account has too many tokens in the provider's queue
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedBatch:
-    """A batch as the journal knows it. `model` is a hash of the model's identity; `batch` None: it may not have been created."""
+    """A batch in the journal. `model` is a hash of the model's identity; `batch` is the provider's ID, None until it is known."""
 
     id: str
     number: int
@@ -34,35 +34,35 @@ class SubmittedBatch:
 
 
 class SubmissionLog:
-    """The batches of a run whose answers may not all be in its journal yet. `token` marks the run's batches at the provider."""
+    """The batches of a run whose answers may not all be in its journal yet. `token` identifies the run at the provider."""
 
     def __init__(self, journal: Journal, run: str) -> None:
         self._journal, self._run = journal, run
-        note = journal.run(run)
-        about = (note.metadata.get("provider_batches") if note else None) or {}
-        self.token: str = about.get("token") or uuid4().hex
-        self.count: int = about.get("count", 0)
-        self.open: dict[str, SubmittedBatch] = {each["id"]: SubmittedBatch(**each) for each in about.get("open", ())}
+        info = journal.run(run)
+        data = (info.metadata.get("provider_batches") if info else None) or {}
+        self.token: str = data.get("token") or uuid4().hex
+        self.count: int = data.get("count", 0)
+        self.open: dict[str, SubmittedBatch] = {each["id"]: SubmittedBatch(**each) for each in data.get("open", ())}
 
     def begin(self, model: str, requests: int) -> SubmittedBatch:
-        """Return a batch that is about to be submitted."""
+        """Return a new batch with the next number."""
         self.count += 1
         return SubmittedBatch(uuid4().hex, self.count, model, requests)
 
     def metadata(self, submitted: SubmittedBatch) -> dict[str, str]:
-        """Return the metadata by which a batch can be found at the provider."""
+        """Return the metadata that identifies a batch at the provider."""
         return {"redraft_run": self.token, "redraft_batch": submitted.id}
 
     async def save(self, submitted: SubmittedBatch) -> None:
-        """Save a batch. Raises StoreError."""
+        """Save a batch in the journal, and wait for the commit. Raises StoreError."""
         self.open[submitted.id] = submitted
         self._write()
         await self._journal.wait_for_commit()
 
     def drop(self, ids: Iterable[str]) -> None:
-        """Forget batches: all their answers are in the journal, or will be there before this."""
-        if done := self.open.keys() & set(ids):
-            self.open = {id: submitted for id, submitted in self.open.items() if id not in done}
+        """Remove batches whose answers were all written to the journal before this."""
+        if removable := self.open.keys() & set(ids):
+            self.open = {id: submitted for id, submitted in self.open.items() if id not in removable}
             self._write()
 
     def _write(self) -> None:
@@ -72,30 +72,30 @@ class SubmissionLog:
 
 @dataclass(eq=False, slots=True)
 class QueuedRequest:
-    """A request, the calls that wait for its answer, and how many batches ended without one."""
+    """A request with the calls that wait for its answer. `tries`: how many batches have ended without an answer."""
 
     key: str
     line: bytes
-    waiting: list[asyncio.Future[BatchItemResult]] = field(default_factory=list)
+    waiters: list[asyncio.Future[BatchItemResult]] = field(default_factory=list)
     tries: int = 0
 
     def answer(self, answer: BatchItemResult) -> None:
-        for waiter in self.waiting:
+        for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(answer)
 
-    def fail(self, why: str) -> None:
-        for waiter in self.waiting:
+    def fail(self, message: str) -> None:
+        for waiter in self.waiters:
             if not waiter.done():
-                waiter.set_exception(ModelTimeoutError(why, retryable=False, usage=REFUSED_USAGE))
+                waiter.set_exception(ModelTimeoutError(message, retryable=False, usage=REFUSED_USAGE))
 
 
 @dataclass
 class ModelQueue:
-    """The requests for one model: those that wait (`open`), those `submitted`, and answers that no call waits for yet.
+    """The requests for one model: those to submit (`open`, `size` bytes), those `submitted`, and `unclaimed` answers.
 
-    `recovered` are batches of an earlier process; until their answers have come nothing new is submitted. A batch has at most
-    `max_requests`.
+    `recovered` are batches of an earlier process. Nothing new is submitted until their answers have arrived; an answer that no call
+    waits for yet is unclaimed. A batch has at most `max_requests` requests.
     """
 
     batches: BatchClient
@@ -114,13 +114,14 @@ class ModelQueue:
 
     @property
     def can_submit(self) -> bool:
-        """Whether a batch can be submitted now: after the account's limit was reached, one at a time."""
+        """Whether a batch can be submitted now. Once the limit of the account was reached, only one at a time."""
         return bool(self.open) and not self.recovered and not (self.max_requests < MAX_REQUESTS and self.submitted)
 
     def request(self, key: str, request: Request) -> QueuedRequest:
-        """Return the entry for a request; the same for the same request."""
-        known = self.submitted.get(key) or self.open.get(key)
-        return known or self.add(QueuedRequest(key, self.batches.request_line(key, request)))
+        """Return the entry for a request; equal requests share one."""
+        return (
+            self.submitted.get(key) or self.open.get(key) or self.add(QueuedRequest(key, self.batches.request_line(key, request)))
+        )
 
     def add(self, item: QueuedRequest) -> QueuedRequest:
         self.open[item.key] = item
@@ -128,35 +129,35 @@ class ModelQueue:
         return item
 
     def take(self) -> list[QueuedRequest]:
-        """Return the next batch in order of arrival: as much as fits, without requests that no call waits for any more."""
+        """Return the requests for the next batch, in order of arrival; drop those for which no call waits any more."""
         batch: list[QueuedRequest] = []
         size = 0
         for item in list(self.open.values()):
             if len(batch) >= self.max_requests or (batch and size + len(item.line) > MAX_BYTES):
                 break
-            self._close(item)
-            if item.waiting:
+            self._remove(item)
+            if item.waiters:
                 batch.append(item)
                 size += len(item.line)
         self.submitted |= {item.key: item for item in batch}
         return batch
 
-    def _close(self, item: QueuedRequest) -> None:
+    def _remove(self, item: QueuedRequest) -> None:
         del self.open[item.key]
         self.size -= len(item.line)
 
     def deliver(self, key: str, answer: BatchItemResult, *, keep: bool) -> None:
-        """Hand an answer to the calls that wait. `keep`: keep it if there is none yet."""
+        """Give an answer to the calls that wait for it. `keep`: if there is none, keep it for a later call."""
         if item := self.submitted.pop(key, None):
             item.answer(answer)
         elif item := self.open.get(key):
-            self._close(item)
+            self._remove(item)
             item.answer(answer)
         elif keep:
             self.unclaimed[key] = answer
 
     def requeue_unanswered(self, items: Sequence[QueuedRequest], batch: ProviderBatch) -> None:
-        """A batch has ended: queue what it did not answer again, up to MAX_TRIES times."""
+        """Queue the requests again that a batch has not answered, up to MAX_TRIES times."""
         over_limit = batch.error is not None and batch.error.get("code") == OVER_LIMIT and len(items) > 1
         if over_limit:
             self.max_requests = len(items) // 2
@@ -170,5 +171,5 @@ class ModelQueue:
 
 
 def error_suffix(batch: ProviderBatch) -> str:
-    """Return ": " and the error of a batch; "" if it has none."""
+    """Return the error of a batch after a colon; "" if it has none."""
     return f": {missing_answer_error(batch.error)}" if batch.error else ""

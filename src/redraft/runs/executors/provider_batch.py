@@ -1,11 +1,11 @@
-"""The calls of a run by a provider's batch API, in place of one request each.
+"""Calls through a provider's batch API: `BatchEndpoints` takes the place of `LimitedEndpoints`.
 
-Rows run as they do locally. Only where a call would go to its endpoint, it goes into the queue of its model instead, and waits.
-When every row under way waits, the queues are submitted, one batch each; every answer wakes its row, and what the rows call next
-is the next batch. Nothing depends on what was submitted together: answers are identified by the key of their call.
+Rows run in this process as usual, but a call is put into the queue of its model instead of being sent, and waits. When every row
+under way waits, each queue is submitted as a batch; each answer resumes its row, and the next calls of the rows make up the next
+batch. It does not matter which requests share a batch: an answer is identified by the cache key of its request.
 
-What was submitted is in the journal before its answers are waited for (see `batch_queue`), and stays there until every row has
-taken them: a process that was killed finds the batches of the one before it, and submits nothing twice.
+Before a batch is created it is saved in the journal (`SubmissionLog`), where it stays until all rows have received their answers.
+After a crash the next process finds the batches there, takes their answers, and submits nothing twice.
 """
 
 from __future__ import annotations
@@ -21,27 +21,26 @@ from time import monotonic
 from typing import Any, NoReturn, TypeVar
 
 from ...errors import ConfigError, ModelError, StoreError
-from ...ledger import current_entry
 from ...middleware import BudgetTracker
 from ...middleware.cache import cache_key
-from ...middleware.endpoint_errors import is_fatal
+from ...middleware.endpoint_errors import is_fatal, refused_part
 from ...middleware.endpoint_limiter import MAX_PAUSE
 from ...middleware.messages import has_images
-from ...middleware.refusals import refused_part
 from ...models import Chat, connect
 from ...models.openai_batches import BatchClient, BatchItemResult, ProviderBatch, missing_answer_error
 from ...protocols import FORMATS, Call, Model, Reply, Request
 from ...session import Session
 from ...settings import EndpointLimits
 from ...storage.journal import Journal
+from ...usage import current_entry
 from ..endpoints import ROW, CallGate
 from ..progress import BatchProgress
 from ..row_key import short_hash
 from .batch_queue import MAX_REQUESTS, ModelQueue, QueuedRequest, SubmissionLog, SubmittedBatch, error_suffix
 
-ROWS = 10_000  # under way at a time
-POLL, MAX_POLL, POLL_GROWTH = 1.0, 60.0, 1.5  # seconds between two checks of a batch: at first, at most, and their growth
-MAX_IDLE = 60.0  # seconds for which a row that calls nothing holds up a batch
+ROWS = 10_000  # rows under way at a time
+POLL, MAX_POLL, POLL_GROWTH = 1.0, 60.0, 1.5  # seconds between two checks of a batch: at first, at most, and their growth factor
+MAX_IDLE = 60.0  # seconds after which a batch is submitted although a row makes no call
 
 T = TypeVar("T")
 
@@ -77,9 +76,10 @@ class BatchedModel:
 
 @dataclass
 class BatchEndpoints:
-    """Endpoints that are called by their batch API. A call waits as long as it takes: it has no timeout but `limits.give_up_after`.
+    """Endpoints with a batch API. A call has no timeout, except that an endpoint may be silent only for `limits.give_up_after` s.
 
-    `halt(reason, message)` is called when an endpoint cannot be called any more, `say` with what happens meanwhile.
+    Calls `halt(reason, message)` if an endpoint has failed for good, and `say` with messages about batches. `poll` is the time
+    between two checks of a batch, in seconds.
     """
 
     limits: EndpointLimits
@@ -89,18 +89,18 @@ class BatchEndpoints:
     run: str
     progress: BatchProgress
     poll: float = POLL
-    room = True
+    has_free_slots = True
     limit = MAX_REQUESTS
     gate: CallGate = field(default_factory=CallGate)
     submissions: SubmissionLog = field(init=False)
     queues: dict[str, ModelQueue] = field(default_factory=dict)
-    waiting: Counter[str] = field(default_factory=Counter)  # calls under way, by row
+    calls_by_row: Counter[str] = field(default_factory=Counter)  # that wait for an answer
     active: dict[str, tuple[SubmittedBatch, ProviderBatch | None]] = field(default_factory=dict)
-    trouble: str = ""
+    error_message: str = ""
     _billed: dict[str, float] = field(default_factory=dict)
     _events: int = 0
-    _answered: list[str] = field(default_factory=list)  # batches whose answers have come
-    _recovered: list[str] = field(default_factory=list)  # the same, of an earlier process
+    _answered: list[str] = field(default_factory=list)  # batches whose answers have arrived
+    _recovered: list[str] = field(default_factory=list)  # the same, of earlier processes
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -109,39 +109,39 @@ class BatchEndpoints:
     # ---- for the run
 
     def session(self, session: Session) -> Session:
-        """Return the session with models that go through these endpoints."""
-        options = replace(session.options, max_in_flight=ROWS // 2, timeout=None)  # (twice as many rows are under way)
+        """Return the session with models that call these endpoints."""
+        options = replace(session.options, max_in_flight=ROWS // 2, timeout=None)  # the job starts twice as many rows
         return Session(
             options, session.writer, session.graders, session.judge, session.limit_calls, connect=self._connect, watch=self._watch
         )
 
     def hold(self, call: Call, model: Model) -> Call:
-        """Return a model's call, which may start as long as the run has not ended."""
+        """Return a model's call behind the gate."""
         return partial(self.gate.enter, call)
 
     @property
     def in_flight(self) -> int:
         return self.gate.in_flight
 
-    async def wait_for_room(self) -> None:
-        """Return at once: there always is."""
+    async def wait_for_free_slots(self) -> None:
+        """Do nothing: a queue has no slots."""
 
     async def wait_until_quiet(self) -> None:
         await self.gate.wait_until_quiet()
 
     @property
     def state(self) -> str:
-        """The batches that are under way, and what is wrong with the endpoint."""
-        return "; ".join([*(_describe(*each) for each in self.active.values()), *filter(None, [self.trouble])])
+        """The batches under way and the last error of the endpoint, for people."""
+        return "; ".join([*(_describe(*each) for each in self.active.values()), *filter(None, [self.error_message])])
 
     def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:
-        """Return what was spent, without what waits: a resumed run makes the same calls, and reserves for them then."""
+        """Return what was spent. Waiting calls do not count: a resumed run makes them again, and reserves for them then."""
         if not (self.gate.closed and self._billed):
             self._billed = dict(tracker.spent)
         return self._billed
 
     def close(self, *, now: bool = False) -> None:
-        """Let no further call start, and wait for none: batches at the provider can be waited for another time."""
+        """Let no further call start, and wait for none: the next run takes the answers of batches at the provider."""
         if not self.gate.closed:
             for batch in (batch for _, batch in self.active.values() if batch and not batch.is_ended):
                 self.say(f"batch {batch.id} continues at the provider; the same command takes its answers")
@@ -150,7 +150,7 @@ class BatchEndpoints:
         self.gate.close(now=True)
 
     async def aclose(self) -> None:
-        """Stop all background tasks; forget batches whose answers were all delivered."""
+        """Stop all background tasks; drop the batches whose answers were all delivered from the log."""
         if not self.gate.closed and not self.active:
             with suppress(StoreError):
                 self.submissions.drop([*self._answered, *self._recovered])
@@ -166,22 +166,22 @@ class BatchEndpoints:
     def _watch(self, call: Call) -> Call:
         async def watch(request: Request) -> Reply:
             row = ROW.get()
-            self.waiting[row] += 1
+            self.calls_by_row[row] += 1
             self._start_loop()
             try:
                 return await call(request)
             finally:
                 self._events += 1
-                self.waiting[row] -= 1
-                if not self.waiting[row]:
-                    del self.waiting[row]
+                self.calls_by_row[row] -= 1
+                if not self.calls_by_row[row]:
+                    del self.calls_by_row[row]
 
         return watch
 
     async def _complete(self, queue: ModelQueue, request: Request) -> Reply:
         self._events += 1
         entry = current_entry()
-        entry.start_counting()  # if cut off while it waits, it is made, and counted, by the process that resumes the run
+        entry.start_counting()  # a call that is cancelled while it waits is counted by the process that resumes the run
         key = cache_key(queue.batches.chat.identity, request)
         answer = queue.unclaimed.pop(key, None) or await self._wait_for(queue, key, request)
         entry.count_request()
@@ -195,13 +195,13 @@ class BatchEndpoints:
     async def _wait_for(self, queue: ModelQueue, key: str, request: Request) -> BatchItemResult:
         item = queue.request(key, request)
         waiter: asyncio.Future[BatchItemResult] = asyncio.get_running_loop().create_future()
-        item.waiting.append(waiter)
+        item.waiters.append(waiter)
         if queue.is_full and queue.can_submit:
             self._submit_queue(queue)
         try:
             return await waiter
         finally:
-            item.waiting.remove(waiter)
+            item.waiters.remove(waiter)
 
     def _queue(self, model: Chat) -> ModelQueue:
         if model.identity not in self.queues:
@@ -210,14 +210,14 @@ class BatchEndpoints:
             self.queues[model.identity] = ModelQueue(BatchClient(model), name, recovered)
         return self.queues[model.identity]
 
-    # ---- when queues are submitted
+    # ---- submission
 
     def _start_loop(self) -> None:
         if not self._tasks and not self.gate.closed:
             self._start(self._submit_regularly())
 
     async def _submit_regularly(self) -> None:
-        """Submit the queues when no row can proceed otherwise; when nothing has happened for long, without waiting for all rows."""
+        """Submit the queues when every row waits, or when nothing has happened for MAX_IDLE seconds."""
         seen, since = None, monotonic()
         while True:
             await asyncio.sleep(min(self.poll, POLL) / 4)
@@ -225,13 +225,13 @@ class BatchEndpoints:
             if now != seen:
                 seen, since = now, monotonic()
             elif self._all_rows_wait:
-                self._drop_answered()
+                self._drop_delivered()
                 self._submit_all()
             elif monotonic() - since > MAX_IDLE:
                 self._submit_all()
 
-    def _drop_answered(self) -> None:
-        """Forget answered batches: every row has taken its answers, so that they are in the journal."""
+    def _drop_delivered(self) -> None:
+        """Drop answered batches from the log. Every row waits for its next answer, so the journal has the earlier ones."""
         self.submissions.drop(self._answered)
         self._answered.clear()
         if self._recovered and not any(queue.unclaimed for queue in self.queues.values()):
@@ -242,7 +242,7 @@ class BatchEndpoints:
     def _all_rows_wait(self) -> bool:
         """Whether every row that can be under way is, and waits for an answer."""
         rows, left = self.progress.under_way, self.progress.remaining
-        return len(self.waiting) >= rows and (rows >= ROWS or (left is not None and left <= rows))
+        return len(self.calls_by_row) >= rows and (rows >= ROWS or (left is not None and left <= rows))
 
     def _submit_all(self) -> None:
         for queue in self.queues.values():
@@ -269,12 +269,12 @@ class BatchEndpoints:
     # ---- one batch
 
     async def _run_batch(self, queue: ModelQueue, items: list[QueuedRequest]) -> None:
-        """Submit requests as a batch, and deliver its answers."""
+        """Submit requests as a batch, and deliver the answers."""
         submitted = self.submissions.begin(queue.model, len(items))
         self.active[submitted.id] = submitted, None
         await self.submissions.save(submitted)
         file = await self._retry(partial(queue.batches.upload, [item.line for item in items]))
-        batch = await self._retry(self._creation(queue, file, submitted))
+        batch = await self._create(queue, file, submitted)
         batch = await self._follow(queue, submitted, batch)
         if batch.error and is_fatal(error := missing_answer_error(batch.error)):
             await self._give_up("fatal", error)
@@ -283,20 +283,20 @@ class BatchEndpoints:
         if queue.max_requests < max_requests:
             self.say(f"batch {batch.id}{error_suffix(batch)}; now at most {queue.max_requests:,} requests a batch, one at a time")
 
-    def _creation(self, queue: ModelQueue, file: str, submitted: SubmittedBatch) -> Callable[[], Awaitable[ProviderBatch]]:
-        """Return a function that creates a batch. Called again, it checks first whether the last attempt succeeded after all."""
-        metadata, again = self.submissions.metadata(submitted), False
+    async def _create(self, queue: ModelQueue, file: str, submitted: SubmittedBatch) -> ProviderBatch:
+        """Create a batch. After an error, check first whether the batch was created nevertheless."""
+        metadata, is_repeated = self.submissions.metadata(submitted), False
 
         async def create() -> ProviderBatch:
-            nonlocal again
-            known = await queue.batches.find_by_metadata(metadata) if again else None
-            again = True
-            return known or await queue.batches.create(file, metadata)
+            nonlocal is_repeated
+            existing = await queue.batches.find_by_metadata(metadata) if is_repeated else None
+            is_repeated = True
+            return existing or await queue.batches.create(file, metadata)
 
-        return create
+        return await self._retry(create)
 
     async def _recover(self, queue: ModelQueue) -> None:
-        """Take the answers of batches that an earlier process has submitted, in the order of submission."""
+        """Take the answers of batches that earlier processes have submitted, in the order of submission."""
         for submitted in list(queue.recovered):
             if batch := await self._retry(partial(self._find, queue, submitted)):
                 await self._follow(queue, submitted, batch, recovered=True)
@@ -319,7 +319,7 @@ class BatchEndpoints:
     async def _follow(
         self, queue: ModelQueue, submitted: SubmittedBatch, batch: ProviderBatch, *, recovered: bool = False
     ) -> ProviderBatch:
-        """Poll a batch until it has ended, and take its answers."""
+        """Poll a batch until it has ended, and deliver its answers."""
         submitted, pause = replace(submitted, batch=batch.id), self.poll
         await self.submissions.save(submitted)
         while not batch.is_ended:
@@ -335,50 +335,56 @@ class BatchEndpoints:
         return batch
 
     async def _deliver(self, queue: ModelQueue, file: str, *, recovered: bool) -> None:
-        """Deliver the answers in a file, each once, however often the connection breaks."""
-        taken = 0
+        """Deliver the answers in a file, each once, even if the download is repeated. A file that is gone has no answers."""
+        delivered_count = 0
 
-        async def read() -> None:
-            nonlocal taken
+        async def download() -> None:
+            nonlocal delivered_count
             n = 0
-            async with aclosing(queue.batches.download_results(file)) as answers:
-                async for key, answer in answers:
-                    n += 1
-                    if n > taken:
-                        taken = n
-                        self._events += 1
-                        queue.deliver(key, answer, keep=recovered)
+            try:
+                async with aclosing(queue.batches.download_results(file)) as answers:
+                    async for key, answer in answers:
+                        n += 1
+                        if n > delivered_count:
+                            delivered_count = n
+                            self._events += 1
+                            queue.deliver(key, answer, keep=recovered)
+            except ModelError as error:
+                if error.status != 404:
+                    raise
 
-        await self._retry(partial(_ignore_missing, read))
+        await self._retry(download)
 
-    # ---- when the endpoint fails
+    # ---- errors of the endpoint
 
-    async def _retry(self, do: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a call; repeat it until the endpoint refuses it, or is silent for `limits.give_up_after` seconds."""
+    async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a call. Repeat it until an error is final, or `limits.give_up_after` seconds have passed."""
         since, pause = inf, self.poll
         while True:
             try:
-                result = await do()
+                result = await call()
             except ModelError as error:
                 if not error.retryable:
                     await self._give_up("fatal", error)
                 since = min(since, monotonic())
                 if monotonic() - since > self.limits.give_up_after:
                     await self._give_up("outage", error)
-                self.trouble = str(error)
+                self.error_message = str(error)
                 await asyncio.sleep(max(pause, min(error.retry_after or 0.0, MAX_PAUSE)))
                 pause = min(2 * pause, MAX_POLL)
             else:
-                self.trouble = ""
+                self.error_message = ""
                 return result
 
-    async def _give_up(self, ended: str, error: ModelError) -> NoReturn:
-        self.halt(ended, str(error))
-        await _never()
+    async def _give_up(self, reason: str, error: ModelError) -> NoReturn:
+        """End the run, and wait until cancelled."""
+        self.halt(reason, str(error))
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("unreachable")
 
 
 def as_chat(model: Model) -> Chat:
-    """Return the model if it can have a batch API. Raises ConfigError."""
+    """Return the model if its endpoint can have a batch API. Raises ConfigError."""
     if isinstance(model, Chat):
         return model
     raise ConfigError(
@@ -388,26 +394,11 @@ def as_chat(model: Model) -> Chat:
 
 
 def check_batch_model(call: Call, model: Model) -> Call:
-    """Return the call unchanged. Raises ConfigError for a model that cannot have a batch API."""
+    """Return the call unchanged. Raises ConfigError for a model whose endpoint cannot have a batch API."""
     as_chat(model)
     return call
 
 
-async def _never() -> NoReturn:
-    """Wait until cancelled."""
-    await asyncio.get_running_loop().create_future()
-    raise AssertionError("unreachable")
-
-
-async def _ignore_missing(read: Callable[[], Awaitable[None]]) -> None:
-    """Read a file; one that does not exist any more has no answers."""
-    try:
-        await read()
-    except ModelError as error:
-        if error.status != 404:
-            raise
-
-
 def _describe(submitted: SubmittedBatch, batch: ProviderBatch | None) -> str:
-    how = f"{batch.id} {batch.status.replace('_', ' ')} ({batch.answered_count:,} done)" if batch else "being submitted"
-    return f"batch {submitted.number}: {submitted.requests:,} requests, {how}"
+    status = f"{batch.id} {batch.status.replace('_', ' ')} ({batch.answered_count:,} done)" if batch else "being submitted"
+    return f"batch {submitted.number}: {submitted.requests:,} requests, {status}"

@@ -1,7 +1,7 @@
-"""Shards on Ray: one actor for each, on an existing cluster or on one that is started here. Only this module knows Ray.
+"""Workers on Ray: one actor for each shard, on an existing cluster or on one started for the run. Only this module imports Ray.
 
-An actor that dies is created again by Ray, and resumes from its journal; a call to it waits for that. What the driver has
-started dies with it.
+Ray creates an actor again when it has died; the worker then resumes from its journal, and a call to it waits until it is ready.
+Actors die with the process that has started them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...errors import ConfigError
-from ...usage import NO_USAGE
-from ..progress import Mean
-from .quotas import Quota, QuotaUse
-from .shard_worker import COUNTED, AssignedRow, Chunk, ShardJob, ShardStatus, ShardWorker, StopOrder
+from .shard_protocol import AssignedRow, Chunk, Quota, ShardJob, ShardStatus, StopOrder
+from .shard_worker import ShardWorker
 
-ACTOR = dict(num_cpus=0.1, max_restarts=-1, max_task_retries=-1)  # a worker waits most of its time
-MAX_SHARDS = 64  # if their number is not given
-STORE = 256 * 2**20  # bytes of memory for rows that are handed over; the rest goes to disk
+ACTOR = dict(num_cpus=0.1, max_restarts=-1, max_task_retries=-1)  # a worker waits most of the time
+MAX_SHARDS = 64  # unless a number is given
+STORE = 256 * 2**20  # bytes of memory for stored rows; Ray moves more to disk
 
 
 def import_ray() -> Any:
@@ -38,9 +36,9 @@ def import_ray() -> Any:
 
 @dataclass
 class RayPool:
-    """Starts workers on a cluster: at an address ("auto": this machine's), or, without one, on a Ray started here for the run.
+    """Starts workers on the cluster at an address ("auto": that of this machine), or without one on a Ray started for the run.
 
-    If the program is connected to a cluster already, that is used, and stays connected.
+    If the program is already connected to a cluster, that one is used, and stays connected.
     """
 
     address: str | None = None
@@ -52,7 +50,7 @@ class RayPool:
         ray = import_ray()
         self._started_here = not ray.is_initialized()
         if self._started_here:
-            await asyncio.to_thread(self._connect)  # of the loop's own threads: with the thread that starts Ray, Ray dies
+            await asyncio.to_thread(self._connect)  # a thread that lives on: Ray dies with the thread that starts it
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -79,11 +77,11 @@ class RayPool:
 
     @property
     def shards(self) -> int:
-        """The number that was given, or that of the processors."""
+        """The given number, or that of the processors of the cluster."""
         return self.max_shards or max(1, min(MAX_SHARDS, int(import_ray().cluster_resources().get("CPU", 1))))
 
     def check(self, **values: Any) -> None:
-        """Raises ConfigError for what cannot be sent to another process."""
+        """Raise ConfigError for a value that cannot be sent to another process."""
         dumps: Any = import_module("ray.cloudpickle").dumps
         for name, value in values.items():
             try:
@@ -95,7 +93,7 @@ class RayPool:
                 ) from error
 
     async def store(self, rows: Sequence[AssignedRow]) -> Chunk:
-        """Put rows into Ray's object store, where a worker gets them when it needs them."""
+        """Put rows into Ray's object store; a worker loads them when it needs them."""
         return StoredRows(await asyncio.to_thread(import_ray().put, list(rows)))
 
     def start_worker(self) -> RayWorker:
@@ -107,7 +105,7 @@ class RayPool:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows in the object store; called, it returns them."""
+    """Rows in the object store; a call returns them."""
 
     ref: Any
 
@@ -118,22 +116,22 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class RayWorker:
-    """A shard's worker in an actor."""
+    """A worker in an actor."""
 
     actor: Any
 
     async def run(self, shard: ShardJob) -> ShardStatus:
-        """Work on a shard; return its last status, also if Ray cannot run the actor."""
+        """Run a shard and return its final status; if Ray cannot run the actor, a status with the reason "fatal"."""
         from ray.exceptions import RayError
 
         try:
             status: ShardStatus = await self.actor.run.remote(shard)
         except RayError as error:
-            return failed_status(_first_line(error))
+            return ShardStatus("", reason="fatal", message=f"a shard cannot be run by Ray: {_first_line(error)}")
         return status
 
     async def exchange_quota(self, quota: Quota, order: StopOrder | None) -> ShardStatus:
-        """Send a quota and an order, return the status. Waits for ever if Ray has given up the actor: `run` reports that."""
+        """Send a quota and an order, and return the status. If Ray has given up the actor, wait for ever: `run` reports that."""
         from ray.exceptions import RayError
 
         try:
@@ -144,19 +142,13 @@ class RayWorker:
         return status
 
 
-def failed_status(why: str) -> ShardStatus:
-    """Return the status of a shard that cannot be run."""
-    message = f"a shard cannot be run by Ray: {why}"
-    return ShardStatus("", QuotaUse(), dict.fromkeys(COUNTED, 0), NO_USAGE, Mean(), Mean(), reason="fatal", message=message)
-
-
 def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 @contextmanager
 def silence_ray() -> Iterator[None]:
-    """Keep Ray from writing notices to stderr, and from reporting usage statistics."""
+    """Keep Ray from writing notices to stderr and from sending usage statistics."""
     logger, before = logging.getLogger("ray"), os.environ.get("RAY_USAGE_STATS_ENABLED")
     level = logger.level
     logger.setLevel(logging.ERROR)

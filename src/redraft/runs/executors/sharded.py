@@ -1,8 +1,9 @@
-"""Rows that are worked on in several processes: which shard gets which row and quota, and how the results come together.
+"""A run in several processes: `ShardedExecutor` assigns the rows to shards, follows their workers, and merges their results.
 
-Row n goes to shard n % shards. Every shard keeps a journal of its own beside that of the run. At the end, or at the next start,
-those are merged into the journal of the run and removed, and the output is written from that, as if one process had done it all.
-How workers are started is the pool's business.
+Row n belongs to shard n % shards. Every shard writes a journal of its own beside that of the run. At the end, or when the run is
+started again, these are merged into the journal of the run and removed, and the output is written from it, as if one process had
+done all the work. A `WorkerPool`, such as that on Ray, starts the workers. When a worker dies, its pool starts it again and it
+continues from its journal; when the coordinator dies, so do the workers, and the next run merges their journals.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
+from ...core.cancellation import cancel_and_wait
 from ...middleware import BudgetTracker, EndpointCapabilities
 from ...middleware.call_costs import LIMITS
 from ...storage.journal import Journal
@@ -26,79 +28,69 @@ from ...storage.shard_merge import checkpoint, merge_shard, remove_shard, shard_
 from ...tables.sources import Source
 from ...usage import NO_USAGE, Usage
 from ..config import BatchConfig
+from ..dataset import PendingRow
 from ..endpoints import CallGate
 from ..job import BatchJob, RowProcessor
-from ..pending_rows import PendingRow
 from ..progress import BatchProgress, Mean
 from ..scheduler import SOFT_ENDS, Scheduler
-from .quotas import Amounts, Quota, QuotaSplitter
-from .shard_worker import COUNTED, AssignedRow, Chunk, ShardJob, ShardStatus, StopOrder
+from .shard_protocol import (
+    COUNTED,
+    Amounts,
+    AssignedRow,
+    Chunk,
+    Quota,
+    QuotaSplitter,
+    ShardJob,
+    ShardStatus,
+    StopOrder,
+    Worker,
+    WorkerPool,
+)
 
-CHUNK = 256  # rows that are handed over at a time
-TICK = 0.25  # seconds between two exchanges with a shard
-CHECK_INTERVAL = 1.0  # seconds after which it is checked whether a shard that does not answer is still wanted
-STOP_TIMEOUT = 10.0  # seconds that a shard is given to end at once
-MAX_DEATHS = 8  # deaths of a shard, with no row ended in between, that end the run
-
-
-class Worker(Protocol):
-    """A shard's worker, wherever it is. A call waits while the worker is being started, or started again."""
-
-    async def run(self, shard: ShardJob) -> ShardStatus: ...
-
-    async def exchange_quota(self, quota: Quota, order: StopOrder | None) -> ShardStatus: ...
-
-
-class WorkerPool(Protocol):
-    """Starts workers, `shards` of them at most."""
-
-    @property
-    def shards(self) -> int: ...
-
-    def check(self, **values: Any) -> None:
-        """Raises ConfigError for a value that cannot be sent to workers."""
-
-    async def store(self, rows: Sequence[AssignedRow]) -> Chunk:
-        """Store rows where workers can get them."""
-        ...
-
-    def start_worker(self) -> Worker: ...
+CHUNK = 256  # rows that are stored together
+TICK = 0.25  # seconds between two exchanges with a worker
+CHECK_INTERVAL = 1.0  # seconds without an answer from a worker after which the coordinator checks whether the run has ended
+STOP_TIMEOUT = 10.0  # seconds that a worker has to end at once
+MAX_DEATHS = 8  # deaths of a worker, without a finished row in between, that end the run
 
 
 def merge_shards(journal: Journal) -> None:
-    """Merge what shards have left beside a journal, and remove it. It can be repeated if interrupted. Raises StoreError."""
+    """Merge the shard journals beside a journal into it, and remove them. Raises StoreError.
+
+    It may be interrupted and repeated: each shard journal is merged completely before it is removed, and its spending counts once.
+    """
     for path in shard_journals(journal.path):
-        for name, about in merge_shard(journal, path).items():
-            _add_spent(journal, name, f"{about.get('attempt')}/{path.name}", about.get("spent", {}))
-            _merge_capabilities(journal, name, about.get("capabilities", {}))
+        for name, metadata in merge_shard(journal, path).items():
+            _add_spent(journal, name, f"{metadata.get('attempt')}/{path.name}", metadata.get("spent", {}))
+            _merge_capabilities(journal, name, metadata.get("capabilities", {}))
         journal.flush()
         remove_shard(path)
 
 
-def _add_spent(journal: Journal, name: str, part: str, spent: dict[str, float]) -> None:
+def _add_spent(journal: Journal, name: str, shard: str, spent: dict[str, float]) -> None:
     """Add what a shard has spent, once."""
     run = journal.run(name)
-    about = run.metadata if run else {}
-    known = about.get("merged_shards", [])
-    if spent and part not in known:
-        sums = {limit: about.get("spent", {}).get(limit, 0.0) + spent.get(limit, 0.0) for limit in LIMITS}
-        journal.update_run(name, spent=sums, merged_shards=[*known[-999:], part])
+    metadata = run.metadata if run else {}
+    merged_shards = metadata.get("merged_shards", [])
+    if spent and shard not in merged_shards:
+        sums = {limit: metadata.get("spent", {}).get(limit, 0.0) + spent.get(limit, 0.0) for limit in LIMITS}
+        journal.update_run(name, spent=sums, merged_shards=[*merged_shards[-999:], shard])
 
 
-def _merge_capabilities(journal: Journal, name: str, learned: dict[str, Any]) -> None:
-    """Add what a shard has learned of the endpoints."""
-    if learned:
-        run, known = journal.run(name), EndpointCapabilities()
-        known.restore(run.metadata.get("capabilities", {}) if run else {})
-        known.restore(learned)
-        journal.update_run(name, capabilities=known.as_data())
+def _merge_capabilities(journal: Journal, name: str, data: dict[str, Any]) -> None:
+    """Add what a shard has learned about the endpoints."""
+    if data:
+        run, capabilities = journal.run(name), EndpointCapabilities()
+        capabilities.restore(run.metadata.get("capabilities", {}) if run else {})
+        capabilities.restore(data)
+        journal.update_run(name, capabilities=capabilities.as_data())
 
 
 @dataclass
 class ShardedExecutor:
-    """Has shards work on the rows, then writes the output. This process calls no model, unless a shard leaves a row undone.
+    """Has shards process the rows, then writes the output. This process calls a model only for rows that a shard has not finished.
 
-    `models`: the writer, the graders and the judge, as workers are to get them.
+    `models`: the writer, the graders and the judge that workers receive.
     """
 
     has_one_price = False
@@ -110,16 +102,16 @@ class ShardedExecutor:
     _usage: Usage = NO_USAGE
 
     async def work(self, job: BatchJob) -> None:
-        """Have shards work on all rows until they have ended, or the run has; then merge and write their results."""
+        """Have shards process all rows, then merge their journals and write the output."""
         await job.scan_stopped_rows()
         await self._run_shards(job)
-        was_raised, job.budget.was_raised = job.budget.was_raised, False  # which rows are reopened is decided
+        was_raised, job.budget.was_raised = job.budget.was_raised, False  # do not reopen rows again while writing
         await asyncio.to_thread(merge_shards, job.journal)
         await self._write_results(job)
         job.budget.was_raised = was_raised
 
     async def _run_shards(self, job: BatchJob) -> None:
-        """Hand over the rows that are not finished, and follow the shards; without such rows none is started."""
+        """Assign the rows that are not finished to shards, and follow these to their end. Without such rows none is started."""
         self._assigned = bytearray(job.summary.total)
         async with AsyncExitStack() as stack:
             unfinished = await stack.enter_async_context(aclosing(self._unfinished_rows(job)))
@@ -135,7 +127,7 @@ class ShardedExecutor:
                 await self._follow(job, pool, chunks)
 
     async def _unfinished_rows(self, job: BatchJob) -> AsyncGenerator[PendingRow, None]:
-        """Yield the rows that are to be handed over."""
+        """Yield the rows that shards must process; count the others."""
         processor = RowProcessor(job)
         async with aclosing(job.rows.read(reject=False)) as rows:
             async for row in rows:
@@ -149,7 +141,7 @@ class ShardedExecutor:
     async def _assign(
         self, job: BatchJob, pool: WorkerPool, first: PendingRow, others: AsyncIterator[PendingRow]
     ) -> list[list[Chunk]]:
-        """Store all rows in chunks, by shard."""
+        """Store the rows in chunks; return the chunks of each shard."""
         shards = max(1, min(pool.shards, job.summary.total, job.config.options.max_in_flight))
         chunks: list[list[Chunk]] = [[] for _ in range(shards)]
         waiting: dict[int, list[AssignedRow]] = defaultdict(list)
@@ -171,7 +163,7 @@ class ShardedExecutor:
         return chunks
 
     async def _follow(self, job: BatchJob, pool: WorkerPool, chunks: list[list[Chunk]]) -> None:
-        """Start a worker for each shard, and follow them to their end."""
+        """Start a worker for each shard, and follow them to their end. The job's endpoints are those of all shards meanwhile."""
         config, budget = job.config, job.session.options.budget
         shards = self._shard_jobs(job, chunks)
         quotas = QuotaSplitter(
@@ -182,18 +174,18 @@ class ShardedExecutor:
             budget,
             dict(job.session.budget_tracker.spent) if budget else {},
         )
-        remote, local = RemoteEndpoints(len(shards)), job.scheduler.endpoints
+        remote, own = RemoteEndpoints(len(shards)), job.scheduler.endpoints
         coordinator = Coordinator(job.scheduler, quotas, remote, job.progress, sum(self._assigned), self.say)
         job.scheduler.endpoints = remote
         try:
             await coordinator.follow([(pool.start_worker(), shard) for shard in shards])
         finally:
-            job.scheduler.endpoints, self._usage = local, coordinator.usage
+            job.scheduler.endpoints, self._usage = own, coordinator.usage
 
     def _shard_jobs(self, job: BatchJob, chunks: list[list[Chunk]]) -> list[ShardJob]:
         writer, graders, judge = self.models
         journal, attempt = job.journal.path.absolute(), uuid4().hex
-        dataset = replace(job.dataset, source=Source(job.dataset.source.name, _no_rows))
+        dataset = replace(job.dataset, source=Source(job.dataset.source.name, _no_rows))  # workers receive rows in chunks
         return [
             ShardJob(
                 config=_shard_config(job, len(chunks)),
@@ -203,26 +195,26 @@ class ShardedExecutor:
                 judge=judge,
                 journal=shard_journal_path(journal, k, len(chunks)),
                 run_journal=journal if len(job.journal.response_cache) else None,
-                chunks=own,
+                chunks=own_chunks,
                 attempt=attempt,
                 folder=str(Path.cwd()),
                 ends_at=None if job.ends_at is None else time.time() + job.ends_at - monotonic(),
                 rows=sum(self._assigned[k :: len(chunks)]),
                 capabilities=job.session.capabilities.as_data(),
             )
-            for k, own in enumerate(chunks)
+            for k, own_chunks in enumerate(chunks)
         ]
 
     async def _write_results(self, job: BatchJob) -> None:
-        """Write the results of all rows; work on those that a shard has left undone."""
+        """Write the results of all rows, and process those that no shard has finished."""
         before = job.progress
         job.progress = job.scheduler.progress = BatchProgress(
             before.total, before.read, bad=before.bad, usage=self._usage, started_at=before.started_at
         )
         job.config = replace(job.config, retry=())
-        if known := job.journal.run(job.config.name):
-            job.session.budget_tracker.spent.update(known.metadata.get("spent", {}))
-        processor = RowProcessor(job, fresh=_AssignedRows(self._assigned))
+        if run := job.journal.run(job.config.name):
+            job.session.budget_tracker.spent.update(run.metadata.get("spent", {}))
+        processor = RowProcessor(job, finished_now=_AssignedNumbers(self._assigned))
         if not job.scheduler.reason:
             await job.scheduler.process(job.rows.read(), processor)
             return
@@ -235,8 +227,8 @@ class ShardedExecutor:
 
 
 @dataclass(frozen=True)
-class _AssignedRows:
-    """The numbers of the rows that shards have worked on in this run."""
+class _AssignedNumbers:
+    """The numbers of the rows that were assigned to shards in this run."""
 
     flags: bytearray
 
@@ -245,12 +237,12 @@ class _AssignedRows:
 
 
 def _shard_config(job: BatchJob, shards: int = 1) -> BatchConfig:
-    """Return the run's configuration as far as shards need it, with its priors."""
+    """Return the configuration for a shard: the settings of the run with its priors, and its share of the limits."""
     limits, options = job.config.limits, job.config.options
     if job.online_priors:
         options = replace(options, priors=job.online_priors.schedule.start)
-    initial, least = (max(1, n // shards) for n in (limits.initial_in_flight, limits.min_in_flight))
-    limits = replace(limits, initial_in_flight=initial, min_in_flight=least)
+    initial, minimum = (max(1, n // shards) for n in (limits.initial_in_flight, limits.min_in_flight))
+    limits = replace(limits, initial_in_flight=initial, min_in_flight=minimum)
     local: dict[str, Any] = {"engine": "local", "shards": None, "ray_address": None, "learn": False}
     return replace(job.config, source=None, output=None, limits=limits, options=options, **local)
 
@@ -261,26 +253,25 @@ def _no_rows(_: Any) -> Any:
 
 @dataclass
 class RemoteEndpoints:
-    """The endpoints of all shards together, as far as they have reported. No call is made here."""
+    """The endpoints of all shards together, by their latest statuses. This process makes no call."""
 
     shards: int
     statuses: dict[int, ShardStatus] = field(default_factory=dict)
     in_flight: int = 0
     now: bool = False
     gate: CallGate = field(default_factory=CallGate)
+    has_free_slots = True
 
     def close(self, *, now: bool = False) -> None:
-        """Have every shard close its own endpoints."""
+        """Remember `now` for the orders to the shards, which close their own endpoints."""
         self.now = self.now or now
         self.gate.close(now=now)
 
     async def wait_until_quiet(self) -> None:
         await self.gate.wait_until_quiet()
 
-    room = True
-
-    async def wait_for_room(self) -> None:
-        """Return at once: there always is."""
+    async def wait_for_free_slots(self) -> None:
+        """Do nothing."""
 
     def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:
         return tracker.spent_and_reserved
@@ -292,16 +283,16 @@ class RemoteEndpoints:
     @property
     def state(self) -> str:
         missing = self.shards - len(self.statuses)
-        waiting = f"{missing} of {self.shards} shards are being started" if missing else ""
-        states = Counter(state for status in self.statuses.values() for state in status.state.split("; ") if state)
-        return "; ".join(filter(None, (waiting, *states)))
+        starting = f"{missing} of {self.shards} shards are being started" if missing else ""
+        states = dict.fromkeys(state for status in self.statuses.values() for state in status.state.split("; ") if state)
+        return "; ".join(filter(None, (starting, *states)))
 
 
 @dataclass
 class Coordinator:
-    """Follows shards: sums up their statuses, divides what they may use, and ends all when one ends.
+    """Follows the workers: exchanges quotas for statuses, sums up the statuses, and ends the run when a shard ends early.
 
-    `rows`: how many were assigned to them.
+    `rows`: the number of rows assigned to all shards.
     """
 
     scheduler: Scheduler[PendingRow]
@@ -319,20 +310,19 @@ class Coordinator:
 
     @property
     def usage(self) -> Usage:
-        """What all shards have paid, in all their lives."""
+        """What all shards have paid, including processes that have died."""
         return sum(self._usages.values(), NO_USAGE)
 
     async def follow(self, shards: Sequence[tuple[Worker, ShardJob]]) -> None:
         """Follow all shards until they have ended."""
-        following = [asyncio.ensure_future(self._follow_one(k, worker, shard)) for k, (worker, shard) in enumerate(shards)]
+        tasks = [asyncio.ensure_future(self._follow_one(k, worker, shard)) for k, (worker, shard) in enumerate(shards)]
         try:
-            await asyncio.gather(*following)
+            await asyncio.gather(*tasks)
         finally:
-            for one in following:
-                one.cancel()
-            await asyncio.gather(*following, return_exceptions=True)
+            await cancel_and_wait(tasks)
 
     async def _follow_one(self, k: int, worker: Worker, shard: ShardJob) -> None:
+        """Run a shard to its end, and exchange quotas meanwhile. If it must end at once and does not answer, abandon it."""
         running = asyncio.ensure_future(worker.run(shard))
         exchange: asyncio.Future[ShardStatus] | None = None
         try:
@@ -357,7 +347,7 @@ class Coordinator:
 
     @property
     def _per_row(self) -> Amounts:
-        """What is left of the budget for each row that has not ended."""
+        """What is left of the budget for each row of the run that has not ended."""
         ended = sum(s.counts[name] for s in self.remote.statuses.values() for name in ("done", "failed", "unfinished"))
         left = max(1, self.rows - ended)
         return {name: amount / left for name, amount in self.quotas.left().items()}
@@ -368,10 +358,10 @@ class Coordinator:
         return StopOrder(scheduler.reason, scheduler.message, now=self.remote.now) if scheduler.reason else None
 
     def _update(self, k: int, status: ShardStatus, *, finished: bool = False) -> None:
-        """Take note of a shard's status."""
+        """Process the status of a shard."""
         self._count_deaths(k, status)
         self.remote.statuses[k] = status
-        self._usages[k, status.life] = status.usage
+        self._usages[k, status.process] = status.usage
         self.quotas.update(k, status.use, finished=finished)
         for line in status.messages:
             self.say(f"shard {k + 1} of {self.remote.shards}: {line}")
@@ -380,9 +370,9 @@ class Coordinator:
         self._sum_up()
 
     def _count_deaths(self, k: int, now: ShardStatus) -> None:
-        """Count the deaths of a shard in a row, and end the run if it dies again and again."""
+        """Count how often a worker has died without finishing a row in between, and end the run after MAX_DEATHS times."""
         before = self.remote.statuses.get(k)
-        if before is None or before.life == now.life:
+        if before is None or before.process == now.process:
             if before and now.counts["done"] > before.counts["done"]:
                 self._deaths[k] = 0
             return
@@ -394,16 +384,14 @@ class Coordinator:
             )
 
     def _sum_up(self) -> None:
+        """Set the progress of the run from the statuses of all shards."""
         statuses = self.remote.statuses.values()
         counts = {name: sum(status.counts[name] for status in statuses) for name in COUNTED}
         for name in ("done", "failed"):
             counts[name] += getattr(self._before, name)
-        means: Mapping[str, Mean] = {
-            name: _sum_of_means([getattr(s, name) for s in (self._before, *statuses)]) for name in ("first", "best")
-        }
+        means: dict[str, Mean] = {}
+        for name in ("first", "best"):
+            parts: list[Mean] = [getattr(part, name) for part in (self._before, *statuses)]
+            means[name] = Mean(sum(mean.n for mean in parts), sum(mean.sum for mean in parts))
         self.progress.set_counts(**counts, **means, usage=self.usage)
         self.remote.in_flight = counts["in_flight"]
-
-
-def _sum_of_means(means: Sequence[Mean]) -> Mean:
-    return Mean(sum(mean.n for mean in means), sum(mean.sum for mean in means))

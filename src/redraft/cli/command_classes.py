@@ -1,0 +1,97 @@
+"""The kinds of commands: with defaults from configuration files, with headings in their help, with a default subcommand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from .options import SettingOption
+from .output import use_json_messages
+
+HELP = "redraft.help"  # key in a context's `meta`: whether only help is requested
+
+
+class ConfiguredCommand(click.Command):
+    """A command whose options can have defaults in files, which are read by `config` when the command runs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["--config"],
+                type=click.Path(exists=True, dir_okay=False),
+                metavar="FILE",
+                is_eager=True,
+                expose_value=False,
+                callback=_read_files,
+                help="Settings from FILE (TOML) instead of this folder's redraft.toml.",
+            )
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments. Help works even if a file with settings is broken."""
+        ctx.meta[HELP] = bool({"-h", "--help"} & set(args))
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Raises ConfigError for settings of a file that need consent and have none."""
+        from . import config
+
+        config.require_consent_for_files(ctx)
+        return super().invoke(ctx)
+
+    @property
+    def settings(self) -> list[SettingOption]:
+        return [p for p in self.params if isinstance(p, SettingOption)]
+
+
+def _read_files(ctx: click.Context, param: click.Parameter, named: str | None) -> None:
+    """Read the defaults of a command from files, before its other options are parsed."""
+    if not ctx.resilient_parsing and not ctx.meta.get(HELP):
+        from . import config
+
+        config.use_files(ctx, named)
+
+
+class SectionedCommand(ConfiguredCommand):
+    """A command whose help lists options under headings; `sections` maps the first parameter of each section to its heading."""
+
+    def __init__(self, *args: Any, sections: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        by_heading: dict[str, list[tuple[str, str]]] = {}
+        heading = "Options"
+        for param in self.get_params(ctx):
+            heading = self.sections.get(str(param.name), heading)
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                by_heading.setdefault(heading, []).append(record)
+        for title, records in by_heading.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class JsonMessagesCommand(SectionedCommand):
+    """A command that writes messages as JSON, unless stderr is a terminal, also those about its arguments."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Choose the format of messages before any argument is parsed."""
+        use_json_messages()
+        return super().make_context(*args, **kwargs)
+
+
+class DefaultGroup(click.Group):
+    """A group that runs its `default` command when none is named."""
+
+    def __init__(self, *args: Any, default: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the name of the default command before options without a command."""
+        has_command = bool(args) and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if has_command else [self.default, *args])

@@ -1,0 +1,243 @@
+"""Processes every row of a data set: the run, and what it reports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self, cast
+
+import click
+from click.core import ParameterSource
+
+from ...errors import RedraftError
+from ...graders import Judge, must
+from ...models import connect
+from ...result import error_data
+from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
+from ...settings import ENGINE_SETTINGS, BatchFields, EndpointLimits
+from .. import output
+from ..errors import FAILED, HINTS, INTERRUPTED, OK, handle_sigterm
+from ..request import (
+    SharedArguments,
+    announce_sources,
+    budget_of,
+    build_settings,
+    canonical_requirements,
+    find_model,
+    load_graders,
+    parse_model,
+    values_of,
+)
+from . import batch_view as view
+
+INCOMPLETE = 3  # exit code: some rows have no result, or one that breaks a requirement
+RESUMES = "the same command resumes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchArguments(SharedArguments):
+    """The arguments of `redraft batch`."""
+
+    inputs: tuple[str, ...]
+    output: str | None = None
+    column: tuple[str, ...] = ()
+    dry_run: bool = False
+    explain: bool = False
+    metrics: int | None = None
+    batch: BatchSettings
+    limits: EndpointLimits
+
+    @property
+    def preview_only(self) -> bool:
+        """Whether the run is only previewed."""
+        return self.dry_run or self.explain
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a journal is kept: with rows on stdout only if it was named."""
+        return self.output != "-" or bool(self.batch.get("journal"))
+
+    @property
+    def json_on_stdout(self) -> bool:
+        """Whether stdout is free for JSON: not if the rows go there."""
+        return self.output != "-"
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """Create the arguments from the values that click parsed."""
+        batch, limits = values_of(BatchFields, values), values_of(EndpointLimits, values)
+        rest = {name: value for name, value in values.items() if name not in batch | limits}
+        return super().from_values({**rest, "batch": cast("BatchSettings", batch), "limits": EndpointLimits(**limits)})
+
+
+def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
+    """Process the rows, or preview the run; show the report, and return the exit code."""
+    arguments = BatchArguments.from_values(values)
+    _check(arguments, n_given=ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE)
+    if arguments.batch.get("engine") == "ray":  # Ray reports the death of a worker on stdout, where the rows may go
+        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    try:
+        report = asyncio.run(_run(arguments))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        saved = arguments.is_resumable
+        output.error("interrupted" + ("; finished work is saved" if saved else ""), f"{RESUMES} it" if saved else "")
+        return INTERRUPTED
+    except RedraftError as error:
+        if arguments.as_json:
+            output.write_event("error", stdout=arguments.json_on_stdout, **error_data(error))
+        raise
+    return OK if report is None else _show_report(*report, arguments)
+
+
+def _check(arguments: BatchArguments, *, n_given: bool) -> None:
+    """Raise UsageError for arguments that exclude each other, and for a missing output."""
+    if arguments.output is None and not arguments.preview_only:
+        raise click.UsageError("an output is missing: give -o OUT.jsonl, or --dry-run to see what would be done")
+    if n_given and arguments.batch.get("mode") != "best":
+        raise click.UsageError("-n is the number of drafts to choose from: it needs --mode best")
+    for name, engine in ENGINE_SETTINGS.items():
+        if arguments.batch.get(name) and arguments.batch.get("engine") != engine:
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --engine {engine}")
+    if arguments.output not in (None, "-"):
+        output.check_writable(str(arguments.output))
+
+
+async def _run(arguments: BatchArguments) -> tuple[BatchReport, str] | None:
+    """Process the rows, or preview the run. Return the report and the file that lists unreadable rows; None for a preview."""
+    run = _make_run(arguments)
+
+    def progress() -> BatchProgress:  # up to date whenever it is called
+        return run.progress
+
+    with ExitStack() as stack:
+        if not arguments.is_resumable:
+            folder = stack.enter_context(TemporaryDirectory(prefix="redraft-"))
+            run.config = replace(run.config, journal=Path(folder, "journal"))
+        if arguments.preview_only:
+            await _preview(run, arguments)
+            return None
+        if not arguments.is_resumable:
+            output.notice("rows go to stdout and there is no journal, so an interrupted run starts over; --journal FILE keeps one")
+        if arguments.metrics is not None:
+            address = stack.enter_context(view.serve_metrics(arguments.metrics, lambda: progress().as_data()))
+            output.notice(f"Prometheus metrics: {address}")
+        show = view.progress_view(as_json=arguments.as_json, stdout=arguments.json_on_stdout)
+        run.say = stack.enter_context(show(progress))
+        stack.enter_context(_handle_signals(run, run.say))
+        await run.check_rows()
+        if not run.is_stopped:
+            await _set_models(run, arguments)
+        return await run.go(), run.config.errors
+
+
+def _make_run(arguments: BatchArguments) -> BatchRun:
+    """Return the run without its models and graders. Raises ConfigError."""
+    _make_graders(arguments, judges=True)  # a mistake in them is reported before any row is read
+    inputs, columns = arguments.inputs, dict(text.split("=", 1) for text in arguments.column)
+    settings: dict[str, Any] = {**build_settings(arguments), **arguments.batch}
+    settings |= {"budget": budget_of(arguments), "limits": arguments.limits}
+    settings["columns"] = {role.replace("-", "_"): name for role, name in columns.items()}
+    return BatchRun.from_arguments(inputs[0] if len(inputs) == 1 else list(inputs), arguments.output, False, **settings)
+
+
+async def _preview(run: BatchRun, arguments: BatchArguments) -> None:
+    """Show what would be read and asked, and the likely cost."""
+    await run.check_rows(list_errors=False)
+    await _set_models(run, arguments)
+    preview = await run.prepare(explain=arguments.explain)
+    view.describe_input(preview, explain=arguments.explain)
+    view.show_preview(preview, as_json=arguments.as_json)
+
+
+async def _set_models(run: BatchRun, arguments: BatchArguments) -> None:
+    """Set the models and graders of the run. Raises ConfigError."""
+    model = await find_model(arguments.model)
+    writes = model is not None and arguments.batch.get("mode") != "grade"
+    if model is None and arguments.model is None and arguments.batch.get("mode") != "grade":
+        output.warning(
+            "no model was found, so only the built-in editor is used", "`redraft models` shows where Redraft looked for one"
+        )
+    run.model, run.judge = model or False, parse_model(arguments.judge) or None
+    announce_sources(model, run.judge)
+    run.graders = _make_graders(arguments, judges=bool(run.judge or writes))
+    names = {connect(each).name for each in (run.model, run.judge) if each}  # graders may have models of their own
+    for name in run.config.options.prices or {}:
+        if names and name not in names:
+            output.notice(f"--price {name}: no model in this run has that name; there is {', '.join(sorted(names))}")
+
+
+def _make_graders(arguments: BatchArguments, *, judges: bool) -> list[Any] | None:
+    """Return the requirements as musts, and the named graders; the default judge if none is named and `judges`."""
+    musts = [must(spec) for spec in canonical_requirements(arguments.require)]
+    named = load_graders(arguments.grader, arguments.rubric)
+    if named is None and not musts:
+        return None
+    return [*musts, *(named if named is not None else [Judge()] if judges else [])]
+
+
+@contextmanager
+def _handle_signals(run: BatchRun, report: Callable[[str], None]) -> Iterator[None]:
+    """Stop gently on the first Ctrl-C or SIGTERM, at once on the second Ctrl-C; a third one kills the process."""
+    loop, stops = asyncio.get_running_loop(), 0
+
+    def stop() -> None:
+        nonlocal stops
+        stops += 1
+        report("waiting for the calls in flight; Ctrl-C again stops at once")
+        run.stop()
+
+    def interrupt() -> None:
+        if not stops:
+            stop()
+            return
+        loop.remove_signal_handler(signal.SIGINT)
+        report("stopping at once")
+        run.stop(now=True)
+
+    with suppress(NotImplementedError):  # Windows: Ctrl-C ends at once there
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        with handle_sigterm(loop, stop):
+            yield
+    finally:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)
+
+
+def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) -> int:
+    """Show how the run ended, and return the exit code."""
+    if report.end_reason:
+        reason = report.end_reason if report.end_reason == "interrupted" else f"ended early: {report.end_reason}"
+        message = "" if report.message == report.end_reason else report.message
+        hint = "" if RESUMES in message else _resume_advice(report.end_reason, message, arguments)
+        output.error(f"{reason}{f': {message}' if message else ''}", hint)
+    if report.bad:
+        view.list_unreadable(report.bad, errors)
+    if arguments.as_json:
+        output.write_event("report", stdout=arguments.json_on_stdout, **view.report_data(report))
+    else:
+        view.show_report(report)
+    if report.end_reason:
+        return INTERRUPTED if report.end_reason == "interrupted" else FAILED
+    incomplete_rows = (report.failed, report.bad, report.unfinished, report.not_started, report.broken)
+    return INCOMPLETE if any(incomplete_rows) else OK
+
+
+def _resume_advice(ended: str, message: str, arguments: BatchArguments) -> str:
+    """Return how to resume a run that ended early."""
+    if not arguments.is_resumable:
+        return HINTS.get(message.partition(":")[0], "")
+    match ended:
+        case "budget":
+            limits = [f"--budget-{name}" for name in ("usd", "calls", "tokens") if getattr(arguments, f"budget_{name}") is not None]
+            return f"with a larger {' or '.join(limits) or 'budget'} {RESUMES} the run"
+        case "deadline":
+            return f"with a longer --deadline, or for as long again, {RESUMES} the run"
+    hint = HINTS.get(message.partition(":")[0])
+    return "; then ".join(filter(None, [hint, f"{RESUMES} the run"]))

@@ -1,0 +1,205 @@
+"""Chooses the best of several answers, and shows the ranking."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from rich.table import Table
+from rich.text import Text
+
+from ...core.records import Candidate
+from ...core.trace import Trace
+from ...errors import RedraftError
+from ...plans.self_refine import BestOfN
+from ...result import Result, error_data, format_score
+from ...sync import run_sync
+from ...text import strip_control_sequences
+from ..errors import INTERRUPTED, exit_code
+from ..output import check_writable, read_text, single_line, warning
+from ..progress import describe_origin, feedback_summary, format_usage, print_event
+from ..request import SharedArguments, build_request, find_model, make_task
+from ..terminal import console, text_line
+from .run import RefinementDisplay, best_so_far, run_request, write_result
+
+UNKNOWN_PROMPT = "(The request is unknown. Judge the answers as texts.)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestArguments(SharedArguments):
+    """The arguments of `redraft best`."""
+
+    prompt: str | None = None
+    n: int = 4
+    response: tuple[str, ...] = ()
+    system: str | None = None
+    context: str | None = None
+    reference: str | None = None
+    output: str | None = None
+
+
+def run_command(ctx: click.Context, values: dict[str, Any]) -> int:
+    """Choose an answer, report the ranking, write the best answer, and return the exit code."""
+    arguments = BestArguments.from_values(values)
+    _check(arguments, n_given=ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE)
+    display = RankingDisplay(as_json=arguments.as_json)
+    try:
+        result = run_sync(_choose(arguments, display))
+    except (KeyboardInterrupt, asyncio.CancelledError) as interruption:
+        if (partial_result := best_so_far(interruption)) is None:
+            warning("interrupted before anything was graded")
+            return INTERRUPTED
+        result = partial_result
+    except RedraftError as error:
+        if error.result is not None and not arguments.response:
+            write_result(error.result, arguments.output, as_json=arguments.as_json)
+        if arguments.as_json:
+            print_event("error", **error_data(error))
+        raise
+    ranking = rank(result.trace)
+    if arguments.as_json:
+        print_event("ranking", answers=[answer_data(row, result.trace, arguments) for row in ranking])
+    else:
+        show_ranking(result, ranking, arguments, display.progress.seconds)
+    write_result(result, arguments.output, as_json=arguments.as_json)
+    return exit_code(result)
+
+
+def _check(arguments: BestArguments, *, n_given: bool) -> None:
+    """Raise UsageError for arguments that exclude each other, and for a missing prompt."""
+    if arguments.response and n_given:
+        raise click.UsageError("-n drafts answers and --response gives them: leave out one")
+    if len(arguments.response) == 1:
+        raise click.UsageError("there is only one answer to choose from: give --response at least twice")
+    if not arguments.response and not arguments.prompt:
+        raise click.UsageError('a prompt is missing, for example: redraft best "Name a bakery on a boat" -n 4 --grader ranker')
+    if arguments.output:
+        check_writable(arguments.output)
+
+
+async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
+    """Choose the best of new drafts, or of the given answers. With requirements alone, no model is called. Raises UsageError."""
+    a, names = arguments, arguments.response
+    if (a.prompt, *names).count("-") > 1:
+        raise click.UsageError("only one of PROMPT and --response can be read from stdin")
+    prompt = a.prompt or UNKNOWN_PROMPT
+    task = make_task(prompt, a.require, system=a.system, context=a.context, reference=a.reference)
+    texts = [read_text(name, "--response") for name in names]
+    trace = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(texts)))
+    repairs = not names and a.settings.get("editor") is not False
+    plan = BestOfN(len(names) or a.n, repairs=repairs)
+    callbacks = {"on_record": display.record, "on_step": display.step}
+    request = build_request(a, trace, plan=plan, editor=repairs, max_iterations=0, **callbacks)
+    if names:
+        needs_no_model = bool(task.requirements) and request.graders is None and request.judge is None
+        request = replace(request, model=False if needs_no_model else await find_model(a.model) or False)
+    return await run_request(request, display)
+
+
+class RankingDisplay(RefinementDisplay):
+    """Shows a choice between answers while it runs; given answers are not reported."""
+
+    def begin(self, trace: Trace) -> None:
+        super().begin(replace(trace, records=()))
+        self.progress.trace = trace
+
+
+@dataclass(frozen=True, slots=True)
+class RankedAnswer:
+    """An answer and its rank, from 1; `tied`: others share the rank. An answer that was not graded has no rank."""
+
+    candidate: Candidate
+    rank: int | None
+    tied: bool = False
+
+
+def rank(trace: Trace) -> list[RankedAnswer]:
+    """Return the answers, best first: by musts met, then by score, then by the latest ranking; tied answers by age."""
+    ranks = trace.comparisons[-1].ranks if trace.comparisons else {}
+
+    def merit(c: Candidate) -> tuple[float, float, int]:
+        score = trace.scores[c.id]
+        return trace.must_pass_rate(c.id), -1.0 if score is None else score, -ranks.get(c.id, len(ranks))
+
+    rows: list[RankedAnswer] = []
+    for _, group in groupby(sorted(trace.graded_candidates, key=lambda c: (*(-m for m in merit(c)), c.id)), key=merit):
+        equals = list(group)
+        rank = len(rows) + 1
+        rows += [RankedAnswer(c, rank, len(equals) > 1) for c in equals]
+    seen = {row.candidate.id for row in rows} | trace.replaced_ids | trace.unchanged_ids
+    return [*rows, *(RankedAnswer(c, None) for c in trace.candidates if c.id not in seen)]
+
+
+def answer_data(row: RankedAnswer, trace: Trace, arguments: BestArguments) -> dict[str, Any]:
+    """Return a ranked answer as plain data."""
+    c = row.candidate
+    return {
+        "rank": row.rank,
+        "tie": row.tied,
+        "candidate": c.id,
+        "response": arguments.response[c.id] if arguments.response else None,
+        "score": trace.scores[c.id],
+        "text": c.text,
+        "tool_calls": [call.as_message_part() for call in c.tool_calls],
+    }
+
+
+def show_ranking(result: Result, ranking: Sequence[RankedAnswer], arguments: BestArguments, seconds: float) -> None:
+    """Show the ranking and the usage on stderr."""
+    err, trace = console(stderr=True), result.trace
+    err.print(_ranking_table(ranking, trace, arguments))
+    for comparison in trace.comparisons:
+        if comparison.reason:
+            err.print(text_line(f"{comparison.grader}: {comparison.reason}", "dim"))
+    lines = [_summary(result, ranking, arguments)]
+    if sys.stderr.isatty():  # the live view does not keep failures; elsewhere they were reported when they happened
+        lines += [f"failed: {failure}" for failure in dict.fromkeys(result.metadata["failures"])]
+    else:
+        lines.append(format_usage(result.usage, seconds))
+    for text in lines:
+        click.echo(f"redraft: {single_line(text)}", err=True)
+    for name in result.metadata["broken"]:
+        click.echo(f"redraft: still broken: {strip_control_sequences(name)}", err=True)
+    if sys.stdout.isatty() and sys.stderr.isatty() and not arguments.output:
+        click.echo(err=True)
+
+
+def _ranking_table(ranking: Sequence[RankedAnswer], trace: Trace, arguments: BestArguments) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, max_width=34, overflow="ellipsis")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in ranking:
+        c = row.candidate
+        rank = "not graded" if row.rank is None else f"{row.rank}{' tie' if row.tied else ''}"
+        style = "bold green" if trace.best is not None and row.rank and c.id == trace.best.id else ""
+        score = format_score(trace.scores[c.id]) if trace.pointwise_graders else ""
+        label, feedback = text_line(_label(c, arguments), style), text_line(feedback_summary(trace, c), "dim")
+        table.add_row(Text(rank, style), label, Text(score, style), feedback)
+    return table
+
+
+def _summary(result: Result, ranking: Sequence[RankedAnswer], arguments: BestArguments) -> str:
+    """Name the best answer, the answers that tie with it, and the reason why the run stopped early."""
+    first, *others = ranking
+    equals = [_label(row.candidate, arguments) for row in others if row.tied and row.rank == first.rank]
+    tie = f", a tie with {', '.join(equals)}: the earliest is kept" if equals else ""
+    score = f" · score {format_score(result.score)}" if result.trace.pointwise_graders else ""
+    note = result.trace.outcome.note if result.trace.outcome else ""
+    early_stop = f" · stopped: {result.stop} ({note})" if result.stop.resumable else ""
+    return f"best of {len(ranking)}: {_label(first.candidate, arguments)}{tie}{score}{early_stop}"
+
+
+def _label(candidate: Candidate, arguments: BestArguments) -> str:
+    """Return the file that an answer came from, or how it was made."""
+    if arguments.response:
+        return str(arguments.response[candidate.id])
+    origin = describe_origin(candidate)
+    return f"{origin} {candidate.id}" if candidate.role == "generate" else f"{candidate.id} {origin}"

@@ -1,0 +1,133 @@
+"""Shows the list of all graders, and the details of one.
+
+In the list each grader is one line: cut to the width of a terminal, whole in any other output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from ...cards import CardStore
+from ...graders import GraderEntry, Judge, Rubric, entries, find_entry
+from ..terminal import console, text_line
+
+TITLES = {
+    "pointwise": "Judges that score one answer: each calls a model and reads the conversation, and the fields after the +",
+    "pairwise": "Judges that choose between two answers",
+    "listwise": "Judges that rank several answers",
+    "code": "Graders that compute: they call no model and read the answer, and the fields after the +",
+    "function": "Graders of other packages",
+    "requirement": "Requirements: --require SPEC must be met, --grader SPEC counts in the score",
+}
+
+
+def show_all(cards_dir: str | None, *, as_json: bool) -> None:
+    """Print every grader on one line."""
+    latest = _latest_cards(cards_dir)
+    graders = list(entries())
+    if as_json:
+        parts = {
+            "graders": [e for e in graders if e.mode != "requirement"],
+            "requirements": [e for e in graders if e.mode == "requirement"],
+        }
+        click.echo(json.dumps({part: [_as_data(e, latest) for e in group] for part, group in parts.items()}, indent=2))
+        return
+    out, fit = console(stderr=False), sys.stdout.isatty()
+    for mode, title in TITLES.items():
+        if rows := [_row(e, latest) for e in graders if e.mode == mode]:
+            out.print(Text(title, "bold underline"), soft_wrap=not fit)
+            if fit:
+                out.print(_fitted_table(rows))
+            else:
+                widest = max(len(name) for name, *_ in rows)
+                for name, *others in rows:
+                    click.echo("  ".join([name.plain.ljust(widest), *(each.plain for each in others)]).rstrip())
+            out.print()
+
+
+def _row(entry: GraderEntry, latest: dict[str, str]) -> tuple[Text, Text, Text]:
+    """Return the name; the latest card and the description; and the other fields that it reads, or an example of its spec."""
+    about = text_line(entry.about)
+    if entry.name in latest:
+        about = Text.assemble(text_line(latest[entry.name], "green"), "  ", about)
+    fields = [name for name in entry.task_fields if name != "messages" or not entry.calls_model]
+    reads = f"+ {', '.join(fields)}" if fields else ""
+    return text_line(entry.name, "bold"), about, text_line(entry.example if entry.mode == "requirement" else reads, "cyan")
+
+
+def _fitted_table(rows: list[tuple[Text, Text, Text]]) -> Table:
+    """Return a table that fits the terminal: the widest column is cut first, the name never."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    for name, *others in rows:
+        for each in others:
+            each.no_wrap, each.overflow = True, "ellipsis"
+        table.add_row(name, *others)
+    return table
+
+
+def _latest_cards(cards_dir: str | None) -> dict[str, str]:
+    """Return the summary of the latest card of each grader, by name."""
+    latest: dict[str, str] = {}
+    for card in CardStore.in_folder(cards_dir).cards:
+        latest.setdefault(card.grader, card.summary())
+    return latest
+
+
+def _as_data(entry: GraderEntry, latest: dict[str, str]) -> dict[str, Any]:
+    names = ("name", "mode", "about", "task_fields", "calls_model", "example", "origin")
+    return {name: getattr(entry, name) for name in names} | {"validation": latest.get(entry.name)}
+
+
+def show_one(name: str, cards_dir: str | None, *, as_json: bool) -> None:
+    """Print all that is known about one grader. Raises ConfigError for an unknown name."""
+    entry = find_entry(name.partition(":")[0])
+    latest = _latest_cards(cards_dir)
+    rubric = _rubric(entry)
+    if as_json:
+        click.echo(json.dumps({**_as_data(entry, latest), "rubric": rubric.to_data() if rubric else None}, indent=2))
+        return
+    out = console(stderr=False)
+    out.print(text_line(entry.name, "bold underline"))
+    for label, text in _facts(entry, latest.get(name, latest.get(entry.name))):
+        out.print(Text.assemble((f"{label:<12}", "dim"), text_line(text)))
+    if rubric is None:
+        return
+    for criterion in rubric.criteria:
+        weight = f"  weight {criterion.weight:g}" if criterion.weight != 1 else ""
+        out.print()
+        out.print(Text.assemble(text_line(criterion.name, "bold"), (weight, "dim")))
+        out.print(text_line(criterion.description))
+        for level, meaning in getattr(criterion, "levels", ()) or ():
+            out.print(text_line(f"  {level}  {meaning}"))
+    for example in rubric.examples:
+        scores = ", ".join(f"{name} {score}" for name, score in example.scores)
+        out.print()
+        out.print(text_line(f"for example  {example.task}", "dim"))
+        out.print(text_line(f"             {example.answer}", "dim"))
+        out.print(text_line(f"             {scores}: {example.reason}", "dim"))
+
+
+def _facts(entry: GraderEntry, latest: str | None) -> Iterator[tuple[str, str]]:
+    yield "what", entry.about
+    yield "mode", entry.mode
+    yield "reads", ", ".join(entry.task_fields) or "the answer alone"
+    yield "cost", "calls a model" if entry.calls_model else "free"
+    yield "from", entry.origin
+    option = "--require" if entry.mode == "requirement" else "--grader"
+    yield "example", f'redraft grade --response answer.md {option} "{entry.example or entry.name}"'
+    yield "validation", latest or f"none yet: redraft validate DATA --grader {entry.name}"
+
+
+def _rubric(entry: GraderEntry) -> Rubric | None:
+    """Return the rubric of a built-in grader that has one and needs no argument."""
+    grader = entry.make("") if entry.calls_model and entry.origin == "redraft" else None
+    rubric = grader.rubric if isinstance(grader, Judge) else getattr(grader, "rubric", None)
+    return rubric if isinstance(rubric, Rubric) else None

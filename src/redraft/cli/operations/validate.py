@@ -1,0 +1,318 @@
+"""Measures a grader against labelled data, and shows its card."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from time import monotonic
+from typing import Any, Literal
+
+import click
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from ...cards import CardStore, Measure
+from ...errors import ConfigError
+from ...graders import Judge, Rubric, as_grader
+from ...options import Options
+from ...session import Session
+from ...text import strip_control_sequences
+from ...validation import card_page as page
+from ...validation import plots
+from ...validation.attacks import read_attacks
+from ...validation.card_page import write_card
+from ...validation.labelled import LabelledCases, read_cases
+from ...validation.recorded import read_verdicts
+from ...validation.recorded_formats import OUTPUT_FORMATS, find_format, parse_output
+from ...validation.report import ReportConfig
+from ...validation.run import JudgedCase, LabelledData, LiveConfig, ValidationResult, validate, validate_recorded
+from ..errors import FAILED, INTERRUPTED, OK, UNPROVEN
+from ..output import pluralize, warning
+from ..request import announce_sources, find_model, make_budget, parse_prices
+from ..terminal import console, text_line
+
+RESUME = "run the same command without --restart to resume"
+MAX_LISTED = 20  # skipped rows that are listed one by one
+PROGRESS_INTERVAL = 2.0  # seconds between two lines of progress
+WIDE = 120  # columns from which there is room for the meaning of each measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgingArguments:
+    """The arguments that `validate` and `rubric` share, named after their options."""
+
+    data: str
+    columns: tuple[str, ...]
+    kind: Literal["score", "pass", "pair", "ranking"] | None
+    limit: int | None
+    model: str | None
+    judge: str | None
+    max_in_flight: int
+    budget_usd: float | None
+    budget_calls: int | None
+    budget_tokens: int | None
+    deadline: float | None
+    price: tuple[str, ...]
+    timeout: float
+    as_json: bool
+
+    @property
+    def column_names(self) -> dict[str, str]:
+        """The columns that -c names, by our names. Raises UsageError."""
+        names = {}
+        for text in self.columns:
+            ours, equals, theirs = text.partition("=")
+            if not equals or not ours or not theirs:
+                raise click.UsageError(f"-c {text}: a column is given as OURS=THEIRS, such as -c prompt=question")
+            names[ours.strip()] = theirs.strip()
+        return names
+
+    def read_cases(self) -> LabelledCases:
+        """Read the labelled data and report how its columns were understood and which rows were skipped."""
+        labelled = read_cases(self.data, self.column_names, kind=self.kind, limit=self.limit)
+        for text in labelled.column_notes:
+            click.echo(f"redraft: {strip_control_sequences(text)}", err=True)
+        for row in labelled.skipped_rows[:MAX_LISTED]:
+            warning(f"skipped: {row.location}: {row.message}")
+        if labelled.skipped_rows:
+            warning(f"{pluralize(len(labelled.skipped_rows), 'row')} skipped")
+        return labelled
+
+    def session_options(self, **more: Any) -> Options:
+        """Return the options of a session with the limits that were given."""
+        budget = make_budget(usd=self.budget_usd, calls=self.budget_calls, tokens=self.budget_tokens)
+        return Options(
+            budget=budget,
+            prices=parse_prices(self.price),
+            max_in_flight=self.max_in_flight,
+            deadline=self.deadline,
+            timeout=self.timeout,
+            **more,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidateArguments(JudgingArguments):
+    """The arguments of `redraft validate`, named after its options."""
+
+    grader: str | None
+    rubric: str | None
+    repeats: int
+    threshold: float
+    scale: str | None
+    recorded: str | None
+    outputs: str | None
+    attacks: str | None
+    cards_dir: str | None
+    restart: bool
+
+    @property
+    def label_range(self) -> tuple[float, float] | None:
+        """The lowest and highest label that --scale gives. Raises UsageError."""
+        if self.scale is None:
+            return None
+        low_text, _, high_text = self.scale.partition("-")
+        try:
+            low, high = float(low_text), float(high_text)
+        except ValueError:
+            low = high = 0.0
+        if not low < high or not isfinite(low) or not isfinite(high):
+            raise click.UsageError(f"--scale {self.scale}: a scale is given as LOW-HIGH, such as 1-5")
+        return low, high
+
+
+def list_formats() -> None:
+    """Print the formats of recorded outputs."""
+    for form in OUTPUT_FORMATS.values():
+        click.echo(f"{form.name:16} {form.kind:8} {form.about}, such as {form.example!r}")
+
+
+def run_command(values: Mapping[str, Any]) -> int:
+    """Measure a grader, save and show its card, and return the exit code."""
+    arguments = ValidateArguments(**values)
+    _check(arguments)
+    labelled = _read_labelled(arguments)
+    store = CardStore.in_folder(arguments.cards_dir)
+    try:
+        if arguments.recorded:
+            result = _measure_recorded(labelled, arguments, arguments.recorded, store)
+        else:
+            result = asyncio.run(_measure_live(_labelled_data(labelled, arguments), arguments, store))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        warning("interrupted; finished answers are saved", RESUME)
+        return INTERRUPTED
+    if not write_card(result):
+        warning("the saved card is about more rows of the same data, and is kept")
+    if arguments.as_json:
+        click.echo(result.card.to_json(), nl=False)
+    else:
+        show_card(result)
+    if result.stop_reason:
+        warning(f"ended early: {result.stop_reason}; nothing is known about {result.card.unjudged} rows", RESUME)
+        return FAILED
+    return OK if result.card.trusted else UNPROVEN
+
+
+def _check(arguments: ValidateArguments) -> None:
+    """Raise UsageError or ConfigError for invalid arguments before any data are read."""
+    if arguments.grader and arguments.rubric:
+        raise click.UsageError("--grader and --rubric name two graders: measure one at a time")
+    if arguments.recorded is None and not arguments.grader and not arguments.rubric:
+        raise click.UsageError(
+            "name what to measure: --grader NAME or --rubric FILE, or --recorded FORMAT for outputs of another system"
+        )
+    _ = arguments.column_names, arguments.label_range  # raise for a wrong syntax
+    if arguments.recorded:
+        find_format(arguments.recorded)
+    elif arguments.grader:
+        as_grader(arguments.grader)
+
+
+def _read_labelled(arguments: ValidateArguments) -> LabelledCases:
+    """Read the labelled data, and report their scale. Raises ConfigError for a filter on a column that no row has."""
+    labelled = arguments.read_cases()
+    if labelled.scale and not arguments.label_range:
+        low, high = labelled.scale
+        click.echo(f"redraft: labels range from {low:g} to {high:g}; --scale LOW-HIGH also measures leniency", err=True)
+    if labelled.ignored_filters and not arguments.outputs:
+        raise ConfigError(f"where:{labelled.ignored_filters[0]}: no row has such a column")
+    return labelled
+
+
+def _labelled_data(labelled: LabelledCases, arguments: ValidateArguments) -> LabelledData:
+    digest = _digest(arguments.data, {**arguments.column_names, "kind": str(arguments.kind)})
+    config = ReportConfig(arguments.threshold, arguments.label_range)
+    name = Path(arguments.data).name
+    return LabelledData(labelled.cases, name, digest, len(labelled.skipped_rows), config, labelled.column_list)
+
+
+def _digest(path: str, columns: Mapping[str, str]) -> str:
+    """Return a hash of the columns and of the content of a file."""
+    digest = hashlib.sha256(json.dumps(sorted(columns.items())).encode())
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+async def _measure_live(data: LabelledData, arguments: ValidateArguments, store: CardStore) -> ValidationResult:
+    """Call the grader on each case."""
+    session_options = arguments.session_options()
+    model = await find_model(arguments.judge or arguments.model)
+    announce_sources(model)
+    grader: Any = arguments.grader
+    if arguments.rubric:
+        rubric = Rubric.load(arguments.rubric)
+        grader = Judge(rubric, rubric.name)
+    session = Session(session_options, None, grader, model)
+    attacks = read_attacks(arguments.attacks) if arguments.attacks else []
+    with _show_progress(len(data.cases) * arguments.repeats + len(attacks)) as report:
+        try:
+            return await validate(data, session, store, LiveConfig(arguments.repeats, attacks, arguments.restart, report))
+        finally:
+            await session.close()
+
+
+def _measure_recorded(labelled: LabelledCases, arguments: ValidateArguments, form: str, store: CardStore) -> ValidationResult:
+    """Read recorded outputs instead of calling the grader."""
+    if arguments.attacks:
+        raise ConfigError("--attacks need a live grader: recorded outputs cannot be asked again")
+    path = arguments.outputs or arguments.data
+    columns, ignored = arguments.column_names, labelled.ignored_filters
+    verdicts = read_verdicts(path, labelled.cases, columns, lambda text: parse_output(text, form), ignored)
+    repeats = max((verdict.repeat for verdict in verdicts), default=0) + 1
+    if repeats > 1:
+        message = f"up to {repeats} outputs on the same row are taken as repeats of one judge"
+        warning(message, "for several judges, choose one with -c where:COLUMN=VALUE")
+    data = _labelled_data(labelled, arguments)
+    return validate_recorded(data, verdicts, store, grader=arguments.grader or Path(path).stem, output_format=form)
+
+
+@contextmanager
+def _show_progress(total: int) -> Iterator[Callable[[JudgedCase], None]]:
+    """Show progress: a bar on a terminal, else a JSON line every other second."""
+    if not sys.stderr.isatty():
+        yield _ProgressLines(total)
+        return
+    with Progress(console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("judging", total=total)
+        left = iter(range(total - 1, -1, -1))
+
+        def advance(_: JudgedCase) -> None:
+            bar.update(task, advance=1, description="judging" if next(left, 0) else "measuring")
+
+        yield advance
+
+
+@dataclass
+class _ProgressLines:
+    """Writes the progress as JSON lines."""
+
+    total: int
+    done: int = 0
+    lost: int = 0
+    written: float = 0.0
+
+    def __call__(self, case: JudgedCase) -> None:
+        self.done += 1
+        self.lost += bool(case.outage)
+        if self.done == self.total or monotonic() - self.written > PROGRESS_INTERVAL:
+            self.written = monotonic()
+            click.echo(json.dumps({"event": "judged", "done": self.done, "of": self.total, "lost": self.lost}), err=True)
+
+
+def show_card(result: ValidationResult) -> None:
+    """Print the verdict, the measures, the plots, and the path of the card."""
+    out, card, report = console(stderr=False), result.card, result.report
+    if card.trusted:
+        out.print(Text("better than chance", "bold green"))
+    else:
+        out.print(Text("not shown to be better than chance", "bold red"))
+    out.print(text_line(f"{card.grader}: {page.format_headline(card.headline)}", "bold"))
+    out.print()
+    out.print(_measure_table("measure", card.measures))
+    if card.class_rates:
+        out.print(_table(("class", "precision", "recall", "F1", "n"), map(page.class_rate_cells, card.class_rates)))
+    if card.groups:
+        rows = [(g.name, g.value, g.low, g.high, g.n) for g in card.groups]
+        out.print(plots.forest_text(rows, card.headline.chance))
+    if card.attacks:
+        out.print(_measure_table("attack", [Measure(**row) for row in card.attacks["measures"]]))
+        out.print(text_line(card.attacks["note"]))
+    if report.confusion:
+        out.print(plots.confusion_text(page.class_names(report.confusion), report.confusion))
+    if report.scores:
+        out.print(plots.histogram_text(report.scores))
+    if report.probabilities:
+        out.print(plots.reliability_text(page.score_reliability(report)))
+    for reason, times in (card.parse_errors or {}).items():
+        out.print(text_line(f"unreadable, {times} x: {reason}", "dim"))
+    if card.unjudged:
+        what = "failed: run the same command to retry them" if card.source == "live" else "have no recorded output"
+        out.print(text_line(f"{card.unjudged} rows {what}", "yellow"))
+    out.print(text_line(f"card: {result.card_folder / 'card.md'}", "dim"))
+
+
+def _measure_table(name: str, measures: Iterable[Measure]) -> Table:
+    meaning = [""] if console(stderr=False).width >= WIDE else []
+    headers = (name, "value", "95 %", "n", "chance", *meaning)
+    return _table(headers, (page.measure_cells(measure)[: len(headers)] for measure in measures))
+
+
+def _table(headers: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for n, header in enumerate(headers):
+        justify = "left" if n == 0 or not header else "right"
+        table.add_column(header, justify=justify, no_wrap=bool(header), style=None if header else "dim")  # type: ignore[arg-type]
+    for cells in rows:
+        table.add_row(*map(text_line, cells))
+    table.add_section()
+    return table

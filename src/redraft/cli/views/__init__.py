@@ -1,1 +1,0 @@
-"""How commands show longer results on a terminal."""

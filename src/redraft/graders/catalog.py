@@ -1,0 +1,228 @@
+"""The table of graders with a name: LLM judges, one judge for every rubric file in `gallery/`, and the computed graders.
+
+Listing the entries loads no computed grader. The registry adds the kinds of requirements and the graders of other packages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from .composite import Jury
+from .computed.base import parse_options
+from .judging.checklist import Checklist
+from .judging.pointwise import Judge
+from .judging.ranking import Pairwise, Ranker
+from .registry import GraderEntry, Mode, no_argument
+from .rubric import Rubric
+
+GALLERY = Path(__file__).with_name("gallery")
+ALL_TASK_FIELDS = ("messages", "context", "reference", "tests")
+ALIASED_RUBRICS = ("helpfulness", "harmlessness", "honesty")  # also registered under the names that galleries of reward models use
+
+
+def _make_judge(argument: str) -> Judge:
+    return Judge(argument, f"judge:{argument}") if argument else Judge()
+
+
+def _make_checklist(argument: str) -> Checklist:
+    return Checklist(argument, name=f"checklist:{argument}") if argument else Checklist()
+
+
+def _make_jury(argument: str) -> Jury:
+    if argument:
+        return Jury([name.strip() for name in argument.split(",")], "median", name=f"jury:{argument}")
+    return Jury(Judge(temperature=0.7), "median", repeats=3)
+
+
+def _entry(name: str, mode: Mode, about: str, make: Callable[[str], Any], example: str = "") -> GraderEntry:
+    return GraderEntry(name, mode, about, make, ALL_TASK_FIELDS, calls_model=True, example=example or name)
+
+
+JUDGES: tuple[GraderEntry, ...] = (
+    _entry(
+        "judge",
+        "pointwise",
+        "an LLM judge: instructions, correctness, completeness, clarity, or the rubric in a file; says what to change",
+        _make_judge,
+    ),
+    _entry(
+        "checklist",
+        "pointwise",
+        "an LLM answers questions with yes, partial or no: generated from the task, or those in a file",
+        _make_checklist,
+    ),
+    _entry(
+        "ranker",
+        "listwise",
+        "an LLM that ranks all answers so far; its reason is feedback for the next draft",
+        no_argument("ranker", Ranker),
+    ),
+    _entry(
+        "pairwise",
+        "pairwise",
+        "an LLM that compares answers two at a time, in both orders; a verdict that changes with the order is a tie",
+        no_argument("pairwise", Pairwise),
+    ),
+    _entry(
+        "jury",
+        "pointwise",
+        "the median of three votes of a judge at temperature 0.7, or of one vote of each named grader; the votes are recorded",
+        _make_jury,
+        "jury:helpfulness,clarity",
+    ),
+)
+
+
+def gallery_entries() -> Iterator[GraderEntry]:
+    """Yield an entry for each rubric in the gallery; its file is read when the entry is reached."""
+    for name in _rubric_files():
+        yield _judge_entry(name, gallery_rubric(name))
+    for name in ALIASED_RUBRICS:
+        yield _judge_entry(f"base_{name}_pointwise", gallery_rubric(name))
+        yield _ranker_entry(f"base_{name}_listwise", gallery_rubric(name))
+
+
+@cache
+def gallery_rubric(name: str) -> Rubric:
+    """Return the gallery's rubric of that name. Raises KeyError if there is none."""
+    return Rubric.load(_rubric_files()[name])
+
+
+@cache
+def _rubric_files() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(GALLERY.glob("*.toml"))}
+
+
+def _judge_entry(name: str, rubric: Rubric) -> GraderEntry:
+    make = no_argument(name, lambda: Judge(rubric, name))
+    return GraderEntry(name, "pointwise", rubric.about, make, ("messages", *rubric.task_fields), calls_model=True, example=name)
+
+
+def _ranker_entry(name: str, rubric: Rubric) -> GraderEntry:
+    make = no_argument(name, lambda: Ranker(name=name, rubric=rubric))
+    about = f"ranks all answers so far: {rubric.about.replace('the answer', 'each')}"
+    return GraderEntry(name, "listwise", about, make, ("messages", *rubric.task_fields), calls_model=True, example=name)
+
+
+# ---- computed graders
+
+
+def _lazy_factory(module: str, kind: str) -> Callable[[str], Any]:
+    """Return a `make` that loads the module when it is called. Options become part of the grader's name."""
+
+    def make(argument: str) -> Any:
+        cls = getattr(import_module(f".computed.{module}", __package__), kind)
+        try:
+            grader = parse_options(cls, argument)
+        except ConfigError as error:
+            raise ConfigError(f"grader {cls.name!r}: {error}") from None
+        return replace(grader, name=f"{cls.name}:{argument}") if argument.strip() else grader
+
+    return make
+
+
+def _make_embedding(argument: str) -> Any:
+    from .computed.embedding import make_embedding
+
+    return make_embedding(argument)
+
+
+def _code_entry(name: str, about: str, make: Callable[[str], Any], task_fields: str = "", example: str = "") -> GraderEntry:
+    return GraderEntry(name, "code", about, make, tuple(task_fields.split()), example=example or name)
+
+
+COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
+    _code_entry(
+        "answered",
+        "is an answer at all: more than nothing, a full stop or an opener",
+        _lazy_factory("no_answer", "AnswerPresence"),
+    ),
+    _code_entry("bleu", "BLEU against the reference", _lazy_factory("similarity", "Bleu"), "reference"),
+    _code_entry(
+        "bleu_on_topic", "BLEU of the sentences on the reference's topic", _lazy_factory("similarity", "BleuOnTopic"), "reference"
+    ),
+    _code_entry("chrf", "chrF against the reference", _lazy_factory("similarity", "Chrf"), "reference"),
+    _code_entry(
+        "chrf_on_topic", "chrF of the sentences on the reference's topic", _lazy_factory("similarity", "ChrfOnTopic"), "reference"
+    ),
+    _code_entry(
+        "citations",
+        "the share of quotes and cited passages that the context supports",
+        _lazy_factory("citations", "Citations"),
+        "context",
+        "citations:min_words=6",
+    ),
+    _code_entry(
+        "embedding",
+        "cosine with the reference by an embedding endpoint (calls that endpoint, no chat model)",
+        _make_embedding,
+        "reference",
+        "embedding:openai:text-embedding-3-small",
+    ),
+    _code_entry(
+        "exact", "equal to the reference", _lazy_factory("similarity", "Exact"), "reference", "exact:case=false,punctuation=false"
+    ),
+    _code_entry("fuzzy", "similarity of characters with the reference", _lazy_factory("similarity", "Fuzzy"), "reference"),
+    _code_entry(
+        "fuzzy_on_topic",
+        "similarity of the sentences on the reference's topic, ignoring case and punctuation",
+        _lazy_factory("similarity", "FuzzyOnTopic"),
+        "reference",
+    ),
+    _code_entry(
+        "json_fields",
+        "the share of JSON fields equal to the reference's",
+        _lazy_factory("json_fields", "JsonFields"),
+        "reference",
+        "json_fields:fields=name|items,ordered=false",
+    ),
+    _code_entry("math", "the final answer equals the reference as mathematics", _lazy_factory("math_answer", "Math"), "reference"),
+    _code_entry(
+        "numeric",
+        "the final number equals the reference's",
+        _lazy_factory("numeric", "Numeric"),
+        "reference",
+        "numeric:relative=0.01,pick=only",
+    ),
+    _code_entry(
+        "pii",
+        "no personal data: e-mail, phone, card, IBAN, SSN, IP address",
+        _lazy_factory("leaks", "Pii"),
+        example="pii:kinds=email|card",
+    ),
+    _code_entry(
+        "readability",
+        "Flesch-Kincaid grade within a range, for English",
+        _lazy_factory("text_quality", "Readability"),
+        example="readability:max_grade=8",
+    ),
+    _code_entry("repetition", "does not repeat itself", _lazy_factory("text_quality", "Repetition"), example="repetition:n=6"),
+    _code_entry("rouge", "ROUGE against the reference", _lazy_factory("similarity", "Rouge"), "reference", "rouge:kind=rouge2"),
+    _code_entry(
+        "rouge_on_topic",
+        "ROUGE of the sentences on the reference's topic",
+        _lazy_factory("similarity", "RougeOnTopic"),
+        "reference",
+    ),
+    _code_entry("secrets", "no API keys, private keys, tokens or passwords", _lazy_factory("leaks", "Secrets")),
+    _code_entry(
+        "tool_calls",
+        "the share of tool calls that are the expected ones",
+        _lazy_factory("tool_calls", "ToolCalls"),
+        "reference metadata",
+        "tool_calls:mode=any",
+    ),
+)
+
+
+def catalog_entries() -> Iterator[GraderEntry]:
+    """Yield the entries of all judges, then those of the computed graders."""
+    yield from JUDGES
+    yield from gallery_entries()
+    yield from COMPUTED_GRADERS

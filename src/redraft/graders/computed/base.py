@@ -1,0 +1,160 @@
+"""What computed graders share: reading options and the fields of a task, making feedback, and a time limit for long texts.
+
+No reason or action quotes the reference: the model would copy it, and the score would mean nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import wraps
+from importlib import import_module
+from math import isfinite
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ... import checks
+from ...compute import IN_PROCESS, run
+from ...core.records import Candidate, Feedback
+from ...core.serialize import pack, unpack
+from ...core.task import Task
+from ...errors import ConfigError
+from ...own_code import is_own
+from ...protocols import JudgeClient
+from ..base import check_needs
+
+
+def reference_of(task: Task, grader: str) -> str:
+    """Return the reference. Raises ConfigError if the task has none."""
+    return _required_text(task, "reference", grader)
+
+
+def context_of(task: Task, grader: str) -> str:
+    """Return the context. Raises ConfigError if the task has none."""
+    return _required_text(task, "context", grader)
+
+
+def _required_text(task: Task, field: str, grader: str) -> str:
+    check_needs(grader, (field,), task)
+    return str(getattr(task, field))
+
+
+def binary_feedback(ok: bool, reason: str, action: str) -> Feedback:  # noqa: FBT001
+    """Return feedback with the score 1, or with 0, the action and `done` False."""
+    return Feedback(1.0, reason) if ok else Feedback(0.0, reason, (action,), done=False)
+
+
+def score_feedback(score: float, reason: str, action: str) -> Feedback:
+    """Return feedback with a score, and the action if it is below 1. The score is rounded, so that it lies in [0, 1]."""
+    score = round(score, 9)
+    return Feedback(score, reason, () if score == 1 else (action,))
+
+
+def preview(text: str, limit: int = 80) -> str:
+    """Return a text on one line, truncated."""
+    line = " ".join(text[: 4 * limit].split())
+    return repr(line if len(line) <= limit else f"{line[: limit - 3]}...")
+
+
+# ---- time limits
+
+
+G = TypeVar("G", bound=type)
+
+
+def with_limit(kind: G) -> G:
+    """Return the class with a `grade` method that grades long texts in a worker process.
+
+    A user's subclass grades in this process, without a limit.
+    """
+    grade = kind.grade  # type: ignore[attr-defined]
+
+    @wraps(grade)
+    async def limited_grade(self: Any, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+        size = len(candidate.display_text) + len(task.reference or "") + len(task.context or "")
+        if size <= IN_PROCESS or not is_own(type(self)):
+            return await grade(self, task, candidate, ask)  # type: ignore[no-any-return]
+        packed_task = pack(task if getattr(self, "reads_metadata", False) else replace(task, metadata={}))
+        settings = {f.name: getattr(self, f.name) for f in fields(self)}
+        failure = f"{self.name} could not be computed"
+        packed_candidate = pack(Candidate(0, candidate.text, tool_calls=candidate.tool_calls))
+        arguments = (type(self).__module__, type(self).__qualname__, settings, packed_task, packed_candidate)
+        feedback: Feedback = unpack(Feedback, await run(_grade_in_worker, *arguments, failure_text=failure, text_length=size))
+        return feedback
+
+    kind.grade = limited_grade  # type: ignore[attr-defined]
+    return kind
+
+
+def _grade_in_worker(
+    module: str, name: str, settings: dict[str, Any], task: dict[str, Any], candidate: dict[str, Any]
+) -> dict[str, Any]:
+    kind = getattr(import_module(module), name)
+    grade = kind.grade.__wrapped__
+    return pack(asyncio.run(grade(kind(**settings), unpack(Task, task), unpack(Candidate, candidate), None)))
+
+
+# ---- options
+
+
+T = TypeVar("T")
+SEPARATOR = "|"  # between the texts of one value
+
+
+def parse_options(cls: type[T], argument: str) -> T:
+    """Return an instance with the options in `argument` ("" for none). Raises ConfigError naming what is allowed."""
+    hints = get_type_hints(cls)
+    allowed = {f.name: hints[f.name] for f in fields(cls) if f.name != "name"}  # type: ignore[arg-type]
+    pairs = argument.split(",") if argument.strip() else []
+    return cls(**dict(_parse_option(pair, allowed) for pair in pairs))
+
+
+def _parse_option(pair: str, allowed: dict[str, Any]) -> tuple[str, Any]:
+    key, equals, value = (part.strip() for part in pair.partition("="))
+    if not equals or key not in allowed:
+        near = checks.closest_names(key, allowed, 1)
+        hint = f"did you mean {near[0]}={_format_hint(allowed[near[0]])}? " if near else ""
+        known = ", ".join(f"{name}={_format_hint(hint)}" for name, hint in allowed.items()) or "none"
+        raise ConfigError(f"{checks.format_value(pair.strip())} is not an option; {hint}there are: {known}")
+    return key, _parse_value(key, value, allowed[key])
+
+
+def _parse_value(key: str, text: str, hint: Any) -> Any:
+    origin = get_origin(hint)
+    if origin is Literal:
+        return _parse_choice(key, text, {str(choice): choice for choice in get_args(hint)})
+    if origin in (Union, types.UnionType):
+        return _parse_value(key, text, next(part for part in get_args(hint) if part is not type(None)))
+    if origin is tuple:
+        return tuple(part.strip() for part in text.split(SEPARATOR) if part.strip())
+    if hint is bool:
+        return _parse_choice(key, text.lower(), {"true": True, "false": False})
+    return text if hint is str else _parse_number(key, text, hint)
+
+
+def _parse_choice(key: str, text: str, choices: dict[str, Any]) -> Any:
+    if text not in choices:
+        raise ConfigError(f"{key} must be {' or '.join(choices)}, got {text!r}")
+    return choices[text]
+
+
+def _parse_number(key: str, text: str, kind: Callable[[str], Any]) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not isfinite(value):
+        raise ConfigError(f"{key} must be {_format_hint(kind)}, got {text!r}")
+    return value
+
+
+def _format_hint(hint: Any) -> str:
+    """Return in words how a value of this type is written."""
+    if get_origin(hint) is Literal:
+        return "|".join(map(str, get_args(hint)))
+    if get_origin(hint) in (Union, types.UnionType):
+        return _format_hint(get_args(hint)[0])
+    if get_origin(hint) is tuple:
+        return f"A{SEPARATOR}B{SEPARATOR}C"
+    return {bool: "true|false", int: "a whole number", float: "a number"}.get(hint, "TEXT")

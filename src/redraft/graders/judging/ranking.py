@@ -1,0 +1,389 @@
+"""Judges that compare answers: `Ranker` ranks all of them in one request, `Pairwise` compares two at a time.
+
+Judges favour positions (Zheng et al., arXiv:2306.05685). `Ranker` shows answers in an order derived from their own content: the
+same for the same candidates and repeat, whatever order they are given in. `Pairwise` asks in both orders; a verdict that changes
+with the order counts as a tie. More answers than fit into one request are ranked by knockout.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from itertools import combinations
+from math import ceil
+from typing import Any, ClassVar, TypeAlias
+
+from ... import checks
+from ...core.cancellation import run_in_thread_if_large
+from ...core.records import Candidate, Comparison, Failure
+from ...core.task import Task
+from ...middleware.messages import IMAGES_OMITTED_NOTE
+from ...own_code import fingerprint_name
+from ...protocols import JudgeClient, Reply
+from ..base import check_needs, consensus, copeland, gather_or_cancel, unique_texts
+from ..rubric import TASK_FIELDS, Rubric
+from .pointwise import MAX_CHANGE_CHARS
+from .prompt import CONTROL_NOTICE, DATA_NOTICE, build_transcript, data_notice, enclose, render_candidate, task_texts, total_chars
+from .structured import (
+    SYSTEM,
+    JudgeRequest,
+    UnreadableOutput,
+    ask_judge,
+    bool_at,
+    check_judge_config,
+    object_schema,
+    read_object,
+    string_at,
+    text_schema,
+)
+
+RANK_PROMPT = "Rank these answers to the task from best to worst by how well each serves whoever asked."
+CRITERIA_NOTE = "Go by these criteria alone:"
+ORDER_NOTE = "The order in which answers stand here is chance, and being long is no merit."
+RANKING_FORMAT = (
+    'Answer with one JSON object only: {"reason": "why this order, calling no answer by its number", '
+    '"change": ["what would make the best answer better"], "ranking": [numbers of all answers, best first], '
+    '"ties": [[numbers of answers that are equally good]] or [], "done": true only if nothing should change}'
+)
+MAX_CHANGES = 5
+
+CompareGroup: TypeAlias = Callable[[Sequence[Candidate]], Awaitable[Comparison]]
+
+
+@fingerprint_name("ranker")
+@dataclass(frozen=True)
+class Ranker:
+    """An LLM grader that ranks all answers so far, best first. Its reasons and changes guide the next draft.
+
+    Args:
+        name: Its name in the trace.
+        instruction: The instruction at the beginning of its prompt.
+        model: The model to ask. None means the `judge` of the call, else its `model`.
+        temperature: Sampling temperature; None leaves it to the endpoint.
+        max_tokens: Maximum length of its verdict, in tokens; None means no limit.
+        max_eval_chars: Maximum length of the texts it is shown, in characters. Each answer gets an equal share.
+        rubric: The criteria by which it ranks; None leaves them to the model.
+        max_group_size: How many answers it ranks in one call, at least 2. More are ranked in groups whose winners advance; the
+            others tie by the round that they reached.
+        images: Whether it is sent the images of the task.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    name: str = "ranker"
+    instruction: str = RANK_PROMPT
+    model: Any = None
+    temperature: float | None = 0.0
+    max_tokens: int | None = 2048
+    max_eval_chars: int = 32_768
+    rubric: Rubric | None = None
+    max_group_size: int = 8
+    images: bool = True
+
+    prompt_texts: ClassVar[tuple[str, ...]] = (
+        SYSTEM,
+        CRITERIA_NOTE,
+        DATA_NOTICE,
+        CONTROL_NOTICE,
+        IMAGES_OMITTED_NOTE,
+        ORDER_NOTE,
+        RANKING_FORMAT,
+    )
+
+    def __post_init__(self) -> None:
+        check_judge_config(self.name, self)
+        checks.text(f"{self.name}: instruction", self.instruction)
+        if self.rubric is not None and not isinstance(self.rubric, Rubric):
+            raise checks.invalid_argument(f"{self.name}: rubric", "a Rubric or None", self.rubric)
+        checks.whole_number(f"{self.name}: max_group_size", self.max_group_size, 2)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The fields that a task must have."""
+        return self.rubric.needs if self.rubric else ()
+
+    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
+        """Return the ranking of all candidates. Raises BadResponseError if a reply is unreadable twice."""
+        shuffled = await shuffle_off_loop(task, candidates, ask.repeat)
+        return await knockout(shuffled, self.max_group_size, self.max_group_size, partial(self._rank, task, ask=ask))
+
+    async def _rank(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
+        answers = {f"answer-{n}": c for n, c in enumerate(candidates, 1)}
+        parse = partial(parse_ranking, candidates=candidates)
+        return await self.ask_comparison(
+            task, answers, ask, ComparisonFormat(RANKING_FORMAT, ranking_schema(len(candidates)), parse)
+        )
+
+    async def ask_comparison(
+        self, task: Task, answers: Mapping[str, Candidate], ask: JudgeClient, answer_format: ComparisonFormat
+    ) -> Comparison:
+        """Ask the judge about these answers, in this order.
+
+        Raises BadResponseError if the reply is unreadable twice, ConfigError for a task that lacks a field.
+        """
+        check_needs(self.name, self.needs, task)
+        fields = self.rubric.task_fields if self.rubric else TASK_FIELDS
+
+        def texts() -> dict[str, str]:
+            return {**task_texts(task, fields), **{name: render_candidate(c) for name, c in answers.items()}}
+
+        def prompt(shown: Mapping[str, str], nonce: str) -> str:
+            enclosed = [enclose(name, text, nonce) for name, text in shown.items()]
+            return "\n\n".join(
+                [self.instruction, *self.criteria_texts(), data_notice(nonce), *enclosed, ORDER_NOTE, answer_format.instructions]
+            )
+
+        size = total_chars(task, *(c.display_text for c in answers.values()))
+        limits = dict.fromkeys(answers, self.max_eval_chars // max(1, len(answers)))
+        every = await run_in_thread_if_large(size, texts)
+        question = JudgeRequest(every, prompt, answer_format.schema, answer_format.parse, limits=limits)
+        comparison, shown = await ask_judge(question, task, self, ask)
+        return shown.with_omission_note(comparison, {name: f"candidate {c.id}" for name, c in answers.items()})
+
+    def criteria_texts(self) -> Iterable[str]:
+        """Yield the criteria of the rubric in words, if there is one."""
+        if self.rubric is not None:
+            lines = (
+                f"- {c.name}{f' (weight {c.weight:g})' if c.weight != 1 else ''}: {c.description}" for c in self.rubric.criteria
+            )
+            yield "\n".join([CRITERIA_NOTE, *lines])
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonFormat:
+    """How a judge answers: in words, as a JSON schema, and what parses it (or raises UnreadableOutput)."""
+
+    instructions: str
+    schema: Mapping[str, Any]
+    parse: Callable[[Reply], Comparison]
+
+
+def ranking_schema(n: int) -> dict[str, Any]:
+    """Return the JSON schema of a ranking of `n` answers."""
+    number = {"type": "integer", "enum": list(range(1, n + 1))}
+    tied = {"type": "array", "items": {"type": "array", "items": number, "minItems": 2, "maxItems": n}, "maxItems": n // 2}
+    return comparison_schema(
+        ranking={"type": "array", "items": number, "minItems": n, "maxItems": n},
+        **({"ties": tied} if n > 1 else {}),
+    )
+
+
+def comparison_schema(**verdict_properties: Any) -> dict[str, Any]:
+    """Return the JSON schema of a comparison: reason and changes, then the verdict, then whether it would stop here."""
+    text = text_schema(MAX_CHANGE_CHARS)
+    changes = {"type": "array", "items": text, "maxItems": MAX_CHANGES}
+    return object_schema(reason=text, change=changes, **verdict_properties, done={"type": "boolean"})
+
+
+def parse_ranking(reply: Reply, candidates: Sequence[Candidate]) -> Comparison:
+    """Return the comparison in a reply. Raises UnreadableOutput unless each answer is ranked exactly once."""
+    data = read_object(reply.text)
+    ranking, expected = data.get("ranking"), list(range(1, len(candidates) + 1))
+    if not isinstance(ranking, list) or not all(type(n) is int for n in ranking) or sorted(ranking) != expected:
+        raise UnreadableOutput(f"'ranking' must hold each of {expected} once")
+    ids = {n: c.id for n, c in enumerate(candidates, 1)}
+    return Comparison(
+        tuple(ids[n] for n in ranking),
+        string_at(data, "reason"),
+        parse_changes(data),
+        bool_at(data, "done"),
+        ties=tuple(tuple(ids[n] for n in group) for group in _parse_ties(data.get("ties", []), ranking)),
+        presentation_order=tuple(c.id for c in candidates),
+    )
+
+
+def parse_changes(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the texts under "change". Raises UnreadableOutput."""
+    change = data.get("change", [])
+    if not isinstance(change, list) or not all(isinstance(c, str) for c in change):
+        raise UnreadableOutput("'change' must be a list of texts")
+    return tuple(c.strip() for c in change if c.strip())
+
+
+def _parse_ties(groups: Any, ranking: Sequence[int]) -> list[list[int]]:
+    """Return the groups that tie, without groups of one. Raises UnreadableOutput."""
+    if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
+        raise UnreadableOutput("'ties' must be a list of groups of numbers")
+    tied = [n for group in groups for n in group]
+    if len(tied) > len(ranking) or any(type(n) is not int or n not in ranking for n in tied) or len(set(tied)) < len(tied):
+        raise UnreadableOutput("'ties' must hold numbers of answers, none of them twice")
+    for group in groups:
+        places = [ranking.index(n) for n in group]
+        if places and max(places) - min(places) >= len(group):
+            raise UnreadableOutput(f"the answers that tie, {group}, must be adjacent in 'ranking'")
+    return [group for group in groups if len(group) > 1]
+
+
+async def shuffle_off_loop(task: Task, candidates: Sequence[Candidate], repeat: int) -> list[Candidate]:
+    """Return `stable_shuffle(...)`, computed in a thread if the texts are long."""
+    return await run_in_thread_if_large(total_chars(task, *(c.text for c in candidates)), stable_shuffle, task, candidates, repeat)
+
+
+def stable_shuffle(task: Task, candidates: Iterable[Candidate], repeat: int) -> list[Candidate]:
+    """Return the candidates in an order that depends only on the task, their ids and texts, and the repeat."""
+    ordered = sorted(candidates, key=lambda c: c.id)
+    content = json.dumps([dict(build_transcript(task).texts), [[c.id, *c.content_key] for c in ordered], repeat])
+    seed = sha256(content.encode()).hexdigest()
+    return sorted(ordered, key=lambda c: sha256(f"{seed}:{c.id}".encode()).digest())
+
+
+async def knockout(
+    candidates: Sequence[Candidate],
+    max_finalists: int,
+    group_size: int,
+    compare: CompareGroup,
+) -> Comparison:
+    """Return one comparison of all. While more than `max_finalists` are left, only the winners of groups of `group_size` advance.
+
+    The finalists are ranked by their comparison, the others tie by the round they reached. `votes` holds every comparison.
+    """
+    votes: list[Comparison | Failure] = []
+    eliminated: list[tuple[int, ...]] = []
+    while len(candidates) > max_finalists:
+        winners, round_votes = await _group_winners(candidates, group_size, compare)
+        eliminated.insert(0, tuple(sorted({c.id for c in candidates} - {c.id for c in winners})))
+        votes += round_votes
+        candidates = winners
+    final = await compare(candidates)
+    return _with_eliminated(final, eliminated, votes) if eliminated else final
+
+
+async def _group_winners(
+    candidates: Sequence[Candidate], group_size: int, compare: CompareGroup
+) -> tuple[list[Candidate], list[Comparison | Failure]]:
+    """Return the winner of each group, and all votes. If several tie for the first place in a group, the earliest wins."""
+    count = ceil(len(candidates) / group_size)
+    results = await gather_or_cancel(_compare_group(candidates[i::count], compare) for i in range(count))
+    winner_ids = {min(id for id, place in result.ranks.items() if place == 0) for result in results}
+    votes = [vote for result in results if len(result.ranking) > 1 for vote in result.votes or (result,)]
+    return [c for c in candidates if c.id in winner_ids], votes
+
+
+async def _compare_group(group: Sequence[Candidate], compare: CompareGroup) -> Comparison:
+    """Return the comparison of a group; a group of one needs none."""
+    return await compare(group) if len(group) > 1 else Comparison((group[0].id,))
+
+
+def _with_eliminated(final: Comparison, eliminated: Sequence[tuple[int, ...]], votes: Sequence[Comparison | Failure]) -> Comparison:
+    """Return the comparison of the finalists with the groups that were eliminated, the last round first, behind them."""
+    return replace(
+        final,
+        ranking=(*final.ranking, *(id for group in eliminated for id in group)),
+        ties=(*final.ties, *(group for group in eliminated if len(group) > 1)),
+        presentation_order=(),
+        votes=(*votes, *(final.votes or (final,))),
+    )
+
+
+# ---- two at a time
+
+
+COMPARE_PROMPT = "Say which of these two answers to the task better serves whoever asked."
+PAIR_FORMAT = (
+    'Answer with one JSON object only: {"reason": "what decides it, without saying which stood first", '
+    '"change": ["what would make the better answer better"], "winner": "first", "second", or "tie" if neither is better, '
+    '"done": true only if nothing should change}'
+)
+ORDER_CHANGED_NOTE = "the verdict changed with the order"
+WINNERS = ("first", "second", "tie")
+PAIR_SCHEMA = comparison_schema(winner={"type": "string", "enum": list(WINNERS)})
+
+
+@fingerprint_name("pairwise")
+@dataclass(frozen=True)
+class Pairwise(Ranker):
+    """Ranks candidates by comparing pairs, each in both orders; a verdict that changes with the order is a tie.
+
+    The fields are those of `Ranker`. Up to `max_group_size` candidates (>= 2) are all compared with each other and ranked by their
+    wins; a tie counts half. Of more, pairs are compared and winners advance until at most `max_group_size` are left; the others tie
+    by the round they reached. `votes` holds every verdict with its `presentation_order`. `done` is True if both verdicts of every
+    pair with the best candidate say so. A pair takes two calls; n candidates that are all compared take n (n - 1).
+    """
+
+    name: str = "pairwise"
+    instruction: str = COMPARE_PROMPT
+    max_group_size: int = 4
+
+    prompt_texts: ClassVar[tuple[str, ...]] = (
+        SYSTEM,
+        CRITERIA_NOTE,
+        DATA_NOTICE,
+        CONTROL_NOTICE,
+        IMAGES_OMITTED_NOTE,
+        ORDER_NOTE,
+        PAIR_FORMAT,
+        ORDER_CHANGED_NOTE,
+    )
+
+    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
+        """Return the ranking of all candidates; one alone needs no call. Raises BadResponseError if a reply is unreadable twice."""
+        if len(candidates) < 2:
+            return Comparison(tuple(c.id for c in candidates))
+        shuffled = await shuffle_off_loop(task, candidates, ask.repeat)
+        return await knockout(shuffled, self.max_group_size, 2, partial(self.round_robin, task, ask=ask))
+
+    async def round_robin(self, task: Task, group: Sequence[Candidate], ask: JudgeClient) -> Comparison:
+        """Compare each of two or more candidates with every other, in both orders."""
+        orders = [order for one, other in combinations(group, 2) for order in ((one, other), (other, one))]
+        verdicts = await gather_or_cancel(self.compare_pair(task, *order, ask) for order in orders)
+        return rank_by_wins([merge_orders(*verdicts[i : i + 2]) for i in range(0, len(verdicts), 2)])
+
+    async def compare_pair(self, task: Task, first: Candidate, second: Candidate, ask: JudgeClient) -> Comparison:
+        """Ask about two candidates in one order. Raises BadResponseError if the reply is unreadable twice."""
+        answer_format = ComparisonFormat(PAIR_FORMAT, PAIR_SCHEMA, partial(parse_pair_reply, first=first, second=second))
+        return await self.ask_comparison(task, {"first": first, "second": second}, ask, answer_format)
+
+
+def parse_pair_reply(reply: Reply, first: Candidate, second: Candidate) -> Comparison:
+    """Return the comparison in a reply about two answers. Raises UnreadableOutput."""
+    data = read_object(reply.text)
+    winner, order = data.get("winner"), (first.id, second.id)
+    if winner not in WINNERS:
+        raise UnreadableOutput(f'\'winner\' must be "first", "second" or "tie", got {str(winner)[:60]!r}')
+    return Comparison(
+        order[::-1] if winner == "second" else order,
+        string_at(data, "reason"),
+        parse_changes(data),
+        bool_at(data, "done"),
+        ties=(order,) if winner == "tie" else (),
+        presentation_order=order,
+    )
+
+
+def merge_orders(forward: Comparison, backward: Comparison) -> Comparison:
+    """Return the verdict on a pair that was compared in both orders: what both say, or a tie."""
+    reasons = unique_texts(reason for reason in (forward.reason, backward.reason) if reason)
+    both = replace(
+        forward,
+        actions=unique_texts((*forward.actions, *backward.actions)),
+        done=consensus((forward.done, backward.done)),
+        presentation_order=(),
+        votes=(forward, backward),
+    )
+    if forward.ranks == backward.ranks:
+        return replace(both, reason="; ".join(reasons))
+    pair = tuple(sorted(forward.ranking))
+    return replace(both, ranking=pair, ties=(pair,), reason="; ".join([ORDER_CHANGED_NOTE, *reasons]))
+
+
+def rank_by_wins(comparisons: Sequence[Comparison]) -> Comparison:
+    """Return one ranking from the comparisons of all pairs. Reasons and changes are those of the pairs that the best one won."""
+    if len(comparisons) == 1:
+        return comparisons[0]
+    ranking, ties = copeland(comparisons)
+    with_best = [c for c in comparisons if ranking[0] in c.ranking]
+    decisive = [c for c in with_best if c.ranking[0] == ranking[0] and not c.ties] or with_best
+    changed = sum(c.consistent is False for c in comparisons)
+    notes = [f"{ORDER_CHANGED_NOTE} in {changed} of {len(comparisons)} pairs"] if changed else []
+    return Comparison(
+        ranking,
+        "; ".join([*notes, *unique_texts(c.reason.removeprefix(f"{ORDER_CHANGED_NOTE}; ") for c in decisive if c.reason)]),
+        unique_texts(action for c in decisive for action in c.actions),
+        consensus(c.done for c in with_best),
+        ties=ties,
+        votes=tuple(vote for c in comparisons for vote in c.votes),
+    )

@@ -1,0 +1,279 @@
+"""What the coordinator of a sharded run and its workers send each other, and how quotas are computed.
+
+A worker receives one `ShardJob`, and then a new `Quota` at every exchange, with a `StopOrder` at the end; it answers with a
+`ShardStatus`. `QuotaSplitter` divides the calls in flight, the rates and the budget of the run among the shards. No quota is
+granted twice: what one shard must give back is granted to another only after the first has confirmed its smaller quota. So all
+shards together never use more than the total, whatever messages are delayed and whichever workers die.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from ...core.trace import Trace
+from ...errors import BudgetExhaustedError
+from ...middleware.budget import Budget, BudgetTracker
+from ...middleware.call_costs import LIMITS
+from ...usage import NO_USAGE, Usage
+from ..config import BatchConfig
+from ..dataset import BatchDataset, PendingRow
+from ..progress import Mean
+
+COUNTED = ("done", "failed", "unfinished", "not_started", "under_way", "in_flight")  # figures of the progress in a status
+MIN_WEIGHT = 0.1  # of a shard that uses none of its quota, where one that could use more has 1
+MIN_RATE_SHARE = 1e-6  # a rate cannot be 0
+
+Amounts = Mapping[str, float]
+"""Amounts of a budget by the names of its limits: "usd", "tokens" and "calls"."""
+
+
+class AssignedRow(NamedTuple):
+    """A row for a shard, with its trace in the journal of the run (None: there is none)."""
+
+    row: PendingRow
+    trace: Trace | None
+
+
+Chunk = Callable[[], Sequence[AssignedRow]]
+"""Loads rows from where the coordinator has stored them."""
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """The whole description of a shard, in values that can be sent to another process.
+
+    Attributes:
+        config: The settings of the run.
+        dataset: The data set without its source, for the names of its columns.
+        model: The writer.
+        graders: The graders, as the user gave them.
+        judge: The judge.
+        journal: The path of the shard's own journal.
+        run_journal: The path of the journal of the run, if that has cached replies.
+        chunks: The rows.
+        attempt: Identifies this start of the run.
+        folder: The working directory of the run.
+        ends_at: The deadline of the run as a time since the epoch; None: there is none.
+        rows: The number of rows in all chunks.
+        capabilities: What is known about the endpoints.
+    """
+
+    config: BatchConfig
+    dataset: BatchDataset
+    model: Any
+    graders: Any
+    judge: Any
+    journal: Path
+    run_journal: Path | None
+    chunks: Sequence[Chunk]
+    attempt: str
+    folder: str
+    ends_at: float | None
+    rows: int = 0
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrder:
+    """An order to end, with the arguments of `Scheduler.end`."""
+
+    reason: str
+    message: str
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a shard may use: calls in flight, calls and tokens a minute, and `amounts` of the budget.
+
+    `refusal`: why a shard that waits for more of the budget will never get it; "" if it may. `per_row`: what is left of the budget
+    for each row of the run that has not ended.
+    """
+
+    in_flight: int = 0
+    rpm: float | None = None
+    tpm: float | None = None
+    amounts: Amounts = field(default_factory=dict)
+    refusal: str = ""
+    per_row: Amounts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """What a shard uses of the quota that it has received.
+
+    `committed` is what it has spent and reserved, `shortage` the amounts that a call waits for (None: no call waits).
+    `is_saturated`: it could use more.
+    """
+
+    quota: Quota = Quota()
+    in_flight: int = 0
+    is_saturated: bool = True
+    spent: Amounts = field(default_factory=dict)
+    committed: Amounts = field(default_factory=dict)
+    shortage: Amounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """The state of a shard.
+
+    `process` identifies the worker's process, so it changes when the worker has died and was started again; `counts` and `usage`
+    are those of this process. `messages` are those since the last status. `reason` and `message` say why the shard has ended early.
+    """
+
+    process: str
+    use: QuotaUse = QuotaUse()
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
+    usage: Usage = NO_USAGE
+    first: Mean = field(default_factory=Mean)
+    best: Mean = field(default_factory=Mean)
+    limit: int = 0
+    state: str = ""
+    messages: tuple[str, ...] = ()
+    reason: str = ""
+    message: str = ""
+
+
+class Worker(Protocol):
+    """The worker of a shard in another process. A call waits while the process is being started, or started again."""
+
+    async def run(self, shard: ShardJob) -> ShardStatus:
+        """Process all rows of a shard; return the final status."""
+        ...
+
+    async def exchange_quota(self, quota: Quota, order: StopOrder | None) -> ShardStatus:
+        """Set the quota, obey an order, and return the present status."""
+        ...
+
+
+class WorkerPool(Protocol):
+    """Starts workers, at most `shards` of them."""
+
+    @property
+    def shards(self) -> int: ...
+
+    def check(self, **values: Any) -> None:
+        """Raise ConfigError for a value that cannot be sent to workers."""
+
+    async def store(self, rows: Sequence[AssignedRow]) -> Chunk:
+        """Store rows where workers can load them."""
+        ...
+
+    def start_worker(self) -> Worker: ...
+
+
+@dataclass
+class QuotaSplitter:
+    """Divides the limits of a run among `of` shards by what they use. Every shard gets at least one call in flight.
+
+    `spent` is what earlier runs have spent of the `budget`.
+    """
+
+    of: int
+    in_flight: int
+    rpm: float | None = None
+    tpm: float | None = None
+    budget: Budget | None = None
+    spent: Amounts = field(default_factory=dict)
+    _used: list[QuotaUse] = field(init=False)
+    _granted_quotas: list[Quota] = field(init=False)
+    _finished: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._used, self._granted_quotas = [QuotaUse()] * self.of, [Quota()] * self.of
+
+    def update(self, k: int, use: QuotaUse, *, finished: bool = False) -> None:
+        """Set the use of shard k. A shard that has `finished` uses nothing any more."""
+        self._used[k] = use
+        if finished:
+            self._finished.add(k)
+
+    def next(self, k: int) -> Quota:
+        """Return the next quota of shard k. It counts as granted until the shard confirms another one."""
+        weights = [self._demand(j) for j in range(self.of)]
+        part = weights[k] / sum(weights) if weights[k] else 0.0
+        active = self.of - len(self._finished)
+        calls = 1 + int((self.in_flight - active) * part)
+        self._granted_quotas[k] = Quota(
+            int(self._grant(k, calls, self.in_flight, lambda s: s.in_flight, lambda u: u.in_flight)),
+            self._rate(k, part, self.rpm, lambda s: s.rpm),
+            self._rate(k, part, self.tpm, lambda s: s.tpm),
+            {name: self._amount(k, part, name) for name in LIMITS if self._total(name) is not None},
+            self._refusal(k),
+        )
+        return self._granted_quotas[k]
+
+    def _demand(self, k: int) -> float:
+        """Return the weight of shard k in [0, 1]: the part of its quota that it uses."""
+        use = self._used[k]
+        if k in self._finished:
+            return 0.0
+        if use.is_saturated or not use.quota.in_flight:
+            return 1.0
+        return max(MIN_WEIGHT, min(1.0, use.in_flight / use.quota.in_flight))
+
+    def _grant(self, k: int, wanted: float, total: float, of: Callable[[Quota], float], used: Callable[[QuotaUse], float]) -> float:
+        """Return as much of the wanted amount as no other shard can be using, by its last quota or by the one it has confirmed."""
+
+        def largest_use(j: int) -> float:
+            use = self._used[j]
+            return used(use) if j in self._finished else max(of(self._granted_quotas[j]), of(use.quota), used(use))
+
+        return max(0.0, min(wanted, total - sum(largest_use(j) for j in range(self.of) if j != k)))
+
+    def _rate(self, k: int, part: float, total: float | None, of: Callable[[Quota], float | None]) -> float | None:
+        if total is None:
+            return None
+        return max(self._grant(k, total * part, total, lambda quota: of(quota) or 0.0, lambda _: 0.0), total * MIN_RATE_SHARE)
+
+    # --- the budget
+
+    def left(self) -> Amounts:
+        """Return what is left of the budget: what no shard has spent."""
+        spent = {name: sum(use.spent.get(name, 0.0) for use in self._used) for name in LIMITS}
+        return {name: max(0.0, most - spent[name]) for name in LIMITS if (most := self._total(name)) is not None}
+
+    def _total(self, name: str) -> float | None:
+        """Return what all shards together may spend."""
+        limit = getattr(self.budget, name, None)
+        return None if limit is None else max(0.0, limit - self.spent.get(name, 0.0))
+
+    def _available(self, name: str) -> float:
+        """Return the amount that no shard has spent or reserved."""
+        return (self._total(name) or 0.0) - sum(use.committed.get(name, 0.0) for use in self._used)
+
+    def _coverable_shortages(self) -> dict[int, Amounts]:
+        """Return the shortages that the available amounts cover, by shard; lower numbers take precedence."""
+        free = {name: self._available(name) for name in LIMITS if self._total(name) is not None}
+        shortages: dict[int, Amounts] = {}
+        for k, use in enumerate(self._used):
+            if use.shortage and k not in self._finished and all(use.shortage[name] <= left + 1e-12 for name, left in free.items()):
+                shortages[k] = use.shortage
+                free = {name: left - use.shortage[name] for name, left in free.items()}
+        return shortages
+
+    def _amount(self, k: int, part: float, name: str) -> float:
+        """Return the amount of the budget for shard k: what it has committed, its shortage, and its part of the rest."""
+        committed, shortages = self._used[k].committed.get(name, 0.0), self._coverable_shortages()
+        rest = self._available(name) - sum(shortage[name] for shortage in shortages.values())
+        wanted = committed + shortages.get(k, {}).get(name, 0.0) + max(0.0, rest) * part
+        total = self._total(name) or 0.0
+        granted = self._grant(k, wanted, total, lambda s: s.amounts.get(name, 0.0), lambda u: u.committed.get(name, 0.0))
+        return granted if name == "usd" else int(granted + 1e-9)
+
+    def _refusal(self, k: int) -> str:
+        """Return why the budget will never cover what shard k waits for; "" if it may."""
+        shortage = self._used[k].shortage
+        if shortage is None:
+            return ""
+        tracker = BudgetTracker(self.budget)
+        tracker.spent.update({name: self.spent.get(name, 0.0) + sum(u.spent.get(name, 0.0) for u in self._used) for name in LIMITS})
+        try:
+            tracker.check(shortage)
+        except BudgetExhaustedError as error:
+            return str(error)
+        return ""

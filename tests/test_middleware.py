@@ -1,0 +1,353 @@
+"""Each middleware alone, with a fake clock and fixed random numbers."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from redraft.middleware import (
+    Budget,
+    ConcurrencyLimit,
+    BudgetTracker,
+    cache_key,
+    limit_concurrency,
+    meter,
+    with_cost,
+    enforce_deadline,
+)
+from redraft.middleware.cache import cache
+from redraft.middleware.observe import observe
+from redraft.middleware.retry import retry
+from redraft.middleware.timeout import timeout
+from redraft.protocols import Reply, Request
+from redraft.usage import Usage
+from redraft.errors import (
+    AuthenticationError,
+    BadResponseError,
+    BudgetExhaustedError,
+    ConfigError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    RateLimitError,
+)
+
+ASK = Request(({"role": "user", "content": "x" * 300},), max_tokens=50)
+ONE = Usage(1, 100, 10, cost=None)
+
+
+def scripted_call(*answers):
+    """A call that answers or raises in order; `.asked` has the requests."""
+    left = list(answers)
+
+    async def call(request):
+        call.asked.append(request)
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    call.asked = []
+    return call
+
+
+def recorded_sleep():
+    """A sleep that takes no time, and the recorded durations."""
+    asked = []
+
+    async def sleep(seconds):
+        asked.append(seconds)
+
+    return sleep, asked
+
+
+def rate_limited(kind=RateLimitError, **more):
+    return kind("no", usage=Usage(calls=1), **more)
+
+
+class FlatPrice:
+    def cost(self, usage):
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        return usage.input_tokens * 1e-3 + usage.output_tokens * 1e-2
+
+
+async def test_retry_repeats_temporary_errors_and_counts_every_call():
+    """Two refusals and an answer are three calls, two of them retries."""
+    sleep, asked = recorded_sleep()
+    call = scripted_call(rate_limited(), rate_limited(ModelUnavailableError, retryable=True), Reply("ok", ONE))
+    reply = await retry(call, sleep=sleep, jitter=lambda: 0.5)(ASK)
+    assert (reply.text, reply.usage.calls, reply.usage.retried_calls) == ("ok", 3, 2)
+    assert asked == [0.25, 0.5]
+
+
+async def test_retry_waits_at_least_as_long_as_the_server_asked():
+    """Retry-After takes precedence over the jitter."""
+    sleep, asked = recorded_sleep()
+    await retry(scripted_call(rate_limited(retry_after=7), Reply("ok", ONE)), sleep=sleep, jitter=lambda: 0.0)(ASK)
+    assert asked == [7]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        rate_limited(AuthenticationError, status=401),
+        rate_limited(ContextLengthError, status=400),
+        rate_limited(RateLimitError, retry_after=9999),
+        rate_limited(ModelError, status=422),
+    ],
+)
+async def test_retry_does_not_repeat_permanent_errors(error):
+    """A wrong key, a bad request and a wait of hours are raised at the first attempt."""
+    sleep, asked = recorded_sleep()
+    with pytest.raises(type(error)):
+        await retry(scripted_call(error), sleep=sleep)(ASK)
+    assert asked == []
+
+
+async def test_a_failed_connection_is_no_call_and_the_next_attempt_no_retry():
+    """After two attempts that could not connect the answer took one call."""
+    sleep, _ = recorded_sleep()
+    away = [ModelUnavailableError("cannot be reached", retryable=True) for _ in range(2)]
+    reply = await retry(scripted_call(*away, Reply("ok", ONE)), sleep=sleep)(ASK)
+    assert (reply.usage.calls, reply.usage.retried_calls) == (1, 0)
+
+
+@pytest.mark.parametrize(("empty", "calls"), [(True, 2), (False, 4)])
+async def test_retry_repeats_an_unreadable_body_like_a_500_and_an_empty_answer_once(empty, calls):
+    """A proxy may recover soon; a model with an empty answer is not retried for ever."""
+    sleep, asked = recorded_sleep()
+    bad = [BadResponseError("bad", retryable=True, usage=ONE) for _ in range(4)]
+    for error in bad:
+        error.empty = empty
+    with pytest.raises(BadResponseError) as caught:
+        await retry(scripted_call(*bad), sleep=sleep)(ASK)
+    assert caught.value.usage.calls == calls
+
+
+async def test_retry_raises_the_last_error_with_the_usage_of_all_attempts():
+    """It does so after the last attempt."""
+    sleep, _ = recorded_sleep()
+    with pytest.raises(RateLimitError) as caught:
+        await retry(scripted_call(*[rate_limited() for _ in range(3)]), attempts=3, sleep=sleep)(ASK)
+    assert (caught.value.usage.calls, caught.value.usage.retried_calls) == (3, 2)
+
+
+async def test_limit_runs_at_most_n_calls_at_a_time():
+    """With a limit of 3 no more than 3 calls ever run."""
+    inside = most = 0
+
+    async def call(_):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.001)
+        inside -= 1
+
+    limited = limit_concurrency(call, ConcurrencyLimit(3))
+    await asyncio.gather(*[limited(i) for i in range(20)])
+    assert most == 3
+
+
+async def test_a_retry_after_of_one_call_pauses_all():
+    """No call starts on the endpoint until the time is over."""
+    loop = asyncio.get_running_loop()
+    limiter = ConcurrencyLimit(8)
+    with pytest.raises(RateLimitError):
+        await limit_concurrency(scripted_call(rate_limited(retry_after=0.15)), limiter)(ASK)
+    begun = loop.time()
+    await limit_concurrency(scripted_call(Reply("ok")), limiter)(ASK)
+    assert loop.time() - begun >= 0.1
+
+
+async def test_timeout_ends_a_call_that_hangs():
+    """The usage of a cancelled call is unknown, not zero."""
+    with pytest.raises(ModelTimeoutError) as caught:
+        await timeout(lambda _: asyncio.Event().wait(), 0.02)(ASK)
+    assert caught.value.usage == Usage(1, None, None, cost=None)
+    assert caught.value.retryable
+
+
+async def test_timeout_does_not_change_a_cancellation():
+    """A cancellation from outside is no timeout."""
+    waiting = asyncio.ensure_future(timeout(lambda _: asyncio.Event().wait(), 60)(ASK))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_until_cancels_work_at_its_moment():
+    """Before it a step runs, at it the step is cancelled, after it none starts."""
+    from time import monotonic
+
+    begun = []
+
+    async def work(step):
+        begun.append(step)
+        await asyncio.Event().wait()
+
+    bounded = enforce_deadline(work, monotonic() + 0.03)
+    for _ in range(2):
+        with pytest.raises(BudgetExhaustedError) as caught:
+            await bounded("step")
+        assert caught.value.limit == "deadline"
+    assert begun == ["step"]
+
+
+async def test_observe_reports_start_and_end():
+    """It also reports an end with an error."""
+    seen = []
+    watched = observe(
+        scripted_call(Reply("ok"), rate_limited()),
+        on_start=lambda a: seen.append("begun"),
+        on_end=lambda a, r: seen.append(type(r)),
+    )
+    await watched(ASK)
+    with pytest.raises(RateLimitError):
+        await watched(ASK)
+    assert seen == ["begun", Reply, "begun", RateLimitError]
+
+
+async def test_cache_answers_a_repeated_call_for_free():
+    """A hit counts as a cached call and as no call."""
+    call = scripted_call(Reply("ok", ONE))
+    cached = cache(call, {}, "m")
+    await cached(ASK)
+    again = await cached(ASK)
+    assert again.text == "ok"
+    assert again.usage == Usage(cached_calls=1)
+    assert len(call.asked) == 1
+
+
+async def test_cache_merges_identical_calls_in_flight():
+    """Eight identical calls in flight are one."""
+    gate = asyncio.Event()
+    count = 0
+
+    async def call(_):
+        nonlocal count
+        count += 1
+        await gate.wait()
+        return Reply("ok", ONE)
+
+    cached = cache(call, {}, "m")
+    waiting = [asyncio.ensure_future(cached(ASK)) for _ in range(8)]
+    await asyncio.sleep(0)
+    gate.set()
+    replies = await asyncio.gather(*waiting)
+    assert count == 1
+    assert sum(r.usage.cached_calls for r in replies) == 7
+
+
+async def test_cache_keeps_neither_failures_nor_truncated_answers():
+    """Both are requested again."""
+    call = scripted_call(rate_limited(), Reply("cut", ONE, finish_reason="length"), Reply("whole", ONE))
+    cached = cache(call, {}, "m")
+    with pytest.raises(RateLimitError):
+        await cached(ASK)
+    assert (await cached(ASK)).text == "cut"
+    assert (await cached(ASK)).text == "whole"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"messages": ({"role": "system", "content": "s"}, *ASK.messages)},
+        {"temperature": 0.5},
+        {"max_tokens": 51},
+        {"seed": 1},
+        {"schema": {"type": "object"}},
+        {"sample_index": 1},
+    ],
+)
+def test_the_cache_key_has_everything_that_changes_the_answer(change):
+    """System prompt, parameters, schema and sample index each change the key."""
+    from dataclasses import replace
+
+    assert cache_key("m", ASK) != cache_key("m", replace(ASK, **change))
+
+
+def test_the_cache_key_leaves_out_the_nonce():
+    """The nonce of an envelope differs from call to call; the model is in the key."""
+    one, other = (Request(({"role": "user", "content": f"<a-{n}>\ud800é</a-{n}>"},), nonce=n) for n in ("11112222", "33334444"))
+    assert cache_key("m", one) == cache_key("m", other)
+    assert cache_key("m", one) != cache_key("n", one)
+
+
+def test_the_cache_key_leaves_out_what_a_budget_lowers():
+    """A resumed process with another remaining budget finds the answers of the first."""
+    from dataclasses import replace
+
+    assert cache_key("m", replace(ASK, max_tokens=20, original=ASK)) == cache_key("m", ASK)
+
+
+async def test_meter_records_usage_and_cost():
+    """The reply has the cost, the tracker has the amounts spent."""
+    tracker = BudgetTracker(Budget(usd=5))
+    reply = await meter(with_cost(scripted_call(Reply("ok", ONE)), FlatPrice()), tracker, FlatPrice())(ASK)
+    assert reply.usage.cost == pytest.approx(0.2)
+    assert tracker.spent["usd"] == pytest.approx(0.2)
+    assert tracker.reserved["usd"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(("most", "words"), [(0, "budget of 0 calls"), (1, "budget of 1 call is")])
+async def test_a_budget_of_one_call_has_a_singular(most, words):
+    """Amounts in a message read naturally."""
+    call = meter(scripted_call(Reply("ok", ONE)), BudgetTracker(Budget(calls=most)), FlatPrice())
+    for _ in range(most):
+        await call(ASK)
+    with pytest.raises(BudgetExhaustedError, match=words):
+        await call(ASK)
+
+
+AMOUNTS = [(Budget(usd=0.00001), 300, "of 0.00001 USD"), (Budget(tokens=1_234_567), 4_000_000, "of 1234567 tokens")]
+
+
+@pytest.mark.parametrize(("budget", "length", "words"), AMOUNTS)
+async def test_amounts_have_no_exponent(budget, length, words):
+    """Small sums of money and large numbers of tokens are easy to read."""
+    call = meter(scripted_call(Reply("ok", ONE)), BudgetTracker(budget), FlatPrice())
+    with pytest.raises(BudgetExhaustedError, match=words) as caught:
+        await call(dataclasses.replace(ASK, messages=({"role": "user", "content": "x" * length},)))
+    assert "e-" not in str(caught.value) and "e+" not in str(caught.value)
+
+
+async def test_calls_in_flight_stay_within_the_budget_together():
+    """Of twenty at once a budget of five makes five; the others are refused before they are made."""
+    made = 0
+
+    async def call(_):
+        nonlocal made
+        made += 1
+        await asyncio.sleep(0.001)
+        return Reply("ok", ONE)
+
+    metered = meter(call, BudgetTracker(Budget(calls=5)))
+    ends = await asyncio.gather(*[metered(ASK) for _ in range(20)], return_exceptions=True)
+    assert made == 5
+    assert sum(isinstance(e, BudgetExhaustedError) for e in ends) == 15
+
+
+async def test_a_call_waits_for_reservations_that_others_may_release():
+    """When calls in flight cost less than reserved, the next one fits."""
+    metered = meter(scripted_call(Reply("a", Usage(1, 10, 5)), Reply("b", Usage(1, 10, 5))), BudgetTracker(Budget(tokens=500)))
+    replies = await asyncio.gather(metered(ASK), metered(ASK))
+    assert [r.text for r in replies] == ["a", "b"]
+
+
+async def test_unknown_usage_counts_as_what_was_reserved():
+    """A budget is kept even when a server reports no usage."""
+    tracker = BudgetTracker(Budget(output_tokens=100))
+    await meter(scripted_call(Reply("a", Usage(1, None, None, cost=None))), tracker)(ASK)
+    assert tracker.spent["output_tokens"] == 50
+
+
+@pytest.mark.parametrize("limits", [{"calls": -1}, {"usd": float("nan")}, {"calls": 1.5}, {"tokens": True}, {"usd": "1"}])
+def test_invalid_budgets_are_refused(limits):
+    """The error names the limit and the value."""
+    with pytest.raises(ConfigError) as caught:
+        Budget(**limits)
+    assert next(iter(limits)) in str(caught.value)
+    assert repr(next(iter(limits.values()))) in str(caught.value)

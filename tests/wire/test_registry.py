@@ -1,0 +1,209 @@
+"""From a model's name to the model, and to which host a key is sent."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from redraft.errors import ConfigError, ModelError
+from redraft.models import Chat, ScriptedModel, connect
+
+from . import fault_server as fs
+
+CANARY = "sk-canary-0123456789"
+
+ADDRESSES = {
+    "openai:gpt-4o": ({"OPENAI_API_KEY": "k"}, "https://api.openai.com/v1", "gpt-4o"),
+    "openai:llama": ({"OPENAI_BASE_URL": "http://10.0.0.1:8000/v1/"}, "http://10.0.0.1:8000/v1", "llama"),
+    "ollama:llama3.2:1b": ({}, "http://127.0.0.1:11434/v1", "llama3.2:1b"),
+    "ollama:a": ({"OLLAMA_HOST": "0.0.0.0"}, "http://127.0.0.1:11434/v1", "a"),
+    "ollama:b": ({"OLLAMA_HOST": "box:9999"}, "http://box:9999/v1", "b"),
+    "ollama:c": ({"OLLAMA_HOST": "https://box.example/"}, "https://box.example:443/v1", "c"),
+    "ollama:d": ({"OLLAMA_HOST": ":7777"}, "http://127.0.0.1:7777/v1", "d"),
+    "lmstudio:qwen/qwen3": ({}, "http://127.0.0.1:1234/v1", "qwen/qwen3"),
+    "llamacpp:any": ({}, "http://127.0.0.1:8080/v1", "any"),
+    "vllm:meta/llama": ({}, "http://127.0.0.1:8000/v1", "meta/llama"),
+    "http://box:8000/v1#org/name": ({}, "http://box:8000/v1", "org/name"),
+    "http://box:8000#name": ({}, "http://box:8000/v1", "name"),
+    "https://:secret@box/api/v1/#name": ({}, "https://box/api/v1", "name"),
+    "http://[::1]:8000/v1#name": ({}, "http://[::1]:8000/v1", "name"),
+}
+
+
+@pytest.mark.parametrize("spec", ADDRESSES)
+def test_names_resolve_to_endpoint_and_model(spec):
+    """Each form of a name gives an endpoint and the model's name there."""
+    env, url, name = ADDRESSES[spec]
+    model = connect(spec, env=env)
+    assert isinstance(model, Chat)
+    assert (model.base_url, model.name) == (url, name)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("gpt-4o", "did you mean 'openai:gpt-4o'"),
+        ("opnai:gpt-4o", "did you mean 'openai:gpt-4o'"),
+        ("olama:x", "did you mean 'ollama:x'"),
+        ("antropic:claude", "did you mean 'anthropic:claude'"),
+        ("some/file.gguf", "did you mean 'local:some/file.gguf'"),
+        ("zzz:x", "the prefixes are openai:, ollama:"),
+        ("", "is empty"),
+        ("openai:", "did you mean 'openai:NAME'"),
+        ("http://box:8000/v1", "write http://box:8000/v1#NAME"),
+        ("http:///v1#x", "a base URL is"),
+        ("http://box:port/v1#x", "cannot be read"),
+        ("openai:gpt-4o", "set OPENAI_API_KEY"),
+    ],
+)
+def test_unknown_name_is_an_error(spec, words):
+    """The error suggests the nearest form and lists all prefixes."""
+    with pytest.raises(ConfigError) as caught:
+        connect(spec, env={})
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("model", [None, 5, object(), ["openai:x"]])
+def test_non_model_is_rejected(model):
+    """The error shows a value that is no name, model or function."""
+    with pytest.raises(ConfigError, match="a model is a name"):
+        connect(model)
+
+
+def test_model_object_is_returned_unchanged():
+    """Resolving a Model returns the same object."""
+    model = ScriptedModel([])
+    assert connect(model) is model
+
+
+async def _sent_key(model, server, ask) -> str | None:
+    server.says(fs.good())
+    await model.complete(ask())
+    return server.requests[-1].headers.get("authorization")
+
+
+async def test_key_is_sent_to_its_origin(faults, ask):
+    """OPENAI_API_KEY is sent to OPENAI_BASE_URL's origin, whatever name leads there."""
+    env = {"OPENAI_API_KEY": CANARY, "OPENAI_BASE_URL": faults.url}
+    for spec in ("openai:m", f"{faults.url}#m", f"http://{faults.host}/other#m"):
+        assert await _sent_key(connect(spec, env=env), faults, ask) == f"Bearer {CANARY}"
+
+
+async def test_key_is_sent_nowhere_else(faults, ask):
+    """No other host, port or scheme receives OPENAI_API_KEY, with or without OPENAI_BASE_URL."""
+    elsewhere = [{}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, {"OPENAI_BASE_URL": faults.url.replace("http:", "https:")}]
+    for place in elsewhere:
+        env = {"OPENAI_API_KEY": CANARY} | place
+        for model in (
+            connect(f"{faults.url}#m", env=env),
+            connect("ollama:m", env=env | {"OLLAMA_HOST": faults.host}),
+            connect("vllm:m", env=env, base_url=faults.url),
+            connect("ollama:m", env=env, base_url=faults.url),
+        ):
+            assert await _sent_key(model, faults, ask) is None
+    with pytest.raises(ConfigError):
+        connect("openai:m", env={"OPENAI_BASE_URL": ""})
+    assert CANARY.encode() not in b"".join(str(r.headers).encode() + r.raw for r in faults.requests)
+
+
+async def test_key_in_the_url_is_sent_as_bearer_token(faults, ask):
+    """A key in the user info goes to that URL only and is shown nowhere."""
+    model = connect(f"http://:{CANARY}@{faults.host}/v1#m", env={"OPENAI_API_KEY": "sk-other"})
+    assert await _sent_key(model, faults, ask) == f"Bearer {CANARY}"
+    assert CANARY not in f"{model!r} {model} {model.identity} {model.base_url} {model.host} {model.name}"
+
+
+async def test_explicit_key_wins(faults, ask):
+    """A key given in code is the one that is sent."""
+    model = connect(f"{faults.url}#m", env={"OPENAI_API_KEY": "sk-other", "OPENAI_BASE_URL": faults.url}, key=CANARY)
+    assert await _sent_key(model, faults, ask) == f"Bearer {CANARY}"
+
+
+async def test_query_is_sent_with_every_call(faults, ask):
+    """The query of the base URL is shown nowhere."""
+    model = connect(f"{faults.url}?api-version=1&key={CANARY}#m", env={})
+    faults.says(fs.error(400, f"odd key {CANARY}"))
+    with pytest.raises(ModelError) as caught:
+        await model.complete(ask())
+    assert faults.requests[0].path == f"/v1/chat/completions?api-version=1&key={CANARY}"
+    assert CANARY not in f"{caught.value} {model!r} {model.identity} {model.base_url}"
+
+
+async def test_redirect_receives_no_key(faults, ask):
+    """A redirect is not followed, so its target receives nothing."""
+    async with fs.FaultServer() as other:
+        faults.says(fs.http(b"", 308, Location=other.url))
+        with pytest.raises(ModelError, match="redirects are not followed"):
+            await Chat("m", faults.url, key=CANARY).complete(ask())
+        assert not other.requests
+
+
+async def test_errors_never_show_the_key(faults, ask):
+    """The message has no key, whatever the server echoes and whatever fails."""
+    answers = [
+        fs.error(401, f"Incorrect API key provided: {CANARY}"),
+        fs.error(500, f"bad header Bearer {CANARY}"),
+        fs.http(b"", 302, Location=f"https://elsewhere.example/?key={CANARY}"),
+        fs.http(f"<html>{CANARY}</html>".encode(), 200, "text/html"),
+        fs.http({"error": {"message": CANARY}}),
+        fs.http({CANARY: 1}),
+        fs.good("", CANARY),
+        fs.good(None, refusal=CANARY),
+        fs.cut(fs.good(), 0, reset=True),
+    ]
+    for answer in answers:
+        for options in ({"key": CANARY}, {"headers": {"api-key": CANARY}}, {"headers": {"Authorization": f"Token {CANARY}"}}):
+            with pytest.raises(ModelError) as caught:
+                await Chat("m", faults.says(answer).url, **options).complete(ask())
+            assert CANARY not in f"{caught.value} {caught.value!r} {caught.value.__cause__} {vars(caught.value)}"
+
+
+@pytest.mark.parametrize("spec", ["http://:{}@/v1#m", "ftp://:{}@box/v1#m", "http://:{}@box/v1", "htp://:{}@box/v1#m"])
+def test_mistakes_in_a_url_never_show_the_key(spec):
+    """The error for an unusable URL has no key."""
+    with pytest.raises(ConfigError) as caught:
+        connect(spec.format(CANARY), env={})
+    assert CANARY not in str(caught.value)
+
+
+def test_key_with_a_line_break_is_rejected():
+    """The error does not show it, and white space around a key is removed."""
+    with pytest.raises(ConfigError) as caught:
+        Chat("m", key=f"{CANARY}\r\nX-Evil: 1")
+    assert CANARY not in str(caught.value)
+    assert Chat("m", key=f" {CANARY}\n").has_key
+
+
+def test_identity_is_endpoint_model_and_parameters():
+    """A cache distinguishes endpoints, models and parameters, but not keys."""
+    one = Chat("m", "http://box/v1", key="a", extra_body={"b": 1, "a": 2})
+    assert one.identity == Chat("m", "http://box/v1/", key="b", extra_body={"a": 2, "b": 1}).identity
+    others = [Chat("n", "http://box/v1"), Chat("m", "http://box/v2"), Chat("m", "http://box/v1")]
+    assert len({one.identity, *(o.identity for o in others)}) == 4
+
+
+def test_client_can_be_pickled():
+    """A client works in another process."""
+    assert pickle.loads(pickle.dumps(Chat("m", "http://box/v1", key="a"))).identity == "http://box/v1#m"
+
+
+def test_vendors_are_known_to_pydantic_ai():
+    """pydantic-ai knows every vendor's prefix, possibly under an earlier name."""
+    from pydantic_ai.providers import infer_provider_class
+    from redraft.models.registry import VENDORS
+    from redraft.models.pydantic_ai import VENDOR_ALIASES
+
+    for vendor in VENDORS:
+        try:
+            infer_provider_class(VENDOR_ALIASES.get(vendor, vendor))
+        except ImportError:
+            pass
+
+
+def test_openai_strict_schema_has_no_bounds():
+    """maxLength is sent to servers that enforce it and left out for OpenAI."""
+    from redraft.models.openai_chat import without_length_bounds
+
+    schema = {"properties": {"a": {"type": "string", "maxLength": 5}, "b": {"enum": [1, 2]}}, "required": ["a"]}
+    assert without_length_bounds(schema) == {"properties": {"a": {"type": "string"}, "b": {"enum": [1, 2]}}, "required": ["a"]}
