@@ -1,10 +1,10 @@
-"""Rows a second, CPU and memory of a batch: the bare floor, our engine, OpenJudge's runner and Bespoke Curator.
+"""Measure rows per second, CPU and memory of a batch: bare aiohttp, Redraft, OpenJudge's runner and Bespoke Curator.
 
     python bench/batch.py [--rows 5000] [--in-flight 512] [--latency 0.05 --latency 0.5] [--rounds 3]
                           [--peers DIR] [--only NAME] [--server URL] [--json FILE]
 
-Every contender grades the same rows with one call each, in a process of its own, one after another, in several rounds;
-the endpoint (judge_server.py) is the same for all. Peers need environments of their own: `sh bench/peers.sh DIR` makes them.
+Every contender grades the same rows with one call each, in its own process, one after another, in several rounds; the endpoint
+(judge_server.py) is the same for all. Peers need their own environments: `sh bench/peers.sh DIR` creates them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEADER = ["", "rows/s", "x bare", "of allowed", "CPU s/1000", "x bare", "(from -
 
 @contextmanager
 def server(latency):
-    """The address of an endpoint that lives as long as the block."""
+    """Run an endpoint for the duration of the block; yield its address."""
     command = [sys.executable, HERE / "judge_server.py", "--latency", str(latency)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -50,7 +50,7 @@ def server(latency):
 
 
 def contenders(given):
-    """What to run: name -> (interpreter, script, further options)."""
+    """Return what to run: name -> (interpreter, script, further options)."""
     ours = sys.executable
     found = {
         BARE: (ours, "batch_bare.py"),
@@ -65,7 +65,7 @@ def contenders(given):
 
 
 def run(how, url, given):
-    """One contender's figures; one that fails is told why, and the others go on."""
+    """Return the figures of one contender. If it fails, report why, and continue with the others."""
     python, script, *options = how
     with TemporaryDirectory() as folder:
         command = [python, HERE / "contenders" / script, "--url", url, "--folder", folder, *options]
@@ -78,7 +78,7 @@ def run(how, url, given):
 
 
 def summary(runs, bare, allowed):
-    """The medians over the rounds; ratios are taken within each round."""
+    """Return the medians over the rounds; ratios are computed within each round."""
     ratios = [own["cpu_s"] / base["cpu_s"] for own, base in zip(runs, bare, strict=True)]
     speed = [own["rows"] / own["wall_s"] for own in runs]
     floor = [base["rows"] / base["wall_s"] for base in bare]
@@ -104,7 +104,7 @@ def row(name, s):
 
 
 def measure(url, latency, given):
-    """Every contender in turn, several times over. One that failed is left out."""
+    """Run every contender in turn, for several rounds. Contenders that failed are left out."""
     field, runs = contenders(given), defaultdict(list)
     for n in range(given.rounds):
         for name, how in field.items():
@@ -136,13 +136,13 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=5000, help="rows of each contender in each round")
     parser.add_argument("--in-flight", type=int, default=512)
-    parser.add_argument("--latency", type=float, action="append", help="seconds until an answer comes (may be repeated)")
+    parser.add_argument("--latency", type=float, action="append", help="seconds until an answer arrives (repeatable)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", metavar="DIR", help="the environments that bench/peers.sh made")
-    parser.add_argument("--only", action="append", metavar="NAME", help="only this contender beside bare aiohttp (may be repeated)")
-    parser.add_argument("--server", metavar="URL", help="an endpoint of your own (without /v1); --latency says what it takes")
-    parser.add_argument("--patience", type=float, default=900, help="seconds that a contender may take")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--peers", metavar="DIR", help="folder with the environments that bench/peers.sh created")
+    parser.add_argument("--only", action="append", metavar="NAME", help="only this contender and bare aiohttp (repeatable)")
+    parser.add_argument("--server", metavar="URL", help="an endpoint of your own (without /v1); set its latency with --latency")
+    parser.add_argument("--patience", type=float, default=900, help="maximum seconds for one contender")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
     given.latency = given.latency or [0.05]
     if min(given.rows, given.in_flight, given.rounds) < 1 or min(given.latency) <= 0:

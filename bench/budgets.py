@@ -1,11 +1,11 @@
-"""Whether a budget is kept: 64 calls in flight, every limit, against an endpoint that counts what it serves.
+"""Check that budgets hold with 64 calls in flight, for every limit, against an endpoint that counts what it serves.
 
     python bench/budgets.py [--rows 64] [--in-flight 64] [--seed 0] [--only TEXT] [--json FILE]
 
-Each row of the table is a `refine_many` over so many prompts with a judge and one limit, in one situation. The endpoint
-counts with a tokenizer of its own. Where it honours `max_tokens` and reports what it used, nothing may be served beyond the
-limit, and what is reported must be what it served; where it does not, the excess must be no more than what was in flight, and
-must be told. No text may be paid for that is not graded while there was no fault. The exit code is 1 on a miss.
+Each row of the table is a `refine_many` over `--rows` prompts with a judge and one limit, in one situation. The endpoint has
+its own tokenizer. If it honours `max_tokens` and reports its usage, nothing may be served beyond the limit, and the reported usage
+must be what it served; otherwise the excess must be at most what was in flight, and must be reported. Without faults, every text
+that was paid for must be graded. The exit code is 1 on a miss.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from redraft.middleware.call_costs import LIMITS
 from tables import table, write
 
 PRICE = (1.0, 5.0)  # USD per million tokens read and written
-LONG = 3000  # tokens that an answer would have
+LONG = 3000  # tokens of an answer without a limit
 VERDICT = 80
 TEMPLATE = 5  # tokens for each message
 
@@ -40,14 +40,14 @@ TEXTS = {
     "code": "def f(x, y=0):\n    return {k: v[0] for k, v in x.items() if v and v[0] >= y}  # keep\n",
     "mixed": "Explain 灯塔 and المنارة, then 🗼🔥, in def f(x): return x[0]; be exact about 1822, 1611, 280. ",
 }
-# what each limit may have spent, so that it ends the run somewhere in the middle
+# the value of each limit, so that it ends the run somewhere in the middle
 MOST = {"calls": 90, "input_tokens": 30_000, "output_tokens": 40_000, "tokens": 60_000, "usd": 0.15}
 TIGHT = {"calls": 3, "input_tokens": 2_000, "output_tokens": 1_500, "tokens": 3_000, "usd": 0.006}
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What the endpoint and its caller do."""
+    """How the endpoint and its caller behave."""
 
     name: str
     text: str = "long answers"
@@ -80,7 +80,7 @@ SITUATIONS = [
 
 
 def tokens_of(text):
-    """How the endpoint counts: four characters of ASCII a token, three tokens for an emoji, one or two for any other character."""
+    """Count tokens as the endpoint does: 1 for four ASCII characters, 3 for an emoji, 1 or 2 for any other character."""
     plain = sum(c.isascii() for c in text)
     return -(-plain // 4) + sum(3 if ord(c) > 0xFFFF else 1 + ord(c) % 2 for c in text if not c.isascii())
 
@@ -89,7 +89,7 @@ class Endpoint:
     """Answers chat completions at length, and counts what it served."""
 
     def __init__(self, situation, seed=0):
-        self.does, self.chance = situation, random.Random(seed)
+        self.situation, self.chance = situation, random.Random(seed)
         self.served, self.in_flight, self.most_in_flight, self.answers, self.texts = Counter(), 0, 0, 0, 0
 
     async def __aenter__(self):
@@ -106,37 +106,37 @@ class Endpoint:
         await self.runner.cleanup()
 
     async def answer(self, request):
-        asked = await request.json()
+        body = await request.json()
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            return await self.complete(asked)
+            return await self.complete(body)
         finally:
             self.in_flight -= 1
 
-    async def complete(self, asked):
+    async def complete(self, body):
         self.served["calls"] += 1
-        most = asked.get("max_tokens") or 10**9
-        if self.does.takes and most > self.does.takes and most < 10**9:
-            why = f"max_tokens is too large: {most}. This model supports at most {self.does.takes} completion tokens"
+        most = body.get("max_tokens") or 10**9
+        if self.situation.takes and most > self.situation.takes and most < 10**9:
+            why = f"max_tokens is too large: {most}. This model supports at most {self.situation.takes} completion tokens"
             return web.json_response({"error": {"message": why}}, status=400)
-        if self.chance.random() < self.does.fails:
+        if self.chance.random() < self.situation.fails:
             return web.json_response({"error": {"message": "overloaded"}}, status=503)
-        read = TEMPLATE + sum(TEMPLATE + tokens_of(words(m["content"])) for m in asked["messages"])
-        text, written, finish = self.said(asked, most)
-        self.count(read, written)  # whoever hangs up now pays all the same
+        read = TEMPLATE + sum(TEMPLATE + tokens_of(words(m["content"])) for m in body["messages"])
+        text, written, finish = self.make_answer(body, most)
+        self.count(read, written)  # a caller that disconnects now pays all the same
         await asyncio.sleep(0.002 + 0.01 * self.chance.random())
-        usage = {"prompt_tokens": read, "completion_tokens": written} if self.does.reports else None
+        usage = {"prompt_tokens": read, "completion_tokens": written} if self.situation.reports else None
         choice = {"message": {"role": "assistant", "content": text}, "finish_reason": finish}
         return web.json_response({"choices": [choice], "usage": usage})
 
-    def said(self, asked, most):
-        """The answer, how many tokens it has, and why it ends."""
+    def make_answer(self, body, most):
+        """Return the answer, the number of its tokens, and its finish reason."""
         self.answers += 1
-        judged = "response_format" in asked
-        whole = verdict(asked) if judged else f"{self.answers:08d} " + "word" * (LONG - 3)
-        length = (VERDICT if judged else LONG) if not judged or self.does.honours else VERDICT
-        if self.does.honours and most < length:
+        judged = "response_format" in body
+        whole = verdict(body) if judged else f"{self.answers:08d} " + "word" * (LONG - 3)
+        length = (VERDICT if judged else LONG) if not judged or self.situation.honours else VERDICT
+        if self.situation.honours and most < length:
             return whole[: 4 * most], most, "length"
         self.texts += not judged
         return whole, length, "stop"
@@ -150,16 +150,16 @@ def words(content):
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
-def verdict(asked):
-    """What the judge is to answer, by the schema it was sent: middling marks for all."""
-    schema = asked["response_format"]["json_schema"]["schema"]
+def verdict(body):
+    """Return a verdict that follows the schema of the request, with medium scores for all criteria."""
+    schema = body["response_format"]["json_schema"]["schema"]
 
-    def filled(of):
+    def fill(of):
         if "properties" in of:
-            return {name: filled(part) for name, part in of["properties"].items()}
+            return {name: fill(part) for name, part in of["properties"].items()}
         return {"integer": 3, "number": 3, "boolean": False, "array": []}.get(of.get("type"), "more detail")
 
-    return json.dumps(filled(schema))
+    return json.dumps(fill(schema))
 
 
 def prompts(situation, rows, seed):
@@ -168,42 +168,42 @@ def prompts(situation, rows, seed):
     return [f"{n}. " + text * (1 + chance.randrange(max(1, 2000 // len(text.encode())))) for n in range(rows)]
 
 
-async def measured(situation, limit, *, rows=64, in_flight=64, seed=0):
-    """What came of one cell of the table."""
+async def measure_cell(situation, limit, *, rows=64, in_flight=64, seed=0):
+    """Measure one cell of the table."""
     async with Endpoint(situation, seed) as endpoint:
         price = {endpoint.model.partition("#")[2]: PRICE}
         given = dict(judge=None, max_iterations=2, target_score=1.0, noise_aware=False, max_in_flight=in_flight, prices=price)
         budget = Budget(**{limit: situation.limits[limit]})
         work = asyncio.ensure_future(refine_many(prompts(situation, rows, seed), endpoint.model, budget=budget, **given))
         if situation.cancels:
-            await until(lambda: endpoint.served["calls"] >= rows // 2 or work.done())
+            await wait_until(lambda: endpoint.served["calls"] >= rows // 2 or work.done())
             work.cancel()
         results = []
         with suppress(asyncio.CancelledError):
             results = await asyncio.wait_for(work, 120)
-        await until(lambda: not endpoint.in_flight)
-        return judged(situation, limit, endpoint, results)
+        await wait_until(lambda: not endpoint.in_flight)
+        return cell_figures(situation, limit, endpoint, results)
 
 
-async def until(there):
-    while not there():  # noqa: ASYNC110  (what an endpoint has served sets no event)
+async def wait_until(condition):
+    while not condition():  # noqa: ASYNC110  (what an endpoint has served sets no event)
         await asyncio.sleep(0.001)
 
 
-def judged(situation, limit, endpoint, results):
-    """The figures of a cell, and what is wrong with them."""
+def cell_figures(situation, limit, endpoint, results):
+    """Return the figures of a cell, and what is wrong with them."""
     most, served = situation.limits[limit], endpoint.served
     usages = [result.error.usage if result.error and not result.trace.candidates else result.usage for result in results]
     notes = [f"{result.metadata['note']} {result.error or ''}" for result in results]
     ungraded = sum(result.trace.scores[c.id] is None for result in results for c in result.trace.candidates)
-    over, told = max(0.0, served[limit] - most), any(EXCESS_TEXT in note for note in notes)
+    over, reported = max(0.0, served[limit] - most), any(EXCESS_TEXT in note for note in notes)
     flaws = []
     if situation.exact or situation.honours:
         flaws += ["over"] * (over > 1e-9)
     else:
         flight = {"calls": 0, "input_tokens": 0}.get(limit, endpoint.most_in_flight * (LONG if limit != "usd" else LONG * 5e-6))
         flaws += ["over by more than was in flight"] * (over > flight + 1e-9)
-        flaws += ["not told"] * (situation.reports and over > 1e-9 and not told)
+        flaws += ["not reported"] * (situation.reports and over > 1e-9 and not reported)
     if situation.exact and not situation.cancels:
         sums = {name: sum(amount(usage, name) or 0 for usage in usages) for name in LIMITS}
         flaws += [f"{name} reported {sums[name]:g}" for name in LIMITS if abs(sums[name] - served[name]) > 1e-6]
@@ -215,7 +215,7 @@ def judged(situation, limit, endpoint, results):
         "most": most,
         "served": served[limit],
         "over": over,
-        "told": told,
+        "reported": reported,
         "calls": served["calls"],
         "most_in_flight": endpoint.most_in_flight,
         "graded": sum(len(result.trace.graded_candidates) for result in results),
@@ -237,19 +237,19 @@ def arguments():
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="situations with this in their name")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only situations whose name contains TEXT")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     return parser.parse_args()
 
 
 def main():
     given = arguments()
     found = [
-        asyncio.run(measured(situation, limit, rows=given.rows, in_flight=given.in_flight, seed=given.seed))
+        asyncio.run(measure_cell(situation, limit, rows=given.rows, in_flight=given.in_flight, seed=given.seed))
         for situation, limit in cells()
         if given.only in situation.name
     ]
-    header = ["situation", "limit", "most", "served", "over", "told", "calls", "in flight", "graded", "ungraded", "verdict"]
+    header = ["situation", "limit", "most", "served", "over", "reported", "calls", "in flight", "graded", "ungraded", "verdict"]
     rows = [
         [
             cell["situation"],
@@ -257,7 +257,7 @@ def main():
             f"{cell['most']:g}",
             f"{cell['served']:.6g}",
             f"{cell['over']:.4g}",
-            "yes" if cell["told"] else "",
+            "yes" if cell["reported"] else "",
             *(str(cell[name]) for name in ("calls", "most_in_flight", "graded", "ungraded")),
             "; ".join(cell["flaws"]) or "kept",
         ]

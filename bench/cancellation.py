@@ -1,6 +1,6 @@
-"""Work cut short at random moments, in every way that asyncio and Ctrl-C know: what was swallowed, left behind, or not counted.
+"""Interrupt work at random moments, in every way that asyncio and Ctrl-C offer, and count what was suppressed, left open or lost.
 
-The server, the ways and what must hold are those of tests/cancelling.py.
+The server, the ways of interruption and the checks are those of tests/cancelling.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cancelling import WAYS, Point, Server, points
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--points", type=int, default=500, help="moments at which work is cut")
+    parser.add_argument("--points", type=int, default=500, help="number of interruptions")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()

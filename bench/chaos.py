@@ -1,4 +1,4 @@
-"""A batch against an endpoint where everything that can go wrong does: what became of the rows.
+"""Run a batch against an endpoint with many kinds of faults, and count how its rows ended.
 
     python bench/chaos.py [--rows 2000] [--share 0.16] [--seed 0] [--latency 0.05] [--timeout 3] [--server URL] [--json FILE]
 
@@ -21,11 +21,11 @@ from tables import table, write
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from runs.killing import Elsewhere, batch, run, serving, write_rows
+from runs.killing import ForeignServer, batch, run, serving, write_rows
 
 
-def survived(folder, server, given):
-    """The figures of one run."""
+def measure(folder, server, given):
+    """Return the figures of one run."""
     source, output, began = write_rows(folder / "rows.jsonl", given.rows), folder / "out.jsonl", time.monotonic()
     ended = run(batch(source, output, server.model, "--timeout", given.timeout), within=given.patience)
     rows = list(map(json.loads, output.read_text().splitlines()))
@@ -45,13 +45,13 @@ def survived(folder, server, given):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=2000)
-    parser.add_argument("--share", type=float, default=0.16, help="how many of the requests go wrong")
-    parser.add_argument("--seed", type=int, default=0, help="which of them")
+    parser.add_argument("--share", type=float, default=0.16, help="share of requests with a fault")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the faults")
     parser.add_argument("--latency", type=float, default=0.05)
-    parser.add_argument("--timeout", type=float, default=3.0, help="of a call, in seconds")
-    parser.add_argument("--patience", type=float, default=3600.0, help="seconds that the run may take")
+    parser.add_argument("--timeout", type=float, default=3.0, help="timeout of a call, in seconds")
+    parser.add_argument("--patience", type=float, default=3600.0, help="maximum seconds for the run")
     parser.add_argument("--server", metavar="URL", help="an endpoint of your own (without /v1)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     return parser.parse_args()
 
 
@@ -59,9 +59,9 @@ def main():
     given = arguments()
     options = ("--share", given.share, "--seed", given.seed, "--latency", given.latency)
     with TemporaryDirectory() as folder:
-        server = nullcontext(Elsewhere(given.server)) if given.server else serving("chaos_server.py", *options)
+        server = nullcontext(ForeignServer(given.server)) if given.server else serving("chaos_server.py", *options)
         with server as at:
-            found = survived(Path(folder), at, given)
+            found = measure(Path(folder), at, given)
     lines = {name: value for name, value in found.items() if not isinstance(value, dict)} | {"seconds": round(found["seconds"])}
     lines |= {f"{kind}: {name}": n for kind in ("errors", "injected") for name, n in found[kind].items()}
     table(["", "found"], [[name, str(value)] for name, value in lines.items()])

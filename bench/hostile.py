@@ -1,6 +1,6 @@
-"""Texts that were written to take long, and what they are given to: every requirement, repair and computed grader.
+"""Texts that are designed to take a long time, and the operations that process them: requirements, repairs, computed graders.
 
-`cpu_seconds` measures one of them in a worker, so that what never ends can be stopped.
+`cpu_seconds` measures one operation in a worker, which can be stopped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from time import process_time
 
-from redraft.core.records import Candidate, Task
+from redraft.core.records import Candidate
+from redraft.core.task import Task
 from redraft.editor import FormEditor
 from redraft.errors import ConfigError
 from redraft.graders.registry import entries, grader_from_spec
@@ -131,7 +132,7 @@ CHECK, REPAIR, GRADE = "check", "repair", "grade"
 
 @dataclass(frozen=True)
 class Operation:
-    """What reads a text: the check or the repair of a requirement, or a computed grader."""
+    """The check or the repair of a requirement, or a computed grader."""
 
     kind: str
     spec: str
@@ -140,13 +141,13 @@ class Operation:
         return f"{self.kind} {self.spec}"
 
     async def run(self, text: str) -> object:
-        """As a refinement runs it."""
+        """Run the operation as a refinement does."""
         if self.kind == REPAIR:
             return await FormEditor().arepair(text, [parse(self.spec)])
         return await grader_from_spec(self.spec).grade(self._task(text), Candidate(0, text), None)
 
     def run_here(self, text: str) -> object:
-        """In this process, however long it takes."""
+        """Run the operation in this process, without a limit."""
         if self.kind == CHECK:
             return parse(self.spec).check(text)
         if self.kind == REPAIR:
@@ -164,7 +165,7 @@ class Operation:
 
 
 def operations() -> list[Operation]:
-    """All there are: a new requirement or computed grader is one of them by itself."""
+    """Return all operations; new requirements and computed graders are included automatically."""
     specs = [spec for name, kind in KINDS.items() for spec in SPECS.get(name, (kind.example,))]
     computed = [e.name if e.name == "tool_calls" else e.example for e in entries() if e.mode == "code" and e.name != "embedding"]
     return [
@@ -174,14 +175,14 @@ def operations() -> list[Operation]:
 
 
 def hostile(atom: str, shape: str, size: int) -> str:
-    """A text of about so many characters."""
+    """Return a text of about that many characters."""
     piece = ATOMS[atom]
     body = (piece * (size // len(piece) + 1))[:size] if piece else " ".join(map(str, range(10**6, 10**6 + size // 8)))
     return SHAPES[shape].format(json.dumps(body) if shape == "as JSON" else body)
 
 
 def cpu_seconds(kind: str, spec: str, atom: str, shape: str, size: int) -> float:
-    """The CPU time that an operation takes in this process; what it loads late is loaded before."""
+    """Return the CPU time of an operation in this process; modules that it imports lazily are imported before."""
     operation, text = Operation(kind, spec), hostile(atom, shape, size)
     with suppress(ConfigError):  # no answer that the grader can use
         operation.run_here("[1] It is so, 42.")

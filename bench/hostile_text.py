@@ -1,13 +1,13 @@
-"""Whether any text can hold up a check, a repair or a computed grader, or the event loop around it.
+"""Check whether any text can block a check, a repair, a computed grader or the event loop.
 
     python bench/hostile_text.py [--share 1.0] [--seed 0] [--only TEXT] [--json FILE]
 
 Every operation (`hostile.py`: each requirement's check and repairs, each computed grader) reads every hostile text in four
 shapes, at 64 Ki and 256 Ki characters, in a worker whose CPU time is limited. The slowest texts of each operation then
 have 1 Mi characters. Passed is an exponent of at most 1.3 in the length, or *unknown* at the limit. Then the operation runs
-as a refinement runs it, on its slowest texts, just short enough to be read in this process and at 1 Mi characters, beside a
-task that ticks: no tick may come 50 ms late. What fails is measured up to four times more, since other programs may
-have been in the way, and the best counts. Ends with status 1 if anything is missed.
+as in a refinement, on its slowest texts, with a length just short enough for this process and with 1 Mi characters, beside a task
+that ticks: no tick may be 50 ms late. A failure is measured up to four times more, since other programs may have caused it, and the
+best counts. The exit code is 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ AT_ONCE = 2
 
 
 @dataclass
-class Measured:
-    """What was found of one operation."""
+class OperationFigures:
+    """The figures of one operation."""
 
     operation: Operation
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)  # at LARGE; infinite: unknown at the limit
     exponents: dict[tuple[str, str], float] = field(default_factory=dict)
     full: float = 0.0  # CPU seconds at HUGE
-    gap: float = 0.0  # seconds the event loop was held at most
+    gap: float = 0.0  # longest delay of the event loop, in seconds
 
     @property
     def slowest(self) -> list[tuple[str, str]]:
@@ -63,15 +63,15 @@ class Measured:
 
 
 async def seconds_of(operation: Operation, text: tuple[str, str], size: int) -> float:
-    """CPU seconds; infinite where the limit was met."""
+    """Return CPU seconds; infinite if the limit was reached."""
     try:
         return await run(cpu_seconds, operation.kind, operation.spec, *text, size, failure_text=str(operation), text_length=size)
     except ComputeLimitError:
         return math.inf
 
 
-async def grow(found: Measured, text: tuple[str, str]) -> None:
-    """The growth of an operation's time with the length of a text."""
+async def measure_growth(found: OperationFigures, text: tuple[str, str]) -> None:
+    """Measure how the time of an operation grows with the length of a text."""
     for _ in range(TRIES):
         large = await seconds_of(found.operation, text, LARGE)
         found.seconds[text] = min(large, found.seconds.get(text, math.inf))
@@ -85,8 +85,8 @@ async def grow(found: Measured, text: tuple[str, str]) -> None:
             return
 
 
-async def held(operation: Operation, text: str) -> float:
-    """The longest time between two ticks of the event loop, less the tick, while an operation runs as it does in a run."""
+async def blocked_time(operation: Operation, text: str) -> float:
+    """Return the longest delay of the event loop while an operation runs as in a refinement."""
     gap, done = 0.0, False
 
     async def tick() -> None:
@@ -98,46 +98,46 @@ async def held(operation: Operation, text: str) -> float:
 
     ticking = asyncio.create_task(tick())
     await asyncio.sleep(0.01)
-    with suppress(RedraftError, RuntimeError):  # unknown, or a reference that is none: what counts here is the loop
+    with suppress(RedraftError, RuntimeError):  # unknown, or an invalid reference: only the event loop matters here
         await operation.run(text)
     done = True
     await ticking
     return gap
 
 
-async def hold(found: Measured) -> None:
-    """How long an operation holds the event loop, at most."""
+async def measure_delay(found: OperationFigures) -> None:
+    """Measure the longest time for which an operation blocks the event loop."""
     for (atom, shape), size in product(found.slowest, (IN_PROCESS * 9 // 10, HUGE)):
         text, best = hostile(atom, shape, size), math.inf
         for _ in range(TRIES):
-            best = min(best, await held(found.operation, text))
+            best = min(best, await blocked_time(found.operation, text))
             if best <= GAP:
                 break
         found.gap = max(found.gap, best)
 
 
-async def measure(chosen: list[Operation], share: float, seed: int) -> list[Measured]:
-    """All operations, a share of the texts each."""
+async def measure(chosen: list[Operation], share: float, seed: int) -> list[OperationFigures]:
+    """Measure all operations, each with a share of the texts."""
     draw = random.Random(seed)
-    found = [Measured(operation) for operation in chosen]
+    found = [OperationFigures(operation) for operation in chosen]
     pairs = [(one, text) for one in found for text in product(ATOMS, SHAPES) if draw.random() < share]
     places = asyncio.Semaphore(AT_ONCE)
 
-    async def one_of(one: Measured, text: tuple[str, str]) -> None:
+    async def one_of(one: OperationFigures, text: tuple[str, str]) -> None:
         async with places:
-            await grow(one, text)
+            await measure_growth(one, text)
 
     await asyncio.gather(*(one_of(*pair) for pair in pairs))
     for one in found:
         for text in one.slowest:
             one.full = max(one.full, await seconds_of(one.operation, text, HUGE))
-        await hold(one)
+        await measure_delay(one)
     return found
 
 
-def show(found: list[Measured]) -> None:
-    table = Table(title="hostile texts: growth of CPU time, and how long the event loop was held")
-    for name in ("operation", "slowest text", "exponent", "s at 1 Mi", "held ms", ""):
+def show(found: list[OperationFigures]) -> None:
+    table = Table(title="hostile texts: growth of CPU time, and how long the event loop was blocked")
+    for name in ("operation", "slowest text", "exponent", "s at 1 Mi", "blocked ms", ""):
         table.add_column(name, justify="left" if name in ("operation", "slowest text") else "right")
     for one in found:
         text = " ".join(filter(None, one.slowest[0])) if one.slowest else "-"
@@ -150,22 +150,22 @@ def show(found: list[Measured]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--share", type=float, default=1.0, help="of the texts, chosen by the seed")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the texts, chosen by the seed")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="operations with this in their name")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only operations whose name contains TEXT")
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
-    chosen = [operation for operation in operations() if asked.only in str(operation)]
-    found = asyncio.run(measure(chosen, asked.share, asked.seed))
+    given = parser.parse_args()
+    chosen = [operation for operation in operations() if given.only in str(operation)]
+    found = asyncio.run(measure(chosen, given.share, given.seed))
     show(found)
     missed = [one for one in found if not one.passed]
     for one in missed:
         worst = {" ".join(text): round(exponent, 2) for text, exponent in one.exponents.items() if exponent > EXPONENT}
-        print(f"missed: {one.operation}: {worst}, held {1000 * one.gap:.0f} ms")
+        print(f"missed: {one.operation}: {worst}, blocked {1000 * one.gap:.0f} ms")
     print(f"{len(found)} operations, {sum(len(one.seconds) for one in found)} texts, {len(missed)} missed")
-    if asked.json:
-        rows = [{"operation": str(o.operation), "exponent": o.exponent, "full": o.full, "held": o.gap} for o in found]
-        asked.json.write_text(json.dumps(rows, indent=1))
+    if given.json:
+        rows = [{"operation": str(o.operation), "exponent": o.exponent, "full": o.full, "blocked": o.gap} for o in found]
+        given.json.write_text(json.dumps(rows, indent=1))
     sys.exit(bool(missed))
 
 

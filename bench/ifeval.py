@@ -1,12 +1,12 @@
-"""How well the requirements agree with IFEval's official verdicts, and what the editor repairs.
+"""Measure how well requirements agree with IFEval's official verdicts, and what the editor repairs.
 
     python bench/ifeval.py FOLDER [--json FILE] [--limit N] [--show N]
 
 FOLDER holds prompts.jsonl (key, prompt, instruction_id_list, kwargs), responses.jsonl.gz (key, model, response) and
-verdicts.jsonl (key, model, strict, unstable: indexes whose official verdict is a matter of chance, left out here).
+verdicts.jsonl (key, model, strict, unstable: indexes whose official verdict is random, left out here).
 Every official kind of constraint (Zhou et al., "Instruction-Following Evaluation for Large Language Models",
-arXiv:2311.07911) is written as specs of ours. What the editor makes is checked by our requirements and, apart from them,
-by the official definitions, written down again below for the kinds that need neither nltk nor langdetect.
+arXiv:2311.07911) is written as specs of Redraft. Edited texts are checked by Redraft's requirements and, independently,
+by the official definitions, re-implemented below for the kinds that need neither nltk nor langdetect.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _texts(texts):
     return ",".join(map(json.dumps, texts))
 
 
-# Every official kind as specs of ours: kwargs -> specs.
+# Every official kind as specs of Redraft: kwargs -> specs.
 SPECS = {
     "change_case:capital_word_frequency": lambda k: [f"capital_words:{_count(k['capital_relation'], k['capital_frequency'])}"],
     "change_case:english_capital": lambda _: ["uppercase", _english()],
@@ -80,14 +80,14 @@ SPECS = {
 
 
 def _english():
-    """The language, where it can be told; else the script at least."""
+    """Return a requirement for the language if it can be detected, else for the script."""
     try:
         return parse("language:en").spec
     except ConfigError:
         return "script:latin"
 
 
-# --- the official definitions, apart from ours ---------------------------------------------------------------------
+# --- the official definitions, independent of Redraft ---------------------------------------------------------------------
 
 
 def _compare(relation, found, number):
@@ -168,34 +168,34 @@ OFFICIAL = {
 }
 
 
-# --- what there is --------------------------------------------------------------------------------------------------
+# --- the data --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """One official constraint of one prompt, and the requirements that stand for it (none: not covered)."""
+    """One official constraint of one prompt, and the equivalent requirements (none: not covered)."""
 
     kind: str
     kwargs: dict
     requirements: tuple[Requirement, ...]
 
     def holds(self, text):
-        """Our verdict. Officially an empty answer follows nothing."""
+        """Return Redraft's verdict. By the official definition, an empty answer follows nothing."""
         return bool(text.strip()) and all(requirement.check(text).ok for requirement in self.requirements)
 
     def holds_loosely(self, text):
-        """Our verdict on the variants that the loose official one allows: a first or last line less, no asterisks."""
+        """Return Redraft's verdict on the variants of the official loose verdict: without first or last line, without asterisks."""
         return any(self.holds(variant) for variant in variants(text))
 
     def official(self, text):
-        """The verdict by the official definition; None where that needs nltk or langdetect."""
+        """Return the verdict by the official definition; None if it needs nltk or langdetect."""
         if self.kind not in OFFICIAL:
             return None
         return bool(text.strip()) and bool(OFFICIAL[self.kind](text, self.kwargs))
 
 
 def variants(text):
-    """The eight texts of which one must follow a constraint loosely (Zhou et al., section 2.2)."""
+    """Return the eight variants of a text; loosely, one of them must follow a constraint (Zhou et al., section 2.2)."""
     lines = text.split("\n")
     cut = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
     return [*cut, *(each.replace("*", "") for each in cut)]
@@ -222,7 +222,7 @@ def constraint(kind, kwargs):
 
 
 def load(folder, limit):
-    """The answers that have verdicts."""
+    """Read the answers that have verdicts."""
     constraints = {
         row["key"]: tuple(map(constraint, row["instruction_id_list"], row["kwargs"])) for row in _rows(folder / "prompts.jsonl")
     }
@@ -243,12 +243,12 @@ def _rows(path):
         yield from (json.loads(line) for line in file if line.strip())
 
 
-# --- what comes out -------------------------------------------------------------------------------------------------
+# --- the figures -------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Figures:
-    """What was counted, by kind of constraint and over all."""
+    """Counts by kind of constraint, and in total."""
 
     seen: Counter = field(default_factory=Counter)
     n: Counter = field(default_factory=Counter)
@@ -275,7 +275,7 @@ def measure(answers):
 
 
 async def _replay_all(answers, figures):
-    """The recorded answers to a prompt, in turn, as what a model drafts and refines in the loop."""
+    """Use the recorded answers to each prompt, in turn, as the drafts and refinements of a model in the loop."""
     by_prompt = defaultdict(list)
     for answer in answers:
         by_prompt[answer.key].append(answer)
@@ -289,9 +289,9 @@ async def _replay(attempts, stable, figures):
     graders = [Minimum([r.spec for r in attempts[0].constraints[i].requirements], name=str(i)) for i in stable]
     model = redraft.ScriptedModel([a.text or " " for a in attempts])
     last = len(attempts) - 1
-    kept = await redraft.refine("?", model, graders, max_iterations=last, patience=len(attempts), target_score=1.0, editor=False)
+    result = await redraft.refine("?", model, graders, max_iterations=last, patience=len(attempts), target_score=1.0, editor=False)
     shares = [sum(a.verdicts[i] for i in stable) for a in attempts]
-    best = next(n for n, a in enumerate(attempts) if (a.text or " ") == kept.value)
+    best = next(n for n, a in enumerate(attempts) if (a.text or " ") == result.value)
     figures.replays["prompts"] += 1
     figures.replays["differ"] += len(set(shares)) > 1
     figures.replays["best"] += shares[best] == max(shares)
@@ -341,7 +341,7 @@ def _count_edit(answer, covered, failing, edit: Edit, figures):
 
 
 def summary(figures, answers, seconds):
-    """The figures as plain data."""
+    """Return the figures as plain data."""
     kinds = {
         kind: dict(
             n=figures.n[kind],
@@ -400,17 +400,17 @@ def report(console, found):
     console.print(f"kinds covered: {found['kinds_covered']} of {found['kinds_of']}")
     agreed = f"{_share(found['agreement'])} strict, {_share(found['loosely'])} loose"
     console.print(f"agreement: {agreed}, of {found['constraints']} constraints in {found['answers']} answers")
-    console.print(_replayed(**found["replay"]))
+    console.print(_replay_line(**found["replay"]))
     for name, value in found["editor"].items():
         console.print(f"{name.replace('_', ' ')}: {_share(value) if isinstance(value, float) else value}")
     console.print(f"seconds: {found['seconds']}")
 
 
-def _replayed(prompts=0, differ=0, best=0, last=0):
-    kept = _share(best / prompts if prompts else None)
+def _replay_line(prompts=0, differ=0, best=0, last=0):
+    best_share = _share(best / prompts if prompts else None)
     return (
         f"replay: {prompts} prompts with all their answers in turn, {differ} of them with answers of different merit: "
-        f"the loop kept one with the highest official share in {kept}; the last is one in {last}"
+        f"the loop kept one with the highest official share in {best_share}; the last is one in {last}"
     )
 
 
@@ -419,7 +419,7 @@ def _share(value):
 
 
 def show(console, examples, number):
-    """Some before and after, spread over what was edited."""
+    """Print some texts before and after editing."""
     for answer, edit, mended in examples[:: max(1, len(examples) // number)][:number]:
         table = Table(title=f"{answer.key} {answer.model}: {edit.note[:200]}", show_lines=True)
         table.add_column("before")
@@ -435,19 +435,19 @@ def _ends(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--limit", type=int, help="only the first so many answers")
-    parser.add_argument("--show", type=int, default=0, help="so many examples side by side")
-    asked = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--limit", type=int, help="only the first LIMIT answers")
+    parser.add_argument("--show", type=int, default=0, help="number of examples to show")
+    given = parser.parse_args()
     console, start = Console(width=None if sys.stdout.isatty() else 120), time.perf_counter()
-    answers = load(asked.folder, asked.limit)
+    answers = load(given.folder, given.limit)
     figures = measure(answers)
     found = summary(figures, answers, time.perf_counter() - start)
     report(console, found)
-    if asked.show:
-        show(console, figures.examples, asked.show)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    if given.show:
+        show(console, figures.examples, given.show)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

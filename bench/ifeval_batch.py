@@ -1,8 +1,8 @@
-"""IFEval's answers as one batch, repaired by the editor, killed in the middle, resumed, and exported as preference pairs.
+"""Repair IFEval's answers as one batch, kill it in the middle, resume it, and export preference pairs.
 
     python bench/ifeval_batch.py FOLDER [--limit N] [--keep DIR] [--json FILE]
 
-FOLDER is that of ifeval.py, and requirements are mapped from the data as there: each row has its own. Everything goes by the
+FOLDER is that of ifeval.py, and requirements are derived from the data as there: each row has its own. All steps use the
 command line: `redraft batch` without a model, `kill -9` when half of the rows are written, the same command again, then
 `redraft export`. The exit code is 1 when the output differs from an undisturbed run's.
 """
@@ -24,32 +24,32 @@ REDRAFT = [sys.executable, "-m", "redraft"]
 
 
 def write_rows(path, answers, prompts):
-    """A row for each answer that says something and has a constraint we cover. Returns the answers by row id."""
-    kept = {f"{a.key}:{a.model}": a for a in answers if a.text.strip() and any(c.requirements for c in a.constraints)}
+    """Write a row for each answer that is not empty and has a covered constraint. Return the answers by row ID."""
+    by_id = {f"{a.key}:{a.model}": a for a in answers if a.text.strip() and any(c.requirements for c in a.constraints)}
     with path.open("w") as file:
-        for id, answer in kept.items():
+        for id, answer in by_id.items():
             specs = [requirement.spec for each in answer.constraints for requirement in each.requirements]
             row = {"id": id, "prompt": prompts[answer.key], "response": answer.text, "requirements": specs}
             file.write(json.dumps(row) + "\n")
-    return kept
+    return by_id
 
 
 def command(source, output):
     return [*REDRAFT, "batch", source, "-o", output, "--journal", f"{output}.journal", "--model", "none"]
 
 
-def run(*asked):
-    """What a command says on stdout, and how long it took."""
+def run(*command_line):
+    """Return the stdout of a command, and the seconds that it took."""
     began = time.perf_counter()
-    done = subprocess.run([str(part) for part in asked], check=False, capture_output=True, text=True)
+    done = subprocess.run([str(part) for part in command_line], check=False, capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, asked[2:]))} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+        sys.exit(f"{' '.join(map(str, command_line[2:]))} ended with {done.returncode}:\n{done.stderr[-3000:]}")
     return done.stdout, time.perf_counter() - began
 
 
-def killed(asked, output, rows):
-    """Kill the command when half of the rows are written. Returns how many were."""
-    process = subprocess.Popen([str(part) for part in asked], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def kill_halfway(command_line, output, rows):
+    """Kill the command when half of the rows are written. Return the number of rows written."""
+    process = subprocess.Popen([str(part) for part in command_line], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and lines(output) < rows // 2:
         time.sleep(0.005)
     process.kill()
@@ -63,15 +63,15 @@ def lines(path):
 
 def measure(folder, answers, prompts):
     source, plain, output, pairs = (folder / f"{name}.jsonl" for name in ("rows", "plain", "repaired", "pairs"))
-    kept = write_rows(source, answers, prompts)
+    by_id = write_rows(source, answers, prompts)
     _, undisturbed = run(*command(source, plain))
-    written = killed(command(source, output), output, len(kept))
+    written = kill_halfway(command(source, output), output, len(by_id))
     _, resumed = run(*command(source, output))
     run(*REDRAFT, "export", "repaired-jsonl", "-o", pairs, "--format", "preference", "--journal", f"{output}.journal")
     rows = [json.loads(line) for line in output.read_text().splitlines()]
-    repaired = [(kept[row["id"]], row["best"]) for row in rows if row["best"] != row["response"]]
+    repaired = [(by_id[row["id"]], row["best"]) for row in rows if row["best"] != row["response"]]
     return {
-        "rows": len(kept),
+        "rows": len(by_id),
         "rows written": len(rows),
         "finished before the kill": written,
         "seconds undisturbed": round(undisturbed, 1),
@@ -80,8 +80,8 @@ def measure(folder, answers, prompts):
         "errors": sum(bool(row["error"]) for row in rows),
         "mean score of the answers": mean(row["initial_score"] for row in rows),
         "mean score of the best": mean(row["best_score"] for row in rows),
-        "answers that keep all": sum(keeps_all(kept[row["id"]], row["response"]) for row in rows),
-        "best that keep all": sum(keeps_all(kept[row["id"]], row["best"]) for row in rows),
+        "answers that keep all": sum(keeps_all(by_id[row["id"]], row["response"]) for row in rows),
+        "best that keep all": sum(keeps_all(by_id[row["id"]], row["best"]) for row in rows),
         "repaired": len(repaired),
         "broken by a repair, officially": sum(breaks(answer, text) for answer, text in repaired),
         "preference pairs": lines(pairs),
@@ -93,7 +93,7 @@ def keeps_all(answer, text):
 
 
 def breaks(answer, text):
-    """Whether a constraint that held by the official definition no longer does."""
+    """Return whether a constraint that was met by the official definition no longer is."""
     return any(each.official(answer.text) and each.official(text) is False for each in answer.constraints)
 
 
@@ -103,7 +103,7 @@ def mean(scores):
 
 
 def prompts_in(folder):
-    """The prompt of each key."""
+    """Return the prompt of each key."""
     with (folder / "prompts.jsonl").open(encoding="utf-8") as file:
         return {row["key"]: row["prompt"] for row in map(json.loads, file)}
 
@@ -111,9 +111,9 @@ def prompts_in(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--limit", type=int, help="only the first so many answers")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the files there")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--limit", type=int, help="only the first LIMIT answers")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the files in DIR")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
     answers, prompts = load(given.folder, given.limit), prompts_in(given.folder)
     with TemporaryDirectory() as folder:

@@ -57,7 +57,7 @@ async def serve(latency):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--latency", type=float, default=0.05, help="seconds until an answer comes")
+    parser.add_argument("--latency", type=float, default=0.05, help="seconds until an answer arrives")
     asyncio.run(serve(parser.parse_args().latency))
 
 

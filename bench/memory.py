@@ -1,9 +1,9 @@
-"""Memory and speed of a batch by its size, and how long it takes to find that a finished one is finished.
+"""Measure memory and speed of a batch by its size, and the time to resume a finished one.
 
     python bench/memory.py [--rows 10000 --rows 1000000] [--in FOLDER] [--json FILE] [-- OPTIONS]
 
-Given answers are graded by a requirement, without a model: what is measured is the engine, its journal and its files. Each
-size runs in a process of its own, then again by the same command. OPTIONS go to `redraft batch`.
+Given answers are graded by a requirement, without a model, so the figures are those of the engine, its journal and its files. Each
+size runs in its own process, then again with the same command. OPTIONS go to `redraft batch`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tables import table, write
 
 GOAL = 1.2
 HEADER = ["rows", "seconds", "rows/s", "peak MB", "x smallest", "again, s", "again, peak MB", "x smallest", "journal MB"]
-SAID = "It follows from the notes that the river was moved twice, and that nobody wrote down why. "
+SENTENCE = "It follows from the notes that the river was moved twice, and that nobody wrote down why. "
 
 
 def write_rows(path, n):
     with path.open("w") as file:
         for i in range(n):
             file.write(
-                json.dumps({"id": f"row-{i}", "prompt": f"What do we know of case {i}?", "response": SAID * (1 + i % 8)}) + "\n"
+                json.dumps({"id": f"row-{i}", "prompt": f"What do we know of case {i}?", "response": SENTENCE * (1 + i % 8)}) + "\n"
             )
 
 
 def run(source, output, options):
-    """The seconds and the most memory of one run, in MB."""
+    """Return the seconds and the peak memory in MB of one run."""
     command = [
         sys.executable,
         "-m",
@@ -50,26 +50,26 @@ def run(source, output, options):
     ]
     began = time.perf_counter()
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    said = process.stderr.read()
+    errors = process.stderr.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        sys.exit(f"ended with {process.returncode}:\n{said.decode()[-3000:]}")
+        sys.exit(f"ended with {process.returncode}:\n{errors.decode()[-3000:]}")
     return time.perf_counter() - began, used.ru_maxrss / 1024
 
 
 def measure(folder, n, options):
-    """The figures of one size."""
+    """Return the figures of one size."""
     source, output = folder / f"{n}.jsonl", folder / f"{n}.out.jsonl"
     write_rows(source, n)
     seconds, peak = run(source, output, options)
     again, again_peak = run(source, output, options)
     with output.open() as lines:
         assert sum(1 for _ in lines) == n
-    kept = sum(path.stat().st_size for path in folder.glob(f"{n}.out.jsonl.journal*")) / 2**20
+    journal_mb = sum(path.stat().st_size for path in folder.glob(f"{n}.out.jsonl.journal*")) / 2**20
     for path in folder.glob(f"{n}.*"):
         path.unlink()
-    return {"rows": n, "seconds": seconds, "peak_mb": peak, "again_s": again, "again_peak_mb": again_peak, "journal_mb": kept}
+    return {"rows": n, "seconds": seconds, "peak_mb": peak, "again_s": again, "again_peak_mb": again_peak, "journal_mb": journal_mb}
 
 
 def row(found, least):
@@ -88,9 +88,9 @@ def row(found, least):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, action="append", help="a size (may be repeated; 10,000 and 1,000,000)")
-    parser.add_argument("--in", dest="folder", metavar="FOLDER", help="where the files go meanwhile (a few GB for a million rows)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--rows", type=int, action="append", help="a size (repeatable; default: 10,000 and 1,000,000)")
+    parser.add_argument("--in", dest="folder", metavar="FOLDER", help="folder for temporary files (a few GB for a million rows)")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     parser.add_argument("options", nargs="*", metavar="OPTIONS", help="after --: options of `redraft batch`")
     given = parser.parse_args()
     given.rows = sorted(given.rows or [10_000, 1_000_000])

@@ -1,9 +1,9 @@
-"""The CPU that a model call costs the caller: bare aiohttp, our client, our whole loop, and two other refine loops.
+"""Measure the CPU time per model call on the caller's side: bare aiohttp, Redraft's client and loop, and two other loops.
 
     python bench/overhead.py [--calls 2048] [--in-flight 64] [--rounds 3] [--peers DIR] [--json FILE]
 
 All of them make the same number of calls to one endpoint on the loopback (bench/server.py), each in a process of its
-own, one after another, in several rounds. Peers need environments of their own: `sh bench/peers.sh DIR` makes them.
+own, one after another, in several rounds. Peers need their own environments: `sh bench/peers.sh DIR` creates them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEADER = ["", "CPU ms/call", "x bare", "(from - to)", "calls", "most in flight",
 
 @contextmanager
 def server():
-    """The address of an endpoint that lives as long as the block."""
+    """Run an endpoint for the duration of the block; yield its address."""
     process = subprocess.Popen([sys.executable, HERE / "server.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process.stdout.readline().strip()
@@ -49,7 +49,7 @@ def server():
 
 
 def contenders(peers):
-    """What to run: name -> (interpreter, script)."""
+    """Return what to run: name -> (interpreter, script)."""
     found = {name: (sys.executable, script) for name, script in OURS.items()}
     for folder, (name, script) in PEERS.items():
         python = Path(peers or "", folder, "bin", "python")
@@ -59,7 +59,7 @@ def contenders(peers):
 
 
 def run(python, script, url, given):
-    """One contender's figures. Ends the benchmark when the server did not see just the calls that were announced."""
+    """Return the figures of one contender. End the benchmark if the server's count of calls differs from the contender's."""
     command = [python, HERE / "contenders" / script, "--url", url, "--calls", given.calls, "--in-flight", given.in_flight]
     done = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True)
     if done.returncode:
@@ -71,7 +71,7 @@ def run(python, script, url, given):
 
 
 def summary(runs, bare):
-    """The medians over the rounds; the ratio is taken within each round."""
+    """Return the medians over the rounds; ratios are computed within each round."""
     ratios = [cpu(own) / cpu(base) for own, base in zip(runs, bare, strict=True)]
     return {
         "cpu_ms_per_call": 1000 * median(map(cpu, runs)),
@@ -98,8 +98,8 @@ def arguments():
     parser.add_argument("--calls", type=int, default=2048, help="calls of each contender in each round (a multiple of 4)")
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", metavar="DIR", help="the environments that bench/peers.sh made")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--peers", metavar="DIR", help="folder with the environments that bench/peers.sh created")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
     if given.calls < 4 or given.calls % 4 or given.in_flight < 1 or given.rounds < 1:
         parser.error("--calls must be a multiple of 4, --in-flight and --rounds at least 1")

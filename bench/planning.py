@@ -1,9 +1,9 @@
-"""What it costs to plan one step: the plan that weighs beside the plain one, on the same traces.
+"""Measure the CPU time of planning one step: the noise-aware plan and the plain one, on the same traces.
 
     python bench/planning.py [--candidates 16] [--traces 300] [--seed 1] [--json FILE]
 
-Each trace holds so many graded candidates, drafts and refinements of random parents; CPU time is taken while a plan decides what
-comes after the last grade, when what it needs of the trace before that is known already, as in a run.
+Each trace has `--candidates` graded candidates, drafts and refinements of random parents. The CPU time is that of choosing the step
+after the last grade; views of the trace before it are cached, as in a run.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import replace
 from statistics import median, quantiles
 from time import process_time_ns
 
-from redraft.core.records import Candidate, Feedback, Task
+from redraft.core.records import Candidate, Feedback
 from redraft.core.stopping import max_iterations, patience, target
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
@@ -25,34 +26,34 @@ from redraft.usage import Usage
 from tables import table, write
 
 GOAL = 1.0
-MANY = 1000  # attempts: all choices are open
-RULES = SelfRefine(target(1.0) | patience(MANY) | max_iterations(MANY))
-WEIGHING = Adaptive(RULES, min_expected_gain=0.0, max_attempts=MANY)
-ONCE = Usage(calls=1)
-WAYS = {
-    "SelfRefine": (RULES, False),
-    "Adaptive, a family of this shape seen before": (WEIGHING, False),
-    "Adaptive, a shape that is new": (WEIGHING, True),
+MAX_ATTEMPTS = 1000  # attempts, so that all choices are open
+PLAIN = SelfRefine(target(1.0) | patience(MAX_ATTEMPTS) | max_iterations(MAX_ATTEMPTS))
+NOISE_AWARE = Adaptive(PLAIN, min_expected_gain=0.0, max_attempts=MAX_ATTEMPTS)
+ONE_CALL = Usage(calls=1)
+PLANS = {
+    "SelfRefine": (PLAIN, False),
+    "Adaptive, a family of this shape seen before": (NOISE_AWARE, False),
+    "Adaptive, a shape that is new": (NOISE_AWARE, True),
 }
 
 
 def records(chance, n):
-    """A run of `n` candidates, each graded once in tenths; two in three come from an earlier one."""
+    """Return the records of `n` candidates, each graded once in tenths; two in three are refinements of an earlier one."""
     for i in range(n):
         parent = chance.randrange(i) if i and chance.random() < 2 / 3 else None
         role = "generate" if parent is None else "refine"
-        yield Candidate(i, f"answer {i}: " + "word " * chance.randrange(50, 300), parent, "model", role, usage=ONCE)
-        yield Feedback(chance.randrange(3, 10) / 10, "too long", ("be brief",), candidate=i, grader="judge", usage=ONCE)
+        yield Candidate(i, f"answer {i}: " + "word " * chance.randrange(50, 300), parent, "model", role, usage=ONE_CALL)
+        yield Feedback(chance.randrange(3, 10) / 10, "too long", ("be brief",), candidate=i, grader="judge", usage=ONE_CALL)
 
 
-def begun(chance, n):
-    """A trace but for its last grade, and that grade."""
+def make_trace(chance, n):
+    """Return a trace without its last grade, and that grade."""
     *earlier, last = records(chance, n)
     return Trace(Task("Explain it."), (PanelGrader("judge"),), tuple(earlier)), last
 
 
-def planned(plan, before, last):
-    """Milliseconds of CPU time to plan what follows the last grade. What a run knows from the step before, this one knows too."""
+def time_plan(plan, before, last):
+    """Return the CPU milliseconds to plan the step after the last grade. Views of the previous step are cached."""
     plan(replace(before, records=before.records[:-1]))
     plan(before)
     trace = before + last
@@ -64,16 +65,16 @@ def planned(plan, before, last):
     return took / 1e6
 
 
-def measured(given):
-    """CPU milliseconds of every way, trace by trace, all ways in turn."""
-    chance, took = random.Random(given.seed), {way: [] for way in WAYS}
+def measure(given):
+    """Return the CPU milliseconds of each plan for every trace. The plans take turns."""
+    chance, took = random.Random(given.seed), {name: [] for name in PLANS}
     for _ in range(given.traces):
-        before, last = begun(chance, given.candidates)
-        for way, (plan, cold) in WAYS.items():
+        before, last = make_trace(chance, given.candidates)
+        for name, (plan, is_new_shape) in PLANS.items():
             plan(before + last)
-            if cold:
+            if is_new_shape:
                 TREE_CACHE.clear()
-            took[way].append(planned(plan, before, last))
+            took[name].append(time_plan(plan, before, last))
     return took
 
 
@@ -85,13 +86,13 @@ def main():
     parser.add_argument("--json")
     given = parser.parse_args()
     gc.disable()
-    took = measured(given)
+    took = measure(given)
     gc.enable()
-    figures = {way: {"median_ms": median(ms), "p90_ms": quantiles(ms, n=10)[-1]} for way, ms in took.items()}
+    figures = {name: {"median_ms": median(ms), "p90_ms": quantiles(ms, n=10)[-1]} for name, ms in took.items()}
     print(f"planning one step at {given.candidates} candidates, {given.traces} traces; goal: {GOAL:g} ms\n")
     rows = [
-        [way, f"{f['median_ms']:.3f}", f"{f['p90_ms']:.3f}", "met" if f["p90_ms"] < GOAL else "missed"]
-        for way, f in figures.items()
+        [name, f"{f['median_ms']:.3f}", f"{f['p90_ms']:.3f}", "met" if f["p90_ms"] < GOAL else "missed"]
+        for name, f in figures.items()
     ]
     table(["", "CPU ms, median", "p90", "goal"], rows)
     write(given.json, {"candidates": given.candidates, "traces": given.traces, "ways": figures})

@@ -1,10 +1,10 @@
-"""Policies in simulated worlds: how good the answer truly is, for how many calls, and how honest the score is.
+"""Compare policies in simulated worlds: true quality of the answer, number of calls, and error of the reported score.
 
     python bench/policies.py [WORLDS.toml] [--seed N] [--tasks N] [--json FILE] [--docs FOLDER]
 
-Ours are the package's own plans, carried out by its own engine, with a simulated world behind it. Other tools' loops are told
-again in bench/simulation/players.py. Every policy meets the same tasks. A model call (a draft, a refinement, a grade, an
-advice) counts 1, whoever grades.
+Redraft's plans are carried out by its own engine with a simulated world. The loops of other tools are re-implemented in
+bench/simulation/players.py. Every policy gets the same tasks. Each model call (a draft, a refinement, a grade, a piece of advice)
+counts 1.
 """
 
 from __future__ import annotations
@@ -22,10 +22,20 @@ from pathlib import Path
 from redraft.options import Options
 from redraft.plans.self_refine import BestOfN
 from redraft.quality.priors import Priors
-from simulation.beliefs import adaptive, from_lessons, truth
+from simulation.beliefs import adaptive, learn_priors, true_priors
 from simulation.drawing import LINES, Curve, Spot, frontier_svg
-from simulation.figures import Figure, Point, alone, at_calls, lead, mean, thrift
-from simulation.players import apiece, doubted, dspy, each, executionkit, openjudge, planned, single, together
+from simulation.figures import Figure, Point, at_calls, calls_ratio, lead, mean, single_setting
+from simulation.players import (
+    dspy,
+    each,
+    executionkit,
+    openjudge,
+    run_plan,
+    run_plan_as_noisy,
+    run_with_separate_budgets,
+    run_with_shared_budget,
+    single,
+)
 from simulation.worlds import BadWorldError, Episode, read
 from tables import table, write
 
@@ -40,7 +50,7 @@ PLAIN, OURS = "SelfRefine, default", "Adaptive, default"
 DSPY, BEST = "DSPy Refine", "best of N"
 SHIPPED, LEARNED, TRUE = (f"Adaptive, {which} priors" for which in ("shipped", "learned", "true"))
 DOUBTED = "Adaptive, shipped priors, judge taken as noisy"
-APIECE, TOGETHER = "so many calls for each task", "so many calls a task, in one budget"
+APIECE, TOGETHER = "equal calls for each task", "equal calls on average, in one budget"
 BUDGETS = (4, 6, 8)
 KNOBBED = (BEST, DSPY, SHIPPED, LEARNED, TRUE)
 SHORTLY = {KIT: "executionkit", JUDGE: "OpenJudge", PLAIN: "SelfRefine", OURS: "Adaptive"}
@@ -61,51 +71,55 @@ examples:
 
 
 def fixed(world):
-    """Policies that need not know a world: name -> {setting: player}."""
+    """Return the policies that need no knowledge of a world: name -> {setting: player}."""
     plan = adaptive(0.0, Priors())
-    computed = {DOUBTED: {price: partial(doubted, adaptive(price, Priors())) for price in FEWER_PRICES}} if world.free else {}
+    computed = (
+        {DOUBTED: {price: partial(run_plan_as_noisy, adaptive(price, Priors())) for price in FEWER_PRICES}} if world.free else {}
+    )
     return {
         **computed,
-        APIECE: {n: partial(apiece, plan, n) for n in BUDGETS},
-        TOGETHER: {n: partial(together, plan, n) for n in BUDGETS},
+        APIECE: {n: partial(run_with_separate_budgets, plan, n) for n in BUDGETS},
+        TOGETHER: {n: partial(run_with_shared_budget, plan, n) for n in BUDGETS},
         SINGLE: {0: single},
         KIT: {0: partial(each, executionkit)},
         JUDGE: {0: partial(each, openjudge)},
         DSPY: {n: partial(each, partial(dspy, n)) for n in range(1, 7)},
-        BEST: {n: partial(planned, BestOfN(n)) for n in range(1, 10)},
-        PLAIN: {0: partial(planned, Options(noise_aware=False).make_plan(writes=True, noisy=True))},
-        OURS: {0: partial(planned, Options(noise_aware=True).make_plan(writes=True, noisy=True))},
+        BEST: {n: partial(run_plan, BestOfN(n)) for n in range(1, 10)},
+        PLAIN: {0: partial(run_plan, Options(noise_aware=False).make_plan(writes=True, noisy=True))},
+        OURS: {0: partial(run_plan, Options(noise_aware=True).make_plan(writes=True, noisy=True))},
         SHIPPED: at_prices(Priors()),
     }
 
 
 def at_prices(priors, prices=PRICES):
-    """Our plan with these priors, at every price."""
-    return {price: partial(planned, adaptive(price, priors)) for price in prices}
+    """Return Redraft's plan with these priors, at every price."""
+    return {price: partial(run_plan, adaptive(price, priors)) for price in prices}
 
 
-def believing(name, taught, true):
-    """Policies that need to know a world first: by lessons, by the truth, and by what is true or was believed elsewhere."""
+def with_priors_of(name, learned, true):
+    """Return the policies whose priors come from a world: learned, true, or those of another world."""
     wrong = {foreign(other): at_prices(priors, FEWER_PRICES) for other, priors in true.items() if other != name}
-    mended = {mending(before): at_prices(priors, FEWER_PRICES) for (at, before), priors in taught.items() if at == name and before}
-    return {LEARNED: at_prices(taught[name, None]), TRUE: at_prices(true[name]), **wrong, **mended}
+    mended = {
+        relearned(before): at_prices(priors, FEWER_PRICES) for (at, before), priors in learned.items() if at == name and before
+    }
+    return {LEARNED: at_prices(learned[name, None]), TRUE: at_prices(true[name]), **wrong, **mended}
 
 
 def foreign(world):
     return f"Adaptive, priors of {world}"
 
 
-def mending(world):
+def relearned(world):
     return f"Adaptive, learned after priors of {world}"
 
 
 def play(world, player, seed, tasks):
-    """What a player makes of a world's tasks."""
-    return tuple(played._replace(family=None) for played in player([Episode(world, seed, k) for k in range(tasks)]))
+    """Let a player process the tasks of a world."""
+    return tuple(result._replace(family=None) for result in player([Episode(world, seed, k) for k in range(tasks)]))
 
 
 class Games:
-    """All that is played in a pool of processes, point by point."""
+    """Runs players in a pool of processes, point by point."""
 
     def __init__(self, pool, seed, tasks):
         self.pool, self.seed, self.tasks, self.jobs = pool, seed, tasks, {}
@@ -115,11 +129,11 @@ class Games:
             for setting, player in settings.items():
                 self.jobs[self.pool.submit(play, world, player, self.seed, self.tasks)] = world.name, name, setting
 
-    def lesson(self, world, before):
-        return self.pool.submit(from_lessons, world, self.seed, min(LESSONS, self.tasks), before)
+    def learn(self, world, before):
+        return self.pool.submit(learn_priors, world, self.seed, min(LESSONS, self.tasks), before)
 
     def points(self):
-        """What was played, by world and policy, by setting."""
+        """Return the points by world, policy and setting."""
         found = {}
         for n, job in enumerate(as_completed(self.jobs), 1):
             world, name, setting = self.jobs[job]
@@ -130,66 +144,68 @@ class Games:
 
 
 def play_all(worlds, seed, tasks):
-    """Everything: points by world and policy; priors learned, by world and what was believed before; true priors by world."""
+    """Play all policies. Return points by world and policy; learned priors by world and initial priors; true priors by world."""
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         games = Games(pool, seed, tasks)
-        truths = {w.name: pool.submit(truth, w, seed) for w in worlds}
-        lessons = {(w.name, None): games.lesson(w, Priors()) for w in worlds}
+        truths = {w.name: pool.submit(true_priors, w, seed) for w in worlds}
+        learning = {(w.name, None): games.learn(w, Priors()) for w in worlds}
         for world in worlds:
             games.add(world, fixed(world))
         true = {name: job.result() for name, job in truths.items()}
-        lessons |= {(w.name, o): games.lesson(w, true[o]) for w in worlds if w.hurts for o in true if o != w.name}
-        taught = {key: job.result() for key, job in lessons.items()}
+        learning |= {(w.name, o): games.learn(w, true[o]) for w in worlds if w.hurts for o in true if o != w.name}
+        learned = {key: job.result() for key, job in learning.items()}
         for world in worlds:
-            games.add(world, believing(world.name, taught, true))
+            games.add(world, with_priors_of(world.name, learned, true))
         points = games.points()
-    return {world.name: points[world.name] for world in worlds}, taught, true
+    return {world.name: points[world.name] for world in worlds}, learned, true
 
 
 def figures_of(policies, others):
-    """All figures of a world. `rows`: policies as they come, or where they have a knob at executionkit's calls."""
-    kit = alone(policies[KIT][0])
-    as_they_come = {name: alone(policies[name][0]) for name in (SINGLE, KIT, JUDGE, PLAIN, OURS)}
-    as_they_come |= {name: alone(next(p for p in policies[name] if p.setting == usual)) for name, usual in USUAL.items()}
-    turned = {name: at_calls(policies[name], kit.low.calls) for name in (*KNOBBED, DOUBTED) if name in policies}
-    true, drafts = turned[TRUE], turned[BEST]
+    """Compute all figures of a world. `rows`: policies with their defaults, or at executionkit's calls if they can vary theirs."""
+    kit = single_setting(policies[KIT][0])
+    as_they_come = {name: single_setting(policies[name][0]) for name in (SINGLE, KIT, JUDGE, PLAIN, OURS)}
+    as_they_come |= {name: single_setting(next(p for p in policies[name] if p.setting == usual)) for name, usual in USUAL.items()}
+    equal = {name: at_calls(policies[name], kit.low.calls) for name in (*KNOBBED, DOUBTED) if name in policies}
+    true, drafts = equal[TRUE], equal[BEST]
     return {
         "as_they_come": {name: mix.summary() for name, mix in as_they_come.items()},
         "at_equal_calls": {
             name: {
                 **mix.summary(),
                 "lead": lead(policies[name], kit),
-                "calls_ratio": thrift(policies[name], kit),
+                "calls_ratio": calls_ratio(policies[name], kit),
                 "above_best_of_n": lead(policies[name], drafts),
             }
-            for name, mix in turned.items()
+            for name, mix in equal.items()
         },
         "wrong_priors": {other: against(policies, foreign(other), true, drafts) for other in others},
-        "mended_priors": {other: against(policies, mending(other), true, drafts) for other in others if mending(other) in policies},
+        "mended_priors": {
+            other: against(policies, relearned(other), true, drafts) for other in others if relearned(other) in policies
+        },
         "one_budget": {
             n: compare_budgets(*(next(p for p in policies[name] if p.setting == n) for name in (APIECE, TOGETHER))) for n in BUDGETS
         },
-        "frontiers": {name: [{"setting": p.setting, **alone(p).summary()} for p in policies[name]] for name in KNOBBED},
+        "frontiers": {name: [{"setting": p.setting, **single_setting(p).summary()} for p in policies[name]] for name in KNOBBED},
     }
 
 
-def compare_budgets(each_its_own, together):
-    """So many calls for each task, beside as many in one budget for all."""
-    mixes = alone(each_its_own), alone(together)
-    lead = Figure(*mean([b.quality - a.quality for a, b in zip(each_its_own.plays, together.plays, strict=True)]))
+def compare_budgets(separate, shared):
+    """Compare a number of calls for each task with as many in one budget for all tasks."""
+    mixes = single_setting(separate), single_setting(shared)
+    lead = Figure(*mean([b.quality - a.quality for a, b in zip(separate.plays, shared.plays, strict=True)]))
     return {"apiece": mixes[0].summary(), "together": mixes[1].summary(), "lead": lead}
 
 
 def against(policies, name, true, drafts):
-    """A policy beside our plan with the true priors, and beside best of N, at executionkit's calls."""
+    """Compare a policy with Redraft's plan with the true priors, and with best of N, at executionkit's calls."""
     lost = lead(policies[name], true)
     return {"regret": Figure(-lost.value, lost.error), "above_best_of_n": lead(policies[name], drafts)}
 
 
 def goals(found):
-    """What is to be reached, and what was: (goal, world, what must be, the figure, whether it is met)."""
-    for world, told in found.items():
-        equal, kit = told["at_equal_calls"], told["as_they_come"][KIT]
+    """Return the goals and results: (goal, world, required value, figure, whether it is met)."""
+    for world, figures in found.items():
+        equal, kit = figures["at_equal_calls"], figures["as_they_come"][KIT]
         for name in (SHIPPED, LEARNED):
             here, half = equal[name], FALSE * kit["false_convergence"].value
             if (least := LEAD[name].get(world)) is not None:
@@ -198,9 +214,9 @@ def goals(found):
                 yield goal(f"{name}: calls to executionkit's quality, of its own", world, here["calls_ratio"], most=most)
             yield goal(f"{name}: |reported - latent|", world, size(here["reported_minus_latent"]), most=HONEST)
             yield goal(f"{name}: false convergence, half of executionkit's", world, here["false_convergence"], most=half)
-        bias = size(told["as_they_come"][OURS]["reported_minus_latent"])
+        bias = size(figures["as_they_come"][OURS]["reported_minus_latent"])
         yield goal(f"{OURS}: |reported - latent|", world, bias, most=HONEST)
-        mended = {mending(other): row for other, row in told["mended_priors"].items()}
+        mended = {relearned(other): row for other, row in figures["mended_priors"].items()}
         for name, row in {SHIPPED: equal[SHIPPED], LEARNED: equal[LEARNED], **mended}.items() if mended else ():
             yield goal(f"{name}: quality above best of N", world, row["above_best_of_n"], least=0.0)
 
@@ -226,13 +242,13 @@ WRONG = (
 MORE = ["above executionkit", "calls to its quality", "above best of N"]
 
 
-def show_world(name, told):
-    """The tables of a world."""
-    calls = told["as_they_come"][KIT]["calls"].value
+def show_world(name, figures):
+    """Print the tables of a world."""
+    calls = figures["as_they_come"][KIT]["calls"].value
     print(f"\n{name}\n")
-    table(["as they come", *COLUMNS], [[each, *cells(row)] for each, row in told["as_they_come"].items()])
+    table(["as they come", *COLUMNS], [[each, *cells(row)] for each, row in figures["as_they_come"].items()])
     print()
-    rows = [[each, *cells(row), *more(row)] for each, row in told["at_equal_calls"].items()]
+    rows = [[each, *cells(row), *more(row)] for each, row in figures["at_equal_calls"].items()]
     table([f"at {calls:.1f} calls", *COLUMNS, *MORE], rows)
 
 
@@ -241,7 +257,7 @@ def cells(row):
 
 
 def claims(row):
-    """How often the target is said to be reached, and how often that is said and not so."""
+    """Return how often the target is reported as reached, and how often it is reported falsely."""
     if row["reported_minus_latent"].value is None:
         return ["-", "-"]
     return [rate(row["says_reached"]), rate(row["false_convergence"])]
@@ -264,16 +280,16 @@ def share(figure):
 
 
 def show(found, took):
-    """All tables."""
-    for name, told in found.items():
-        show_world(name, told)
+    """Print all tables."""
+    for name, figures in found.items():
+        show_world(name, figures)
     for what, kind, column in WRONG:
         rows = [[n, *(cell(t[kind].get(o), column) for o in found)] for n, t in found.items() if t[kind]]
         if rows:
             print(f"\n{what}\n")
             table(["world, down; priors, across", *found], rows)
-    print("\nthe same calls for all tasks: in one budget, above so many for each\n")
-    rows = [[f"{n} calls a task", *(told["one_budget"][n]["lead"].signed for told in found.values())] for n in BUDGETS]
+    print("\nthe same calls for all tasks: quality with one budget above that with equal shares\n")
+    rows = [[f"{n} calls a task", *(figures["one_budget"][n]["lead"].signed for figures in found.values())] for n in BUDGETS]
     table(["", *found], rows)
     print()
     reached = list(goals(found))
@@ -283,7 +299,7 @@ def show(found, took):
 
 
 def markdown(found, tasks):
-    """The tables of the docs."""
+    """Return the tables of the documentation."""
     worlds = list(found)
     yield f"| policy: quality (calls), {tasks} tasks a world | {' | '.join(worlds)} |"
     yield "|---|" + "---|" * len(worlds)
@@ -295,16 +311,16 @@ def markdown(found, tasks):
     yield "| at executionkit's calls | " + " | ".join(worlds) + " |"
     yield "|---|" + "---|" * len(worlds)
     for name in (SHIPPED, LEARNED):
-        told = [found[w]["at_equal_calls"][name] for w in worlds]
-        yield f"| {name}: quality above executionkit's | {' | '.join(t['lead'].signed for t in told)} |"
-        yield f"| {name}: calls to executionkit's quality, of its own | {' | '.join(share(t['calls_ratio']) for t in told)} |"
+        figures = [found[w]["at_equal_calls"][name] for w in worlds]
+        yield f"| {name}: quality above executionkit's | {' | '.join(t['lead'].signed for t in figures)} |"
+        yield f"| {name}: calls to executionkit's quality, of its own | {' | '.join(share(t['calls_ratio']) for t in figures)} |"
     for name in (KIT, PLAIN, SHIPPED, LEARNED):
-        told = [found[w]["as_they_come" if name in (KIT, PLAIN) else "at_equal_calls"][name] for w in worlds]
-        yield f"| {name}: reported - true | {' | '.join(t['reported_minus_latent'].signed for t in told)} |"
-        yield f"| {name}: says the target is reached, and it is not | {' | '.join(rate(t['false_convergence']) for t in told)} |"
+        figures = [found[w]["as_they_come" if name in (KIT, PLAIN) else "at_equal_calls"][name] for w in worlds]
+        yield f"| {name}: reported - true | {' | '.join(t['reported_minus_latent'].signed for t in figures)} |"
+        yield f"| {name}: says the target is reached, and it is not | {' | '.join(rate(t['false_convergence']) for t in figures)} |"
     for n in BUDGETS:
-        told = [found[w]["one_budget"][n]["lead"].signed for w in worlds]
-        yield f"| {n} calls a task in one budget: quality above {n} for each | {' | '.join(told)} |"
+        figures = [found[w]["one_budget"][n]["lead"].signed for w in worlds]
+        yield f"| {n} calls a task in one budget: quality above {n} for each | {' | '.join(figures)} |"
 
 
 def brief(row):
@@ -312,7 +328,7 @@ def brief(row):
 
 
 def draw(points):
-    """The picture, of the points of every world."""
+    """Draw the points of every world."""
     worlds = []
     for world, policies in points.items():
         curves = [Curve(name, [(p.calls, p.quality) for p in sorted(policies[name], key=lambda p: p.calls)]) for name in LINES]
@@ -324,7 +340,7 @@ def draw(points):
 
 
 def write_docs(folder, points, found, tasks):
-    """The picture, and the tables between their marks in adaptive.md."""
+    """Write the picture, and the tables between their marks in adaptive.md."""
     page = Path(folder, "adaptive.md")
     Path(folder, "frontier.svg").write_text(draw(points))
     text = page.read_text() if page.exists() else "<!-- policies -->\n<!-- /policies -->\n"
@@ -333,7 +349,7 @@ def write_docs(folder, points, found, tasks):
 
 
 def plain(value):
-    """Figures as data."""
+    """Return figures as plain data."""
     if isinstance(value, Figure):
         return {"value": value.value, "error": value.error}
     if isinstance(value, dict):
@@ -353,12 +369,12 @@ def arguments():
         description=__doc__.partition("\n")[0], epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "worlds", nargs="?", default=HERE / "worlds.toml", metavar="WORLDS.toml", help="the worlds (bench/worlds.toml)"
+        "worlds", nargs="?", default=HERE / "worlds.toml", metavar="WORLDS.toml", help="the worlds (default: bench/worlds.toml)"
     )
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same figures (0)")
     parser.add_argument("--tasks", type=whole, default=TASKS, help=f"tasks in each world ({TASKS})")
-    parser.add_argument("--json", metavar="FILE", help="write all figures there")
-    parser.add_argument("--docs", metavar="FOLDER", help="write frontier.svg there, and the tables into its adaptive.md")
+    parser.add_argument("--json", metavar="FILE", help="write all figures to FILE")
+    parser.add_argument("--docs", metavar="FOLDER", help="write frontier.svg and the tables in adaptive.md in FOLDER")
     given = parser.parse_args()
     try:
         given.worlds = read(given.worlds)
@@ -371,16 +387,16 @@ def arguments():
 
 def main():
     given, began = arguments(), time.perf_counter()
-    points, taught, true = play_all(given.worlds, given.seed, given.tasks)
+    points, learned, true = play_all(given.worlds, given.seed, given.tasks)
     found = {name: figures_of(policies, [other for other in points if other != name]) for name, policies in points.items()}
     spent = os.times()
     cpu = spent.user + spent.children_user
     show(found, f"{given.tasks} tasks a world, {time.perf_counter() - began:.0f} seconds, {cpu:.0f} of CPU")
     if given.docs:
         write_docs(given.docs, points, found, given.tasks)
-    believed = {name: {"learned": taught[name, None].to_dict(), "true": true[name].to_dict()} for name in points}
-    told = {"seed": given.seed, "tasks": given.tasks, "worlds": found, "priors": believed, "goals": list(goals(found))}
-    write(given.json, plain(told))
+    priors = {name: {"learned": learned[name, None].to_dict(), "true": true[name].to_dict()} for name in points}
+    figures = {"seed": given.seed, "tasks": given.tasks, "worlds": found, "priors": priors, "goals": list(goals(found))}
+    write(given.json, plain(figures))
 
 
 if __name__ == "__main__":

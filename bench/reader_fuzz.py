@@ -1,10 +1,10 @@
-"""The reader of judges' answers on malformed verdicts: scores made up, answers that take long, and what it can still read.
+"""Test the reader of verdicts with malformed ones: made-up scores, slow answers, and the share that it can read.
 
     python bench/reader_fuzz.py [--answers 100000] [--seed 0] [--forms 500] [--before FOLDER] [--json FILE]
 
-Verdicts of every judge, changed at random (tests/graders/malformed_verdicts.py), are read; an oracle that knows nothing of
-the reader then looks for what was read in the answer. The exit code is 1 when anything was made up or took more than 50 ms.
-FOLDER is another checkout of Redraft, for what its reader makes of the same verdicts that are wrong in form alone.
+Verdicts of every judge are changed at random (tests/graders/malformed_verdicts.py) and read; an independent oracle then looks for
+the result in the answer. The exit code is 1 if anything was made up or took more than 50 ms. FOLDER is another checkout of Redraft,
+whose reader is tested with the same verdicts with format errors.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "graders"))
 
 import malformed_verdicts as malformed
 
-from redraft.graders.judging.json_reader import MAX_CHARS, UnreadableOutput, read_object
+from redraft.graders.judging.structured import MAX_CHARS, UnreadableOutput, read_object
 
 SLOW = 0.05  # seconds of CPU
 SIZES = [4_000, 8_000, 16_000, 32_000, 64_000, 128_000, MAX_CHARS]
 
 
 def fuzz(answers, seed):
-    """Counts of what became of the answers; the longest that one took."""
+    """Count how the answers were read; measure the longest time."""
     rng, counts, longest = random.Random(seed), Counter(), 0.0
     for _ in range(answers):
-        schema, text = malformed.malformed(rng)
+        schema, text = malformed.malformed_verdict(rng)
         seconds = _seconds(text)
         longest = max(longest, seconds)
         honest = malformed.examine(schema, text)
@@ -46,25 +46,27 @@ def fuzz(answers, seed):
 
 
 def forms(each, seed):
-    """Of verdicts that are wrong in form alone: the share that is read, by form, and how many were read as another."""
+    """Return, by format error, the share of verdicts that is read, and the number that is read as another verdict."""
     found = {}
     for form in malformed.FORMS:
         rng = random.Random(seed)
-        said = Counter(malformed.of_form(form, rng) for _ in range(each))
-        found[form] = {"read": said[True] / each, "otherwise": said[None]}
+        results = Counter(malformed.of_form(form, rng) for _ in range(each))
+        found[form] = {"read": results[True] / each, "otherwise": results[None]}
     return found
 
 
-def elsewhere(folder, each, seed):
-    """The same by another checkout."""
+def other_checkout(folder, each, seed):
+    """Return the same figures for another checkout."""
     command = [sys.executable, __file__, "--forms", str(each), "--seed", str(seed), "--only-forms"]
     paths = {"PYTHONPATH": str(Path(folder, "src").resolve())}
     return json.loads(subprocess.run(command, env=os.environ | paths, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def sizes():
-    """The CPU milliseconds for each hostile answer, by size; the best of three."""
-    return {name: [1000 * min(_seconds(malformed.stretched(name, n)) for _ in range(3)) for n in SIZES] for name in malformed.NAMES}
+    """Measure the CPU milliseconds for each hostile answer, by size; the best of three."""
+    return {
+        name: [1000 * min(_seconds(malformed.hostile_answer(name, n)) for _ in range(3)) for n in SIZES] for name in malformed.NAMES
+    }
 
 
 def _seconds(text):
@@ -78,7 +80,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--answers", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--forms", type=int, default=500, help="verdicts of each form")
+    parser.add_argument("--forms", type=int, default=500, help="verdicts with each format error")
     parser.add_argument("--before", metavar="FOLDER", help="another checkout of Redraft")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--only-forms", action="store_true", help=argparse.SUPPRESS)
@@ -91,7 +93,7 @@ def main():
     if given.only_forms:
         print(json.dumps(by_form))
         return 0
-    before = elsewhere(given.before, given.forms, given.seed) if given.before else {}
+    before = other_checkout(given.before, given.forms, given.seed) if given.before else {}
     counts, by_size = fuzz(given.answers, given.seed), sizes()
     report(counts, by_form, before, by_size)
     if given.json:

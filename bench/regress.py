@@ -1,10 +1,10 @@
-"""Whether one revision is slower than another: both checked out, their benchmarks run in turn, ratios with intervals.
+"""Find out whether one revision is slower than another: run the benchmarks of both in turn; report ratios with intervals.
 
     python bench/regress.py REV_A REV_B [--pairs 6] [--only NAME] [--limit 1.05] [--json FILE]
 
-Each revision gets a temporary folder and an environment of its own, which reuses the libraries of the environment that runs
-this script, and runs its own benchmark scripts. The order is A B B A A B ..., so that a machine which slows down slows both.
-The exit code is 1 when a ratio's interval lies wholly above the limit, 2 when a benchmark could not be run.
+Each revision is checked out into a temporary folder with its own environment, which reuses the libraries of the environment that
+runs this script, and runs its own benchmark scripts. The order is A B B A A B ..., so that a slow machine affects both.
+The exit code is 1 if a ratio's interval lies wholly above the limit, 2 if a benchmark could not be run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def startup(data: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A script of `bench/`, the options it is run with, and how its figures are read."""
+    """A script of `bench/`, its options, and how to read its figures."""
 
     options: tuple[str, ...]
     figures: Callable[[dict[str, Any]], Iterator[tuple[str, float]]]
@@ -83,7 +83,7 @@ def check_out(repository: Path, revision: str, folder: Path) -> Path:
 
 
 def run(name: str, folder: Path, python: Path) -> dict[str, float]:
-    """The figures of one run of a benchmark, by name. Raises RuntimeError where it fails."""
+    """Return the figures of one run of a benchmark, by name. Raises RuntimeError if it fails."""
     benchmark, output = BENCHMARKS[name], folder / "figures.json"
     output.unlink(missing_ok=True)
     script = folder / "tree" / "bench" / f"{name}.py"
@@ -99,14 +99,14 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def interval(ratios: list[float], seed: int = 1) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the geometric mean, by pairs."""
+    """Return the 95 % bootstrap interval of the geometric mean, by pairs."""
     chance = random.Random(seed)
     means = sorted(geometric_mean(chance.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
     return means[round(0.025 * (RESAMPLES - 1))], means[round(0.975 * (RESAMPLES - 1))]
 
 
 def compare(a: list[float], b: list[float], limit: float) -> dict[str, Any]:
-    """What the runs of one figure say; `a` and `b` hold one value for each pair of runs."""
+    """The ratio of one figure; `a` and `b` have one value for each pair of runs."""
     ratios = [own / base for base, own in zip(a, b, strict=True)]
     low, high = interval(ratios)
     return {
@@ -122,12 +122,12 @@ def compare(a: list[float], b: list[float], limit: float) -> dict[str, Any]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("revisions", nargs=2, metavar="REV", help="what git calls them; the first is the one to compare with")
-    parser.add_argument("--pairs", type=int, default=6, help="how often each revision runs each benchmark (at least 2)")
-    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="only this benchmark (may be repeated)")
-    parser.add_argument("--limit", type=float, default=1.05, help="the highest ratio that counts as no slower")
+    parser.add_argument("revisions", nargs=2, metavar="REV", help="git revisions; the first is the baseline")
+    parser.add_argument("--pairs", type=int, default=6, help="runs of each benchmark for each revision (at least 2)")
+    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="only this benchmark (repeatable)")
+    parser.add_argument("--limit", type=float, default=1.05, help="highest ratio that does not count as slower")
     parser.add_argument("--repository", type=Path, default=Path(__file__).parent.parent, help=argparse.SUPPRESS)
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
     if given.pairs < 2 or given.limit <= 0:
         parser.error("--pairs must be at least 2, --limit more than 0")
@@ -135,7 +135,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measure(given: argparse.Namespace, places: list[tuple[Path, Path]]) -> dict[str, list[list[float]]]:
-    """The figures by name: for A and for B one value for each pair."""
+    """Return the figures by name: one value for each pair, for A and for B."""
     figures: dict[str, list[list[float]]] = defaultdict(lambda: [[], []])
     for pair in range(given.pairs):
         order = (0, 1) if pair % 2 == 0 else (1, 0)

@@ -1,15 +1,15 @@
-"""What our plans would have made of refinements that others recorded, beside the last answer and the best one seen.
+"""Apply Redraft's plans to recorded refinements, and compare them with the last answer and with the best-graded one.
 
     python bench/replay.py FOLDER [--json FILE]
 
-FOLDER holds traces.jsonl.gz of Self-Refine's review rewriting or of code written against tests, or a folder for each. The
-plans are those of the package. Who carries out their steps answers from the record: a refinement is the next recorded text,
-where that was made from the text in question; a grade is what the recorded judge said. What is not on record (a refinement of
-another text, a new draft, another look) fails, and is counted.
+FOLDER holds traces.jsonl.gz of Self-Refine's review rewriting or of code written against tests, or a folder for each. The plans are
+those of the package. Their steps are answered from the record: a refinement is the next recorded text, if that was made from the
+text in question; a grade is that of the recorded judge. Steps that are not on record (a refinement of another text, a new draft, a
+repeated grade) fail, and are counted.
 
-The truth is not what a plan sees. *Code*: a plan sees the share passed of the tests that the model wrote itself; the truth is
-the verdict of the official ones. *Reviews*: a plan sees what the model called its own rewrite, from very negative (0) to very
-positive (1); the truth is the same, but 0 for a text that is no rewrite of the review at all. Rules tell that (`no_rewrite`).
+The truth differs from what a plan sees. *Code*: a plan sees the share of passed tests among those that the model wrote itself; the
+truth is the verdict of the official tests. *Reviews*: a plan sees the model's rating of its own rewrite, from very negative (0) to
+very positive (1); the truth is the same, but 0 for a text that is not a rewrite of the review (see `no_rewrite`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from statistics import fmean
 from zlib import crc32
 
 from redraft.core.engine import advance
-from redraft.core.records import Candidate, Failure, Feedback, Task
+from redraft.core.records import Candidate, Failure, Feedback
 from redraft.core.steps import Generate, Grade, Refine, Stop
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.options import SHIPPED, Options
 from redraft.quality.fit import fit_priors
@@ -42,15 +43,15 @@ from tables import table, write
 TARGET = 0.9  # the default target of a refinement
 MOST = 100_000  # traces that are read
 CALL = Usage(calls=1)
-JUDGE = PanelGrader("judge")  # calls a model, so that its word depends on chance
+JUDGE = PanelGrader("judge")  # calls a model, so its scores are noisy
 
 
-class Unreadable(Exception):
-    """What is not as the record should be."""
+class UnreadableRecordError(Exception):
+    """The record is malformed."""
 
 
 @dataclass(frozen=True)
-class Told:
+class RecordedText:
     """A recorded text, its grade in [0, 1] (None: unknown) and, in the same terms, its true quality."""
 
     text: str
@@ -64,22 +65,22 @@ class Told:
 
 @dataclass(frozen=True)
 class Chain:
-    """The texts that one task was given, each made from the one before. Those with the same `topic` are no independent tasks."""
+    """The texts of one task, each made from the one before. Chains with the same `topic` are not independent."""
 
     topic: str
     prompt: str
-    texts: tuple[Told, ...]
+    texts: tuple[RecordedText, ...]
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What a policy returned, which score it reported, and what it took: refinements, and steps that were not on record."""
+class ReplayResult:
+    """The text that a policy returned, the score that it reported, its refinements, and its steps that were not on record."""
 
-    kept: Told
+    answer: RecordedText
     score: float | None
     refinements: int
-    looks: int = 0  # further looks asked for, in vain
-    cut: bool = False  # a refinement of another text was asked for, in vain
+    repeats: int = 0  # repeated grades that were requested and are not on record
+    cut: bool = False  # a refinement of another text was requested and is not on record
     reason: str = "end of record"
 
 
@@ -87,15 +88,15 @@ class Ended:
 
 
 def reviews(row):
-    """A chain of rewritten reviews."""
+    """Return a chain of rewritten reviews."""
     texts = []
     for step in row["steps"]:
         seen = None if step["judge_score"] is None else (step["judge_score"] - 1) / 4
-        texts.append(Told(step["response"], seen, 0.0 if no_rewrite(step["response"], row["prompt"]) else seen))
+        texts.append(RecordedText(step["response"], seen, 0.0 if no_rewrite(step["response"], row["prompt"]) else seen))
     return Chain(str(row["record_id"]), row["prompt"], tuple(texts))
 
 
-# A text that begins so, or speaks of rewriting, is about a review and no review.
+# A text that begins like this, or mentions rewriting, is about a review and is not a review.
 ABOUT = re.compile(
     r"""\W*(feedback\b | n/a\b | no\ (further|output|changes?|review|sentiment|rewrit)
     | there\ (is|are)\ no\ (\w+\ )?(need|review|sentiment|output|changes?|feedback)
@@ -109,7 +110,7 @@ EXAMPLE = "trop"  # the hotel of the example in the prompt that all chains share
 
 
 def no_rewrite(text, review):
-    """Whether a text is no rewrite of a review: it is about one, it is about the prompt's example, or has no word in common."""
+    """Return whether a text is not a rewrite of a review: it comments on one, is about the prompt's example, or shares no word."""
     words, given = words_of(text), words_of(review)
     return bool(ABOUT.match(text)) or EXAMPLE in words - given or not words & given
 
@@ -119,13 +120,15 @@ def words_of(text):
 
 
 def code(row):
-    """A chain of programs. The tests that the model wrote are the same for all of them."""
-    told = [Told(s["solution"], passed(s["self_test_feedback"]), float(s["verdict"] == "passed")) for s in row["steps"]]
-    return Chain(row["task_id"], row["task_id"], tuple(told))
+    """Return a chain of programs. The tests that the model wrote are the same for all of them."""
+    texts = [
+        RecordedText(s["solution"], pass_share(s["self_test_feedback"]), float(s["verdict"] == "passed")) for s in row["steps"]
+    ]
+    return Chain(row["task_id"], row["task_id"], tuple(texts))
 
 
-def passed(feedback):
-    """The share of tests that a report counts as passed; None where it names none."""
+def pass_share(feedback):
+    """Return the share of tests that a report counts as passed; None if it names none."""
     good, _, bad = (feedback or "").partition("Tests failed:")
     counts = [sum(line.startswith("assert") for line in part.splitlines()) for part in (good, bad)]
     return counts[0] / sum(counts) if sum(counts) else None
@@ -135,8 +138,8 @@ SIGNS = {"target_sentiment": ("reviews", reviews), "final_verdict": ("code", cod
 FILE = "traces.jsonl.gz"
 
 
-def found(folder):
-    """The chains in a folder and the folders in it, by what they are about; a field of the first row tells. Raises Unreadable."""
+def load_chains(folder):
+    """Return the chains in a folder and its subfolders by topic, which a field of the first row shows. Raises Unreadable."""
     sources = {}
     for path in sorted([*folder.glob(FILE), *folder.glob(f"*/{FILE}")]):
         try:
@@ -145,9 +148,9 @@ def found(folder):
                 if rows and sign in rows[0]:
                     sources[name] = [chain(row) for row in rows if row["steps"]]
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-            raise Unreadable(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+            raise UnreadableRecordError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
     if not sources:
-        raise Unreadable(f"there are no recorded traces that are known here in {folder}")
+        raise UnreadableRecordError(f"there are no recorded traces that are known here in {folder}")
     return sources
 
 
@@ -168,25 +171,27 @@ def last(chain):
 
 
 def best_seen(chain):
-    """The highest grade, and the earliest of those; what has none loses."""
-    grades = [-1.0 if told.seen is None else told.seen for told in chain.texts]
+    """Return the text with the highest grade, the earliest of several; texts without a grade lose."""
+    grades = [-1.0 if text.seen is None else text.seen for text in chain.texts]
     return at(chain, grades.index(max(grades)), len(chain.texts) - 1)
 
 
 def at(chain, i, refinements):
-    return Ended(chain.texts[i], chain.texts[i].seen, refinements)
+    return ReplayResult(chain.texts[i], chain.texts[i].seen, refinements)
 
 
 def policies(chains):
-    """All of them, by name. What a plan learned, it learned from chains of other topics, replayed with the shipped priors."""
-    taught = [fit_priors((observe(replayed(c, plan_for(c))) for c in chains if half(c) != side), SHIPPED) for side in (0, 1)]
+    """Return all policies by name. Priors are learned from chains of other topics, replayed with the shipped priors."""
+    learned_priors = [
+        fit_priors((observe(replay_plan(c, plan_for(c))) for c in chains if half(c) != side), SHIPPED) for side in (0, 1)
+    ]
     return {
         "first answer": first,
         "last answer": last,
         "best seen": best_seen,
-        "SelfRefine": lambda chain: ended(chain, plan_for(chain, noise_aware=False)),
-        "Adaptive": lambda chain: ended(chain, plan_for(chain)),
-        "Adaptive, learned": lambda chain: ended(chain, plan_for(chain, taught[half(chain)])),
+        "SelfRefine": lambda chain: replay_result(chain, plan_for(chain, noise_aware=False)),
+        "Adaptive": lambda chain: replay_result(chain, plan_for(chain)),
+        "Adaptive, learned": lambda chain: replay_result(chain, plan_for(chain, learned_priors[half(chain)])),
     }
 
 
@@ -195,32 +200,32 @@ def half(chain):
 
 
 def plan_for(chain, priors=SHIPPED, noise_aware=None):
-    """The plan as `refine` makes it, with as many refinements as there are on record; at temperature 0 it drafts only once."""
+    """Return the plan as `refine` makes it at temperature 0 (one draft), with as many refinements as are on record."""
     options = Options(max_iterations=len(chain.texts) - 1, temperature=0, noise_aware=noise_aware)
     return options.make_plan(writes=True, noisy=True, priors=priors)
 
 
-def ended(chain, plan):
-    trace = replayed(chain, plan)
+def replay_result(chain, plan):
+    trace = replay_plan(chain, plan)
     missing = Counter(failure.role for failure in trace.failures.values())
-    kept, cut, reason = chain.texts[trace.best.id], missing["refine"], trace.outcome.reason.value
-    return Ended(kept, trace.score, trace.iterations + cut, missing["grade"], bool(cut), reason)
+    answer, cut, reason = chain.texts[trace.best.id], missing["refine"], trace.outcome.reason.value
+    return ReplayResult(answer, trace.score, trace.iterations + cut, missing["grade"], bool(cut), reason)
 
 
-def replayed(chain, plan):
-    """Where a plan ends on a record."""
-    return asyncio.run(to_the_end(Trace(Task(chain.prompt), (JUDGE,)), plan, recalling(chain)))
+def replay_plan(chain, plan):
+    """Replay a plan on a record; return its result."""
+    return asyncio.run(run_to_end(Trace(Task(chain.prompt), (JUDGE,)), plan, recorded_performer(chain)))
 
 
-async def to_the_end(trace, plan, perform):
-    async with aclosing(advance(trace, plan, perform)) as growing:
-        async for grown in growing:
-            trace = grown
+async def run_to_end(trace, plan, perform):
+    async with aclosing(advance(trace, plan, perform)) as traces:
+        async for latest in traces:
+            trace = latest
     return trace
 
 
-def recalling(chain):
-    """Carries out what is on record."""
+def recorded_performer(chain):
+    """Return a function that answers steps from the record."""
 
     async def perform(step):
         match step:
@@ -238,46 +243,46 @@ def recalling(chain):
 
 
 def follows(chain, id, parent):
-    """Whether a recorded text was made from this one, or from its equal."""
+    """Return whether a recorded text was made from this one, or from an equal one."""
     return id < len(chain.texts) and chain.texts[id - 1].text == chain.texts[parent].text
 
 
 # --- what comes out -------------------------------------------------------------------------------------------------
 
 
-def compared(name, chains):
-    """The figures of all policies on all chains, and on those in which no plan left the record."""
+def compare(name, chains):
+    """Compute the figures of all policies on all chains, and on those in which no plan left the record."""
     ends = {policy: [end(chain) for chain in chains] for policy, end in policies(chains).items()}
-    yield name, measured(chains, ends)
-    on_record = [c.texts[0].seen is not None and not any(told[i].cut for told in ends.values()) for i, c in enumerate(chains)]
+    yield name, compute_figures(chains, ends)
+    on_record = [c.texts[0].seen is not None and not any(results[i].cut for results in ends.values()) for i, c in enumerate(chains)]
     if not all(on_record):
-        kept = {policy: list(compress(told, on_record)) for policy, told in ends.items()}
-        yield f"{name}, on record throughout", measured(list(compress(chains, on_record)), kept)
+        kept = {policy: list(compress(results, on_record)) for policy, results in ends.items()}
+        yield f"{name}, on record throughout", compute_figures(list(compress(chains, on_record)), kept)
 
 
-def measured(chains, ends):
-    """The figures of all policies. Truth is compared on the chains where that of every answer is known."""
-    known = [i for i in range(len(chains)) if all(told[i].kept.truth is not None for told in ends.values())]
+def compute_figures(chains, ends):
+    """Compute the figures of all policies. Truth is compared on the chains in which that of every answer is known."""
+    known = [i for i in range(len(chains)) if all(results[i].answer.truth is not None for results in ends.values())]
     topics = [chains[i].topic for i in known]
-    truths = {name: [told[i].kept.truth for i in known] for name, told in ends.items()}
+    truths = {name: [results[i].answer.truth for i in known] for name, results in ends.items()}
     figures = {}
-    for name, told in ends.items():
-        reported = [(told[i].score, told[i].kept.truth) for i in known if told[i].score is not None]
+    for name, results in ends.items():
+        reported = [(results[i].score, results[i].answer.truth) for i in known if results[i].score is not None]
         figures[name] = {
             "truth": mean(truths[name], topics),
             **{f"over {rival}": lead(truths[name], truths[rival], topics) for rival in ("last answer", "best seen")},
             "reported - truth": fmean(score - truth for score, truth in reported) if reported else None,
-            "false success": sum((end.kept.seen or 0) >= TARGET > end.kept.truth for end in (told[i] for i in known)),
-            "refinements": fmean(end.refinements for end in told) if told else None,
-            "looks in vain": sum(end.looks for end in told),
-            "cut off": sum(end.cut for end in told),
-            "ends": dict(Counter(end.reason for end in told)),
+            "false success": sum((end.answer.seen or 0) >= TARGET > end.answer.truth for end in (results[i] for i in known)),
+            "refinements": fmean(end.refinements for end in results) if results else None,
+            "repeats in vain": sum(end.repeats for end in results),
+            "cut off": sum(end.cut for end in results),
+            "ends": dict(Counter(end.reason for end in results)),
         }
     return {"chains": len(chains), "compared": len(known), "policies": figures}
 
 
 def mean(values, topics):
-    """The mean, and its standard error, values of one topic counted as dependent."""
+    """Return the mean and its standard error; values of one topic count as dependent."""
     if not values:
         return None
     middle, off = fmean(values), defaultdict(float)
@@ -287,14 +292,26 @@ def mean(values, topics):
 
 
 def lead(ours, theirs, topics):
-    """By how much the truth of our answers is higher, and in how many chains it is higher or lower."""
+    """Return by how much the truth of the answers is higher, and in how many chains it is higher or lower."""
     leads = [a - b for a, b in zip(ours, theirs, strict=True)]
     return leads and {**mean(leads, topics), "better": sum(x > 0 for x in leads), "worse": sum(x < 0 for x in leads)}
 
 
 def report(name, measures):
     print(f"{name}: {measures['chains']} recorded chains; truth known of every answer in {measures['compared']}\n")
-    header = ["", "truth", "- last answer", "up/down", "- best seen", "up/down", "too high", "false", "refined", "looks", "cut off"]
+    header = [
+        "",
+        "truth",
+        "- last answer",
+        "up/down",
+        "- best seen",
+        "up/down",
+        "too high",
+        "false",
+        "refined",
+        "repeats",
+        "cut off",
+    ]
     table(header, [line(policy, figures) for policy, figures in measures["policies"].items()])
     print()
 
@@ -307,7 +324,7 @@ def line(policy, figures):
     honest = figures["reported - truth"]
     cells += ["" if honest is None else f"{honest:+.3f}", str(figures["false success"])]
     taken = figures["refinements"]
-    return [*cells, "" if taken is None else f"{taken:.2f}", str(figures["looks in vain"]), str(figures["cut off"])]
+    return [*cells, "" if taken is None else f"{taken:.2f}", str(figures["repeats in vain"]), str(figures["cut off"])]
 
 
 def shown(value, sign=""):
@@ -317,19 +334,19 @@ def shown(value, sign=""):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    asked = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    given = parser.parse_args()
     try:
-        sources = found(asked.folder)
-    except Unreadable as error:
+        sources = load_chains(given.folder)
+    except UnreadableRecordError as error:
         parser.error(str(error))
     figures = {}
     for name, chains in sources.items():
         print(f"{name}: {len(chains)} chains", file=sys.stderr)
-        for title, measures in compared(name, chains):
+        for title, measures in compare(name, chains):
             figures[title] = measures
             report(title, measures)
-    write(asked.json, figures)
+    write(given.json, figures)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""A chat endpoint on the loopback that answers every request after a set time, and counts.
+"""A chat endpoint on the loopback interface that answers every request after a fixed time, and counts requests.
 
     python bench/server.py [--latency 0.05] [--answer-bytes 2048]
 
-It prints its address on the first line and serves until its standard input is closed. POST anything is a chat
-completion, its answer a numbered one (a loop that gets the same text twice may know better than to grade it again);
-GET /reset sets the counts to 0; GET /stats tells how many calls it has answered, and how many it had in hand at most at the
-same time. Hand-written on an asyncio protocol, so that it costs less than any client it is called by.
+It prints its address on the first line and serves until its standard input is closed. Any POST is a chat
+completion; answers are numbered, because a loop may not grade the same text twice. GET /reset sets the counts to 0; GET /stats
+returns the number of answered calls, and the most at the same time. It is written directly on an asyncio protocol, so that it uses
+less CPU time than any client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORDS = "an answer of a length that is usual for a question with some detail in 
 
 @dataclass
 class Tally:
-    """What was served, and how much of it at the same time."""
+    """The number of requests that were served, and the most at the same time."""
 
     calls: int = 0
     in_flight: int = 0
@@ -47,33 +47,33 @@ class Endpoint(asyncio.Protocol):
 
     def __init__(self, tally, latency, size):
         self.tally, self.latency, self.size = tally, latency, size
-        self.came = b""
+        self.buffer = b""
 
     def connection_made(self, transport):
         self.transport = transport
 
     def data_received(self, data):
-        self.came += data
-        while request := self.whole():
-            self.take(*request)
+        self.buffer += data
+        while request := self.next_request():
+            self.handle(*request)
 
-    def whole(self):
-        """The head and body of a request that has come in full, or None."""
-        head, end, rest = self.came.partition(b"\r\n\r\n")
+    def next_request(self):
+        """Return the head and body of a complete request, or None."""
+        head, end, rest = self.buffer.partition(b"\r\n\r\n")
         length = int(found[1]) if (found := LENGTH.search(head)) else 0
         if not end or len(rest) < length:
             return None
-        self.came = rest[length:]
+        self.buffer = rest[length:]
         return head, rest[:length]
 
-    def take(self, head, body):
+    def handle(self, head, body):
         if head.startswith(b"GET /reset"):
             self.tally.calls = self.tally.most_in_flight = 0
         if head.startswith(b"GET"):
             self.send(head, json.dumps(asdict(self.tally)).encode())
             return
         self.tally.begin()
-        asyncio.get_running_loop().call_later(self.latency, self.answer, head, wanted(body))
+        asyncio.get_running_loop().call_later(self.latency, self.answer, head, requested_fields(body))
 
     def answer(self, head, fields):
         self.tally.end()
@@ -85,20 +85,20 @@ class Endpoint(asyncio.Protocol):
             self.transport.close()
 
 
-def wanted(body):
-    """The names of the fields that DSPy's chat adapter says the answer must have; none for everybody else."""
+def requested_fields(body):
+    """Return the names of the fields that DSPy's chat adapter asks for; none for other clients."""
     _, _, rule = body.rpartition(b"Respond with the corresponding output fields")
     return tuple(FIELD.findall(rule)) if len(rule) < len(body) else ()
 
 
 @lru_cache
 def completion(size, fields):
-    """The body of a chat completion whose answer has `size` bytes, in the fields that were asked for."""
+    """Return the body of a chat completion whose answer has `size` bytes, in the requested fields."""
     text = (f"Answer {NUMBER.decode()}: " + WORDS * (size // len(WORDS) + 1))[:size]
     if fields:
         each = text[: size // len(fields)]
-        said = {b"advice": json.dumps({"self": each}), b"completed": ""}
-        text = "\n\n".join(f"[[ ## {name.decode()} ## ]]\n{said.get(name, each)}" for name in fields)
+        values = {b"advice": json.dumps({"self": each}), b"completed": ""}
+        text = "\n\n".join(f"[[ ## {name.decode()} ## ]]\n{values.get(name, each)}" for name in fields)
     return json.dumps(
         {
             "id": "chatcmpl-1",
@@ -122,7 +122,7 @@ async def serve(latency, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--latency", type=float, default=0.05, help="seconds until an answer comes")
+    parser.add_argument("--latency", type=float, default=0.05, help="seconds until an answer arrives")
     parser.add_argument("--answer-bytes", type=int, default=2048, help="length of an answer")
     given = parser.parse_args()
     asyncio.run(serve(given.latency, given.answer_bytes))

@@ -1,8 +1,8 @@
-"""How long it takes until Redraft can begin: `import redraft` over Python's own start, and `redraft --help`.
+"""Measure startup: `import redraft` over Python's own start, and help.
 
     python bench/startup.py [--runs 31] [--json FILE]
 
-Every figure is a median over processes that were started in turn, after one of each to fill the disk's cache.
+Every figure is a median over processes that were started in turn, after one warm-up start of each.
 """
 
 from __future__ import annotations
@@ -17,13 +17,21 @@ from time import perf_counter
 from tables import table, write
 
 SCRIPT = Path(sys.executable).with_name("redraft")
+REDRAFT = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-m", "redraft"]
 COMMANDS = {
     "python": [sys.executable, "-c", "pass"],
     "import redraft": [sys.executable, "-c", "import redraft"],
     "redraft.refine": [sys.executable, "-c", "import redraft; redraft.refine"],
-    "redraft --help": [SCRIPT, "--help"] if SCRIPT.exists() else [sys.executable, "-m", "redraft", "--help"],
+    "redraft --help": [*REDRAFT, "--help"],
+    "redraft run --help": [*REDRAFT, "run", "--help"],
+    "redraft runs --help": [*REDRAFT, "runs", "--help"],
 }
-GOALS = {"import redraft": 60, "redraft --help": 200}  # ms; an import's is over Python's own start
+GOALS = {  # ms; an import's is over Python's own start
+    "import redraft": 60,
+    "redraft --help": 200,
+    "redraft run --help": 600,
+    "redraft runs --help": 600,
+}
 OVER_BARE = {"import redraft", "redraft.refine"}
 
 
@@ -36,7 +44,7 @@ def seconds(command):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=31, help="processes for each figure (at least 20)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
     if given.runs < 20:
         parser.error("--runs must be at least 20: single starts differ too much")

@@ -1,4 +1,4 @@
-"""A plain table and a file of figures."""
+"""Print a plain table, and write figures to a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def table(header, rows):
-    """Columns under each other: the first to the left, the others to the right."""
+    """Align columns: the first to the left, the others to the right."""
     lines = [header, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     for line in lines:
@@ -19,7 +19,7 @@ def table(header, rows):
 
 
 def write(path, figures):
-    """The figures as JSON, with what they were measured on. Nothing without a path."""
+    """Write the figures and a description of the machine as JSON. Do nothing without a path."""
     if path:
         on = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
         Path(path).write_text(json.dumps({"measured_on": on, **figures}, indent=2) + "\n")

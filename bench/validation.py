@@ -1,10 +1,10 @@
-"""Our reader and our measures beside published references: recorded judge outputs read again, every figure computed again.
+"""Compare Redraft's reader and measures with published figures: read recorded judge outputs, and compute every figure again.
 
     python bench/validation.py FOLDER [--brief] [--json FILE]
 
 FOLDER holds folders of data sets, recognised by a field in their first rows: LLMBar, JudgeBench, PandaLM's test set,
 UniEval's meta-evaluation, JUDGE-BENCH's ratings, Summary of a Haystack, GPT-4 pointwise grades, Self-Refine's Yelp
-traces. Their references stand in files beside them (`*reference_stats*`, `judge_statistics*`, `counts.json`). A figure
+traces. Their references are in files beside them (`*reference_stats*`, `judge_statistics*`, `counts.json`). A figure
 is equal when it rounds to the reference's digits. The exit code is 1 when a figure differs.
 """
 
@@ -34,7 +34,7 @@ SIDES = {"first": 1, "second": 2, "tie": 0}
 
 @dataclass(frozen=True)
 class Row:
-    """A reference and our figure for it. `digits`: after the point, as the reference is printed."""
+    """A reference and Redraft's figure for it. `digits`: decimal places of the printed reference."""
 
     data: str
     subject: str
@@ -54,16 +54,16 @@ class Row:
 
 
 class Note(Row):
-    """Shown, but no reason to fail: there is no reference for it, or it is not what the reference promises."""
+    """A figure that is shown only: there is no reference, or none for exactly this figure."""
 
 
 def compare(data, subject, reference, ours, digits=6):
-    """A row for each figure that both have."""
+    """Return a row for each figure that both have."""
     return [Row(data, subject, name, reference[name], ours[name], digits) for name in ours if name in reference]
 
 
-def left_over(data, subject, reference, compared):
-    """What of a reference nobody computed again, so that nothing is passed over in silence."""
+def not_compared(data, subject, reference, compared):
+    """Return the figures of a reference that were not computed again, so that no omission is silent."""
     numbers = {name: value for name, value in reference.items() if type(value) in {int, float}}
     missing = numbers.keys() - {row.measure for row in compared}
     return [Note(data, subject, f"{name} (not computed)", numbers[name], None) for name in sorted(missing)]
@@ -77,19 +77,19 @@ def rows(path):
         yield from (json.loads(line) for line in file if line.strip())
 
 
-def found(folder, pattern):
-    """The rows of all files of that pattern, packed or not."""
+def read_matching(folder, pattern):
+    """Return the rows of all files that match a pattern, compressed or not."""
     return [row for path in sorted([*folder.glob(pattern), *folder.glob(f"{pattern}.gz")]) for row in rows(path)]
 
 
 def references(folder):
-    """What reference_stats.json holds."""
+    """Return the content of reference_stats.json."""
     path = folder / "reference_stats.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def reading(text, form):
-    """What our reader makes of it; None where it is unreadable."""
+def read_verdict(text, form):
+    """Return the verdict that Redraft reads; None if unreadable."""
     try:
         return parse_output(text, form)
     except UnreadableOutput:
@@ -97,12 +97,12 @@ def reading(text, form):
 
 
 def winner(text, form):
-    """1 or 2 for the first or second that the judge was shown, 0 for a tie, None for unreadable."""
-    made = reading(text, form)
+    """Return 1 or 2 for the first or second answer shown, 0 for a tie, None if unreadable."""
+    made = read_verdict(text, form)
     return made and SIDES[made.winner]
 
 
-def flipped(side):
+def flip(side):
     return {1: 2, 2: 1}.get(side, side)
 
 
@@ -119,19 +119,19 @@ def both_known(a, b):
 
 
 def llmbar(folder):
-    """Accuracy, agreement of the orders and kappas of every judge and strategy, from the raw outputs."""
-    pairs = {row["id"]: row for row in found(folder, "pairs*.jsonl")}
-    said = defaultdict(dict)
-    outputs, ratings = found(folder, "judge_comparisons*.jsonl"), found(folder, "judge_ratings*.jsonl")
+    """Compute accuracy, agreement of the orders and kappas of every judge and strategy from the raw outputs."""
+    pairs = {row["id"]: row for row in read_matching(folder, "pairs*.jsonl")}
+    winners = defaultdict(dict)
+    outputs, ratings = read_matching(folder, "judge_comparisons*.jsonl"), read_matching(folder, "judge_ratings*.jsonl")
     for row in outputs:
         side = winner(row["completion"], llmbar_format(row["judge"], row["strategy"]))
-        said[row["judge"], row["strategy"], row["id"]][row["order"]] = flipped(side) if row["order"] == "BA" else side
+        winners[row["judge"], row["strategy"], row["id"]][row["order"]] = flip(side) if row["order"] == "BA" else side
     for row in ratings:
-        said[row["judge"], row["strategy"], row["id"]].update(rated_winners(row))
-    out = [*reader_rows(outputs, pairs), *rating_rows(ratings, said)]
-    for reference in found(folder, "judge_statistics*.jsonl"):
+        winners[row["judge"], row["strategy"], row["id"]].update(rated_winners(row))
+    out = [*reader_rows(outputs, pairs), *rating_rows(ratings, winners)]
+    for reference in read_matching(folder, "judge_statistics*.jsonl"):
         run = [
-            (row, said[reference["judge"], reference["strategy"], id])
+            (row, winners[reference["judge"], reference["strategy"], id])
             for id, row in pairs.items()
             if row["subset"] == reference["subset"]
         ]
@@ -140,7 +140,7 @@ def llmbar(folder):
 
 
 def llmbar_format(judge, strategy):
-    """How LLMBar's own configuration reads a judge: by the sentence where it asks for reasons first, else by the line."""
+    """Return the format of LLMBar's own configuration: by sentence if it asks for reasons first, else by line."""
     if strategy == "Swap":  # two prompts in turn, one of each kind
         return "llmbar"
     return "llmbar_sentence" if strategy == "Swap_CoT" or (strategy == "CoT" and judge != "PaLM2") else "llmbar_line"
@@ -148,14 +148,14 @@ def llmbar_format(judge, strategy):
 
 def rated_winners(row):
     """LLMBar's rule: a tie is 2 when asked AB and 1 when asked BA, and a score that cannot be read gives 1 and 2."""
-    first, second = (reading(row[f"score_{n}_raw"].strip(), "bare_number@0-100") for n in (1, 2))
+    first, second = (read_verdict(row[f"score_{n}_raw"].strip(), "bare_number@0-100") for n in (1, 2))
     if not first or not second or not (first.excerpt + second.excerpt).isdigit():
         return {"AB": 1, "BA": 2}
     return {"AB": 1 if first.score > second.score else 2, "BA": 2 if second.score > first.score else 1}
 
 
 def run_rows(reference, run):
-    """The figures of one judge and strategy on one subset, against those recomputed by others and the official ones."""
+    """Compare one judge and strategy on one subset with the official figures and with those that others recomputed."""
     subject = " ".join(str(reference[key]) for key in ("subset", "judge", "strategy"))
     gold, ab, ba = ([row[i] for row in run] for i in range(3))
     forth, back = share(g == w for g, w in zip(gold, ab, strict=True)), share(g == w for g, w in zip(gold, ba, strict=True))
@@ -185,11 +185,11 @@ def run_rows(reference, run):
         theirs["official kappa_agreement"], names["kappa_agreement"] = official["kappa_agreement"], "kappa_orders"
     again = {f"official {key}": ours[name] for key, name in names.items()}
     out = compare("LLMBar", subject, reference, ours)
-    return [*out, *compare("LLMBar", subject, theirs, again, EXACT), *left_over("LLMBar", subject, reference, out)]
+    return [*out, *compare("LLMBar", subject, theirs, again, EXACT), *not_compared("LLMBar", subject, reference, out)]
 
 
 def reader_rows(outputs, pairs):
-    """How many recorded winners our reader finds: with the format that each strategy asked for, and with one for all."""
+    """Count the recorded winners that are read: with the format of each strategy, and with one format for all."""
     counts = defaultdict(Counter)
     for row in outputs:
         wanted = row["winner"] and int(row["winner"])
@@ -197,7 +197,7 @@ def reader_rows(outputs, pairs):
             side = winner(row["completion"], form)
             count = counts[pairs[row["id"]]["subset"], name]
             count.update(
-                n=1, equal=(flipped(side) if row["order"] == "BA" else side) == wanted, null=side is None, theirs=wanted is None
+                n=1, equal=(flip(side) if row["order"] == "BA" else side) == wanted, null=side is None, theirs=wanted is None
             )
     return [row for (subset, name), count in sorted(counts.items()) for row in reader_row(subset, name, count)]
 
@@ -211,25 +211,25 @@ def reader_row(subset, name, count):
         yield Note("LLMBar", f"{subset}, {name}", "unreadable", count["theirs"], count["null"], 0)
 
 
-def rating_rows(ratings, said):
+def rating_rows(ratings, winners):
     hits = Counter()
     for row in ratings:
-        for order, side in said[row["judge"], row["strategy"], row["id"]].items():
+        for order, side in winners[row["judge"], row["strategy"], row["id"]].items():
             hits.update(n=1, equal=str(side) == row[f"winner_{order}"])
     return [Row("LLMBar", "pointwise ratings", "recorded winners read", hits["n"], hits["equal"], 0)] if hits else []
 
 
 def judgebench(folder):
-    """Two-game accuracy of every recorded judge, from its text or its scores."""
-    pairs = {row["pair_id"]: row for row in found(folder, "pairs*.jsonl")}
+    """Compute the two-game accuracy of every recorded judge, from its text or its scores."""
+    pairs = {row["pair_id"]: row for row in read_matching(folder, "pairs*.jsonl")}
     games, hits = defaultdict(lambda: defaultdict(dict)), defaultdict(Counter)
-    for row in found(folder, "judge_outputs*.jsonl"):
+    for row in read_matching(folder, "judge_outputs*.jsonl"):
         judge = row["judge"], row["judge_model"]
-        side = judged(row)
-        games[judge][row["pair_id"]][row["order"]] = flipped(side) if row["order"] == "BA" else side
+        side = preferred_side(row)
+        games[judge][row["pair_id"]][row["order"]] = flip(side) if row["order"] == "BA" else side
         hits[judge].update(n=1, equal=side == DECISIONS.get(row["decision"]))
     out = [Row("JudgeBench", judge[1], "recorded decisions read", count["n"], count["equal"], 0) for judge, count in hits.items()]
-    for reference in found(folder, "reference_stats*.jsonl"):
+    for reference in read_matching(folder, "reference_stats*.jsonl"):
         named = dict(part.split("=", 1) for part in reference["file"].removesuffix(".jsonl").split(",") if "=" in part)
         model = plain(named["judge_model"])
         judges = [judge for judge in games if plain(judge[1]).endswith(model) or model.endswith(plain(judge[1]))]
@@ -247,8 +247,8 @@ def plain(name):
     return "".join(filter(str.isalnum, name.lower()))
 
 
-def judged(row):
-    """The side that a judge prefers of those it was shown: by its scores, or by what it wrote."""
+def preferred_side(row):
+    """Return the side that a judge prefers, by its scores or by its text."""
     if row.get("scores"):
         first, second = row["scores"]
         return 1 if first > second else 2 if second > first else 0
@@ -259,7 +259,7 @@ def game_rows(reference, judge, games):
     subsets = defaultdict(list)
     for pair, both in games:
         label = DECISIONS[pair["label"]]
-        right, wrong = (sum(side == wanted for side in both.values()) for wanted in (label, flipped(label)))
+        right, wrong = (sum(side == wanted for side in both.values()) for wanted in (label, flip(label)))
         for subset in (*(name for name in reference["two_game_pct"] if pair["source"].startswith(name)), "overall"):
             subsets[subset].append(right > wrong)
     two = {f"two games, {name}": 100 * share(hits) for name, hits in subsets.items()}
@@ -270,18 +270,18 @@ def game_rows(reference, judge, games):
         "order_consistent": sum(both.get("AB") == both.get("BA") for _, both in games),
     }
     out = [*compare("JudgeBench", judge, published, two, 2), *compare("JudgeBench", judge, reference, ours, 2)]
-    return [*out, *left_over("JudgeBench", judge, {**reference, **published}, out)]
+    return [*out, *not_compared("JudgeBench", judge, {**reference, **published}, out)]
 
 
 def pandalm(folder):
-    """Agreement of three people, and of two judges with their majority; unreadable as wrong, as a tie, left out."""
-    data, reference = found(folder, "pairs*.jsonl"), references(folder)
+    """Compute the agreement of three people, and of two judges with their majority; unreadable as wrong, as a tie, left out."""
+    data, reference = read_matching(folder, "pairs*.jsonl"), references(folder)
     people = list(zip(*(row["annotators"] for row in data), strict=True))
     ours = {"n": len(data), "krippendorff_alpha_nominal": measures.krippendorff_alpha([row["annotators"] for row in data])}
     for a, b in combinations(range(len(people)), 2):
         ours[f"cohen_kappa_{a + 1}_{b + 1}"] = measures.cohen_kappa(people[a], people[b])
     out, truth = compare("PandaLM", "three people", reference, ours), [row["majority"] for row in data]
-    out += left_over("PandaLM", "three people", reference, out)
+    out += not_compared("PandaLM", "three people", reference, out)
     whole = len(data) == WHOLE_PANDALM
     if whole:
         out += compare(
@@ -315,40 +315,40 @@ PUBLISHED = {
 
 
 def panda_rows(judge, numbers, data, truth, published):
-    said = [winner({0: "Tie"}.get(raw, str(raw)), "pandalm") for raw in (row[f"{judge}_raw"] for row in data)]
-    tied = [0 if side is None else side for side in said]
-    known = [(true, side) for true, side in zip(truth, said, strict=True) if side is not None]
+    winners = [winner({0: "Tie"}.get(raw, str(raw)), "pandalm") for raw in (row[f"{judge}_raw"] for row in data)]
+    tied = [0 if side is None else side for side in winners]
+    known = [(true, side) for true, side in zip(truth, winners, strict=True) if side is not None]
     ours = {
-        "n": len(said),
-        "accuracy": share(true == side for true, side in zip(truth, said, strict=True)),
-        "cohen_kappa": measures.cohen_kappa(truth, said, missing="category"),
+        "n": len(winners),
+        "accuracy": share(true == side for true, side in zip(truth, winners, strict=True)),
+        "cohen_kappa": measures.cohen_kappa(truth, winners, missing="category"),
     }
     three = {
         "accuracy, as wrong": ours["accuracy"],
         "accuracy, as a tie": share(true == side for true, side in zip(truth, tied, strict=True)),
         "accuracy, left out": share(true == side for true, side in known),
         "macro F1, as a tie": measures.precision_recall_f1(truth, tied)["macro"].f1,
-        "unreadable": len(said) - len(known),
+        "unreadable": len(winners) - len(known),
     }
     recorded = Row(
         "PandaLM",
         judge,
         "recorded verdicts read",
         len(data),
-        sum(side == row[f"{judge}_verdict"] for side, row in zip(said, data, strict=True)),
+        sum(side == row[f"{judge}_verdict"] for side, row in zip(winners, data, strict=True)),
         0,
     )
     shown = [Note("PandaLM", judge, name, None, value) for name, value in three.items() if name not in published]
     out = compare("PandaLM", judge, numbers, ours)
-    out += left_over("PandaLM", judge, numbers, out)
+    out += not_compared("PandaLM", judge, numbers, out)
     return [recorded, *out, *compare("PandaLM", judge, published, three, 4), *shown]
 
 
 def unieval(folder):
-    """Three correlations for every dimension of every set."""
+    """Compute three correlations for every dimension of every set."""
     out = []
     for name, dimensions in references(folder).items():
-        data = found(folder, f"{name}.jsonl")
+        data = read_matching(folder, f"{name}.jsonl")
         if not data:
             out.append(Note("UniEval", name, "its rows are not here", None, None))
         for dimension, reference in dimensions.items() if data else ():
@@ -360,23 +360,23 @@ def unieval(folder):
                 "kendall_b": measures.kendall(people, scores),
             }
             here = compare("UniEval", f"{name} {dimension}", reference, ours)
-            out += [*here, *left_over("UniEval", f"{name} {dimension}", reference, here)]
+            out += [*here, *not_compared("UniEval", f"{name} {dimension}", reference, here)]
     return out
 
 
 def multi_rater(folder):
-    """Krippendorff's alpha of raters who differ from item to item; ordinal also as published."""
+    """Compute Krippendorff's alpha for raters who differ from item to item; the ordinal one also as published."""
     out = []
     for path in sorted(folder.glob("*_reference_stats.json")):
         name = path.name.removesuffix("_reference_stats.json")
-        data = found(folder, f"{name}.jsonl")
+        data = read_matching(folder, f"{name}.jsonl")
         for metric, reference in json.loads(path.read_text(encoding="utf-8")).items():
             rated = [row["ratings"] for row in data if row["metric"] == metric]
             ours = {"items": len(rated), "max_raters": max(map(len, rated), default=0)}
             ours |= {f"alpha_{level}": measures.krippendorff_alpha(rated, level) for level in ("ordinal", "interval")}
             here = compare("JUDGE-BENCH", f"{name} {metric}", reference, ours)
             here += compare("JUDGE-BENCH", f"{name} {metric}", reference, {"published_alpha_ordinal": ours["alpha_ordinal"]}, EXACT)
-            out += [*here, *left_over("JUDGE-BENCH", f"{name} {metric}", reference, here)]
+            out += [*here, *not_compared("JUDGE-BENCH", f"{name} {metric}", reference, here)]
     return out
 
 
@@ -391,8 +391,8 @@ COVERAGE = {
 
 
 def summhay(folder):
-    """Coverage by six graders against people's: correlation, exact agreement, bias, and whether both mean the same bullet."""
-    data = found(folder, "summaries*.jsonl")
+    """Compare the coverage by six graders with people's: correlation, exact agreement, bias, and agreement on the bullet."""
+    data = read_matching(folder, "summaries*.jsonl")
     return [row for judge, reference in references(folder).items() for row in summhay_rows(judge, reference, data)]
 
 
@@ -404,21 +404,21 @@ def summhay_rows(judge, reference, data):
         for people in row["human"]
     ]
     covered = [(COVERAGE[people["coverage"]], COVERAGE.get(grader["coverage"]) if grader else None) for people, grader in both]
-    truth, said = ([pair[side] for pair in covered] for side in (0, 1))
+    truth, predicted = ([pair[side] for pair in covered] for side in (0, 1))
     linked = [(people["candidate_id"], grader["bullet_id"]) for people, grader in both if grader]
-    linked = [(int(a), int(b) - 1) for a, b in linked if str(a).isdigit() and str(b).isdigit()]  # 0-based beside 1-based
+    linked = [(int(a), int(b) - 1) for a, b in linked if str(a).isdigit() and str(b).isdigit()]  # 0-based and 1-based
     known = [(t, s) for t, s in covered if s is not None]
     ours = {
         "summaries": sum(by_insight(row, judge) is not None for row in data),
         "criteria": len(known),
         "missing": len(covered) - len(known),
-        "pearson": measures.pearson(truth, said),
+        "pearson": measures.pearson(truth, predicted),
         "exact_agreement": share(t == s for t, s in known),
         "linking_accuracy": share(a == b for a, b in linked),
-        "bias_mean_pred_minus_human": share(s - t for t, s in both_known(truth, said)),
+        "bias_mean_pred_minus_human": share(s - t for t, s in both_known(truth, predicted)),
     }
     out = compare("SummHay", judge, reference, ours)
-    return [*out, *left_over("SummHay", judge, reference, out)]
+    return [*out, *not_compared("SummHay", judge, reference, out)]
 
 
 def by_insight(row, judge):
@@ -426,8 +426,8 @@ def by_insight(row, judge):
 
 
 def gpt4_pointwise(folder):
-    """How far three grades of the same answer differ."""
-    data, reference = found(folder, "*_eval*.jsonl"), references(folder)
+    """Compute how far three grades of the same answer differ."""
+    data, reference = read_matching(folder, "*_eval*.jsonl"), references(folder)
     grades, models = [row["gpt4_scores"] for row in data], defaultdict(list)
     for row in data:
         models[row["response_model"]] += row["gpt4_scores"]
@@ -440,10 +440,10 @@ def gpt4_pointwise(folder):
         "mean_score": statistics.fmean(grade for looks in grades for grade in looks),
     }
     values = {str(value): n for value, n in Counter(grade for looks in grades for grade in looks).items()}
-    out = compare("GPT-4 pointwise", "three looks", reference, ours)
+    out = compare("GPT-4 pointwise", "three scores", reference, ours)
     return [
         *out,
-        *left_over("GPT-4 pointwise", "three looks", reference, out),
+        *not_compared("GPT-4 pointwise", "three scores", reference, out),
         *compare("GPT-4 pointwise", "grades given", reference.get("score_values", {}), values, 0),
         *compare(
             "GPT-4 pointwise",
@@ -451,7 +451,7 @@ def gpt4_pointwise(folder):
             reference.get("mean_by_model", {}),
             {k: statistics.fmean(v) for k, v in models.items()},
         ),
-        Note("GPT-4 pointwise", "three looks", "noise (sigma)", None, measures.noise_sigma(grades)),
+        Note("GPT-4 pointwise", "three scores", "noise (sigma)", None, measures.noise_sigma(grades)),
     ]
 
 
@@ -459,17 +459,21 @@ LEVELS = ("very negative", "negative", "neutral", "positive", "very positive")
 
 
 def selfrefine_yelp(folder):
-    """What the model said of its own rewrites, and which rewrite was best by that."""
-    data, path = found(folder, "traces*.jsonl"), folder / "counts.json"
+    """Read the model's ratings of its own rewrites, and find the best rewrite by them."""
+    data, path = read_matching(folder, "traces*.jsonl"), folder / "counts.json"
     reference = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    told = [[sentiment(step["judge_text"]) for step in row["steps"]] for row in data]
-    pairs = [(said, step) for row, trace in zip(data, told, strict=True) for said, step in zip(trace, row["steps"], strict=True)]
+    ratings_by_trace = [[sentiment(step["judge_text"]) for step in row["steps"]] for row in data]
+    pairs = [
+        (rating, step)
+        for row, trace in zip(data, ratings_by_trace, strict=True)
+        for rating, step in zip(trace, row["steps"], strict=True)
+    ]
     ours = {
         "traces": len(data),
         "steps": len(pairs),
-        "unparsed_judge_texts": sum(said is None for said, _ in pairs),
-        "final_worse_than_best": sum(fell(trace) for trace in told),
-        "reach_5": sum(5 in trace for trace in told),
+        "unparsed_judge_texts": sum(rating is None for rating, _ in pairs),
+        "final_worse_than_best": sum(ends_below_best(trace) for trace in ratings_by_trace),
+        "reach_5": sum(5 in trace for trace in ratings_by_trace),
         **{f"model_{model}": n for model, n in Counter(row["model"] for row in data).items()},
     }
     labels = Row(
@@ -477,19 +481,19 @@ def selfrefine_yelp(folder):
         "labels",
         "recorded labels read",
         len(pairs),
-        sum(said == step["judge_score"] for said, step in pairs),
+        sum(rating == step["judge_score"] for rating, step in pairs),
         0,
     )
     out = compare("Self-Refine Yelp", "traces", reference, ours, 0)
-    return [labels, *out, *left_over("Self-Refine Yelp", "traces", reference, out)]
+    return [labels, *out, *not_compared("Self-Refine Yelp", "traces", reference, out)]
 
 
 def sentiment(text):
-    made = reading(text, "self_refine_sentiment")
+    made = read_verdict(text, "self_refine_sentiment")
     return LEVELS.index(made.label) + 1 if made else None
 
 
-def fell(trace):
+def ends_below_best(trace):
     known = [score for score in trace if score is not None]
     return bool(known) and known[-1] < max(known)
 
@@ -506,8 +510,8 @@ SIGNS = {
 }
 
 
-def recognised(folder):
-    """The data sets in a folder and the folders in it: a field in a file's first row says which."""
+def find_data_sets(folder):
+    """Find the data sets in a folder and its subfolders, by a field in the first row of each file."""
     out = {}
     for place in sorted([folder, *(each for each in folder.iterdir() if each.is_dir())]):
         fields = {field for path in sorted([*place.glob("*.jsonl"), *place.glob("*.jsonl.gz")]) for field in next(rows(path), {})}
@@ -515,11 +519,11 @@ def recognised(folder):
     return out
 
 
-# --- what comes out -------------------------------------------------------------------------------------------------
+# --- the results -------------------------------------------------------------------------------------------------
 
 
 def report(console, compared):
-    table = Table(title="References beside our figures")
+    table = Table(title="References and our figures")
     for name in ("data", "of", "measure", "reference", "ours", "equal"):
         table.add_column(name, justify="right" if name in {"reference", "ours"} else "left", no_wrap=True)
     for row in compared:
@@ -536,14 +540,14 @@ def mark(row):
 
 
 def summary(compared):
-    """By data set: how many references there were, how many of our figures equal them, the largest known difference."""
+    """Return for each data set the number of references, of equal figures, and the largest known difference."""
     out = {}
     for name in dict.fromkeys(row.data for row in compared):
-        held = [row for row in compared if row.data == name and not isinstance(row, Note)]
+        with_reference = [row for row in compared if row.data == name and not isinstance(row, Note)]
         out[name] = {
-            "references": len(held),
-            "equal": sum(row.equal for row in held),
-            "largest difference": max((row.difference for row in held if math.isfinite(row.difference)), default=None),
+            "references": len(with_reference),
+            "equal": sum(row.equal for row in with_reference),
+            "largest difference": max((row.difference for row in with_reference if math.isfinite(row.difference)), default=None),
         }
     return out
 
@@ -561,25 +565,25 @@ def report_summary(console, compared):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--brief", action="store_true", help="only what differs or has no reference, and the summary")
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    asked = parser.parse_args()
+    parser.add_argument("--brief", action="store_true", help="show only differences, figures without a reference, and the summary")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    given = parser.parse_args()
     console, start = Console(width=None if sys.stdout.isatty() else 140), time.perf_counter()
-    places = recognised(asked.folder) if asked.folder.is_dir() else {}
-    if not places:
-        parser.error(f"there is no data set that is known here in {asked.folder}")
-    compared = [row for measure in SIGNS.values() if measure in places for row in measure(places[measure])]
+    folders = find_data_sets(given.folder) if given.folder.is_dir() else {}
+    if not folders:
+        parser.error(f"there is no data set that is known here in {given.folder}")
+    compared = [row for measure in SIGNS.values() if measure in folders for row in measure(folders[measure])]
     seconds = time.perf_counter() - start
-    report(console, [row for row in compared if not asked.brief or isinstance(row, Note) or not row.equal])
+    report(console, [row for row in compared if not given.brief or isinstance(row, Note) or not row.equal])
     report_summary(console, compared)
     for measure in SIGNS.values():
-        if measure not in places:
+        if measure not in folders:
             console.print(f"{measure.__name__}: no such data here, left out")
     console.print(f"seconds: {seconds:.1f}")
-    if asked.json:
-        told = [{**asdict(row), "equal": row.equal, "counts": not isinstance(row, Note)} for row in compared]
-        asked.json.write_text(
-            json.dumps({"summary": summary(compared), "rows": told, "seconds": seconds}, indent=2) + "\n", encoding="utf-8"
+    if given.json:
+        rows_as_data = [{**asdict(row), "equal": row.equal, "counts": not isinstance(row, Note)} for row in compared]
+        given.json.write_text(
+            json.dumps({"summary": summary(compared), "rows": rows_as_data, "seconds": seconds}, indent=2) + "\n", encoding="utf-8"
         )
     sys.exit(any(not row.equal for row in compared if not isinstance(row, Note)))
 

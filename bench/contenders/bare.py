@@ -1,4 +1,4 @@
-"""aiohttp alone: post, read, parse. What everything else is measured against."""
+"""Bare aiohttp: post, read, parse. All other contenders are compared with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import aiohttp
 import orjson
-from common import CALLS_A_ROW, PROMPT, arguments, measured
+from common import CALLS_A_ROW, PROMPT, arguments, measurement
 
 REFINE = "Improve it. Answer with the improved answer only."
 
@@ -35,7 +35,7 @@ async def main(given):
             await asyncio.gather(*(worker() for _ in range(given.in_flight)))
 
         await rows(given.in_flight)
-        with measured(given.url, given.calls):
+        with measurement(given.url, given.calls):
             await rows(given.calls // CALLS_A_ROW)
 
 

@@ -1,4 +1,4 @@
-"""aiohttp alone: read the rows, post, parse the verdict, write a line in order of arrival. The floor."""
+"""Bare aiohttp: read the rows, post, parse the verdict, write a line in order of arrival. The minimum for any contender."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import aiohttp
 import orjson
-from rows import INSTRUCTION, arguments, files, measured
+from rows import INSTRUCTION, arguments, files, measurement
 
 JSON = {"Content-Type": "application/json"}
 
@@ -16,7 +16,7 @@ async def main(given):
     warm, rows = files(given)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
-        async def judged(row):
+        async def judge(row):
             text = f"{INSTRUCTION}\n\n{row['query']}\n\n{row['response']}"
             body = orjson.dumps({"model": "loopback", "temperature": 0, "messages": [{"role": "user", "content": text}]})
             async with session.post(url, data=body, headers=JSON) as response:
@@ -29,12 +29,12 @@ async def main(given):
                 async def worker():
                     for line in lines:
                         row = orjson.loads(line)
-                        out.write(orjson.dumps({**row, "score": await judged(row)}) + b"\n")
+                        out.write(orjson.dumps({**row, "score": await judge(row)}) + b"\n")
 
                 await asyncio.gather(*(worker() for _ in range(given.in_flight)))
 
         await batch(warm, given.folder / "warm.out")
-        with measured(given.url, given.rows):
+        with measurement(given.url, given.rows):
             await batch(rows, given.folder / "rows.out")
 
 

@@ -1,7 +1,7 @@
-"""Bespoke Curator's `LLM` over a data set, with its cache in an empty folder and its own rate limits out of the way.
+"""Bespoke Curator's `LLM` over a data set, with an empty cache folder and without its rate limits.
 
-It asks the endpoint once before it begins (for rate limits), which the server counts. Telemetry, the viewer, price lists and
-token tables from elsewhere are off (litellm brings the table along): nothing leaves the loopback.
+It asks the endpoint once before it begins (for rate limits), which the server counts. Telemetry, the viewer, and downloads of
+price lists and token tables are off, so that nothing leaves the loopback interface.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from rows import INSTRUCTION, arguments, files, measured, read
+from rows import INSTRUCTION, arguments, files, measurement, read
 
 given = arguments()
 TABLES = Path(find_spec("litellm").origin).parent / "litellm_core_utils" / "tokenizers"
@@ -34,7 +34,7 @@ from datasets import Dataset  # noqa: E402
 
 
 class Judge(curator.LLM):
-    """One verdict a row."""
+    """Asks for one verdict per row."""
 
     def prompt(self, row):
         return f"{INSTRUCTION}\n\n{row['query']}\n\n{row['response']}"
@@ -55,7 +55,7 @@ def main():
         assert len(found.dataset) == sum(1 for _ in source.open())
 
     batch(warm, given.folder / "warm.out")
-    with measured(given.url, given.rows):
+    with measurement(given.url, given.rows):
         batch(rows, given.folder / "rows.out")
 
 

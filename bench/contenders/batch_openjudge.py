@@ -1,4 +1,4 @@
-"""OpenJudge's `GradingRunner` with one `LLMGrader` on its `OpenAIChatModel`; results in memory, as it leaves them.
+"""OpenJudge's `GradingRunner` with one `LLMGrader` on its `OpenAIChatModel`; results stay in memory.
 
 Its client takes 1,000 connections and two retries as installed. The progress bar is off.
 """
@@ -11,7 +11,7 @@ import json
 from openjudge.graders.llm_grader import LLMGrader
 from openjudge.models.openai_chat_model import OpenAIChatModel
 from openjudge.runner.grading_runner import GraderConfig, GradingRunner
-from rows import INSTRUCTION, arguments, files, measured, read
+from rows import INSTRUCTION, arguments, files, measurement, read
 
 TEMPLATE = INSTRUCTION.replace("{", "{{").replace("}", "}}") + "\n\n{query}\n\n{response}"
 FIELDS = {"query": "query", "response": "response"}
@@ -30,7 +30,7 @@ async def main(given):
             out.writelines(json.dumps({**row, "score": r.score}) + "\n" for row, r in zip(read(source), results, strict=True))
 
     await batch(warm, given.folder / "warm.out")
-    with measured(given.url, given.rows):
+    with measurement(given.url, given.rows):
         await batch(rows, given.folder / "rows.out")
 
 

@@ -1,10 +1,10 @@
-"""Redraft's batch engine, grading: journal, cache, gate, budget, report and an output in input order included."""
+"""Redraft's batch engine in mode grade, with journal, cache, endpoint limiter, budget, report and ordered output."""
 
 from __future__ import annotations
 
 import asyncio
 
-from rows import arguments, files, measured
+from rows import arguments, files, measurement
 
 from redraft.runs import EndpointLimits
 from redraft.runs import batch as refine_all
@@ -20,7 +20,7 @@ async def main(given):
 
     warm, rows = files(given)
     await batch(warm, given.folder / "warm.out.jsonl")
-    with measured(given.url, given.rows):
+    with measurement(given.url, given.rows):
         await batch(rows, given.folder / "rows.out.jsonl")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from common import CALLS_A_ROW, PROMPT, arguments, measured
+from common import CALLS_A_ROW, PROMPT, arguments, measurement
 
 from redraft.models.openai_chat import Chat
 from redraft.protocols import Request
@@ -31,7 +31,7 @@ async def main(given):
         await asyncio.gather(*(worker() for _ in range(given.in_flight)))
 
     await rows(given.in_flight)
-    with measured(given.url, given.calls):
+    with measurement(given.url, given.calls):
         await rows(given.calls // CALLS_A_ROW)
 
 

@@ -1,7 +1,7 @@
-"""What all contenders share: their arguments, the request they send, and the clock. (Standard library only: each
+"""Shared by all contenders: their arguments, their request, and the measurement of time. (Standard library only: each
 contender runs in an environment of its own.)
 
-A row is one draft and three refinements of it: four calls. The prompt has 4 KB; who refines sends the last answer along.
+A row is one draft and three refinements of it: four calls. The prompt has 4 KB; a refinement also sends the last answer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def arguments():
 
 
 @contextmanager
-def measured(url, calls):
-    """Print what the block costs: its CPU and wall seconds, and what the server saw of it."""
-    told(f"{url}/reset")
+def measurement(url, calls):
+    """Print the CPU and wall seconds of the block, and the server's counts."""
+    get_json(f"{url}/reset")
     gc.collect()
     cpu, wall = time.process_time(), time.perf_counter()
     yield
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    seen = told(f"{url}/stats")
+    seen = get_json(f"{url}/stats")
     print(
         json.dumps(
             {"cpu_s": cpu, "wall_s": wall, "calls": calls, "served": seen["calls"], "most_in_flight": seen["most_in_flight"]}
@@ -42,6 +42,6 @@ def measured(url, calls):
     )
 
 
-def told(url):
+def get_json(url):
     with urlopen(url) as response:
         return json.load(response)

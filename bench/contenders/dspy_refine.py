@@ -1,4 +1,4 @@
-"""DSPy's `Refine` around a `Predict`, with a reward that is constant and never enough, one thread for each row.
+"""DSPy's `Refine` around a `Predict`, with a constant reward below the threshold, and one thread for each row.
 
 Four attempts make seven calls: between two attempts it asks the model for advice. So a row is not the same work as
 the others', and only the cost of a call can be compared.
@@ -7,7 +7,7 @@ the others', and only the cost of a call can be compared.
 from __future__ import annotations
 
 import dspy
-from common import CALLS_A_ROW, PROMPT, arguments, measured
+from common import CALLS_A_ROW, PROMPT, arguments, measurement
 
 
 def middling(_args, _prediction):
@@ -28,7 +28,7 @@ def main(given):
 
     rows(given.in_flight)
     n = max(1, given.calls // (2 * CALLS_A_ROW - 1))
-    with measured(given.url, n * (2 * CALLS_A_ROW - 1)):
+    with measurement(given.url, n * (2 * CALLS_A_ROW - 1)):
         rows(n)
 
 

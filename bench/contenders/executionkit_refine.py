@@ -1,4 +1,4 @@
-"""executionkit's `refine_loop`, with an evaluator that gives a constant and is never satisfied.
+"""executionkit's `refine_loop`, with a constant score below the target.
 
 0.4.0 raises `TypeError: super(type, obj)` on Python 3.11 and 3.12.1 when its loop returns, because `PatternResult[str]`
 is called on a slotted generic. Its `__class_getitem__` is replaced here, which is not part of what is measured.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 import executionkit.types
-from common import CALLS_A_ROW, PROMPT, arguments, measured
+from common import CALLS_A_ROW, PROMPT, arguments, measurement
 from executionkit import Provider, refine_loop
 
 executionkit.types.PatternResult.__class_getitem__ = classmethod(lambda cls, _: cls)
@@ -29,7 +29,7 @@ async def main(given):
             assert done.metadata["iterations"] == CALLS_A_ROW - 1
 
         await asyncio.gather(*(row() for _ in range(given.in_flight)))
-        with measured(given.url, given.calls):
+        with measurement(given.url, given.calls):
             await asyncio.gather(*(row() for _ in range(given.calls // CALLS_A_ROW)))
 
 

@@ -1,10 +1,10 @@
-"""Redraft's whole loop: `refine_many` with a function that grades and is never satisfied."""
+"""Redraft's whole loop: `refine_many` with a function that gives a constant score below the target."""
 
 from __future__ import annotations
 
 import asyncio
 
-from common import CALLS_A_ROW, PROMPT, arguments, measured
+from common import CALLS_A_ROW, PROMPT, arguments, measurement
 
 import redraft
 from redraft.models.openai_chat import Chat
@@ -29,7 +29,7 @@ async def main(given):
         )
 
     await rows(given.in_flight)
-    with measured(given.url, given.calls):
+    with measurement(given.url, given.calls):
         results = await rows(given.calls // CALLS_A_ROW)
     assert all(result.trace.iterations == CALLS_A_ROW - 1 and result.score == 0.5 for result in results)
 

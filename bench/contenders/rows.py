@@ -1,4 +1,4 @@
-"""What the contenders of bench/batch.py share: their arguments, the rows, and what is measured. (Standard library only: each
+"""Shared by the contenders of bench/batch.py: their arguments, the rows, and the measurements. (Standard library only: each
 contender runs in an environment of its own.)
 
 A row is a question of 4 KB and an answer of 2 KB, which a judge is to grade: one call.
@@ -14,7 +14,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from common import told
+from common import get_json
 
 INSTRUCTION = 'How well is the question answered? Answer with JSON only: {"reason": "...", "score": 0-5}'
 ASKED = "Explain, for a reader who knows the field a little, what follows from the notes below, and say what is uncertain. "
@@ -24,15 +24,15 @@ SAID = "an answer of a length that is usual for a question with some detail in i
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
-    parser.add_argument("--folder", type=Path, required=True, help="an empty one, to work in")
+    parser.add_argument("--folder", type=Path, required=True, help="an empty folder for files")
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--in-flight", type=int, required=True)
-    parser.add_argument("--start", type=int, help="how many calls in flight to begin with, where that can be said")
+    parser.add_argument("--start", type=int, help="calls in flight at the start, for contenders that can set it")
     return parser.parse_args()
 
 
-def written(path, n, first=0):
-    """A file of rows that are all different."""
+def write_rows(path, n, first=0):
+    """Write a file of rows that are all different; return its path."""
     with path.open("w") as file:
         for i in range(first, first + n):
             query = f"Question {i}. {ASKED * 40}"[:4096]
@@ -46,40 +46,40 @@ def read(path):
 
 
 def files(given):
-    """A few rows to warm up with, and all the others."""
-    return written(given.folder / "warm.jsonl", min(given.in_flight, 64), first=10**9), written(
+    """Write a file of warm-up rows and a file of the other rows."""
+    return write_rows(given.folder / "warm.jsonl", min(given.in_flight, 64), first=10**9), write_rows(
         given.folder / "rows.jsonl", given.rows
     )
 
 
 @contextmanager
-def measured(url, rows):
-    """Print what the block costs: CPU and wall seconds, the most memory of the process, and what the server saw of it."""
-    counted(f"{url}/reset")
+def measurement(url, rows):
+    """Print the CPU and wall seconds of the block, the peak memory of the process, and the server's counts."""
+    server_counts(f"{url}/reset")
     gc.collect()
     cpu, wall = cpu_seconds(), time.perf_counter()
     yield
     cpu, wall = cpu_seconds() - cpu, time.perf_counter() - wall
-    seen = counted(f"{url}/stats")
-    print(json.dumps({"cpu_s": cpu, "wall_s": wall, "rows": rows, "rss_mb": most_memory(), **seen}))
+    seen = server_counts(f"{url}/stats")
+    print(json.dumps({"cpu_s": cpu, "wall_s": wall, "rows": rows, "rss_mb": peak_memory(), **seen}))
 
 
-def counted(url):
-    """What the server says of itself; nothing where it does not count."""
+def server_counts(url):
+    """Return the server's counts; empty if it has none."""
     try:
-        found = told(url)
+        found = get_json(url)
     except (OSError, ValueError):
         return {}
     return {"served": found["calls"], "most_in_flight": found["most_in_flight"]} if "most_in_flight" in found else {}
 
 
 def cpu_seconds():
-    """Of this process and its children that ended."""
+    """Return the CPU seconds of this process and of its children that ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
-def most_memory():
-    """The peak of this process since it began, in MB."""
+def peak_memory():
+    """Return the peak memory of this process, in MB."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024

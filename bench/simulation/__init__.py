@@ -1,1 +1,1 @@
-"""Policies in simulated worlds: the worlds, who plays in them, and the figures. What runs when is `policies.py`'s business."""
+"""Policies in simulated worlds: the worlds, the players (policies), and the figures. `policies.py` runs them."""

@@ -1,4 +1,4 @@
-"""What a plan may believe of a world at first: what was learned from other tasks there, or the truth."""
+"""The initial priors of a plan: learned from other tasks of the world, or the true ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redraft.plans.self_refine import SelfRefine
 from redraft.quality.fit import fit_priors
 from redraft.quality.priors import Priors
 
-from .players import TARGET, planned
+from .players import TARGET, run_plan
 from .worlds import KINSHIP, Episode
 
 ATTEMPTS = 8
@@ -19,21 +19,21 @@ RULES = SelfRefine(target(TARGET) | done() | max_iterations(ATTEMPTS))
 
 
 def adaptive(price, priors):
-    """The plan at a price, with room for more attempts than its default allows."""
+    """Return the plan at a price, with more attempts than its default."""
     return Adaptive(RULES, min_expected_gain=price, max_attempts=ATTEMPTS, priors=priors)
 
 
-def from_lessons(world, seed, tasks, before):
-    """What a run that begins with the priors `before` teaches by so many tasks; none of them is met again."""
+def learn_priors(world, seed, tasks, before):
+    """Return the priors that a run with the priors `before` learns from this many tasks, which occur nowhere else."""
     episodes = [Episode(world, seed, "lesson", k) for k in range(tasks)]
-    return fit_priors([played.family for played in planned(adaptive(LESSON_PRICE, before), episodes)], before)
+    return fit_priors([played.family for played in run_plan(adaptive(LESSON_PRICE, before), episodes)], before)
 
 
-def truth(world, seed, tasks=2000):
-    """The priors that describe a world best: its own numbers, and the straight line through what refinements do.
+def true_priors(world, seed, tasks=2000):
+    """Return the priors that describe a world best: its own numbers, and a straight line fitted to the effect of refinements.
 
-    The line is fitted where refinements are made: along four of them, each of the best so far. A judge that grows kinder is
-    told as one that is kinder to revisions, which is as near as priors come.
+    The line is fitted where refinements are made: along four of them, each of the best so far. A judge that
+    becomes more lenient counts as one that favours revisions, the nearest that priors can express.
     """
     before, after = [], []
     for k in range(tasks):

@@ -1,4 +1,4 @@
-"""Figures of what was played, with their standard errors. The tasks are the same for every policy, so differences are paired."""
+"""Figures of the policies, with standard errors. The tasks are the same for every policy, so differences are paired."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """A number and its standard error; None where there is none."""
+    """A number and its standard error; None: unknown."""
 
     value: float | None
     error: float | None = None
@@ -26,7 +26,7 @@ class Figure(NamedTuple):
 
 
 def mean(values):
-    """Of what is known."""
+    """Return the mean of the known values."""
     known = [value for value in values if value is not None]
     if not known:
         return Figure(None)
@@ -34,7 +34,7 @@ def mean(values):
 
 
 def decile(values):
-    """The value that a tenth lies below, and its error by the ranks around it."""
+    """Return the 10 % quantile, and its error from the neighbouring ranks."""
     ordered, n = sorted(values), len(values)
     at, wide = n // 10, max(1, round(sqrt(n * 0.09)))
     low, high = ordered[max(0, at - wide)], ordered[min(n - 1, at + wide)]
@@ -43,7 +43,7 @@ def decile(values):
 
 @dataclass(frozen=True)
 class Point:
-    """A policy at one setting: what it played, task by task."""
+    """A policy at one setting, with its results by task."""
 
     setting: float
     plays: tuple
@@ -58,20 +58,20 @@ class Point:
 
 
 class Mix(NamedTuple):
-    """A policy between two of its settings: `share` of the tasks at the second, whichever they are."""
+    """A policy between two of its settings: a `share` of the tasks at the second."""
 
     low: Point
     high: Point
     share: float = 0.0
 
     def each(self, field):
-        """A field of every task; None where the policy does not say."""
+        """Return a field of every task; None where the policy reports none."""
         ends = zip(*([getattr(played, field) for played in point.plays] for point in (self.low, self.high)), strict=True)
         return [None if a is None or b is None else a + self.share * (b - a) for a, b in ends]
 
     @property
     def slope(self):
-        """What a call more adds to the quality here."""
+        """What one more call adds to the quality here."""
         more = self.high.calls - self.low.calls
         return (self.high.quality - self.low.quality) / more if more else 0.0
 
@@ -84,30 +84,30 @@ class Mix(NamedTuple):
             "calls": mean(self.each("calls")),
             "quality": mean(self.each("quality")),
             "p10": self.decile(),
-            "reported_minus_latent": mean(self.each("too_high")),
+            "reported_minus_latent": mean(self.each("overestimate")),
             "says_reached": mean(self.each("reached")),
             "false_convergence": mean(self.each("false")),
         }
 
 
-def alone(point):
+def single_setting(point):
     return Mix(point, point)
 
 
 def at_calls(points, calls):
-    """The policy at so many calls a task in the mean; its nearest end where it makes fewer at most, or more at least."""
+    """Return the policy at a mean number of calls a task; at its nearest setting if it never makes that many or that few."""
     ordered = sorted(points, key=attrgetter("calls"))
     for low, high in pairwise(ordered):
         if low.calls <= calls <= high.calls:
             return Mix(low, high, (calls - low.calls) / (high.calls - low.calls or 1.0))
-    return alone(ordered[0] if calls < ordered[0].calls else ordered[-1])
+    return single_setting(ordered[0] if calls < ordered[0].calls else ordered[-1])
 
 
 def at_quality(points, quality):
-    """The policy where it first reaches a quality, by calls; None where it never does."""
+    """Return the policy with the fewest calls that reaches a quality; None if it never does."""
     ordered = sorted(points, key=attrgetter("calls"))
     if ordered[0].quality >= quality:
-        return alone(ordered[0])
+        return single_setting(ordered[0])
     for low, high in pairwise(ordered):
         if low.quality < quality <= high.quality:
             return Mix(low, high, (quality - low.quality) / (high.quality - low.quality))
@@ -115,16 +115,16 @@ def at_quality(points, quality):
 
 
 def lead(points, rival):
-    """How much better a policy is than its rival at the rival's calls. The error counts that their calls differ by chance, too."""
+    """Return how much better a policy is at its rival's calls. The error includes the random difference of their calls."""
     ours = at_calls(points, fmean(rival.each("calls")))
     better = zip(ours.each("quality"), rival.each("quality"), strict=True)
-    dearer = zip(ours.each("calls"), rival.each("calls"), strict=True)
-    gaps = [(a - b, c - d) for (a, b), (c, d) in zip(better, dearer, strict=True)]
+    extra_calls = zip(ours.each("calls"), rival.each("calls"), strict=True)
+    gaps = [(a - b, c - d) for (a, b), (c, d) in zip(better, extra_calls, strict=True)]
     return Figure(fmean(gap for gap, _ in gaps), mean(gap - ours.slope * more for gap, more in gaps).error)
 
 
-def thrift(points, rival):
-    """A policy's calls to reach its rival's quality, as a share of the rival's calls."""
+def calls_ratio(points, rival):
+    """Return a policy's calls to reach its rival's quality, as a share of the rival's calls."""
     ours, calls = at_quality(points, fmean(rival.each("quality"))), fmean(rival.each("calls"))
     if ours is None:
         return Figure(None)

@@ -1,65 +1,66 @@
-"""Who plays: other tools' loops, told again in a few lines each, and our plans as they are in the package.
+"""The players: the loops of other tools, re-implemented in a few lines each, and Redraft's plans as they are in the package.
 
-A player takes all tasks of a run, and gives for each what came of it. It sees scores, and nothing of what is true.
+A player takes all tasks of a run and returns a result for each. It sees scores, never the true qualities.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import NamedTuple
 
 from redraft.core.engine import advance
-from redraft.core.records import Candidate, Failure, Feedback, StopReason, Task
-from redraft.core.steps import Generate, Grade, Refine, Stop
+from redraft.core.records import Failure, Feedback, StopReason
+from redraft.core.steps import Generate, Stop
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.quality.lineage import Observations, observe
+from redraft.quality.simulate import simulated_record
 from redraft.runs.allocation import BudgetAllocator
-from redraft.usage import Usage
 
-from .worlds import VAGUE
+from .worlds import VAGUE, Episode
 
 TARGET = 0.9
 ADVICE = "Say what is missing."
-ONE = Usage(calls=1)
 
 
-class Played(NamedTuple):
-    """What came of a task: the true quality of the answer, the calls it took, the score it was handed over with (None: none), and
-    whether that was said to reach the target.
+class TaskResult(NamedTuple):
+    """The result of a task: the true quality of the answer, its calls, the reported score (None: none), and whether the target was
+    reported as reached.
     """
 
     quality: float
     calls: int
-    said: float | None
+    score: float | None
     reached: bool
     family: Observations | None = None
 
     @property
-    def too_high(self):
-        return None if self.said is None else self.said - self.quality
+    def overestimate(self):
+        return None if self.score is None else self.score - self.quality
 
     @property
     def false(self):
-        """Whether it says that the target is reached, and it is not."""
+        """Whether the target is reported as reached although it is not."""
         return float(self.reached and self.quality < TARGET)
 
 
 def single(episodes):
-    """One draft, as it comes."""
+    """Write one draft, without grading it."""
     for episode in episodes:
         episode.draft(0)
-    return [Played(e.texts[0].quality, e.calls, None, reached=False) for e in episodes]
+    return [TaskResult(e.texts[0].quality, e.calls, None, reached=False) for e in episodes]
 
 
 def each(play, episodes):
-    """A player that takes its tasks one by one."""
+    """Play the tasks one by one."""
     return [play(episode) for episode in episodes]
 
 
 def executionkit(episode, iterations=5, patience=3, delta=0.01):
-    """`refine_loop` of executionkit 0.4 with its defaults: refine the best, which is told its score and no more; stop at the
+    """`refine_loop` of executionkit 0.4 with its defaults: refine the best with its score as the only feedback; stop at the
     target, or after three moves in a row of at most `delta`.
     """
     episode.draft(0)
@@ -74,23 +75,23 @@ def executionkit(episode, iterations=5, patience=3, delta=0.01):
         last = score
         if score > top:
             best, top = id, score
-    return Played(episode.texts[best].quality, episode.calls, top, reached=last >= TARGET)
+    return TaskResult(episode.texts[best].quality, episode.calls, top, reached=last >= TARGET)
 
 
 def openjudge(episode, iterations=3):
-    """`LLMRefinement` of OpenJudge (RM-Gallery): critique the last answer, rewrite it, and return what came last, not graded."""
+    """`LLMRefinement` of OpenJudge (RM-Gallery): critique the last answer, rewrite it, and return the last one, ungraded."""
     episode.draft(0)
     for id in range(iterations):
         episode.grade(id)
         episode.refine(id + 1, id)
-    return Played(episode.texts[iterations].quality, episode.calls, None, reached=False)
+    return TaskResult(episode.texts[iterations].quality, episode.calls, None, reached=False)
 
 
 def dspy(attempts, episode):
-    """`Refine` of DSPy: attempts anew, with advice from the one before, until one reaches the target; the best is returned.
+    """`Refine` of DSPy: new attempts, each with advice on the one before, until one reaches the target; the best is returned.
 
-    An attempt is a call, its reward another, the advice a third. That advice on one text helps to write another one as much as
-    it would help to revise it, and never harms, is generous.
+    An attempt is one call, its reward another, the advice a third. The model is generous: advice on one text helps to write another
+    one as much as it would help to revise it, and never harms.
     """
     best, top = 0, -1.0
     for id in range(attempts):
@@ -102,38 +103,38 @@ def dspy(attempts, episode):
             break
         if id < attempts - 1:
             episode.advise()
-    return Played(episode.texts[best].quality, episode.calls, top, reached=top >= TARGET)
+    return TaskResult(episode.texts[best].quality, episode.calls, top, reached=top >= TARGET)
 
 
-def planned(plan, episodes):
-    """One of our plans, carried out by the package's own engine, task by task."""
-    return asyncio.run(_planned(plan, episodes))
+def run_plan(plan, episodes):
+    """Run one of Redraft's plans with its own engine, task by task."""
+    return asyncio.run(_run_plan(plan, episodes))
 
 
-def doubted(plan, episodes):
-    """The same, with a judge that computes taken for one that asks a model."""
-    return asyncio.run(_planned(plan, episodes, free=False))
+def run_plan_as_noisy(plan, episodes):
+    """Run a plan that takes a computed grader for a judge that calls a model."""
+    return asyncio.run(_run_plan(plan, episodes, free=False))
 
 
-async def _planned(plan, episodes, free=None):
-    return [await follow(plan, episode, free=free) for episode in episodes]
+async def _run_plan(plan, episodes, free=None):
+    return [await run_task(plan, episode, free=free) for episode in episodes]
 
 
-def apiece(plan, calls, episodes):
-    """So many calls for each task: what is over at one is of no use to another."""
-    return asyncio.run(_apiece(plan, calls, episodes))
+def run_with_separate_budgets(plan, calls, episodes):
+    """Run a plan with a budget of `calls` for each task; what one leaves over is lost."""
+    return asyncio.run(_run_with_separate_budgets(plan, calls, episodes))
 
 
-async def _apiece(plan, calls, episodes):
-    return [await follow(plan, episode, most=calls) for episode in episodes]
+async def _run_with_separate_budgets(plan, calls, episodes):
+    return [await run_task(plan, episode, most=calls) for episode in episodes]
 
 
-def together(plan, calls, episodes):
-    """So many calls a task, in one budget for all, at the price that the package's allocator finds."""
-    return asyncio.run(_together(plan, calls * len(episodes), episodes))
+def run_with_shared_budget(plan, calls, episodes):
+    """Run a plan with one budget for all tasks (`calls` a task), at the price that Redraft's allocator sets."""
+    return asyncio.run(_run_with_shared_budget(plan, calls * len(episodes), episodes))
 
 
-async def _together(plan, calls, episodes):
+async def _run_with_shared_budget(plan, calls, episodes):
     def spent():
         return sum(episode.calls for episode in episodes)
 
@@ -141,50 +142,54 @@ async def _together(plan, calls, episodes):
     played = []
     for episode in episodes:
         account = allocator.start_row()
-        trace = await grown(partial(account.next_steps, plan), episode, most=calls - spent())
+        trace = await grow_trace(partial(account.next_steps, plan), episode, most=calls - spent())
         account.finish(trace)
-        played.append(result(episode, trace))
+        played.append(task_result(episode, trace))
     return played
 
 
-async def follow(plan, episode, *, free=None, most=inf):
-    """One task, to its end."""
-    return result(episode, await grown(plan, episode, free=free, most=most))
+async def run_task(plan, episode, *, free=None, most=inf):
+    """Run one task to its end."""
+    return task_result(episode, await grow_trace(plan, episode, free=free, most=most))
 
 
-async def grown(plan, episode, *, free=None, most=inf):
-    """The trace of a task, with no more than so many calls."""
+async def grow_trace(plan, episode, *, free=None, most=inf):
+    """Return the trace of a task with at most `most` calls."""
     blank = Trace(Task("Write it well."), (PanelGrader("judge", model_free=episode.world.free if free is None else free),))
 
-    async def within(step):
+    simulator = EpisodeSimulator(episode)
+
+    async def perform(step):
         if episode.calls >= most and not isinstance(step, Stop):
             return Failure(step.slot, step.role, "BudgetExhaustedError", "all calls are made", StopReason.BUDGET)
-        return await perform(episode, step)
+        return simulated_record(simulator, step)
 
-    *_, trace = [trace async for trace in advance(blank, plan, within)]
+    *_, trace = [trace async for trace in advance(blank, plan, perform)]
     return trace
 
 
-def result(episode, trace):
-    """What came of a task."""
+def task_result(episode, trace):
+    """Return the result of a task."""
     reached = trace.outcome.reason is StopReason.TARGET
     quality = episode.texts[trace.outcome.best].quality if episode.texts else 0.0
-    return Played(quality, episode.calls, trace.score, reached, observe(trace))
+    return TaskResult(quality, episode.calls, trace.score, reached, observe(trace))
 
 
-async def perform(episode, step):
-    """The world's answer to a step."""
-    match step:
-        case Generate():
-            episode.draft(step.id)
-            return Candidate(step.id, f"text {step.id}", by="writer", role="generate", usage=ONE)
-        case Refine():
-            told = ADVICE in step.messages[-1]["content"]
-            episode.refine(step.id, step.parent, 1.0 if told else VAGUE)
-            return Candidate(step.id, f"text {step.id}", step.parent, by="writer", role="refine", usage=ONE)
-        case Grade():
-            score = episode.grade(step.candidate.id, step.repeat)
-            return Feedback(score, actions=(ADVICE,), candidate=step.candidate.id, grader="judge", repeat=step.repeat, usage=ONE)
-        case Stop():
-            return step.outcome
-    raise TypeError(f"no plan that plays here asks for {step.role}")
+@dataclass
+class EpisodeSimulator:
+    """Carries out the steps of a plan in an episode, for `redraft.quality.simulate`."""
+
+    episode: Episode
+
+    def text(self, step):
+        if isinstance(step, Generate):
+            self.episode.draft(step.id)
+        else:
+            self.episode.refine(step.id, step.parent, 1.0 if ADVICE in step.messages[-1]["content"] else VAGUE)
+        return f"text {step.id}"
+
+    def feedback(self, step):
+        return Feedback(self.episode.grade(step.candidate.id, step.repeat), actions=(ADVICE,))
+
+    def ranking(self, step):
+        raise TypeError(f"no grader of this panel compares, got {step!r:.80}")

@@ -1,7 +1,9 @@
-"""Worlds where the true quality of every text is known: what drafts, refinements and grades do in them.
+"""Worlds in which the true quality of every text is known: the effects of drafts, refinements and grades.
 
-All chance is a function of the seed, the task and the step. Two policies that meet the same task write the same first draft,
-so that what is left between them is their own doing.
+They deliberately differ from the measurement model of `redraft.quality`: qualities have a ceiling, refinements help or harm by
+chance, and scores come in steps, so that the benchmark shows what the plans lose where their model is wrong. All random numbers
+are a function of the seed, the task and the step: two policies get the same first draft for the same task, so that their
+differences are due to the policies.
 """
 
 from __future__ import annotations
@@ -14,15 +16,15 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-KINSHIP = 0.7  # how much of a style bias a revision inherits
+KINSHIP = 0.7  # share of a style bias that a refinement inherits
 STILL_SD = 0.01  # how much a refinement that neither helps nor hurts moves the quality
-VAGUE = 0.7  # what `up` is multiplied by where nobody says what to change
+VAGUE = 0.7  # factor of `up` without advice on what to change
 MOST_WORLDS, MOST_BYTES = 16, 1_000_000
 NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 
 class BadWorldError(ValueError):
-    """A file of worlds that cannot be."""
+    """A file of worlds is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class World:
 
     @property
     def free(self):
-        """Whether the judge computes: it says the same every time."""
+        """Whether the judge is deterministic: it gives the same score every time."""
         return self.judge_sd == 0
 
     @property
@@ -70,8 +72,8 @@ class World:
         return self.down > self.up
 
     @classmethod
-    def of(cls, name, table):
-        """From its table in a file."""
+    def from_table(cls, name, table):
+        """Return the world that a table of a file describes."""
         if not isinstance(table, dict):
             raise BadWorldError(f"world {name!r:.40} must be a table, [{name:.32}], got {table!r:.40}")
         known = {f.name: f.default is MISSING for f in fields(cls)[1:]}
@@ -85,7 +87,7 @@ class World:
 
 
 def read(path):
-    """The worlds of a file, in its order. Raises BadWorldError that names the world, the key and what is allowed."""
+    """Return the worlds of a file, in order. Raises BadWorldError that names the world, the key and what is allowed."""
     try:
         with Path(path).open("rb") as file:
             tables = tomllib.loads(file.read(MOST_BYTES).decode())
@@ -93,68 +95,68 @@ def read(path):
         raise BadWorldError(f"{path}: {error}") from error
     if not 0 < len(tables) <= MOST_WORLDS:
         raise BadWorldError(f"{path}: must hold 1 to {MOST_WORLDS} worlds, each a table such as [writing], got {len(tables)}")
-    return [World.of(name, table) for name, table in tables.items()]
+    return [World.from_table(name, table) for name, table in tables.items()]
 
 
 class Text(NamedTuple):
-    """What is true of a text, and no policy is told: its quality, and the judge's lasting bias for or against it."""
+    """The hidden truth about a text: its quality, and the judge's lasting bias for or against it."""
 
     quality: float
     style: float
 
 
 class Episode:
-    """One task of a world, while a policy works at it. `key` decides all that is left to chance."""
+    """One task of a world. All random numbers follow from `key`."""
 
     def __init__(self, world, *key):
         self.world, self.key = world, key
-        luck = self.luck("task")
-        self.ceiling = min(1.0, max(0.0, luck.gauss(world.ceiling, world.ceiling_sd)))
-        self.level = self.within(luck.gauss(world.draft_mean, world.task_sd))
+        rng = self.rng("task")
+        self.ceiling = min(1.0, max(0.0, rng.gauss(world.ceiling, world.ceiling_sd)))
+        self.level = self.clip(rng.gauss(world.draft_mean, world.task_sd))
         self.texts, self.revisions, self.seen, self.calls = {}, set(), set(), 0
 
-    def luck(self, *step):
+    def rng(self, *step):
         return Random("/".join(map(str, (*self.key, *step))))
 
-    def within(self, quality):
+    def clip(self, quality):
         return min(self.ceiling, max(0.0, quality))
 
     def draft(self, id, *, hinted=False):
-        """Write a draft. A hint from an earlier attempt may lift it as vague advice does, and never harms."""
+        """Write a draft. A hint from an earlier attempt may raise its quality as vague advice does, and never lowers it."""
         self.calls += 1
-        luck = self.luck("draft", id)
-        quality = self.within(luck.gauss(self.level, self.world.draft_sd))
-        style = luck.gauss(0, self.world.style_sd)
-        self.texts[id] = Text(self.moved(quality, luck, VAGUE, 0.0) if hinted else quality, style)
+        rng = self.rng("draft", id)
+        quality = self.clip(rng.gauss(self.level, self.world.draft_sd))
+        style = rng.gauss(0, self.world.style_sd)
+        self.texts[id] = Text(self.refined_quality(quality, rng, VAGUE, 0.0) if hinted else quality, style)
 
     def refine(self, id, parent, up=1.0):
-        """Write a better version of `parent`, or what comes of trying."""
+        """Refine `parent`, which may help or harm."""
         self.calls += 1
-        luck, old = self.luck("refine", id), self.texts[parent]
-        own = luck.gauss(0, self.world.style_sd) * (1 - KINSHIP**2) ** 0.5
-        self.texts[id] = Text(self.moved(old.quality, luck, up), KINSHIP * old.style + own + self.world.drift)
+        rng, old = self.rng("refine", id), self.texts[parent]
+        own = rng.gauss(0, self.world.style_sd) * (1 - KINSHIP**2) ** 0.5
+        self.texts[id] = Text(self.refined_quality(old.quality, rng, up), KINSHIP * old.style + own + self.world.drift)
         self.revisions.add(id)
 
-    def moved(self, quality, luck, up=1.0, down=1.0):
-        """A quality after a refinement; `up` and `down` multiply the chances of either."""
-        world, chance = self.world, luck.random()
+    def refined_quality(self, quality, rng, up=1.0, down=1.0):
+        """Return a quality after a refinement; `up` and `down` multiply the probabilities of a gain and of a loss."""
+        world, chance = self.world, rng.random()
         if chance < world.up * up:
-            quality += luck.uniform(world.gap_lo, world.gap_hi) * (self.ceiling - quality)
+            quality += rng.uniform(world.gap_lo, world.gap_hi) * (self.ceiling - quality)
         elif chance >= 1 - world.down * down:
-            quality -= luck.expovariate(1.0) * world.drop
+            quality -= rng.expovariate(1.0) * world.drop
         else:
-            quality += luck.gauss(0, STILL_SD)
-        return self.within(quality)
+            quality += rng.gauss(0, STILL_SD)
+        return self.clip(quality)
 
-    def grade(self, id, look=0):
-        """The judge's score of a text, on its scale from 0 to 1."""
+    def grade(self, id, repeat=0):
+        """Return the judge's score of a text, in steps from 0 to 1."""
         self.calls += 1
         world, text = self.world, self.texts[id]
-        said = text.quality + text.style + self.luck("grade", id, look).gauss(0, world.judge_sd)
-        said += world.leniency * len(self.seen - {id})
+        score = text.quality + text.style + self.rng("grade", id, repeat).gauss(0, world.judge_sd)
+        score += world.leniency * len(self.seen - {id})
         self.seen |= {id} & self.revisions
-        return min(1.0, max(0.0, round(round(said / world.quantum) * world.quantum, 9)))
+        return min(1.0, max(0.0, round(round(score / world.quantum) * world.quantum, 9)))
 
     def advise(self):
-        """A call that writes down what to do better."""
+        """Count a call that returns advice."""
         self.calls += 1
